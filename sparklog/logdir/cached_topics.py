@@ -1,4 +1,4 @@
-"""Topic metadata cache of a writer, between two micro-batches."""
+"""A writer's cache of topic metadata between micro-batches."""
 
 import os
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from sparklog.storage.view import TopicInfo
 
 
 class CachedTopics:
-    """The topics of a log that is open for writing, read anew when the file that names them is."""
+    """The topics of a log that is open for writing, read again if the topics file changed."""
 
     def __init__(self) -> None:
         self._stamp: tuple[int, ...] = ()
@@ -18,7 +18,7 @@ class CachedTopics:
     def read(
         self, log: LogDirCommits, topics: Callable[[], dict[str, TopicInfo]]
     ) -> dict[str, TopicInfo]:
-        """Return what `topics` returns. Cost: two stats where it is known.
+        """Return the result of `topics`. Cost: two stats if it is cached.
 
         Raises: LogReplacedError: the log was removed since it was opened.
         """
@@ -26,7 +26,7 @@ class CachedTopics:
         try:
             stamp = (*log.file_id, *log.fs.identity(path), log.fs.mtime_ms(path))
         except FileNotFoundError:
-            with log.exclusive():  # raises if the log is gone
+            with log.exclusive():  # raises if the log was removed
                 return dict(topics())
         if stamp != self._stamp:
             self._stamp, self._topics = stamp, topics()

@@ -1,6 +1,6 @@
-"""Appends staged chunks to partition logs: a commit's file changes before its record.
+"""Appends staged chunks to partition logs: the file changes of a commit before its record.
 
-Under the write lock, within a step. Source: PROTOCOL, "COMMIT".
+Call under the write lock, within a step. Source: PROTOCOL, "COMMIT".
 """
 
 import logging
@@ -27,12 +27,12 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def check_room(manager: LogManager, chunks: Sequence[Chunk]) -> None:
-    """Refuse chunks whose partition is offline, or that the disks have no room for."""
+    """Reject chunks if their partition is offline, or a disk is full."""
     needed: dict[str, int] = {}
     for chunk in chunks:
         log = manager.writer(chunk.topic, chunk.partition)
         directory = os.path.dirname(log.path)
-        size = 0 if _adoptable(manager, chunk, log) else chunk.size_bytes  # it is there already
+        size = 0 if _adoptable(manager, chunk, log) else chunk.size_bytes  # on the disk
         needed[directory] = needed.get(directory, 0) + size
     check_space(manager, needed)
 
@@ -60,9 +60,9 @@ def check_producers(
 
 
 def append_time(manager: LogManager, touched: Collection[TopicPartition]) -> int | None:
-    """What topics with message.timestamp.type=LogAppendTime get (ms); None if there are none.
+    """Return the timestamp (ms) for topics with message.timestamp.type=LogAppendTime, or None.
 
-    It never goes back: the ledger's time doesn't (PROTOCOL, H14), and a broker's is looked at.
+    It never decreases: it is at least the ledger's time (PROTOCOL, H14), and a broker's last time.
     """
     logs = [manager.writer(*key) for key in touched]
     stamped = [log.stamped_ms for log in logs if log.config.log_append_time]
@@ -72,7 +72,7 @@ def append_time(manager: LogManager, touched: Collection[TopicPartition]) -> int
 def append_chunks(
     manager: LogManager, chunks: Sequence[Chunk], stamp_ms: int | None
 ) -> dict[TopicPartition, OffsetRange]:
-    """Append or adopt the chunks in their order; returns the offsets that they got."""
+    """Append or adopt the chunks in their order; return their offsets."""
     ends: dict[TopicPartition, OffsetRange] = {}
     epoch = manager.state.epoch
     for chunk in chunks:
@@ -107,10 +107,11 @@ def _adoptable(manager: LogManager, chunk: Chunk, log: PartitionLog) -> bool:
 
 
 def windows(fs: FileSystem, chunk: Chunk) -> Iterator[bytes | bytearray | memoryview]:
-    """Yield a chunk's bytes in pieces of whole batches, about WINDOW_BYTES each.
+    """Yield a chunk's bytes in blocks of complete batches, about WINDOW_BYTES each.
 
-    Raises InvalidRequestError, when it comes to it, for a file that isn't whole batches up to the
-    announced size. One in memory is given as it is: the append looks at it.
+    Chunks in memory are yielded unchanged, because the append checks them. Raises:
+    InvalidRequestError, after the last block: the file is not complete batches up to the announced
+    size.
     """
     if chunk.data is not None:
         yield chunk.data
@@ -125,18 +126,18 @@ def windows(fs: FileSystem, chunk: Chunk) -> Iterator[bytes | bytearray | memory
             if end > window.position:
                 yield memoryview(window.data)[: end - window.position]
     if end != chunk.size_bytes:
-        reason = error.reason if error else "a batch is not whole"
+        reason = error.reason if error else "a batch is incomplete"
         raise InvalidRequestError(
             f"{chunk.path} was announced with {chunk.size_bytes} bytes of batches, at byte {end}: "
-            f"{reason}; nothing was committed, stage the rows anew"
+            f"{reason}; nothing was committed, stage the rows again"
         )
 
 
 def sync_logs(manager: LogManager, touched: Collection[TopicPartition]) -> None:
-    """Sync the logs that a step appended to; all have been when this returns or raises.
+    """Sync the logs that a step appended to; all are attempted before this returns or raises.
 
-    Cost: a file system with a journal writes it once for several that come together: eight
-    partitions take as long as one, where one after the other took eight times that.
+    Cost: the syncs run in parallel, because a journaling file system combines them: eight
+    partitions take as long as one, where sequential syncs take eight times that.
     """
     logs = [manager.writer(*key) for key in touched]
     threads = min(len(logs), manager.fs.sync_threads)
@@ -149,7 +150,7 @@ def sync_logs(manager: LogManager, touched: Collection[TopicPartition]) -> None:
         for log in logs:
             try:
                 under_way.append(pool.submit(_sync, manager, log))
-            except RuntimeError:  # the interpreter ends, and starts no threads any more
+            except RuntimeError:  # at interpreter exit no threads can be started
                 _sync(manager, log)
         for done in under_way:
             done.result()
@@ -163,9 +164,9 @@ def _sync(manager: LogManager, log: PartitionLog) -> None:
 def advance_recovery_points(
     manager: LogManager, bases: Mapping[TopicPartition, int]
 ) -> None:
-    """Write where the active segments of what rolled begin; `bases`: where they began before.
+    """Write the base offsets of new active segments as recovery points; `bases`: the old ones.
 
-    A saving for the next FULL recovery, nothing more: a failure costs time then.
+    Recovery points only make the next FULL recovery faster, so a failure is logged.
     """
     try:
         rolled = [key for key, base in bases.items() if manager.writer(*key).state.base != base]

@@ -1,4 +1,4 @@
-"""Closing a log: the last session leaves what a broker's clean stop would leave."""
+"""Closes a log: the last session leaves it as after a broker's clean stop."""
 
 import logging
 import os
@@ -33,11 +33,11 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def close_session(session: LogDirCommits) -> None:
-    """Close; the last session of the log leaves it as a broker's clean stop would.
+    """Close the session; the last session of the log leaves it as after a broker's clean stop.
 
-    Raises what the disk raises; the locks are released in any case, and the next open recovers.
-    A log that is gone, was replaced by another one, or has log dirs by now that the session wasn't
-    given, is left as it is, with a warning.
+    Raises disk errors; the locks are released in any case, and the next open recovers. If the log
+    was removed or replaced, or now has log dirs that the session was not given, it is left
+    unchanged, with a warning.
     """
     if session.lost is not None:
         return
@@ -52,11 +52,12 @@ def close_session(session: LogDirCommits) -> None:
 
 
 def give_up_session(session: LogDirCommits, give: Callable[[], None]) -> None:
-    """Close the last session of a log as `close_session` does, for somebody else to take it.
+    """Close the last session of a log as `close_session` does, and hand the log over.
 
-    Args: give: writes what they need, once all else is durable. Brokers are still kept out.
+    `give`: writes the files that the new owner needs, after everything else is durable. Brokers are
+    still locked out.
     Raises: LogLockedError: another session is open; InvalidRequestError: a partition is offline or
-        not as the ledger says; what `give` raises. The log is then as a crash leaves it.
+    differs from the ledger; exceptions of `give`. The log is then as after a crash.
     """
     try:
         with session.exclusive():
@@ -68,8 +69,9 @@ def give_up_session(session: LogDirCommits, give: Callable[[], None]) -> None:
             if not _is_whole(session):
                 missing = ", ".join(map(str, sorted(session.offline))) or "a partition"
                 raise InvalidRequestError(
-                    f"{session.home}: {missing} isn't whole (`sparklog verify` says why): mount or "
-                    "restore what is missing, or give it up by `sparklog verify --give-up`"
+                    f"{session.home}: {missing} isn't complete (`sparklog verify` reports why): "
+                    "mount or restore the missing files, or give them up by "
+                    "`sparklog verify --give-up`"
                 )
             _leave_durable(session)
             give()
@@ -79,19 +81,19 @@ def give_up_session(session: LogDirCommits, give: Callable[[], None]) -> None:
 
 
 def _is_whole(session: LogDirCommits) -> bool:
-    """Tell whether every partition is as the ledger says; what isn't is left for recovery."""
+    """Return True if every partition is as in the ledger; otherwise recovery is needed."""
     if session.offline:
         return False
     for topic, partition in session.state.ends:
         if not is_partition_whole(session, topic, partition):
             path = session.partition_path(topic, partition)
-            _LOGGER.warning("%s: not as the ledger says, so not closed as clean", path)
+            _LOGGER.warning("%s: differs from the ledger, so the log is not closed as clean", path)
             return False
     return True
 
 
 def is_partition_whole(session: LogDirCommits, topic: str, partition: int) -> bool:
-    """Tell whether a partition is there and its last segment as long as the ledger says."""
+    """Return True if a partition exists and its last segment has the size in the ledger."""
     if _is_closed(session, topic, partition):
         return True
     try:
@@ -102,7 +104,7 @@ def is_partition_whole(session: LogDirCommits, topic: str, partition: int) -> bo
 
 
 def _is_closed(session: LogDirCommits, topic: str, partition: int) -> bool:
-    """Tell whether nothing came since a clean close, which left the snapshot at the end, whole."""
+    """Return True if nothing was written since a clean close, which left a complete snapshot."""
     end = session.state.ends[TopicPartition(topic, partition)]
     path = os.path.join(session.partition_path(topic, partition), snapshot_name(end))
     return end > 0 and is_whole(session.fs, path)
@@ -119,7 +121,7 @@ def _leave_durable(session: LogDirCommits) -> None:
     for topic, partition in state.ends:
         if not _is_closed(session, topic, partition):
             session.writer(topic, partition).close()
-    session.ledger.log.delete_records(ledger_bases(fs, session.home)[0])  # older ones expired
+    session.ledger.log.delete_records(ledger_bases(fs, session.home)[0])  # older segments expired
     session.ledger.log.close()
     write_state_copy(fs, session.home, session.ledger.end, state)
     absent = session.dirs.absent
@@ -135,20 +137,20 @@ def write_checkpoints(
     *,
     absent: Collection[int] = (),
 ) -> None:
-    """Write Kafka's checkpoint files of all log dirs as a clean stop leaves them.
+    """Write Kafka's checkpoint files of all log dirs, as after a clean stop.
 
-    Args: absent: numbers of those that aren't there, and hold nothing.
+    `absent`: numbers of unavailable log dirs, which contain no partitions.
     """
     for number, directory in enumerate(directories):
         if number in absent:
             continue
-        mine = {key: end for key, end in state.ends.items() if _dir_of(state, key) == number}
+        ends = {key: end for key, end in state.ends.items() if _dir_of(state, key) == number}
         if not number:
-            mine[LEDGER] = ledger_end
-        starts = {key: state.starts[key] for key in mine.keys() & state.starts.keys()}
-        write_offsets(fs, directory, RECOVERY_POINT, mine)
+            ends[LEDGER] = ledger_end
+        starts = {key: state.starts[key] for key in ends.keys() & state.starts.keys()}
+        write_offsets(fs, directory, RECOVERY_POINT, ends)
         write_offsets(fs, directory, LOG_START, starts)
-        write_offsets(fs, directory, HIGH_WATERMARK, mine)
+        write_offsets(fs, directory, HIGH_WATERMARK, ends)
 
 
 def _dir_of(state: LogState, key: TopicPartition) -> int:

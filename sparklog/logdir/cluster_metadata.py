@@ -1,9 +1,9 @@
-"""What a KRaft cluster's metadata log says of topics, read from its files; nothing is written.
+"""Topics in the metadata log of a KRaft cluster, read from its files; nothing is written.
 
-A broker of today knows topics, their ids and their configs by `__cluster_metadata-0` alone: the
-newest snapshot there (OFFSET-EPOCH.checkpoint) and the records from its offset on. Before a
-controller ever ran, its first records are those of `bootstrap.checkpoint`. Of a cluster of one
-node, whose log is all there is, every whole record counts.
+A broker takes topics, their ids and their configs only from `__cluster_metadata-0`: from the newest
+snapshot (OFFSET-EPOCH.checkpoint) and the records from its offset on. Before a controller has run,
+the first records are those of `bootstrap.checkpoint`. In a cluster of one node there is no other
+copy of the log, so every complete record counts.
 Source: KafkaRaftLog, Snapshots, ReplicationControlManager, PartitionRegistration.merge (Kafka 4.1).
 """
 
@@ -48,7 +48,10 @@ _ENDS: Final = (ApiKey.END_TRANSACTION, ApiKey.ABORT_TRANSACTION)
 
 @dataclass(slots=True)
 class KnownPartition:
-    """A partition as the cluster knows it. `directories`: ids of log dirs, as `replicas` are."""
+    """A partition in the cluster's metadata.
+
+    `directories`: ids of log dirs, parallel to `replicas`.
+    """
 
     replicas: Sequence[int]
     leader_epoch: int
@@ -58,7 +61,7 @@ class KnownPartition:
 
 @dataclass(slots=True)
 class KnownTopic:
-    """A topic as the cluster knows it; `config` is what is set on the topic itself."""
+    """A topic in the cluster's metadata; `config`: the configs that are set on the topic."""
 
     name: str
     id: str
@@ -68,10 +71,10 @@ class KnownTopic:
 
 @dataclass(slots=True)
 class ClusterMetadata:
-    """The fold over a metadata log. `end`: the offset behind its last record; `epoch`: of that.
+    """The fold of a metadata log. `end`: the offset after its last record; `epoch`: of that record.
 
-    `position`: where in the last segment `path` the last whole batch ends; "" if there is none.
-    `others`: records that say nothing of topics, features or nodes, as they came.
+    `path`, `position`: the last segment ("" without segments), and where its last complete batch
+    ends. `others`: records that do not concern topics, features or nodes, unchanged.
     """
 
     topics: dict[str, KnownTopic] = field(default_factory=dict)
@@ -88,11 +91,11 @@ class ClusterMetadata:
 
     @property
     def is_begun(self) -> bool:
-        """Whether a controller wrote its first records; else it still goes by the bootstrap."""
+        """Whether a controller wrote its first records; if not, it will use the bootstrap file."""
         return METADATA_VERSION in self.features
 
     def apply(self, record: MetadataRecord) -> None:
-        """Fold one record in. Raises KeyError for one of a topic that isn't known."""
+        """Apply a record. Raises: KeyError: the topic is unknown."""
         match record:
             case FeatureLevelRecord():
                 self.features[record.name] = record.level
@@ -139,7 +142,7 @@ class ClusterMetadata:
         if record.resource_type != TOPIC_RESOURCE:
             self.others.append(record)
             return
-        # Configs of a topic come before or after it; the topic then shares this very dict.
+        # Configs of a topic come before or after the topic, which shares this dict.
         config = self._configs.setdefault(record.resource_name, {})
         if record.value is None:
             config.pop(record.name, None)
@@ -148,15 +151,15 @@ class ClusterMetadata:
 
 
 def metadata_dirs(fs: FileSystem, directories: Sequence[str]) -> list[str]:
-    """Return those of `directories` in which a metadata log lies."""
+    """Return the `directories` that contain a metadata log."""
     return [path for path in directories if fs.is_dir(os.path.join(path, METADATA_DIR))]
 
 
 def read_cluster_metadata(fs: FileSystem, directory: str) -> ClusterMetadata | None:
     """Fold the metadata log in a log dir; None if there is none.
 
-    Raises: DataCorruptionError: a snapshot is damaged, or a record contradicts those before it.
-    Cost: reads the newest snapshot and the segments from there on.
+    Raises: DataCorruptionError: a snapshot is damaged, or a record contradicts earlier records.
+    Cost: reads the newest snapshot and the segments from its offset on.
     """
     path = os.path.join(directory, METADATA_DIR)
     if not fs.is_dir(path):
@@ -176,7 +179,7 @@ def read_cluster_metadata(fs: FileSystem, directory: str) -> ClusterMetadata | N
 def _log_records(
     fs: FileSystem, path: str, found: ClusterMetadata
 ) -> Iterator[tuple[int, MetadataRecord]]:
-    """Yield (offset, record) from `found.end` on, and note in `found` where the log ends."""
+    """Yield (offset, record) from `found.end` on, and store the log's end in `found`."""
     bases = segment_bases(fs, path)
     first = found.end
     for at, base in enumerate(bases):
@@ -190,13 +193,13 @@ def _log_records(
         if len(batches):
             found.end = max(found.end, int(batches.table["last_offset"][-1]) + 1)
             found.epoch = int(batches.table["leader_epoch"][-1])
-        if batches.error is not None:  # a broker that was killed; it cuts its log here as well
+        if batches.error is not None:  # a broker was killed; it would cut its log here too
             _LOGGER.warning("%s: the metadata log ends at its first damage", batches.error)
             return
 
 
 def read_bootstrap(fs: FileSystem, directory: str) -> ClusterMetadata | None:
-    """Fold the records of a log dir's bootstrap file; None if there is none."""
+    """Fold the records of a log dir's bootstrap file; None without a file."""
     path = os.path.join(directory, BOOTSTRAP_NAME)
     try:
         raw = read_bytes(fs, path)
@@ -236,15 +239,15 @@ def _records(
 def _fold(
     found: ClusterMetadata, records: Iterator[tuple[int, MetadataRecord]], path: str
 ) -> None:
-    """Fold records in; those of a transaction once it ends, and never if it is aborted."""
+    """Fold records; those of a transaction when it ends, unless it is aborted."""
     pending: list[tuple[int, MetadataRecord]] | None = None
     for offset, record in records:
         key = record.key if isinstance(record, OtherRecord) else None
         if key == ApiKey.BEGIN_TRANSACTION:
             pending = []
         elif key in _ENDS:
-            for held in pending or () if key == ApiKey.END_TRANSACTION else ():
-                _apply(found, *held, path)
+            for entry in pending or () if key == ApiKey.END_TRANSACTION else ():
+                _apply(found, *entry, path)
             pending = None
         elif pending is not None:
             pending.append((offset, record))
@@ -257,6 +260,6 @@ def _apply(found: ClusterMetadata, offset: int, record: MetadataRecord, path: st
         found.apply(record)
     except KeyError as error:
         raise DataCorruptionError(
-            f"a record of {error}, of which nothing was said before; restore the file from a copy",
+            f"a record of {error}, which is unknown; restore the file from a copy",
             path=path, first=offset, end=offset + 1,
         ) from error  # fmt: skip

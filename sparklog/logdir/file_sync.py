@@ -1,6 +1,6 @@
-"""fsync of a log's files, and what a failed fsync calls for.
+"""fsync of a log's files, and the handling of failures.
 
-After a failed fsync the kernel may call the lost pages clean: a second fsync then proves nothing
+After a failed fsync the kernel may mark the lost pages as clean, so a second fsync proves nothing
 (PROTOCOL, C8). Source: "Can Applications Recover from fsync Failures?" (USENIX ATC 2020).
 """
 
@@ -12,15 +12,15 @@ _REWRITE_BYTES: Final = 8 << 20
 
 
 class FileSync:
-    """Syncs files, and knows those whose last fsync failed. Under the log's lock."""
+    """Syncs files, and remembers files whose last fsync failed. Under the log's lock."""
 
     def __init__(self) -> None:
         self._failed: set[str] = set()
 
     def sync(self, file: File) -> None:
-        """Sync a file; if that failed before, its bytes are written again first.
+        """Sync a file; after a failed fsync its bytes are written again first.
 
-        Raises: OSError: nothing is known of what is on disk.
+        Raises: OSError: the contents on disk are unknown.
         """
         if file.path in self._failed:
             for at in range(0, file.size(), _REWRITE_BYTES):

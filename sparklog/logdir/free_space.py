@@ -1,4 +1,4 @@
-"""Free space on a log's disks: what a commit needs, and log.min.free.bytes."""
+"""Free space on a log's disks: the needs of a commit, and log.min.free.bytes."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ SPARE_BYTES: Final = 4 << 20  # indexes, the ledger record, the watermark file
 
 
 class Shortage(NamedTuple):
-    """A log dir whose disk has less free than commits leave (`floor_bytes`)."""
+    """A log dir whose disk has less free space than commits must leave (`floor_bytes`)."""
 
     directory: str
     free_bytes: int
@@ -19,9 +19,10 @@ class Shortage(NamedTuple):
 
 
 def below_floor(session: LogManager) -> list[Shortage]:
-    """Return the log dirs that commits are refused on until something is deleted.
+    """Return the log dirs on which commits are rejected until something is deleted.
 
-    The service asks this between its rounds and runs retention at once. Cost: a statvfs each.
+    The service calls this between its rounds and then runs retention immediately. Cost: a statvfs
+    per log dir.
     """
     floor = max(session.options.min_free_bytes, SPARE_BYTES)
     free = {directory: session.fs.free_bytes(directory) for directory in session.present}
@@ -29,11 +30,11 @@ def below_floor(session: LogManager) -> list[Shortage]:
 
 
 def check_space(session: LogManager, needed: Mapping[str, int]) -> None:
-    """Refuse a commit that a disk has no room for: {log dir: bytes of records it brings there}.
+    """Reject a commit that exceeds a disk's free space. `needed`: {log dir: bytes of records}.
 
-    Log dirs on one disk share its room; the first one's takes the ledger in any case. Deleted
-    files that still wait for their delay go before anything is refused. Under the lock.
-    Raises: StorageUnavailableError naming the log dir, what is free and what is needed.
+    Log dirs on the same disk share its space; the first log dir's disk also takes the ledger.
+    Deleted files that wait for their delay are removed before a commit is rejected. Under the lock.
+    Raises: StorageUnavailableError, with the log dir, its free space and the needed space.
     """
     fs, floor = session.fs, session.options.min_free_bytes
     totals: dict[int, tuple[str, int]] = {}
@@ -47,9 +48,9 @@ def check_space(session: LogManager, needed: Mapping[str, int]) -> None:
             free = fs.free_bytes(directory)
         if free - floor >= size:
             continue
-        kept = f", and log.min.free.bytes keeps {floor}" if floor else ""
+        reserve = f", and log.min.free.bytes reserves {floor}" if floor else ""
         raise StorageUnavailableError(
-            f"{directory} has {free} bytes free, this commit needs {size}{kept}; free space on "
+            f"{directory} has {free} bytes free, this commit needs {size}{reserve}; free space on "
             "that disk (`topics delete --now`; lower retention.ms or retention.bytes and let the "
-            "service run), then repeat the call: nothing was written, and reads go on"
+            "service run), then repeat the call: nothing was written, and reads continue"
         )

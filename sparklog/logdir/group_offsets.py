@@ -1,28 +1,29 @@
-"""`sparklog.readers-<hash>`: how far each registered reader is. One small file a group.
+"""`sparklog.readers-<hash>`: the committed offsets of a registered reader, one small file each.
 
-A group is a streaming query or any name that plain readers chose. Its file is a sealed document
-(see `sealed`) in the first log dir:
+A group is a streaming query or a name that plain readers chose. Its file is a checksummed document
+(see `checksummed_json`) in the first log dir:
 
     reader: {group, kind: query | group, host, app, batch,
-             offsets: {topic: {partition: [offset to go on from, time of the commit (ms)]}},
+             offsets: {topic: {partition: [next offset to read, time of the commit (ms)]}},
              epochs: {topic: {partition: [leader epoch of the record before it, its first offset]}},
              notes: {topic: {partition: [metadata, leader epoch or null]}},
              run, planners: {planner: [topics]}, name,
              pace: {since, longest, points: [[time, partitions, sum of their offsets]]}}
 
-`epochs`, where they are known, tell whether the log was restored since (see `histories`). `notes`
-are what Kafka clients commit beside offsets. `run` and `planners` are a query's: the processes that
-plan for the sources of its last run (see sparklog.source.group_registration). `name` is the name
-of the query in that run, where it has one: any text of at most 249 characters. `pace` tells those
-who look whether it keeps up (see sparklog.storage.commit_rate). Older sparklogs know none of these.
+`epochs` detect that the log was restored since (see `truncation_detection`). `notes` is what Kafka
+clients commit besides offsets. `run` and `planners` belong to a query: the processes that plan for
+the sources of its last run (see sparklog.source.group_registration). `name` is the name of the
+query in that run, if it has one: any text of at most 249 characters. `pace` is the commit rate (see
+sparklog.storage.commit_rate), for monitoring. Older versions of sparklog write none of these.
 
-Readers write it by themselves, who may have opened the log for reading only: no write lock is
-taken, but one on the file itself, for members of a group commit other partitions at the same
-time. It is replaced by rename, its contents synced before, a new name's directory after: a power
-cut may bring back an older commit, which only holds retention back, never a torn or an empty file.
-One that is damaged nonetheless holds everything back until its reader commits again or it expires.
+Readers write the file themselves, even if they opened the log read-only. They take no write lock,
+but a lock on the file, because members of a group commit other partitions at the same time. The
+file is replaced by a rename; its contents are synced before it, and the directory after it if the
+name is new. A power cut may restore an older commit, which only delays retention, but never a torn
+or an empty file. A file that is damaged nevertheless blocks retention until its reader commits
+again or it expires.
 
-Kafka keeps the same in __consumer_offsets; a commit expires as a simple consumer's does there.
+Kafka stores the same data in __consumer_offsets; a commit expires like that of a simple consumer.
 Source: GroupMetadataManager, OffsetExpirationConditionImpl (Kafka 4.1).
 """
 
@@ -63,9 +64,9 @@ from sparklog.storage.groups import (
 )
 
 READERS_PREFIX: Final = "sparklog.readers-"
-_LOCK_TIMEOUT_MS: Final = 2000  # it is held for an fsync
+_LOCK_TIMEOUT_MS: Final = 2000  # the lock is held during an fsync
 _CURE: Final = (
-    "its reader writes it again with its next commit; delete the file to forget that reader"
+    "the next commit of its reader rewrites it; delete the file to forget that reader"
 )
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -77,15 +78,15 @@ class GroupFiles:
         self._fs, self._home = fs, home
 
     def positions(self, group: str) -> Mapping[TopicPartition, Committed]:
-        """Return what a group has committed; see `positions`."""
+        """Return the committed positions of a group; see `positions`."""
         return positions(self._fs, self._home, group)
 
     def reader(self, group: str) -> Reader | None:
-        """Return all that is known of a group."""
+        """Return a group; see `known_reader`."""
         return known_reader(self._fs, self._home, group)
 
     def change(self, group: str, decide: Decision) -> bool:
-        """Make of a group what `decide` wants; see `change_group`."""
+        """Apply `decide` to a group; see `change_group`."""
         return change_group(self._fs, self._home, group, decide)
 
     def commit(
@@ -97,14 +98,14 @@ class GroupFiles:
         host: str,
         origins: Origins = NO_ORIGINS,
     ) -> None:
-        """Register a plain reader's offsets; see `commit_offsets`."""
+        """Commit a plain reader's offsets; see `commit_offsets`."""
         commit_offsets(
             self._fs, self._home, group, offsets, now_ms=now_ms, host=host, origins=origins
         )
 
     @property
     def are_waited_for(self) -> bool:
-        """Whether this is a log of ours: in a broker's directory nothing waits for readers."""
+        """Whether this is a log of sparklog's: a broker's directory respects no readers."""
         return self._fs.is_dir(ledger_path(self._home))
 
     def commit_query(
@@ -116,15 +117,15 @@ class GroupFiles:
         planner: str | None = None,
         origins: Origins = NO_ORIGINS,
     ) -> None:
-        """Register where a query's micro-batch begins; see `commit_query`."""
+        """Commit where a query's micro-batch starts; see `commit_query`."""
         commit_query(
             self._fs, self._home, query, offsets, now_ms=now_ms, planner=planner, origins=origins
         )
 
     def group_of_planner(self, planner: str) -> str | None:
-        """Return the group that a task registered for `planner`; None if none has yet."""
-        found = (r.group for r in self.readers().groups if planner in r.planners)
-        return next(found, None)
+        """Return the group that a task registered for `planner`; None before that."""
+        groups = (r.group for r in self.readers().groups if planner in r.planners)
+        return next(groups, None)
 
     def commit_planned(
         self,
@@ -135,7 +136,7 @@ class GroupFiles:
         now_ms: int,
         origins: Origins = NO_ORIGINS,
     ) -> bool:
-        """Register what a query's planner knows to be committed; see `commit_planned`."""
+        """Commit positions that a query's planner knows; see `commit_planned`."""
         return commit_planned(
             self._fs, self._home, group, offsets, planner=planner, origins=origins, now_ms=now_ms
         )
@@ -145,7 +146,7 @@ class GroupFiles:
         return read_readers(self._fs, self._home)
 
     def delete(self, group: str) -> bool:
-        """Forget a group; see `delete_reader`."""
+        """Delete a group; see `delete_reader`."""
         return delete_reader(self._fs, self._home, group)
 
 
@@ -159,9 +160,9 @@ def commit_offsets(
     host: str = "",
     origins: Origins = NO_ORIGINS,
 ) -> None:
-    """Register a plain reader's offsets: for each partition the next one to read. Durable.
+    """Commit a plain reader's offsets, {partition: next offset to read}, durably.
 
-    Raises and costs as `commit_query`.
+    Errors and cost: as `commit_query`.
     """
     reader = Reader(group, "group", host)
     commit_query(fs, home, reader, offsets, now_ms=now_ms, origins=origins)
@@ -177,11 +178,11 @@ def commit_query(
     planner: str | None = None,
     origins: Origins = NO_ORIGINS,
 ) -> None:
-    """Register a group's offsets as `committed_by_query` has it. Durable.
+    """Commit a group's offsets as `committed_by_query` decides, durably.
 
-    Raises: InvalidRequestError for a bad name; LogLockedError, StorageUnavailableError;
-    UnsupportedVersionError if a newer sparklog wrote the group's file.
-    Cost: one small file, one fdatasync; two more syncs when the group is new.
+    Raises: InvalidRequestError: the name is invalid; LogLockedError, StorageUnavailableError;
+    UnsupportedVersionError: a newer sparklog wrote the group's file.
+    Cost: one small file, one fdatasync; two more syncs if the group is new.
     """
     check_group(query.group)
     if offsets:
@@ -196,9 +197,9 @@ def commit_query(
 
 
 def change_group(fs: FileSystem, home: str, group: str, decide: Decision) -> bool:
-    """Make of a group what `decide` wants, durably; tells whether anything was written.
+    """Apply `decide` to a group, durably; return True if anything was written.
 
-    Raises and costs as `commit_query`; what `decide` raises leaves everything as it is.
+    Errors and cost: as `commit_query`. An exception of `decide` changes nothing.
     """
     check_group(group)
     path = _path(home, group)
@@ -207,13 +208,13 @@ def change_group(fs: FileSystem, home: str, group: str, decide: Decision) -> boo
         try:
             known = _read(fs, path)
         except DataCorruptionError as error:
-            _LOGGER.warning("%s; group %s commits anew", error, group)
+            _LOGGER.warning("%s; group %s starts without commits", error, group)
             known, damaged = None, True
         try:
             reader = decide(known)
         except BaseException:
             if known is None and not damaged:
-                fs.unlink(path)  # the empty file that was made to be locked
+                fs.unlink(path)  # the empty file, created for the lock
             raise
         if reader is None:
             if known is None and not damaged:
@@ -238,15 +239,15 @@ def commit_planned(
     origins: Origins = NO_ORIGINS,
     now_ms: int,
 ) -> bool:
-    """Register what a query's `planner` knows to be committed; False if that is for its tasks.
+    """Commit positions that a query's `planner` knows; return False if its tasks must commit.
 
-    See `committed_as_planned`. Raises and costs as `commit_query`.
+    See `committed_as_planned`. Errors and cost: as `commit_query`.
     """
     path = _path(home, group)
     with _kept(group, home), _locked(fs, path):
         try:
             known = _read(fs, path)
-        except DataCorruptionError:  # its next task tells of it, and commits anew
+        except DataCorruptionError:  # its next task reports it, and commits again
             return False
         if known is None:
             fs.unlink(path)
@@ -261,21 +262,21 @@ def commit_planned(
 
 
 def committed_offsets(fs: FileSystem, home: str, group: str) -> dict[TopicPartition, int]:
-    """Return what a group has committed: {(topic, partition): the next offset to read}.
+    """Return the committed offsets of a group: {(topic, partition): next offset to read}.
 
-    Raises: DataCorruptionError for a damaged file, for to begin elsewhere would lose its place.
+    Raises: DataCorruptionError: the file is damaged; starting elsewhere would lose the place.
     """
     return {key: at.offset for key, at in positions(fs, home, group).items()}
 
 
 def positions(fs: FileSystem, home: str, group: str) -> Mapping[TopicPartition, Committed]:
-    """As `committed_offsets`, with all that is known of each."""
+    """As `committed_offsets`, with all data of each commit."""
     reader = known_reader(fs, home, group)
     return {} if reader is None else reader.offsets
 
 
 def known_reader(fs: FileSystem, home: str, group: str) -> Reader | None:
-    """Return all that is known of a group; None if nothing is. Raises: as `positions`."""
+    """Return a group; None if it is unknown. Raises: as `positions`."""
     check_group(group)
     try:
         return _read(fs, _path(home, group))
@@ -284,7 +285,7 @@ def known_reader(fs: FileSystem, home: str, group: str) -> Reader | None:
 
 
 def delete_reader(fs: FileSystem, home: str, group: str) -> bool:
-    """Forget a group; tells whether it was known. One that still reads registers again."""
+    """Delete a group; return True if it existed. A group that still reads registers again."""
     check_group(group)
     path = _path(home, group)
     if not fs.exists(path):
@@ -296,7 +297,7 @@ def delete_reader(fs: FileSystem, home: str, group: str) -> bool:
 
 
 def read_readers(fs: FileSystem, home: str) -> Readers:
-    """Return all groups, by name. Lock-free. Cost: a listing and a small file a group."""
+    """Return all groups, by name. Takes no lock. Cost: a listing and a small file per group."""
     groups, damaged = [], {}
     for path in _group_files(fs, home):
         with contextlib.suppress(FileNotFoundError):
@@ -312,7 +313,7 @@ def read_readers(fs: FileSystem, home: str) -> Readers:
 
 
 def damaged_readers(fs: FileSystem, home: str) -> dict[str, DataCorruptionError]:
-    """Return {path: what is wrong} of the files of groups that cannot be read. Lock-free."""
+    """Return {path: error} of unreadable files of groups. Takes no lock."""
     found = {}
     for path in _group_files(fs, home):
         with contextlib.suppress(FileNotFoundError, UnsupportedVersionError):
@@ -331,9 +332,9 @@ def _group_files(fs: FileSystem, home: str) -> list[str]:
 def expire_readers(
     fs: FileSystem, home: str, *, now_ms: int, retention_ms: int, dry_run: bool = False
 ) -> list[ExpiredOffset]:
-    """Forget commits older than `retention_ms`, and groups that have no other; return them.
+    """Delete commits older than `retention_ms`, and groups without other commits; return them.
 
-    A damaged file goes when it is as old; it shows under its path, with partition -1.
+    A damaged file of that age is deleted too; it is returned by its path, with partition -1.
     """
     gone: list[ExpiredOffset] = []
     readers = read_readers(fs, home)
@@ -352,7 +353,7 @@ def expire_readers(
 
 
 def write_reader(fs: FileSystem, home: str, reader: Reader) -> None:
-    """Write a group as it is, durably, into a log dir that is being made."""
+    """Write a group durably into a log dir that is being created."""
     _write(fs, _path(home, reader.group), reader, is_new=True)
 
 
@@ -373,11 +374,11 @@ def _kept(group: str, home: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(fs: FileSystem, path: str) -> Iterator[None]:
-    """Hold the lock of a group's file; made, empty, where there is none."""
+    """Hold the lock of a group's file, which is created, empty, if it does not exist."""
     for _ in attempts(_LOCK_TIMEOUT_MS):
         file = fs.open_lock(path)
         try:
-            # Whoever held it before us has put another file in its place.
+            # The previous holder has replaced the file.
             if file.try_lock(0, 0, exclusive=True) and file.is_current():
                 yield
                 return
@@ -390,14 +391,14 @@ def _locked(fs: FileSystem, path: str) -> Iterator[None]:
 
 
 def _read(fs: FileSystem, path: str) -> Reader | None:
-    """Return what a group's file says, None if it is there and nothing was committed yet."""
+    """Return a group from its file; None if the file is still empty."""
     raw = read_bytes(fs, path)
     if not raw:
         return None
     reader = reader_from_json(unseal("reader", raw, path=path, cure=_CURE))
     if os.path.basename(_path("", reader.group)) != os.path.basename(path):
         raise DataCorruptionError(
-            f"the file holds the positions of group {reader.group}, whose file has another name; "
+            f"the file has the positions of group {reader.group}, whose file has another name; "
             f"{_CURE}",
             path=path,
         )
@@ -411,11 +412,11 @@ def _write(fs: FileSystem, path: str, reader: Reader, *, is_new: bool) -> None:
 def _forget(
     fs: FileSystem, home: str, group: str, now_ms: int, retention_ms: int
 ) -> list[ExpiredOffset]:
-    """Take the old commits out of a group's file, which may have new ones by now."""
+    """Remove expired commits from a group's file, unless they were renewed since."""
     path = _path(home, group)
     with _locked(fs, path):
         reader = _read(fs, path)
-        if reader is None:  # deleted meanwhile: we made it again to lock it
+        if reader is None:  # deleted since: taking the lock created the file again
             fs.unlink(path)
             return []
         old = expired_offsets(reader, now_ms, retention_ms)

@@ -1,10 +1,10 @@
 """`sparklog.watermarks`: the published high watermark of every partition of every log dir.
 
-One file beside the ledger, in the text format of Kafka's replication-offset-checkpoint. Readers
-go by it alone; it is replaced by one rename, so all partitions of a micro-batch show together
-(PROTOCOL, H11). It never runs ahead of the durable ledger. The format has no checksum, so an
-entry of a topic that can't exist carries the CRC-32C of the others; log start offsets and the
-durable ledger end go along in the same way.
+The file is beside the ledger, in the text format of Kafka's replication-offset-checkpoint. Readers
+use only this file. It is replaced by a rename, so all partitions of a micro-batch become visible
+together (PROTOCOL, H11), and it never exceeds the durable ledger. The format has no checksum, so an
+entry of a topic that can't exist contains the CRC-32C of the other entries. Log start offsets and
+the durable ledger end are stored in the same way.
 """
 
 import os
@@ -28,7 +28,7 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """`durable` is a ledger end that was durable for sure; 0 if none is known."""
+    """Published offsets. `durable`: a ledger end that was certainly durable; 0 if unknown."""
 
     ends: Offsets
     starts: Offsets
@@ -43,14 +43,14 @@ def publish(
     *,
     durable: int | None,
 ) -> None:
-    """Replace the file by `ends`: {(topic, partition): high watermark}. One fdatasync.
+    """Replace the file. `ends`: {(topic, partition): high watermark}. One fdatasync.
 
-    `starts` are the log start offsets, for Kafka's own file of them has no checksum either;
-    `durable` is the ledger's end if all of it was synced: recovery then knows a ledger that lost
-    its tail from one that never went so far.
+    `starts`: the log start offsets, because Kafka's own file of them has no checksum either.
+    `durable`: the ledger's end if all of it was synced, by which recovery detects a ledger that
+    lost its tail.
 
-    The rename itself is not synced: a power cut may bring the former file back, whole, and
-    recovery then publishes anew what the ledger says.
+    The rename is not synced: a power cut may restore the former file, intact, and recovery then
+    publishes the ledger's offsets again.
     """
     path = os.path.join(directory, WATERMARKS_NAME)
     marks = dict(ends)
@@ -62,19 +62,22 @@ def publish(
 
 
 def published(fs: FileSystem, directory: str) -> Published | None:
-    """Return what was published last, or None if the file is missing or damaged."""
+    """Return the published offsets, or None if the file is missing or damaged."""
     return PublishedFile(fs, directory).read()
 
 
 class PublishedFile:
-    """The file as one sees it who reads it again and again. Threads may share it."""
+    """The file, for repeated reads. Threads may share it."""
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs, self._path = fs, os.path.join(directory, WATERMARKS_NAME)
         self._last: tuple[bytes, Published] | None = None
 
     def read(self) -> Published | None:
-        """As `published`; not to be changed. Cost: while the file stays as it is, a read of it."""
+        """As `published`; the result must not be modified.
+
+        Cost: one read if the file is unchanged.
+        """
         try:
             raw = read_bytes(self._fs, self._path)
         except FileNotFoundError:

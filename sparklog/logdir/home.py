@@ -1,4 +1,4 @@
-"""Opening a log that is kept in log dirs: `sparklog.storage.home.Home` on directories and files."""
+"""Opens logs in log dirs: `sparklog.storage.home.Home` for directories and files."""
 
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ from sparklog.storage.view import TopicInfo, View
 
 
 class LogDirHome:
-    """A `sparklog.storage.home.Home` in log dirs; `commits` None: opened for reading."""
+    """A `sparklog.storage.home.Home` in log dirs; `commits` is None if opened read-only."""
 
     def __init__(
         self, path: str, fs: FileSystem, clock: Clock, view: View, commits: LogDirCommits | None
@@ -49,31 +49,31 @@ class LogDirHome:
 
     @property
     def identity(self) -> Hashable:
-        """Device and inode of the lock file; of a log that is open for reading, its path."""
+        """Device and inode of the lock file; the path if the log was opened read-only."""
         return self.path if self._session is None else self._session.file_id
 
     def is_current(self) -> bool:
-        """Tell whether the path still names the log. Cost: one stat."""
+        """Return True if the path still names the log. Cost: one stat."""
         return self._session is None or self._session.is_valid()
 
     @property
     def lost(self) -> str | None:
-        """Why the log can't be used any more."""
+        """Why the log can't be used any more, or None."""
         return None if self._session is None else self._session.lost
 
     def abandon(self, why: str) -> None:
-        """Give every lock back; nothing changes on disk."""
+        """Release all locks; nothing changes on disk."""
         if self._session is not None:
             self._session.give_up(why)
 
     @property
     def ledger(self) -> LedgerReader:
-        """The commit ledger, as readers see it."""
+        """The commit ledger for readers."""
         return LedgerReader(self._fs, self.view)
 
     @property
     def commits(self) -> LogDirCommits:
-        """The log's changes. Raises InvalidRequestError in mode "r", and once it is closed."""
+        """The commit log. Raises: InvalidRequestError: mode "r", or the log is closed."""
         if self._commits is None:
             raise self._refusal()
         return self._commits
@@ -84,22 +84,22 @@ class LogDirHome:
         )
 
     def describe(self, name: str, topic: TopicState) -> TopicInfo:
-        """A topic as the ledger has it: the topics file may lag if the disk failed meanwhile."""
+        """Describe a topic from the ledger, because the topics file may lag after a disk error."""
         return describe(self.commits.directories, name, topic, self.commits.offline)
 
     def known_topics(self) -> dict[str, TopicInfo]:
-        """Return the topics, from memory while the file that names them is the same."""
+        """Return the topics, from memory as long as the topics file is unchanged."""
         return self._topics.read(self.commits, self.view.topics)
 
     def staging(self) -> TaskStaging:
-        """Return how tasks stage: in files, on a disk that they share with this process."""
+        """Return the staging for tasks: files on a disk that they share with this process."""
         log_dir = DriverLogDir.read(self.commits.home, self._fs)
         return LogDirStaging(log_dir, self._fs, self._clock)
 
     def sweep_staged(
         self, writer: str, batch: int, *, committed: Sequence[Chunk] = (), is_retried: bool = False
     ) -> int:
-        """Delete the chunk files of a writer's micro-batches up to `batch`, and of long ago."""
+        """Delete the chunk files of a writer's micro-batches up to `batch`, and very old ones."""
         directories = self.commits.directories
         now_ms = self._clock()
         return sweep_chunks(self._fs, directories, now_ms=now_ms, writer=writer, batch=batch)
@@ -114,17 +114,17 @@ class LogDirHome:
         return ChunkStager(files, self._clock, framing, spread=label)
 
     def service_lease(self) -> UpkeepLease:
-        """Return the lock of the log's service; not taken yet."""
+        """Return the lock of the log's service; not acquired yet."""
         return ServiceLease(self._fs, self._clock, self.commits.home)
 
     def endpoint_lease(self, said: Mapping[str, object]) -> EndpointLease:
-        """Return the lock of the log's endpoints; not taken yet."""
+        """Return the lock of the log's endpoints; not acquired yet."""
         return EndpointLock(self._fs, self._clock, self.view.home, said)
 
     def give_up(
         self, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool
     ) -> list[GivenUp]:
-        """Give up what offline partitions miss, and go on."""
+        """Bring offline partitions back online without their missing data."""
         return give_up(self.commits, topic, partitions, dry_run=dry_run)
 
     def move_partition(
@@ -135,7 +135,7 @@ class LogDirHome:
         return move_partition(self.commits, key, to, progress=progress)
 
     def close(self) -> None:
-        """Close; the last writer leaves what a broker's clean stop would. Idempotent."""
+        """Close the log; the last writer leaves it as after a broker's clean stop. Idempotent."""
         commits, self._commits = self._commits, None
         if commits is not None:
             close_session(commits)
@@ -153,12 +153,18 @@ def open_log(
     news: bool = True,
     tidy: bool = True,
 ) -> Log:
-    """Open a log that is kept in log dirs; users call `sparklog.open`.
+    """Open a log in log dirs; users call `sparklog.open`.
 
     Args:
-        view: opens what readers see, by default of the log dirs alone.
-        news: see `open_session`.
-        tidy: see `clear_up`.
+        path: The log dir, or several joined by ",".
+        mode: "r" or "rw".
+        options: The log's options.
+        until: Where reads of a broker's log end: "high-watermark" or "log-end".
+        fs: The file system.
+        view: Opens the readers' view; by default the view of the log dirs alone.
+        clock: The clock.
+        news: See `open_session`.
+        tidy: See `clear_up`.
     """
     if mode not in ("r", "rw"):
         raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
@@ -170,21 +176,21 @@ def open_log(
     try:
         if commits is not None and tidy:
             clear_up(commits)
-        seen: View = LogDirView(fs, directories, until=until) if view is None else view()
+        readers_view: View = LogDirView(fs, directories, until=until) if view is None else view()
     except BaseException:
         if commits is not None:
             close_session(commits)
         raise
-    home = LogDirHome(os.fspath(path), fs, clock, seen, commits)
+    home = LogDirHome(os.fspath(path), fs, clock, readers_view, commits)
     return Log(home, options=parsed, clock=clock)
 
 
 def commits_of(log: Log) -> LogDirCommits:
-    """Return what background work needs of a log that is kept in log dirs.
+    """Return the commit log of a log in log dirs, for background work.
 
-    Raises: InvalidRequestError: it is open for reading, or is kept elsewhere.
+    Raises: InvalidRequestError: the log was opened read-only, or is not in log dirs.
     """
     home = home_of(log)
     if not isinstance(home, LogDirHome):
-        raise InvalidRequestError(f"{log.path} is not kept in log dirs: open the log dir itself")
+        raise InvalidRequestError(f"{log.path} is not in log dirs: open the log dir itself")
     return home.commits

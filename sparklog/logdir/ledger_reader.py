@@ -1,4 +1,4 @@
-"""The commit ledger as readers see it: its files, as far as the view goes. Takes no lock."""
+"""The commit ledger for readers: its files, up to the published end. Takes no lock."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ from sparklog.storage.view import View
 
 
 class LedgerReader(LedgerFiles):
-    """A `sparklog.storage.commits.FollowedLedger`, by the view of the same log."""
+    """A `sparklog.storage.commits.FollowedLedger` of the same log as a view."""
 
     def __init__(self, fs: FileSystem, view: View) -> None:
         super().__init__(fs, view.home)
@@ -32,17 +32,17 @@ class LedgerReader(LedgerFiles):
 
     @property
     def exists(self) -> bool:
-        """Whether there can be one; at a URL there are segments of topics alone."""
+        """Whether there can be a ledger; a URL contains only segments of topics."""
         return "://" not in self.home
 
     def identity(self) -> object | None:
-        """Return the inode of its directory; None: a broker's log."""
+        """Return the inode of the ledger's directory; None for a broker's log."""
         path = ledger_path(self.home)
         return self._fs.identity(path) if self._fs.is_dir(path) else None
 
     @property
     def end(self) -> int:
-        """The offset after the last record that readers see by now."""
+        """The offset after the last visible record."""
         return self._view.spans([LEDGER])[LEDGER][1]
 
     def fold(self, state: LogState, end: int, *, first: int | None) -> None:
@@ -50,17 +50,17 @@ class LedgerReader(LedgerFiles):
         fold(self._fs, self.home, end, state=state, first=first)
 
     def dropped(self) -> dict[TopicPartition, int]:
-        """Return the ends of deleted topics. Cost: one ledger segment."""
+        """Return the end offsets of deleted topics. Cost: one ledger segment."""
         return deleted_topic_ends(self._fs, self.home)
 
     def deleted(self) -> list[DeletedTopic]:
-        """Return the deleted topics that can be given back. Cost: one ledger segment."""
+        """Return the deleted topics that can be restored. Cost: one ledger segment."""
         return list(state_now(self._fs, self.home).deleted.values()) if self.exists else []
 
     def retained(self) -> Iterator[tuple[int, LedgerRecord]]:
-        """Yield (offset, record) up to now; old ones may expire while they are read."""
+        """Yield (offset, record) up to now; records may expire during the iteration."""
         view = self._view
-        reader_of(view, *LEDGER).refresh()  # what an earlier look kept open may be gone by now
+        reader_of(view, *LEDGER).refresh()  # cached open files may be deleted by now
         at, end = view.spans([LEDGER])[LEDGER]
         path = ledger_path(self.home)
         schema = schema_of(["offset", "value"])

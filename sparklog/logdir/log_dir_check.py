@@ -1,7 +1,7 @@
-"""Checks in a task that it sees the log dir that the driver means.
+"""Checks in a task that it sees the driver's log dir.
 
-The lock file's first page names the boot and the inode of the host that opened the log, so a
-task that reads the same page sees the same file, be it on this host or over a shared disk.
+The lock file's first page contains the boot id and the inode on the host that opened the log. A
+task that reads the same page sees the same file, on this host or over a shared disk.
 """
 
 import os
@@ -16,7 +16,7 @@ from sparklog.logdir.lock import LOCK_NAME
 _PAGE_BYTES: Final = 96
 _REPLACED: Final = (
     "{home} was removed or replaced since this micro-batch was planned: nothing was written; "
-    "start the query again to go on with what is there now"
+    "start the query again to continue with the new log"
 )
 _UNSEEN: Final = (
     "the executor on host {here} can't see the log {home} of the driver on host {host}: put the "
@@ -26,7 +26,7 @@ _UNSEEN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DriverLogDir:
-    """The log dir as the driver sees it."""
+    """The log dir, identified by the driver."""
 
     home: str
     host: str
@@ -36,14 +36,14 @@ class DriverLogDir:
 
     @classmethod
     def read(cls, home: str, fs: FileSystem = LOCAL) -> "DriverLogDir":
-        """Describe a log that has been opened for writing on this host."""
+        """Return the identity of a log that is open for writing on this host."""
         device, inode = fs.identity(os.path.join(home, LOCK_NAME))
         return cls(home, socket.gethostname(), fs.boot_id(), device, inode)
 
     def check(self, fs: FileSystem = LOCAL) -> None:
-        """Raise InvalidRequestError, with host and path, if this process sees another place.
+        """Raise InvalidRequestError, with host and path, if this process sees another log dir.
 
-        On the driver's own host it was replaced meanwhile: LogReplacedError.
+        Raises: LogReplacedError: this is the driver's host, so the log was replaced.
         """
         lock = os.path.join(self.home, LOCK_NAME)
         try:
@@ -60,7 +60,7 @@ class DriverLogDir:
             raise InvalidRequestError(_UNSEEN.format(here=here, home=self.home, host=self.host))
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the JVM checks by, and the texts of what it raises (LogDirCheck.scala)."""
+        """Return the data of the JVM's check, and its error messages (LogDirCheck.scala)."""
         return {
             **asdict(self),
             "lock": os.path.join(self.home, LOCK_NAME),

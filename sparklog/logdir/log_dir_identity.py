@@ -1,9 +1,9 @@
 """Detects that a log dir was replaced under an open log.
 
-Removed and made anew, restored from a copy, a link that leads elsewhere, another disk mounted over
-it: names, contents and topic ids may all be the same. The lock file's inode is not, as long as
-somebody holds the old file open: it can't be given to another file then. Looked at on each use, at
-the cost of one stat a log dir.
+A log dir may be deleted and created again, restored from a copy, behind a link that changed, or
+hidden by another mount. Names, contents and topic ids can then be the same. The lock file's inode
+differs, as long as a process keeps the old file open, because the inode can't be reused then.
+Checked on each use, at the cost of one stat per log dir.
 """
 
 import contextlib
@@ -26,10 +26,11 @@ _Identity = tuple[int, int] | None
 
 
 class LogDirIdentity:
-    """What a reader, who holds no lock, knows of the log dirs that it looked at. Thread-safe.
+    """The log dirs' identity for a reader, which has no lock. Thread-safe.
 
-    Of the first log dir the lock file counts; of a broker's, which has none, and of the others
-    the directory itself: a broker makes its lock file anew whenever it starts.
+    For the first log dir it is that of the lock file. For a broker's log dir, which has no such
+    file, and for the other log dirs, it is that of the directory, because a broker creates its lock
+    file again at each start.
     """
 
     def __init__(self, fs: FileSystem, directories: Sequence[str]) -> None:
@@ -39,18 +40,18 @@ class LogDirIdentity:
         self.renew()
 
     def is_current(self) -> bool:
-        """Tell whether all of them are what they were. Cost: one stat a log dir."""
+        """Return True if no log dir was replaced. Cost: one stat per log dir."""
         return all(self._identity(path) == seen for path, seen in self._seen)
 
     def files(self) -> tuple[FileIdentity, ...] | None:
-        """Return what was seen of each log dir; None where that is nothing to go by."""
+        """Return the identity of each log dir; None if a file system provides none."""
         seen = [(path, identity) for path, identity in self._seen if identity and any(identity)]
         if len(seen) < len(self._seen):
             return None
         return tuple(FileIdentity(path, *identity) for path, identity in seen)
 
     def renew(self) -> None:
-        """Look at what lies there now."""
+        """Read the identities of the current log dirs."""
         seen: list[tuple[str, _Identity]] = []
         held: list[File] = []
         for number, directory in enumerate(self._directories):
@@ -64,14 +65,14 @@ class LogDirIdentity:
         self._seen, self._held = seen, held
 
     def _hold(self, path: str, held: list[File]) -> _Identity:
-        """Return the identity of what the path names, and keep it from being given away."""
+        """Return the identity of a path, and keep the file open so that its inode is not reused."""
         while True:
             identity = self._identity(path)
-            if identity is None or not any(identity):  # a remote one has none
+            if identity is None or not any(identity):  # remote file systems have none
                 return identity
             with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
                 held.append(self._fs.open(path))
-            if self._identity(path) == identity:  # else it was replaced before it was opened
+            if self._identity(path) == identity:  # otherwise it was replaced before the open
                 return identity
 
     def _identity(self, path: str) -> _Identity:
@@ -82,10 +83,10 @@ class LogDirIdentity:
 
 
 def check_same(fs: FileSystem, home: str, known: int, then: LogState) -> None:
-    """Raise LogReplacedError unless the ledger holds all that a session knows of.
+    """Raise LogReplacedError unless the ledger contains everything that a session knows.
 
-    Args: known, then: the ledger's end and the state, as it knows them. Under the lock.
-    Cost: the ledger's last segment is read.
+    `known`, `then`: the session's ledger end and state. Under the lock.
+    Cost: reads the ledger's last segment.
     """
     now = LogState()
     try:
@@ -105,7 +106,7 @@ def check_same(fs: FileSystem, home: str, known: int, then: LogState) -> None:
 
 def _text(home: str, what: str) -> str:
     return (
-        f"{home} was replaced while the log was open and holds {what} now: what was committed "
-        "before may be missing there; nothing was written. Bring back what was there, or accept "
-        "what is there now. In both cases, close this log (end the query) and open it again"
+        f"{home} was replaced while the log was open and now contains {what}: records committed "
+        "before may be missing there; nothing was written. Bring back the old contents, or accept "
+        "the new ones. In both cases, close this log (end the query) and open it again"
     )

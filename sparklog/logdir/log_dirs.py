@@ -1,10 +1,10 @@
-"""`sparklog.dirs`: which log a directory belongs to, and which directories a log has.
+"""`sparklog.dirs`: the log of a directory, and the directories of a log.
 
-Each log dir says in a small sealed file what its own id is (Kafka's `directory.id`, where a broker
-gave it one in meta.properties), the log's id, and the ids of all of the log's dirs in their order,
-with the paths that they had when the log was last opened for writing. So a mount point without
-its disk, another log's dir, or one of several by itself is known for what it is before anything
-is believed, or made, there. Brokers ignore plain files that they don't know.
+Each log dir contains a small checksummed file with its own id (Kafka's `directory.id`, if a broker
+assigned one in meta.properties), the log's id, and the ids of all log dirs in their order, with
+their paths when the log was last opened for writing. So a mount point without its disk, a log dir
+of another log, and a missing log dir are detected before anything is read or created there. Brokers
+ignore plain files with unknown names.
 """
 
 import os
@@ -28,16 +28,16 @@ from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.topic_state import TopicState
 
 DIRS_NAME: Final = "sparklog.dirs"
-_CURE: Final = "open the log once for writing, it is then written anew"
+_CURE: Final = "open the log once for writing, which writes it again"
 _BACK: Final = (
-    "it comes back by itself with its files (mount the disk, restore them from a copy); to go on "
-    "without them: sparklog verify PATH --give-up"
+    "it comes back online with its files (mount the disk, restore them from a copy); to bring it "
+    "online without them: sparklog verify PATH --give-up"
 )
 RENAME_BACK: Final = (
     "if two directories were swapped, stop what uses the log and rename them back; else restore "
     "this one from a copy"
 )
-"""The remedy for a directory that is another partition's: nothing of it may be given up."""
+"""The advice for another partition's directory: giving up the partition would lose data."""
 
 
 class LogDirUnnamedError(InvalidRequestError):
@@ -45,14 +45,14 @@ class LogDirUnnamedError(InvalidRequestError):
 
     def __init__(self, key: TopicPartition, number: int, place: str) -> None:
         super().__init__(
-            f"{key} should lie in log dir number {number + 1} ({place}): give all log dirs of this "
-            "log, in the order in which it was made"
+            f"{key} should be in log dir number {number + 1} ({place}): give all log dirs of this "
+            "log, in the order in which it was created"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """One directory of a log: its id, and its path as of the last open for writing."""
+    """A directory of a log: its id, and its path as of the last open for writing."""
 
     id: str
     path: str
@@ -60,7 +60,7 @@ class LogDir:
 
 @dataclass(frozen=True, slots=True)
 class _DirsFile:
-    """What a directory's file says: its own id, the log's, and the log's dirs."""
+    """The contents of a directory's file: its own id, the log's id, and the log's dirs."""
 
     log: str
     directory: str
@@ -68,17 +68,17 @@ class _DirsFile:
 
     @property
     def number(self) -> int | None:
-        """The directory's place among the log's, counted from 0; None if it has none."""
-        ids = [one.id for one in self.dirs]
+        """The index of the directory among the log's; None if it is not listed."""
+        ids = [entry.id for entry in self.dirs]
         return ids.index(self.directory) if self.directory in ids else None
 
 
 @dataclass(slots=True)
 class LogDirs:
-    """A log's dirs as found. `log`: its id, "" if it has none yet; `known`: all that it has.
+    """A log's dirs as found. `log`: its id, or "" before the first open; `known`: all log dirs.
 
-    `absent`: {number of a log dir: why} of those that hold partitions of the log and aren't there.
-    `files`: what the present ones' files say, by number.
+    `absent`: {number: reason} of unavailable log dirs that contain partitions of the log. `files`:
+    the contents of the available dirs' files, by number.
     """
 
     log: str = ""
@@ -87,29 +87,29 @@ class LogDirs:
     files: dict[int, _DirsFile] = field(default_factory=dict)
 
     def present(self, directories: Sequence[str]) -> list[str]:
-        """Return those of `directories` that are there."""
+        """Return the available `directories`."""
         return [path for number, path in enumerate(directories) if number not in self.absent]
 
     def numbered(self, directories: Sequence[str]) -> list[tuple[int, str]]:
-        """Return those of `directories` that are there, with their numbers."""
+        """Return the available `directories` with their numbers."""
         return [pair for pair in enumerate(directories) if pair[0] not in self.absent]
 
     def own(self, directories: Sequence[str]) -> list[str]:
-        """Return those that are there and not new to the log: they carry its marks."""
+        """Return the available dirs that are not new to the log, so that they have its files."""
         there = self.numbered(directories)
         return [path for n, path in there if not n or n in self.files or not self.files]
 
     def place(self, directories: Sequence[str], number: int) -> str:
-        """Return the path of log dir `number`, be it among `directories` or not."""
+        """Return the path of log dir `number`, even if it is not among `directories`."""
         if number < len(directories):
             return directories[number]
         return self.known[number].path if number < len(self.known) else f"log dir {number + 1}"
 
     def why_absent(self, directories: Sequence[str], number: int) -> str | None:
-        """Return why log dir `number` can't be used; None if it can."""
+        """Return why log dir `number` can't be used, or None."""
         if number >= len(directories):
             return (
-                f"it lies in log dir number {number + 1} of the log ({self.place((), number)}), "
+                f"it is in log dir number {number + 1} of the log ({self.place((), number)}), "
                 "which the path doesn't name: give all log dirs of this log, joined by ','"
             )
         return self.absent.get(number)
@@ -118,13 +118,13 @@ class LogDirs:
 def offline_error(
     path: str, why: str, first: int, end: int, *, remedy: str = _BACK
 ) -> PartitionOfflineError:
-    """Return the error of a partition that is missing, or of which [first, end) is."""
+    """Return the error of an offline partition whose offsets [first, end) are unavailable."""
     reason = f"the partition is offline: {why}; {remedy}"
     return PartitionOfflineError(reason, path=path, first=first, end=end)
 
 
 def not_of_log(path: str, why: str, key: TopicPartition) -> PartitionOfflineError:
-    """Return the error of a directory that has a partition's name, and is none of the log's."""
+    """Return the error of a directory that has a partition's name, but is not in the log."""
     reason = (
         f"{why}; the log has no {key.topic}-{key.partition}, and readers fail on it: move the "
         "directory out of the log dir"
@@ -140,10 +140,10 @@ def not_found(
     *,
     is_ours: Callable[[], bool],
 ) -> dict[TopicPartition, tuple[str, str]]:
-    """Return {partition: (its directory, why)} of those of `topics` that aren't `found`.
+    """Return {partition: (its directory, reason)} of the partitions of `topics` not in `found`.
 
-    Args: is_ours: whether no broker was here since a session of ours: asked once, if it matters.
-        What is missing in a dir that is there was deleted by the broker, then.
+    `is_ours`: whether no broker wrote since sparklog's last session; called once, if needed. A
+    broker may have deleted partitions whose log dir is available.
     """
     missing: dict[TopicPartition, tuple[str, str]] = {}
     ours: bool | None = None
@@ -163,11 +163,11 @@ def not_found(
 
 
 def find_dirs(fs: FileSystem, directories: Sequence[str]) -> LogDirs:
-    """Look which of `directories` are the log's, without a lock or a change.
+    """Find out which of `directories` belong to the log, without a lock or a change.
 
-    Raises: InvalidRequestError: one of them is another log's, or they are given in another order,
-        or the first is none of the log's first.
-    Cost: a small file a directory, and the topics file where one is bare.
+    Raises: InvalidRequestError: a directory belongs to another log, the order differs, or the first
+    directory is not the log's first.
+    Cost: a small file per directory, and the topics file if a directory has no file.
     """
     home = directories[0]
     files: dict[int, _DirsFile] = {}
@@ -188,7 +188,7 @@ def find_dirs(fs: FileSystem, directories: Sequence[str]) -> LogDirs:
         raise _not_the_first(directories[number], other, home)
     if own is not None and own.number:
         raise _not_the_first(home, own, home)
-    # The first dir's own file may be lost: the others know as much.
+    # The first dir's own file may be lost: the others have the same contents.
     log = own or next((found for number, found in files.items() if found.number == number), None)
     dirs = LogDirs(absent=failed) if log is None else LogDirs(log.log, log.dirs, failed)
     places: Mapping[int, list[str]] | None = None
@@ -203,30 +203,30 @@ def find_dirs(fs: FileSystem, directories: Sequence[str]) -> LogDirs:
 
 
 def _take_own(dirs: LogDirs, found: _DirsFile, number: int, path: str) -> None:
-    """Note what a directory says; refuse another log's, and this log's in another order."""
+    """Add a directory's file; reject another log's, and this log's in another order."""
     if found.log != dirs.log:
-        paths = ",".join(one.path for one in found.dirs)
+        paths = ",".join(entry.path for entry in found.dirs)
         raise InvalidRequestError(
             f"{path} belongs to another log, whose log dirs are {paths}: give this log's own"
         )
-    ids = [one.id for one in dirs.known]
+    ids = [entry.id for entry in dirs.known]
     dirs.files[number] = found
     if found.directory not in ids:
         dirs.absent[number] = (
-            "the directory there was the log's once, and was given up since: move it away, and "
-            "give the one that has its place"
+            "the directory belonged to the log, and was given up since: move it away, and "
+            "give the directory that replaced it"
         )
     elif (at := ids.index(found.directory)) != number:
         raise InvalidRequestError(
             f"{path} is log dir number {at + 1} of its log: give all log dirs of this log, in the "
-            "order in which it was made"
+            "order in which it was created"
         )
 
 
 def _not_the_first(path: str, content: _DirsFile, home: str) -> InvalidRequestError:
-    paths = ",".join(one.path for one in content.dirs)
+    paths = ",".join(entry.path for entry in content.dirs)
     number = content.number or 0
-    missing = "" if path == home else f", and {home} doesn't hold its ledger: is its disk mounted?"
+    missing = "" if path == home else f", and {home} has no ledger: is its disk mounted?"
     return InvalidRequestError(
         f"{path} is log dir number {number + 1} of a log whose log dirs were {paths} when it was "
         f"last written{missing}. Give all of them, in that order"
@@ -234,7 +234,7 @@ def _not_the_first(path: str, content: _DirsFile, home: str) -> InvalidRequestEr
 
 
 def _places(fs: FileSystem, home: str) -> dict[int, list[str]]:
-    """{number of a log dir: the partition directories that should lie there}."""
+    """Return {number of a log dir: the partition directories expected there}."""
     try:
         topics = read_topics(fs, home) or {}
     except DataCorruptionError:
@@ -247,9 +247,9 @@ def _places(fs: FileSystem, home: str) -> dict[int, list[str]]:
 
 
 def _why_bare(fs: FileSystem, path: str, expected: Sequence[str]) -> str:
-    """Tell why a directory without a file of ours can't be the log's; "" if it may be.
+    """Return why a directory without a file can't be the log's; "" if it may be.
 
-    An older sparklog wrote no such file, and somebody may have lost it: partitions tell, then.
+    Older versions wrote no file, and a file may be lost: then its partitions identify it.
     """
     if not expected:
         return ""
@@ -257,13 +257,13 @@ def _why_bare(fs: FileSystem, path: str, expected: Sequence[str]) -> str:
         return "the log dir does not exist: is its disk mounted?"
     if any(fs.is_dir(os.path.join(path, name)) for name in expected):
         return ""
-    return "the log dir holds nothing of this log: is its disk mounted?"
+    return "the log dir contains nothing of this log: is its disk mounted?"
 
 
 def claim_dirs(fs: FileSystem, directories: Sequence[str], dirs: LogDirs) -> LogDirs:
-    """Give each present dir its id, and say in all of them which the log has. Under the lock.
+    """Assign ids to new dirs, and write the list of dirs to all of them. Under the lock.
 
-    Cost: nothing where all is said; else a durable write a directory.
+    Cost: nothing if the files are up to date; else a durable write per directory.
     """
     known = list(dirs.known)
     for number, path in enumerate(directories):
@@ -285,9 +285,9 @@ def claim_dirs(fs: FileSystem, directories: Sequence[str], dirs: LogDirs) -> Log
 def retire_dirs(
     fs: FileSystem, directories: Sequence[str], dirs: LogDirs, numbers: Sequence[int]
 ) -> LogDirs:
-    """Give the places of absent dirs to whatever bare directory lies there at the next open.
+    """Free the places of absent dirs for new directories at the next open.
 
-    They have new ids, so that an old dir that comes back is known for what it is.
+    The places get new ids, so that an old directory that comes back is detected.
     """
     known = list(dirs.known)
     for number in numbers:
@@ -297,7 +297,7 @@ def retire_dirs(
 
 
 def write_new_dirs(fs: FileSystem, directories: Sequence[str], paths: Sequence[str]) -> None:
-    """Say in a new log's `directories`, which get the names `paths` later, that they are its."""
+    """Write the files of a new log's `directories`, which will be renamed to `paths`."""
     log = new_topic_id()
     known = tuple(LogDir(new_topic_id(), path) for path in paths)
     for number, directory in enumerate(directories):
@@ -305,17 +305,17 @@ def write_new_dirs(fs: FileSystem, directories: Sequence[str], paths: Sequence[s
 
 
 def _directory_id(fs: FileSystem, path: str, *, taken: Sequence[LogDir]) -> str:
-    """The id that a broker gave the directory, if it did and no other has it; else a new one."""
+    """Return the id that a broker gave the directory, unless another dir has it; else a new id."""
     given = read_properties(fs, path).get(DIRECTORY_ID)
-    return given if given and given not in [one.id for one in taken] else new_topic_id()
+    return given if given and given not in [entry.id for entry in taken] else new_topic_id()
 
 
 def _read(fs: FileSystem, directory: str) -> _DirsFile | None:
-    """Return what a directory says; None if it says nothing that can be read."""
+    """Return the contents of a directory's file; None if it is missing or damaged."""
     path = os.path.join(directory, DIRS_NAME)
     try:
         content = unseal("dirs", read_bytes(fs, path), path=path, cure=_CURE)
-        rows = tuple(LogDir(one["id"], one["path"]) for one in content["dirs"])
+        rows = tuple(LogDir(entry["id"], entry["path"]) for entry in content["dirs"])
         return _DirsFile(content["log"], content["directory"], rows)
     except (FileNotFoundError, DataCorruptionError, KeyError, TypeError):
         return None
@@ -325,6 +325,6 @@ def _write(fs: FileSystem, directory: str, own: _DirsFile) -> None:
     content: dict[str, Any] = {
         "log": own.log,
         "directory": own.directory,
-        "dirs": [{"id": one.id, "path": one.path} for one in own.dirs],
+        "dirs": [{"id": entry.id, "path": entry.path} for entry in own.dirs],
     }
     write_durably(fs, os.path.join(directory, DIRS_NAME), seal("dirs", content, indent=2))

@@ -1,10 +1,10 @@
-"""`meta.properties`: whose a log dir is; and, as long as it is sparklog's, why no broker starts.
+"""`meta.properties`: the owner of a log dir; keeps brokers out while the log is sparklog's.
 
-A broker that finds a log dir with a `meta.properties` of a version that it doesn't know takes the
-dir for failed, before it touches anything there, and doesn't start without its metadata log dir;
-`kafka-storage format` refuses it as well. So every log dir that sparklog wrote to carries one
-whose version is a sentence, until the log was handed over. What a broker's own file said besides
-(cluster.id, node.id, directory.id) stays in it.
+A broker that finds a `meta.properties` with an unknown version treats the log dir as failed before
+it changes anything there, and does not start without its metadata log dir; `kafka-storage format`
+rejects it too. So every log dir that sparklog wrote to has a file whose version is a sentence,
+until the log is handed over. The other entries of a broker's own file (cluster.id, node.id,
+directory.id) are preserved.
 Source: MetaPropertiesEnsemble.Loader, MetaPropertiesVersion, KafkaRaftServer.initializeLogDirs.
 """
 
@@ -24,19 +24,19 @@ _NOTE: Final = b"# Brokers don't know this version, and so leave the directory a
 
 
 def read_properties(fs: FileSystem, directory: str) -> dict[str, str]:
-    """Return what a log dir's `meta.properties` says, without its version; nothing if not there."""
+    """Return the entries of a log dir's `meta.properties`, without its version; empty if none."""
     found = _read(fs, directory)
     found.pop(_VERSION, None)
     return found
 
 
 def is_kept_from_brokers(fs: FileSystem, directory: str) -> bool:
-    """Tell whether a broker refuses the log dir for what its `meta.properties` says."""
+    """Return True if a broker rejects the log dir because of its `meta.properties`."""
     return _read(fs, directory).get(_VERSION) == _OURS
 
 
 def keep_from_brokers(fs: FileSystem, directories: Sequence[str]) -> None:
-    """Make brokers refuse the log dirs, durably. Idempotent; cost: a small read each."""
+    """Make brokers reject the log dirs, durably. Idempotent; cost: a small read per log dir."""
     for directory in directories:
         known = _read(fs, directory)
         if known.get(_VERSION) != _OURS:
@@ -44,12 +44,12 @@ def keep_from_brokers(fs: FileSystem, directories: Sequence[str]) -> None:
 
 
 def give_to_brokers(fs: FileSystem, directory: str, properties: Mapping[str, str]) -> None:
-    """Write a `meta.properties` that a broker of the cluster takes, durably."""
+    """Write a `meta.properties` that a broker of the cluster accepts, durably."""
     _write(fs, directory, {**properties, _VERSION: "1"})
 
 
 def _read(fs: FileSystem, directory: str) -> dict[str, str]:
-    """Its lines; Java's escapes don't occur in ids."""
+    """Return the entries. Java's escapes do not occur in ids."""
     try:
         raw = read_bytes(fs, os.path.join(directory, META_PROPERTIES))
     except FileNotFoundError:

@@ -1,8 +1,9 @@
-"""Opens a log dir for writing: a new one, one closed cleanly, one left open, a broker's.
+"""Opens a log dir for writing: new, closed cleanly, not closed, or written by a broker.
 
-Without the guard nobody of us had the log open, so what lies there is either just as our last
-clean close left it, or a broker's work since. Then its own rules say where the logs end, and the
-ledger takes that over in one `adopt` record. Source: PROTOCOL, "Open for writing" and "Close".
+Without the guard no session of sparklog had the log open. Then the log dir is either unchanged
+since sparklog's last clean close, or a broker has written to it. In the second case Kafka's rules
+define where the logs end, and the ledger records that in an `adopt` record. Source: PROTOCOL, "Open
+for writing" and "Close".
 """
 
 import contextlib
@@ -68,10 +69,10 @@ from sparklog.storage.log_state import LogState
 
 _LOGGER: Final = logging.getLogger(__name__)
 _ONLINE_MOVES: Final = ("sparklog.moves", "sparklog.moving")
-"""Requests of earlier versions, which moved partitions beside writers, and the lock of a mover."""
+"""Files of earlier versions, which moved partitions while writers ran: requests, and a lock."""
 _LOSSES: Final = (
     "the configurations of topics, the log starts of tiered topics, the deleted topics that can be "
-    "given back, and the writers' last micro-batches, so that a restarted query may write twice"
+    "restored, and the writers' last micro-batches, so that a restarted query may write twice"
 )
 
 
@@ -83,12 +84,12 @@ def open_session(
     *,
     news: bool = True,
 ) -> LogDirCommits:
-    """Open a log for writing; make it where the first directory is missing or empty.
+    """Open a log for writing; create it if the first directory is missing or empty.
 
-    Args: news: whether it is to be told that a broker's directory was taken over.
-    Raises: LogLockedError where a broker runs or another process is busy for too long;
-    InvalidRequestError on a file system without sound locks; DataCorruptionError if the ledger
-    itself is damaged (a damaged partition only goes offline).
+    `news`: log a message if a broker's directory is adopted.
+    Raises: LogLockedError: a broker runs, or another process is busy for too long;
+    InvalidRequestError: the file system has no reliable locks; DataCorruptionError: the ledger is
+    damaged (a damaged partition only goes offline).
     """
     check_writable(directories)
     dirs = find_dirs(fs, directories)
@@ -106,7 +107,7 @@ def open_session(
         session.dirs = dirs
         session.lock.join()
         with session.hold_lock():
-            session.dirs = session.read_dirs()  # somebody else may have opened it meanwhile
+            session.dirs = session.read_dirs()  # another process may have opened it since
             if short := below_floor(session):  # before anything is written
                 make_room(fs, [one.directory for one in short])
             _enter(session, news=news)
@@ -121,49 +122,49 @@ def open_session(
 
 
 def clear_up(session: LogDirCommits) -> None:
-    """Remove what nobody needs: stale staged files; deleted ones, and topics, that had their delay.
+    """Remove expired files: staged files, deleted files and deleted topics after their delay.
 
-    Moves of partitions that an earlier version of sparklog left unfinished are cancelled.
-    Whoever opens a log for writing does so; a service does it in its rounds, and reports it.
+    Unfinished moves of partitions by an earlier version of sparklog are cancelled. Called by each
+    process that opens a log for writing. A service does it in its rounds, and reports it.
     """
     now_ms = session.clock()
     sweep_chunks(session.fs, session.present, now_ms=now_ms)
     with session.exclusive():
         unlink_due(session, now_ms=now_ms)
-        settle_directories(session)  # who was to remove what is out of use may have died
+        settle_directories(session)  # the process that had to remove them may have died
         for name in _ONLINE_MOVES:
             with contextlib.suppress(FileNotFoundError):
                 session.fs.unlink(os.path.join(session.home, name))
-        due = any(one.until_ms <= now_ms for one in session.state.deleted.values())
+        due = any(topic.until_ms <= now_ms for topic in session.state.deleted.values())
     if due:
-        purge_topics(session, lambda one: one.until_ms <= now_ms)
+        purge_topics(session, lambda topic: topic.until_ms <= now_ms)
 
 
 def _enter(session: LogDirCommits, *, news: bool) -> None:
-    """Take over what lies there, under the lock."""
+    """Open the log dir under the lock, recovering it first if it was not closed cleanly."""
     if is_marked_open(session.fs, session.home):
         _check_ledger(session)
         leave_brokers(session.fs, session.directories, session.dirs)
-        mark_open(session.fs, session.present)  # the others' too, if we died in between
+        mark_open(session.fs, session.present)  # the others' too, after a crash in between
         session.refresh()
         repair_topics_file(session)
         _look_for_partitions(session)
     else:
         restored = _has_ledger(session) and session.lock.is_foreign()
         _take_over(session, news=news)
-        if restored and session.ledger.end > 1:  # a fork has begun one, by its only record
+        if restored and session.ledger.end > 1:  # a fork already has a new epoch
             session.begin_history()
     session.dirs = claim_dirs(session.fs, session.directories, session.dirs)
     _check_brokers_out(session.brokers_out)
 
 
 def _move(session: LogDirCommits) -> None:
-    """Go on in a log dir that was replaced under an open log, as if it were opened anew.
+    """Continue in a log dir that was replaced under an open log, as if it were opened again.
 
-    Raises LogReplacedError unless it is the same log, and holds all that this session knows of.
+    Raises: LogReplacedError: another log, or records that this session knows are missing.
     """
     check_same(session.fs, session.home, session.ledger.end, session.state)
-    is_first, session.lock.replaced = session.lock.replaced, True  # till all is done
+    is_first, session.lock.replaced = session.lock.replaced, True  # until all is done
     for file in session.brokers_out:
         file.close()
     session.brokers_out[:] = []
@@ -171,11 +172,11 @@ def _move(session: LogDirCommits) -> None:
     session.brokers_out[:] = lock_out_brokers(session.fs, session.present)
     session.forget()
     _enter(session, news=True)
-    if not is_first:  # the page, which is in the first log dir, knows nothing of it
+    if not is_first:  # the page of the first log dir is unaware of it
         log_recovery.full(session)
     session.lock.replaced = False
     _LOGGER.warning(
-        "%s was replaced while it was open; all that was committed is there, going on in it",
+        "%s was replaced while it was open; it contains all commits, so writing continues there",
         ", ".join(session.directories),
     )
 
@@ -186,8 +187,8 @@ def _make_dir(fs: FileSystem, directory: str) -> None:
             fs.mkdir(directory)
         except FileNotFoundError:
             raise InvalidRequestError(
-                f"{directory} can't be made, for {os.path.dirname(directory)} does not exist: "
-                "correct the path, or make that directory first"
+                f"{directory} can't be created, because {os.path.dirname(directory)} does not "
+                "exist: correct the path, or create that directory first"
             ) from None
     if not fs.is_dir(directory):
         raise InvalidRequestError(f"{directory} is a file: give a directory for the log")
@@ -198,7 +199,7 @@ def _has_ledger(session: LogDirCommits) -> bool:
 
 
 def _take_over(session: LogDirCommits, *, news: bool) -> None:
-    """Start from a directory that no session of ours has open."""
+    """Open a directory that no session of sparklog has open."""
     fs, home = session.fs, session.home
     page = session.lock.read()
     generation = max(0 if page is None else page.generation, session.clock() * 1000)
@@ -207,7 +208,7 @@ def _take_over(session: LogDirCommits, *, news: bool) -> None:
     end = _ledger_end(session)
     session.state = LogState()
     if end:
-        # Who made the ledger, or adopted, may have died before its fsync: see make_durable.
+        # A crash may have prevented the fsync of the last record: see make_durable.
         make_durable(fs, home, end - 1)
         fs.sync_dir(home)
         fold(fs, home, end, state=session.state, first=None)
@@ -230,7 +231,7 @@ def _take_over(session: LogDirCommits, *, news: bool) -> None:
             adopt(session, found, clean=clean, news=news)
     redo_all(session, None)
     publish_all(session)
-    session.idle()  # before the guard: without it nobody believes the page
+    session.idle()  # before the guard: without it the page is ignored
     mark_open(fs, session.present)
 
 
@@ -239,7 +240,7 @@ def _is_in_place(session: LogDirCommits, key: TopicPartition, number: int) -> bo
 
 
 def _look_for_partitions(session: LogDirCommits) -> None:
-    """Look whether all that the ledger knows is there; what is damaged may be whole again."""
+    """Check that all partitions exist; damaged partitions are recovered if possible."""
     _check_dirs(session)
     first = session.lock.is_last()
     damaged = [key for key in session.offline if key in session.state.ends] if first else []
@@ -261,9 +262,9 @@ def _check_ledger(session: LogDirCommits) -> None:
 
 
 def _check_first(fs: FileSystem, directories: Sequence[str]) -> None:
-    """Refuse a list whose first log dir isn't the one with the ledger, before a second is made.
+    """Reject log dirs in a wrong order before a second log is created.
 
-    And a directory that is a store, in which a log has its home, or a checkpoint's log.
+    Also reject a directory that is a log's bucket, or a checkpoint's log.
     """
     for directory in directories:
         if fs.is_dir(directory) and is_store_home(fs, directory):
@@ -272,20 +273,20 @@ def _check_first(fs: FileSystem, directories: Sequence[str]) -> None:
             )
     if is_checkpoint_log(fs, directories[0]):
         raise InvalidRequestError(
-            f"{directories[0]} is the log of a query's checkpoint, to which that query alone "
+            f"{directories[0]} is the log of a query's checkpoint, to which only that query "
             "writes: open it for reading, and change it by `sparklog checkpoint`; nothing was "
             "written"
         )
     for directory in directories[1:]:
         if fs.is_dir(ledger_path(directory)) or fs.exists(os.path.join(directory, LOCK_NAME)):
             raise InvalidRequestError(
-                f"{directory} holds a log of its own: it must be the first of the log dirs "
+                f"{directory} contains its own log: it must be the first of the log dirs "
                 f"({', '.join(directories)})"
             )
 
 
 def _check_dirs(session: LogDirCommits) -> None:
-    """Refuse log dirs in another order while the guard stands, and not all of them ever."""
+    """Reject missing log dirs, and while the guard exists, log dirs in another order."""
     fs, directories = session.fs, session.directories
     guarded = is_marked_open(fs, session.home)
     for name, topic in session.state.topics.items():
@@ -301,12 +302,12 @@ def _check_dirs(session: LogDirCommits) -> None:
 
 def _check_brokers_out(held: Sequence[LockFile]) -> None:
     for file in held:
-        if not file.is_current():  # a stopping broker unlinked it, and another may start on it
+        if not file.is_current():  # a stopping broker unlinked it, so another may start
             raise LogLockedError(f"{file.path} was removed by a stopping broker; open again")
 
 
 def _partitions(session: LogDirCommits) -> dict[TopicPartition, int]:
-    """Return {(topic, partition): number of its log dir} of everything that lies there."""
+    """Return {(topic, partition): number of its log dir} of all partition directories."""
     found: dict[TopicPartition, int] = {}
     for number, directory in session.dirs.numbered(session.directories):
         for name in session.fs.listdir(directory):
@@ -319,26 +320,26 @@ def _partitions(session: LogDirCommits) -> dict[TopicPartition, int]:
                 at = _place_known(session, key)
                 if at is None or at not in (found[key], number):
                     raise InvalidRequestError(
-                        f"{name} lies in two log dirs, {session.directories[found[key]]} and "
+                        f"{name} is in two log dirs, {session.directories[found[key]]} and "
                         f"{directory}: move one of them away"
                     )
-                found[key] = at  # the other is a stray: it was away when its range was given up
+                found[key] = at  # the other is a stray: absent when its range was given up
                 continue
             found[key] = number
     return found
 
 
 def _place_known(session: LogDirCommits, key: TopicPartition) -> int | None:
-    """The number of the log dir where the ledger has a partition; None if it doesn't know it."""
+    """Return the number of a partition's log dir in the ledger; None if it is unknown."""
     topic = session.state.topics.get(key.topic)
     return None if topic is None else topic.dirs.get(key.partition)
 
 
 def _leave_others(session: LogDirCommits, found: dict[TopicPartition, int]) -> None:
-    """Take what is not ours to take over out of `found`.
+    """Remove directories that are not partitions of this log from `found`.
 
-    A broker's metadata of remote storage, what only has a partition's name (a checkpoint-1), and a
-    copy of another partition of a topic of ours.
+    These are a broker's metadata of remote storage, directories that only have a partition's name
+    (such as checkpoint-1), and copies of another partition of the same topic.
     """
     for key in found.keys() - session.state.ends.keys():
         place = os.path.join(session.directories[found[key]], partition_dir(*key))
@@ -358,7 +359,7 @@ def _is_copy(session: LogDirCommits, key: TopicPartition, place: str) -> bool:
 
 
 def _refuse_foreign(session: LogDirCommits) -> None:
-    """A broker stops at a subdirectory that is no partition, so a new log doesn't begin in one."""
+    """Reject a new log in a directory with subdirectories that a broker could not load."""
     fs = session.fs
     for directory in session.present:
         for name in fs.listdir(directory):
@@ -368,25 +369,25 @@ def _refuse_foreign(session: LogDirCommits) -> None:
                 os.path.join(directory, name)
             ):
                 raise InvalidRequestError(
-                    f"{directory} is no log dir: it holds the directory {name}, which Kafka would "
-                    "not accept beside partitions; choose an empty directory"
+                    f"{directory} is no log dir: it contains the directory {name}, which Kafka "
+                    "would not accept beside partitions; choose an empty directory"
                 )
 
 
 def _ledger_end(session: LogDirCommits) -> int:
-    """Return the ledger's end; 0 if there is none (or one that was never finished).
+    """Return the ledger's end; 0 if there is no ledger (or an incomplete new ledger).
 
-    Raises: DataCorruptionError: the ledger is missing or damaged, while files of ours are there.
+    Raises: DataCorruptionError: the ledger is missing or damaged, but sparklog's files exist.
     """
     fs, home = session.fs, session.home
     if _has_ledger(session):
         own = session.dirs.own(session.directories)
         if has_own_files(fs, home) or (ledger_bases(fs, home) and whole_end(fs, home)):
             return checked_end(fs, home, lambda: committed_ledger_end(fs, home, own))
-        remove_tree(fs, ledger_path(home))  # the creation of this log was cut
+        remove_tree(fs, ledger_path(home))  # the creation of this log was interrupted
     elif has_own_files(fs, home):
         raise DataCorruptionError(
-            "the commit ledger is missing. Taking the partitions over without it, as a broker's, "
+            "the commit ledger is missing. Adopting the partitions without it, as a broker's, "
             f"would lose {_LOSSES}. {REBUILDS_LEDGER}",
             path=ledger_path(home),
         )

@@ -5,11 +5,11 @@ from typing import Final
 from sparklog.errors import DataCorruptionError
 
 REPAIR: Final = "`sparklog verify PATH --repair`"
-"""The command. PATH stands for the log's directories, which a single file doesn't know."""
+"""The command. PATH stands for the log's directories, which the code for a single file lacks."""
 REBUILDS_FILE: Final = f"{REPAIR} rebuilds this file from the log"
 REBUILDS_LEDGER: Final = (
     f"{REPAIR} rebuilds the ledger from the records that survive in it and from the files that "
-    "hold the same facts, and reports what is lost; or restore the ledger from a copy"
+    "contain the same facts, and reports what is lost; or restore the ledger from a copy"
 )
 
 

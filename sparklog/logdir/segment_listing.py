@@ -1,4 +1,4 @@
-"""The bases of a partition's segment files, listed anew only when its directory has changed."""
+"""The base offsets of a partition's segment files, listed again only if the directory changed."""
 
 from typing import Final
 
@@ -8,12 +8,15 @@ from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.segments import PartitionSegments
 
 SETTLED_MS: Final = 2000
-"""A directory that changed less than this ago may change again within its time stamp's tick: 4 ms
-of ext4 and xfs, a second or two of others."""
+"""The age (ms) at which a directory's change time is reliable.
+
+A directory that changed more recently may change again within the resolution of its timestamp: 4 ms
+on ext4 and xfs, a second or two on other file systems.
+"""
 
 
 class SegmentListing:
-    """The local ones of `segments`, in `directory`. What it gives is never changed."""
+    """The local segments of `segments`, in `directory`. Results must not be modified."""
 
     def __init__(
         self, fs: FileSystem, segments: PartitionSegments, clock: Clock = system_clock
@@ -28,11 +31,11 @@ class SegmentListing:
         return self._segments.gaps
 
     def bases(self) -> list[int]:
-        """Return the base offsets, ascending, as of now.
+        """Return the current base offsets, ascending.
 
-        Cost: one stat where nothing changed, else a listing. Raises: FileNotFoundError.
+        Cost: one stat if nothing changed, else a listing. Raises: FileNotFoundError.
         """
-        changed_ms = self._fs.changed_ms(self.directory)  # first: what changes from here on shows
+        changed_ms = self._fs.changed_ms(self.directory)  # first, so that later changes are noticed
         known = self._known
         if known is not None and known[0] == changed_ms:
             return known[1]

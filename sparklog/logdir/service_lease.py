@@ -1,12 +1,12 @@
 """The leases of a log dir: locks on `sparklog.service` and `sparklog.endpoint` in the first one.
 
-One service at a time works on a log, one of its endpoints at a time coordinates consumer groups.
+At any time, one service works on a log, and one of its endpoints coordinates consumer groups.
 
-Byte 0 is the lease; byte 1 is locked by who asks the holder for it, one at a time. The file says
-who holds it, and when that one was last at work (`beat_ms`). A kernel gives the lock
-back when its holder dies, and not before: a stalled holder keeps it. Only where locks break (a
-copied disk, a machine image that was resumed) can two believe in it; so the holder looks, before
-every step, whether the file is still its own.
+Byte 0 is the lease. Byte 1 is locked by a process that requests the lease from its holder, one at a
+time. The file describes the holder, with its last heartbeat (`beat_ms`). The kernel releases the
+lock when its holder dies, and not before, so a stalled holder still has it. Only if locks break (a
+copied disk, a resumed machine image) can two processes believe that they have it; therefore the
+holder checks before every step that the file is still its own.
 """
 
 import json
@@ -23,14 +23,14 @@ from sparklog.storage.lease import LeaseLostError
 NAME = "sparklog.service"
 ENDPOINT_NAME = "sparklog.endpoint"
 SIZE = 1024
-"""Bytes, from the first on, that say who holds it."""
+"""The size in bytes of the holder's description, at the start of the file."""
 _BEAT_MS = 20_000
 
 
 class ServiceLease:
     """A `sparklog.storage.lease.UpkeepLease` by a lock file.
 
-    `what` it is for, in words; `said`: what its holder says of itself to the others.
+    `what`: the purpose, for messages; `said`: the holder's published description.
     """
 
     def __init__(
@@ -49,23 +49,26 @@ class ServiceLease:
         self._file: LockFile | None = None
         self._asking: LockFile | None = None
         self.lends: bool | None = None
-        """Whether we give it back when asked; the others read it."""
+        """Whether this process, as the holder, releases the lease on request.
+
+        Other processes read it.
+        """
         self._since_ms, self._beat_at = 0, 0.0
 
     @property
     def held(self) -> bool:
-        """Whether it was ours when we last looked."""
+        """Whether this process had the lease at the last check."""
         return self._file is not None
 
     def acquire(self) -> bool:
-        """Try to get it; False if somebody else has it. Raises StorageUnavailableError."""
+        """Try to acquire the lease; return True on success. Raises: StorageUnavailableError."""
         if self._file is not None:
             return True
         file = self._fs.open_lock(self.path)
         if not file.try_lock(0, 1, exclusive=True) or not file.is_current():
             file.close()
             return False
-        self._token = uuid.uuid4().hex  # what it told when it held this before is over
+        self._token = uuid.uuid4().hex  # invalidates data published by an earlier holder
         self._since_ms = self._clock()
         self._file = file
         try:
@@ -76,17 +79,17 @@ class ServiceLease:
         return True
 
     def heartbeat(self) -> None:
-        """Say that the holder is at work, for those who look. Asked every second.
+        """Write a heartbeat for monitoring, if it is due. Called every second.
 
-        Cost: a small write three times a minute, which nobody waits for.
+        Cost: a small write three times per minute.
         """
         if self._file is not None and monotonic_ms() - self._beat_at >= _BEAT_MS:
             self._beat()
 
     def _beat(self) -> None:
-        """Write who holds it. What changes has as many digits each time: no look finds it torn."""
+        """Write the holder. Varying fields have a fixed length, so that no read is torn."""
         assert self._file is not None
-        mine = {
+        fields = {
             **self._said,
             **({} if self.lends is None else {"lends": self.lends}),
             "token": self._token,
@@ -95,15 +98,16 @@ class ServiceLease:
             "since_ms": self._since_ms,
             "beat_ms": self._clock(),
         }
-        raw = json.dumps(mine).encode()
+        raw = json.dumps(fields).encode()
         assert len(raw) <= SIZE  # host names have 253 characters at most
         self._file.pwrite(raw.ljust(SIZE), 0)
         self._beat_at = monotonic_ms()
 
     def check(self) -> None:
-        """Raise LeaseLostError unless it is still ours. Cost: a stat and a small read.
+        """Raise LeaseLostError unless this process still has the lease.
 
-        So it is while we lend it and somebody asks: then it stays ours until it is released.
+        Cost: a stat and a small read. Also raises if the lease `lends` and is requested; the lease
+        then stays until its release.
         """
         file = self._file
         if file is None:
@@ -114,10 +118,10 @@ class ServiceLease:
         if self.lends and self.is_requested():
             raise LeaseLostError(f"{self.path}: another process asks for it; standing back")
 
-    # --- asking for it -------------------------------------------------------------------------
+    # --- requests --- ----------------------------------------------------------------------
 
     def request(self) -> None:
-        """Hold the lock of who asks, as soon as nobody else does."""
+        """Lock the byte of requests, as soon as no other process requests the lease."""
         if self._asking is not None and self._asking.is_current():
             return
         self.withdraw()
@@ -128,17 +132,17 @@ class ServiceLease:
             file.close()
 
     def withdraw(self) -> None:
-        """Ask no more. Idempotent."""
+        """Withdraw the request. Idempotent."""
         file, self._asking = self._asking, None
         if file is not None:
             file.close()
 
     def is_requested(self) -> bool:
-        """Tell whether somebody else asks for it. Cost: a look at a lock."""
+        """Return True if another process requests the lease. Cost: a query of a lock."""
         return self._asking is None and self._fs.is_locked(self.path, 1, 1)
 
     def holder(self) -> dict[str, object]:
-        """Who holds it or held it last; nothing if nobody ever did."""
+        """The current or last holder; empty if there was none."""
         try:
             with self._fs.open(self.path) as file:
                 found = json.loads(file.pread(SIZE, 0) or b"{}")
@@ -147,12 +151,12 @@ class ServiceLease:
         return found if isinstance(found, dict) else {}
 
     def describe(self) -> str:
-        """The holder in words."""
+        """A description of the holder, for messages."""
         who = self.holder()
         return f"the {self._what} of process {who.get('pid', '?')} on host {who.get('host', '?')}"
 
     def release(self) -> None:
-        """Give it back. Idempotent."""
+        """Release the lease. Idempotent."""
         file, self._file = self._file, None
         if file is not None:
             file.close()

@@ -1,11 +1,12 @@
-"""Directories that are made beside their final names, and renamed when they are whole.
+"""Directories that are created under a temporary name, and renamed when complete.
 
-`.<name>.<kind>-<id>` beside `<name>`, with a lock file in it that its maker holds: what a crash
-left is not held, and goes with the next one of that name and kind. `StagedDirectory` is one of
-them. Of several (`StagedDirectories`) the first is renamed last; the others say until then, in a
-file, what they wait for, and where they were made. One goes with the next of its name if that
-never came, the directory where it was made is still there, and held by nobody, and no session and
-no broker ever opened it.
+`.<name>.<kind>-<id>` is created beside `<name>`. It contains a lock file that the creating process
+locks: after a crash it is unlocked, and the next creation of that name and kind removes it.
+`StagedDirectory` is a single directory. Of several directories (`StagedDirectories`) the first is
+renamed last. Until then, a file in each of the others contains the path that it waits for, and the
+path at which it was created. The next creation of the same name removes such a directory if the
+awaited path does not exist, the path of its creation still exists and is not locked, and neither a
+session nor a broker has opened it.
 """
 
 import contextlib
@@ -20,20 +21,20 @@ from sparklog.fs import FileSystem, LockFile, read_bytes, write_durably
 WAITING_NAME: Final = "sparklog.waiting"
 LOCK_NAME: Final = "lock"
 _OPENED: Final = ("sparklog.lock", ".lock")
-"""Files that are made when a log is opened for writing, by a broker or by sparklog."""
+"""Files that exist if a broker or sparklog opened the log for writing."""
 
 
 class StagedDirectory:
-    """One directory that is being made, held by its lock; a context manager.
+    """A directory that is being created, locked by its creator; a context manager.
 
-    What is not published or exchanged when it ends is removed.
+    At the end the directory is removed, unless it was published or exchanged.
 
     Args:
-        target: the final name, whose parent must exist.
-        kind: one word for what is being made.
-        inner: the name, in the staged directory, of what becomes the target; "" if that is the
-            staged directory itself, whose lock file then goes once it is published.
-        lock_name: of the lock file.
+        target: The final name, whose parent must exist.
+        kind: One word for the purpose.
+        inner: The name, in the staged directory, of the directory that becomes the target; "" if it
+            is the staged directory itself, whose lock file is removed after publication.
+        lock_name: The name of the lock file.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class StagedDirectory:
         return self
 
     def publish(self) -> None:
-        """Give the directory, whose contents are durable, its name. Raises InvalidRequestError."""
+        """Rename the directory, whose contents must be durable. Raises: InvalidRequestError."""
         fs = self._fs
         if fs.exists(self.target):
             raise InvalidRequestError(f"{self.target} exists by now: choose another place")
@@ -72,9 +73,9 @@ class StagedDirectory:
         self._settle()
 
     def exchange(self) -> bool:
-        """Let it and what has its name change places; False where the file system can't.
+        """Exchange the directory with the target; return False if the file system can't.
 
-        What was there is removed at the end.
+        The old target is removed at the end.
         """
         if not self._fs.exchange(self.directory, self.target):
             return False
@@ -90,7 +91,7 @@ class StagedDirectory:
         self._end()
 
     def _end(self) -> None:
-        if not self._is_gone:  # what can't go now goes with the next one
+        if not self._is_gone:  # the next creation removes leftovers
             with contextlib.suppress(SparklogError, OSError):
                 _remove_root(self._fs, self.root, self._lock_name)
         if self._lock is not None:
@@ -101,11 +102,11 @@ class StagedDirectories:
     """Several directories that belong together; a context manager, as `StagedDirectory`.
 
     Args:
-        targets: the final names, whose parents must exist.
-        kind: one word for what is being made.
-        fresh: the targets must be free, and are kept so.
-        waits_for: what others say (`waiting`) that make what all of these belong to; once
-            published they count as left over until `arrived`.
+        targets: The final names, whose parents must exist.
+        kind: One word for the purpose.
+        fresh: The targets must not exist, and are reserved.
+        waits_for: The `waiting` text of other directories to which all of these belong. After
+            publication they count as leftovers until `arrived`.
     """
 
     def __init__(
@@ -125,20 +126,23 @@ class StagedDirectories:
 
     @property
     def directories(self) -> list[str]:
-        """What becomes the targets; the caller makes them."""
+        """The directories that become the targets; the caller creates them."""
         return [staged.directory for staged in self._staged]
 
     def beside(self, number: int, name: str) -> str:
-        """A path for what is needed while directory `number` is made; it goes at the end."""
+        """Return a path for temporary files of directory `number`, removed at the end."""
         return os.path.join(self._staged[number].root, name)
 
     def waiting(self, number: int) -> str:
-        """What directory `number` says until the first one is there."""
+        """Return the text in directory `number` until the first directory is published."""
         return f"{self._targets[0]}\n{self._staged[number].root}"
 
     def __enter__(self) -> Self:
-        """Raises: InvalidRequestError: no parent, or not free; LogLockedError: another process
-        makes the same."""
+        """Raises: InvalidRequestError, LogLockedError.
+
+        InvalidRequestError: a parent is missing, or a target exists. LogLockedError: another
+        process creates the same directories.
+        """
         for target in self._targets:
             check_parent(self._fs, target)
         self._sweep()
@@ -146,8 +150,8 @@ class StagedDirectories:
         with contextlib.ExitStack() as stack:
             for staged in self._staged:
                 stack.enter_context(staged)
-            stack.callback(self._withdraw)  # comes first: it goes by the staged directories
-            self._check_free()  # another process may have been quicker; now nobody else will
+            stack.callback(self._withdraw)  # runs first: it needs the staged directories
+            self._check_free()  # another process may have created it before our lock
             for target in self._targets:
                 self._fs.sync_dir(os.path.dirname(target))
             self._stack = stack.pop_all()
@@ -159,7 +163,7 @@ class StagedDirectories:
                 raise InvalidRequestError(f"{target} exists: choose a new directory")
 
     def publish(self) -> None:
-        """Give all directories their names, durably; their contents must be."""
+        """Rename all directories, durably; their contents must be durable."""
         for number in reversed(range(len(self._targets))):
             staged = self._staged[number]
             says = self._waits_for or (self.waiting(number) if number else None)
@@ -175,7 +179,7 @@ class StagedDirectories:
         self._stack.close()
 
     def _withdraw(self) -> None:
-        """Remove what was published already, after a failure: it waits for what won't come."""
+        """Remove published directories after a failure, because they wait for a missing one."""
         if self._published or not self._fresh:
             return
         roots = [staged.root for staged in self._staged]
@@ -192,20 +196,20 @@ class StagedDirectories:
 
 
 def staged_name(target: str, kind: str) -> str:
-    """Return a new name beside `target` for what is being made, or taken away."""
+    """Return a new name beside `target` for a directory to create or to remove."""
     parent, name = os.path.split(target)
     return os.path.join(parent, f".{name}.{kind}-{uuid.uuid4().hex}")
 
 
 def check_parent(fs: FileSystem, target: str) -> None:
-    """Raise InvalidRequestError where a directory can't be made for want of its parent."""
+    """Raise InvalidRequestError if the parent of a directory does not exist."""
     parent = os.path.dirname(target)
     if not fs.is_dir(parent):
-        raise InvalidRequestError(f"{parent} does not exist: make it")
+        raise InvalidRequestError(f"{parent} does not exist: create it")
 
 
 def leftovers(fs: FileSystem, target: str, *kinds: str) -> list[str]:
-    """Return the directories beside `target` that are being made, or were left by a crash."""
+    """Return the directories beside `target` that are being created, or were left by a crash."""
     parent, name = os.path.split(target)
     prefixes = tuple(f".{name}.{kind}-" for kind in kinds)
     found = [entry for entry in fs.listdir(parent) if entry.startswith(prefixes)]
@@ -214,22 +218,22 @@ def leftovers(fs: FileSystem, target: str, *kinds: str) -> list[str]:
 
 
 def remove_leftover(fs: FileSystem, root: str, *, lock_name: str = LOCK_NAME) -> None:
-    """Remove what a crash left. Raises LogLockedError if a process is still at work there."""
+    """Remove leftovers of a crash. Raises: LogLockedError: a process is still using them."""
     with hold(fs, root, lock_name):
         _remove_root(fs, root, lock_name)
 
 
 def hold(fs: FileSystem, root: str, lock_name: str = LOCK_NAME) -> LockFile:
-    """Take the lock of the process that makes something there, or removes it."""
+    """Take the lock of a staged directory, to create or remove something in it."""
     file = fs.open_lock(os.path.join(root, lock_name))
     if not file.try_lock(0, 1, exclusive=True) or not file.is_current():
         file.close()
-        raise LogLockedError(f"{root}: another process is at work here; wait for it")
+        raise LogLockedError(f"{root}: another process is working here; wait for it")
     return file
 
 
 def arrived(fs: FileSystem, paths: Sequence[str]) -> None:
-    """Say that these directories wait for nothing any more. Idempotent."""
+    """Remove the waiting texts from these directories. Idempotent."""
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
             fs.unlink(os.path.join(path, WAITING_NAME))
@@ -237,9 +241,9 @@ def arrived(fs: FileSystem, paths: Sequence[str]) -> None:
 
 
 def remove_all(fs: FileSystem, path: str) -> None:
-    """Remove a file, or a directory and all below it, if it is there. Not durable by itself.
+    """Remove a file, or a directory with its contents, if it exists. Not durable by itself.
 
-    A link goes, never what it leads to: somebody else may have put it there.
+    Of a link only the link is removed, because its target may belong to another user.
     """
     if fs.is_link(path) or not fs.is_dir(path):
         with contextlib.suppress(FileNotFoundError):
@@ -251,7 +255,7 @@ def remove_all(fs: FileSystem, path: str) -> None:
 
 
 def _remove_waiting(fs: FileSystem, path: str, mine: Sequence[str] = ()) -> None:
-    """Remove a directory that was published and waits for one that never came."""
+    """Remove a published directory that waits for a path that was never created."""
     try:
         says = read_bytes(fs, os.path.join(path, WAITING_NAME)).decode()
     except FileNotFoundError:
@@ -268,7 +272,7 @@ def _remove_waiting(fs: FileSystem, path: str, mine: Sequence[str] = ()) -> None
 
 
 def _remove_root(fs: FileSystem, root: str, lock_name: str) -> None:
-    """Remove a staged directory, whose lock is held; the lock goes last."""
+    """Remove a staged directory, whose lock is held; the lock file last."""
     if fs.is_dir(root):
         for name in fs.listdir(root):
             if name != lock_name:

@@ -1,6 +1,6 @@
-"""Staging in log dirs: large chunks become files beside the partitions that will take them in.
+"""Staging in log dirs: large chunks become files beside the partitions that they are for.
 
-What is never committed is rubbish with a name of its own, and is swept (`chunk_files`).
+Files that are never committed have distinct names and are swept later (`chunk_files`).
 """
 
 import contextlib
@@ -25,12 +25,12 @@ from sparklog.storage.staging import INLINE_BYTES, Framing, GrowingChunk, Stager
 from sparklog.storage.view import TopicInfo
 
 _LOGGER: Final = logging.getLogger(__name__)
-FILE_BYTES: Final = 256 << 10  # a chunk larger than this goes to its file
+FILE_BYTES: Final = 256 << 10  # larger chunks are written to a file
 
 
 @dataclass(slots=True)
 class _Growing:
-    """The file of a chunk that grows; `written`: its bytes so far."""
+    """The file of a growing chunk; `written`: its bytes so far."""
 
     file: File
     written: int = 0
@@ -39,9 +39,9 @@ class _Growing:
 class ChunkFiles:
     """The `sparklog.storage.staging.ChunkPlace` of a log dir: a file for each large chunk.
 
-    `label` names the files (see `chunk_label`). `inline_max_bytes`: what may stay in memory of all
-    chunks together when they are finished; None: what never grew large does, however many.
-    Memory: up to FILE_BYTES a partition.
+    `label` names the files (see `chunk_label`). `inline_max_bytes`: how many bytes all chunks
+    together may have in memory when finished; None: small chunks always stay in memory. Memory: up
+    to FILE_BYTES per partition.
     """
 
     is_memory = False
@@ -51,10 +51,10 @@ class ChunkFiles:
     ) -> None:
         self.home = home
         self._fs, self._label, self._inline_max_bytes = fs, label, inline_max_bytes
-        self._directories: dict[str, str] = {}  # by partition: where its chunks go
+        self._directories: dict[str, str] = {}  # by partition
 
     def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
-        """Keep a copy of the batches, or write all that there is to the chunk's file."""
+        """Copy the batches, or write the chunk's batches to its file."""
         chunk.parts.append(data)
         if chunk.size_bytes >= FILE_BYTES:
             self._write(chunk)
@@ -74,7 +74,7 @@ class ChunkFiles:
         chunk.parts.clear()
 
     def close(self, chunk: GrowingChunk) -> Chunk:
-        """End the file, synced where it can become a segment as it is."""
+        """Close the file, and sync it if it can become a segment."""
         growing: _Growing | None = chunk.at
         if growing is None:
             self._directories[f"{chunk.topic.name}-{chunk.partition}"] = os.path.dirname(
@@ -90,7 +90,7 @@ class ChunkFiles:
         return chunk.closed(path=growing.file.path, synced_boot_id=boot)
 
     def finish(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-        """Write chunks that are too large, all together, to be sent in memory to their files."""
+        """Write chunks to files if they are too large, together, to be sent in memory."""
         inline = sum(chunk.size_bytes for chunk in chunks if chunk.data is not None)
         if self._inline_max_bytes is None or inline <= self._inline_max_bytes:
             return chunks
@@ -105,7 +105,7 @@ class ChunkFiles:
         return replace(chunk, data=None, path=path)
 
     def discard(self, growing: Sequence[GrowingChunk], chunks: Sequence[Chunk]) -> None:
-        """Delete the files."""
+        """Delete the staged files."""
         for chunk in growing:
             if chunk.at is not None:
                 chunk.at.file.close()
@@ -123,7 +123,7 @@ class LogDirStaging:
     clock: Clock = field(default=system_clock, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle it for a task, which has its own process's files and clock."""
+        """Pickle for a task, which uses its own process's file system and clock."""
         return LogDirStaging, (self.log_dir,)
 
     @property
@@ -132,7 +132,7 @@ class LogDirStaging:
         return self.log_dir.home
 
     def check(self) -> None:
-        """Find out whether this process sees the driver's log; see `DriverLogDir.check`."""
+        """Check that this process sees the driver's log; see `DriverLogDir.check`."""
         self.log_dir.check(self.fs)
 
     def stager(self, framing: Framing, *, label: str, task: int = 0) -> Stager:
@@ -146,12 +146,13 @@ class LogDirStaging:
 
     @property
     def puts_objects(self) -> bool:
-        """No: the JVM writes the files itself."""
+        """False: the JVM writes the files itself."""
         return False
 
     def jvm_place(self) -> Mapping[str, Any] | None:
-        """Return how the JVM writes the same files (ChunkFiles.scala); None for a file system that
-        isn't the machine's own.
+        """Return how the JVM writes the same files (ChunkFiles.scala).
+
+        None if the file system is not the host's own.
         """
         if self.fs is not LOCAL:
             return None
@@ -166,35 +167,35 @@ class LogDirStaging:
         }
 
     def jvm_topic(self, topic: TopicInfo) -> Mapping[str, Any]:
-        """Return the log dir of each partition, and what is worth a segment."""
+        """Return the log dir of each partition, and the minimum size of a segment."""
         return {
             "directories": {p: os.path.dirname(path) for p, path in topic.dirs.items()},
             "segment_bytes_min": segment_bytes_min(topic.config),
         }
 
     def put(self, tables: Iterable[ChunkTable], *, label: str, task: int = 0) -> ChunkTable:
-        """Not for a log dir: the JVM writes its files itself."""
+        """Not supported: in a log dir the JVM writes its files itself."""
         raise NotImplementedError
 
     def planned_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
-        """Return a topic that is to be made; its rows are staged in the first log dir."""
+        """Return a topic to be created; its rows are staged in the first log dir."""
         return planned_topic(self.home, name, partitions, config)
 
     def gathered(self, tables: Sequence[ChunkTable]) -> Sequence[Chunk]:
-        """Return them one by one: each becomes a segment, or is copied to the end of one."""
+        """Return all chunks: each becomes a segment, or is copied to the end of a segment."""
         return [chunk for table in tables for chunk in table.chunks()]
 
     def discard(self, chunks: Sequence[Chunk], *, cause: BaseException | None = None) -> None:
-        """Delete the files, whatever became of the commit.
+        """Delete the files, whatever the outcome of the commit.
 
-        One that wrote its record has copied or renamed them before; any other one is undone, and
-        its rows come again under other names.
+        A successful commit has copied or renamed them. A failed commit is undone, and its rows are
+        staged again under other names.
         """
         discard_chunks(self.fs, chunks)
 
 
 def discard_chunks(fs: FileSystem, chunks: Iterable[Chunk]) -> None:
-    """Delete staged files; a chunk that became a segment has another name and stays."""
+    """Delete staged files. A chunk that became a segment has another name and stays."""
     for chunk in chunks:
         if chunk.path is not None:
             try:

@@ -1,9 +1,9 @@
 """`sparklog.state`: a copy of the ledger's state, for a repair of a damaged or missing ledger.
 
 The file contains a snapshot record, and the ledger offset up to which the snapshot is complete, in
-a sealed document. It is written at each clean close and whenever the ledger rolls to a new segment.
-The ledger is authoritative; only a repair reads this file. Older versions of sparklog don't write
-the file, so the copy may be older than the ledger.
+a checksummed document. It is written at each clean close and whenever the ledger rolls to a new
+segment. The ledger is authoritative; only a repair reads this file. Older versions of sparklog
+don't write the file, so the copy may be older than the ledger.
 """
 
 import json

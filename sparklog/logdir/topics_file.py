@@ -1,8 +1,8 @@
-"""`sparklog.topics`: topics and their configs in one JSON file that a person can read.
+"""`sparklog.topics`: topics and their configs in a JSON file that people can read.
 
-The ledger is the truth; this file is written after it, durably, and rendered anew by recovery.
-Readers, who take no lock and replay no ledger, go by this file. A broker's directory has none:
-its topics are then what its partition directories say, with Kafka's default configs.
+The ledger is authoritative. This file is written after it, durably, and rendered again by recovery.
+Readers, which take no lock and replay no ledger, use this file. A broker's directory has none: its
+topics are then found by their partition directories, with Kafka's default configs.
 """
 
 import os
@@ -22,7 +22,7 @@ from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo
 
 TOPICS_NAME: Final = "sparklog.topics"
-_CURE: Final = "open the log once for writing, it is then written anew from the ledger"
+_CURE: Final = "open the log once for writing, which writes it again from the ledger"
 
 
 def partition_path(directories: list[str], name: str, topic: TopicState, partition: int) -> str:
@@ -33,9 +33,9 @@ def partition_path(directories: list[str], name: str, topic: TopicState, partiti
 def deleted_path(
     directories: list[str], name: str, topic: TopicState, partition: int
 ) -> str:
-    """Return where a partition lies while its topic is deleted and can be given back.
+    """Return the directory of a partition while its topic is deleted and can be restored.
 
-    Kafka's name for a directory that it deletes later, with the topic id in place of a random one.
+    It has Kafka's name for a directory to delete, with the topic id in place of a random id.
     """
     home = directories[topic.dirs[partition]]
     mark = topic_id_bytes(topic.id).hex()
@@ -45,7 +45,7 @@ def deleted_path(
 def future_path(
     directories: list[str], name: str, topic: TopicState, partition: int, number: int
 ) -> str:
-    """Return where a partition's copy lies that is on its way to log dir `number`."""
+    """Return the directory of a partition's copy while it is moved to log dir `number`."""
     mark = topic_id_bytes(topic.id).hex()
     return os.path.join(directories[number], retired_dir(name, partition, mark, "future"))
 
@@ -56,7 +56,7 @@ def describe(
     topic: TopicState,
     offline: Mapping[TopicPartition, DataCorruptionError] = MappingProxyType({}),
 ) -> TopicInfo:
-    """Return the user's view of a topic; `offline`: the log's partitions that are."""
+    """Return a topic's description for users; `offline`: the log's offline partitions."""
     dirs = {p: partition_path(directories, name, topic, p) for p in sorted(topic.dirs)}
     keys = {p: TopicPartition(name, p) for p in dirs}
     why = {p: offline[key] for p, key in keys.items() if key in offline}
@@ -64,15 +64,16 @@ def describe(
 
 
 def write_topics(fs: FileSystem, directory: str, state: LogState) -> None:
-    """Render the topics of `state` into the file."""
+    """Write the topics of `state` to the file."""
     topics = {name: topic.to_json() for name, topic in sorted(state.topics.items())}
     write_durably(fs, os.path.join(directory, TOPICS_NAME), seal("topics", topics, indent=2))
 
 
 def read_topics(fs: FileSystem, directory: str) -> dict[str, TopicState] | None:
-    """Return the topics, or None if there is no such file (a broker's directory).
+    """Return the topics; None if there is no file (a broker's directory).
 
-    Raises DataCorruptionError if it can't be read, UnsupportedVersionError if it is newer.
+    Raises: DataCorruptionError: it can't be read; UnsupportedVersionError: a newer sparklog wrote
+    it.
     """
     path = os.path.join(directory, TOPICS_NAME)
     try:
@@ -84,6 +85,6 @@ def read_topics(fs: FileSystem, directory: str) -> dict[str, TopicState] | None:
 
 
 def planned_topic(home: str, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
-    """Return a topic that the commit of its first rows will make, without an id."""
+    """Return a topic without an id, which the commit of its first rows will create."""
     dirs = {p: os.path.join(home, partition_dir(name, p)) for p in range(partitions)}
     return TopicInfo(name, "", partitions, config, dirs)

@@ -1,9 +1,9 @@
-"""Reads a log dir's partitions, log starts and high watermarks from files alone, no lock.
+"""Reads a log dir's partitions, log starts and high watermarks from files alone, without a lock.
 
-Log starts and watermarks come from one file (a broker's: starts first), so start <= watermark
-whatever happens in between. Where the watermark file can't be read, the ledger's valid prefix
-tells the ends; a directory without a ledger is a broker's, and its own high watermarks count (or,
-on request, all bytes that are valid).
+Log starts and watermarks come from one file (in a broker's directory, starts are read first), so
+start <= watermark always holds. If the watermark file can't be read, the valid prefix of the ledger
+gives the ends. A directory without a ledger is a broker's: its own high watermarks count (or, on
+request, all valid bytes).
 Source: PROTOCOL, "Read".
 """
 
@@ -66,7 +66,7 @@ from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import CachedPartition, TopicInfo, unknown_partition
 
 _LOGGER: Final = logging.getLogger(__name__)
-_PATIENCE_MS: Final = 20  # before a ledger in use is folded for want of watermarks
+_PATIENCE_MS: Final = 20  # before the ledger is folded because watermarks are missing
 UNTIL: Final = ("high-watermark", "log-end")
 T = TypeVar("T")
 
@@ -78,19 +78,19 @@ def check_until(until: str) -> None:
 
 
 class RemoteStorage(Protocol):
-    """What a log dir's tier adds to what its readers see."""
+    """Access to a log dir's tiered copies, for readers."""
 
     def segments(self, local: LogDirSegments) -> PartitionSegments:
-        """Return a partition's segments, those that are remote only included."""
+        """Return a partition's segments, including remote segments."""
 
     def set_following(self) -> None:
-        """Wait for the store as long as a reader that goes on for ever does."""
+        """From now on, wait for the store like a reader that never ends."""
 
 
 class LogDirView:
-    """The log dirs as they lie on disk. Listing is cached until `refresh`; offsets never are.
+    """The log dirs on disk. Listings are cached until `refresh`; offsets are never cached.
 
-    Nothing that is cached outlives the log dirs: a look at which they are begins each use.
+    Each use first checks whether the log dirs were replaced, and then clears all caches.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class LogDirView:
         self._last_erasure = LastErasure(fs, self.home)
         self.poll_ms: float = 20
         self.incarnation = 0
-        """Rises whenever the log dirs were replaced; as of the last use."""
+        """Increases when the log dirs are replaced; as of the last use."""
         self.refresh()
 
     @property
@@ -127,9 +127,9 @@ class LogDirView:
         return list(self._directories)
 
     def renew(self) -> int:
-        """Drop all that is cached if a log dir was replaced; returns the `incarnation`.
+        """Clear all caches if a log dir was replaced; return the `incarnation`.
 
-        And what is open of segments, if records were erased. Cost: one stat a log dir, one more.
+        Also closes open segments if records were erased. Cost: one stat per log dir plus one.
         """
         if self._last_erasure.is_new():
             self._kept = {}
@@ -140,14 +140,14 @@ class LogDirView:
     def _forget_replaced(self) -> bool:
         if self._standing.is_current():
             return False
-        self._standing.renew()  # first: what is read from here on is as young, or younger
+        self._standing.renew()  # first, so that later reads are at least as new
         self._paths, self._kept = {}, {}
         self.incarnation += 1
-        _LOGGER.info("%s was replaced; looking at what is there now", self.home)
+        _LOGGER.info("%s was replaced; reading the new log", self.home)
         return True
 
     def refresh(self) -> None:
-        """List the log dirs anew. Cost: one listing, and a small file or two, of each."""
+        """List the log dirs again. Cost: per log dir, one listing and a small file or two."""
         self._forget_replaced()
         self._list()
 
@@ -160,7 +160,7 @@ class LogDirView:
             known = self._written or {}, self._paths, self._dirs, self._directories
             gone = not_found(*known, is_ours=self._is_ours)
             self._missing = {TopicPartition(*key): what for key, what in gone.items()}
-            # A topic that is dropped goes from the file first, then from the disk.
+            # A dropped topic is removed from the file first, then from the disk.
             if not self._missing or self._written == self._read_topics():
                 break
         paths = self._paths
@@ -171,7 +171,7 @@ class LogDirView:
             kept.segments.gaps = self._has_gaps(key.topic)
 
     def _read_topics(self) -> dict[str, TopicState] | None:
-        """Return the topics; those of the ledger where the topics file of our log is missing.
+        """Return the topics; from the ledger if sparklog's topics file is missing.
 
         None for a broker's directory. Cost: without the file, one ledger segment is read.
         """
@@ -182,13 +182,13 @@ class LogDirView:
             return state_now(self._fs, self.home).topics
         except DataCorruptionError as error:
             _LOGGER.warning(
-                "%s has no %s, and its ledger can't stand in for it (%s): topics are read without "
+                "%s has no %s, and its ledger can't replace it (%s): topics are read without "
                 "their configs", self.home, TOPICS_NAME, error,
             )  # fmt: skip
             return None
 
     def _listed(self) -> dict[TopicPartition, str]:
-        """Return where each partition lies; of two places the ledger's."""
+        """Return the directory of each partition; if there are two, that of the ledger."""
         paths: dict[TopicPartition, str] = {}
         for number, directory in enumerate(self._directories):
             if number in self._dirs.absent:
@@ -197,10 +197,10 @@ class LogDirView:
                 names = self._fs.listdir(directory)
             except FileNotFoundError:
                 if 0 < number < len(self._dirs.known):
-                    continue  # one that held no partition yet
+                    continue  # has no partition yet
                 raise InvalidRequestError(
                     f"{directory} does not exist: give the log's directory, or open it for "
-                    "writing, which makes a log there"
+                    "writing, which creates a log there"
                 ) from None
             for name in names:
                 key = parse_partition_dir(name)
@@ -215,14 +215,15 @@ class LogDirView:
         return None if known is None else known.dirs.get(key.partition)
 
     def _is_ours(self) -> bool:
-        """Tell whether no broker was here since a session of ours."""
+        """Return True if no broker wrote to the log since sparklog's last session."""
         own = self._dirs.own(self._directories)
         return is_marked_open(self._fs, self.home) or was_closed_by_us(self._fs, own)
 
     def offline(self) -> dict[TopicPartition, DataCorruptionError]:
-        """Return what using a partition raises, of those that are missing or damaged. Lock-free.
+        """Return the errors that using missing and damaged partitions raises. Takes no lock.
 
-        What is missing shows at once; what recovery found, as long as the machine runs.
+        Missing partitions are detected immediately; damage found by recovery is known until a
+        reboot.
         """
         page = peek(self._fs, self.home)
         found = {} if page is None else page.offline
@@ -231,7 +232,7 @@ class LogDirView:
         return {**damaged, **self.missing()}
 
     def missing(self) -> dict[TopicPartition, PartitionOfflineError]:
-        """Return what readers get of partitions whose directory is missing or another partition's.
+        """Return the errors of partitions whose directory is missing or another partition's.
 
         As of now. Cost: a listing of the log dirs, and a small file for each partition.
         """
@@ -246,7 +247,7 @@ class LogDirView:
             except PartitionOfflineError as error:
                 found[key] = error
             except DataCorruptionError:
-                continue  # of the file: whoever reads the partition is told
+                continue  # the file is damaged: readers of the partition get the error
         return found
 
     def _offline_error(self, key: TopicPartition, why: str = "") -> PartitionOfflineError:
@@ -260,11 +261,11 @@ class LogDirView:
         return offline_error(path, why, start, end, remedy=RENAME_BACK)
 
     def plan(self, key: TopicPartition, start: int, end: int) -> None:
-        """Nothing to plan: a task lists the directory itself."""
+        """No plan: a task lists the directory itself."""
 
     def local_files(self, key: TopicPartition) -> LocalFiles | None:
-        """Return which of a partition's segments are here; see `sparklog.storage.view.View`."""
-        listing = self.of_partition(*key, self._listing)  # looks which log dirs these are, first
+        """Return a partition's local segments; see `sparklog.storage.view.View`."""
+        listing = self.of_partition(*key, self._listing)  # checks the log dirs first
         standing = self._standing.files()
         try:
             bases = listing.bases()
@@ -278,20 +279,20 @@ class LogDirView:
         return SegmentListing(self._fs, segments)
 
     def set_following(self) -> None:
-        """Wait for remote storage as a reader does that goes on for ever (remote.patience.ms)."""
+        """From now on, wait for remote storage like an endless reader (remote.patience.ms)."""
         if self._remote is not None:
             self._remote.set_following()
 
     def forget(self) -> None:
-        """Make the next question list the log dirs anew: partitions came or went."""
+        """Clear the listing: partitions were added or removed."""
         self._paths = {}
 
     def metadata_snapshot(self) -> AbstractContextManager[None]:
-        """Change nothing: each question is a look of its own."""
+        """No-op: each call reads the files."""
         return nullcontext()
 
     def topics(self) -> dict[str, TopicInfo]:
-        """Return the topics, without internal ones. Lists the log dirs anew."""
+        """List the topics, without internal topics."""
         self.refresh()
         found: dict[str, dict[int, str]] = {}
         missing = {key: path for key, (path, _) in self._missing.items()}
@@ -303,10 +304,10 @@ class LogDirView:
         for name, dirs in found.items():
             state = (self._written or {}).get(name)
             if state is None and self._written is not None and self._guarded:
-                continue  # made, but not committed yet; or dropped, and not yet removed
+                continue  # not committed yet; or dropped, but not removed yet
             if state is not None:
                 dirs = {p: path for p, path in dirs.items() if p in state.dirs}
-            else:  # a broker's, or something else
+            else:  # a broker's partitions, or other directories
                 dirs = {p: path for p, path in dirs.items() if is_partition(self._fs, path)}
                 if not dirs:
                     continue
@@ -320,22 +321,22 @@ class LogDirView:
         return topics
 
     def _drop_former(self, ids: Mapping[str, str | None]) -> None:
-        """Forget what was read of former topics of these names: their files had the same paths."""
+        """Clear cached segments of former topics of these names, whose files had the same paths."""
         for key, kept in list(self._kept.items()):
             topic_id = kept.segments.topic_id
             if key.topic in ids and topic_id not in (None, ids[key.topic]):
                 del self._kept[key]
 
     def bases(self, topic: str) -> dict[int, int]:
-        """Return where partitions begin that a former topic of this name had: at its old end.
+        """Return {partition: first offset} of partitions that start above 0.
 
-        {partition: offset}, without those that begin at 0. As of the last `refresh`.
+        These start at the end of a former topic of the same name. As of the last `refresh`.
         """
         known = (self._written or {}).get(topic)
         return {} if known is None else known.bases
 
     def partitions(self, topic: str) -> list[int]:
-        """Return a topic's partitions, offline ones too, ascending. Raises UnknownTopicError."""
+        """Return a topic's partitions, also offline ones, ascending. Raises: UnknownTopicError."""
         for again in (False, True):
             if again:
                 self.refresh()
@@ -352,7 +353,7 @@ class LogDirView:
         make: Callable[[PartitionSegments], T],
         topic_id: str | None = None,
     ) -> T:
-        """Return what `make` gave for a partition's segments; see `sparklog.storage.view`."""
+        """Return `make(segments)` for a partition's segments; see `sparklog.storage.view`."""
         key = TopicPartition(topic, partition)
         self.renew()
         if key not in self._paths:
@@ -368,9 +369,9 @@ class LogDirView:
         return kept.cached(make)
 
     def _segments(self, key: TopicPartition) -> PartitionSegments:
-        topic_id = self.topic_id(*key)  # first: it lists anew where the partition went
+        topic_id = self.topic_id(*key)  # first, because it lists again if the partition moved
         if topic_id is None and (known := (self._written or {}).get(key.topic)) is not None:
-            topic_id = known.id  # partition.metadata is missing; the id leads to remote segments
+            topic_id = known.id  # partition.metadata is missing; remote segments need the id
         if key in self._missing:
             raise self._offline_error(key)
         if key not in self._paths:
@@ -386,10 +387,10 @@ class LogDirView:
         return self.of_partition(*key, PartitionReader)
 
     def _check_owner(self, key: TopicPartition) -> None:
-        """Raise PartitionOfflineError where another directory has a partition's place."""
+        """Raise PartitionOfflineError if another directory is in a partition's place."""
         if self._why_foreign(key) is None:
             return
-        self.refresh()  # it may have been moved, or made anew, since the listing
+        self.refresh()  # it may have been moved or created again since the listing
         why = self._why_foreign(key)
         if why is not None:
             raise self._offline_error(key, why)
@@ -398,19 +399,19 @@ class LogDirView:
         """Return why the directory in a partition's place is not its own; None if it may be."""
         found, known = self._metadata(*key), (self._written or {}).get(key.topic)
         why = why_foreign(found, key, None if known is None else known.id)
-        if why is not None and not self._is_ours():  # a broker may have made the topic anew
+        if why is not None and not self._is_ours():  # a broker may have created the topic again
             why = why_foreign(found, key, None)
         return why
 
     def _has_gaps(self, topic: str) -> bool:
-        """Tell whether offsets may be missing: a cleaner (ours or a broker's) was at work."""
+        """Return True if offsets may be missing because of compaction, by sparklog or a broker."""
         if topic == LEDGER_TOPIC:
             return False
         known = (self._written or {}).get(topic)
         return known is None or known.adopted or known.parsed().compact
 
     def topic_id(self, topic: str, partition: int) -> str | None:
-        """Return the topic id that a partition's directory carries now; None if it's gone.
+        """Return the current topic id in a partition's directory; None without a directory.
 
         Raises:
             PartitionOfflineError: The directory is another partition's.
@@ -429,11 +430,11 @@ class LogDirView:
         return None if found is None else found.topic_id
 
     def _metadata(self, topic: str, partition: int) -> PartitionMetadata | None:
-        """Return what a partition's directory says of itself now; None if it is gone."""
+        """Return the current metadata in a partition's directory; None without a directory."""
         key = TopicPartition(topic, partition)
         for again in (False, True):
             if again or key not in self._paths:
-                self.refresh()  # made, or moved to another log dir, since the listing
+                self.refresh()  # created or moved since the listing
             path = self._paths.get(key)
             if path is None:
                 return None
@@ -450,29 +451,29 @@ class LogDirView:
         return None
 
     def _is_being_made(self, topic: str) -> bool:
-        """Tell whether the topic isn't committed yet: its files have names before contents."""
+        """Return True if the topic is not committed yet; its files may still be empty."""
         self.refresh()
         return self._guarded and self._written is not None and topic not in self._written
 
     def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return {(topic, partition): (log start offset, high watermark)} as of now.
+        """Return the current {(topic, partition): (log start offset, high watermark)}.
 
         Cost: a small file or two, and a listing of each partition that isn't cached.
         """
         self.renew()
         guarded = is_marked_open(self._fs, self.home)
         starts, ends = self._marks(keys) if guarded else self._brokers_marks(keys)
-        # One that is not published yet begins where it was made, which may be an old end.
+        # An unpublished partition starts at its base, which may be a former topic's end.
         first = {key: starts.get(key, self.bases(key.topic).get(key.partition, 0)) for key in keys}
         ours = guarded or was_closed_by_us(self._fs, self._dirs.own(self._directories))
         for key in first:
-            # A broker has deleted segments since; of ours none goes before the log start is
-            # raised. Those of a tiered topic are remote: where they can't be seen, that's an
-            # error and no later start.
+            # A broker may have deleted segments since. sparklog raises the log start first.
+            # Missing segments of a tiered topic are remote: if they are unavailable, that is
+            # an error and not a later start.
             brokers = not (ours or self._is_tiered(key.topic) or key in self._missing)
             if key == LEDGER or brokers:
                 first[key] = max(first[key], self._first_base(key))
-        # A partition that is not published yet was made just now: nothing of it is committed.
+        # A partition that is not published yet is new: none of its records is committed.
         return {key: (first[key], max(first[key], ends.get(key, 0))) for key in keys}
 
     def _is_tiered(self, topic: str) -> bool:
@@ -483,7 +484,7 @@ class LogDirView:
         try:
             return self._reader(key).first_base()
         except StaleReadError:
-            self.refresh()  # made again elsewhere, or gone
+            self.refresh()  # created again elsewhere, or deleted
             try:
                 return self._reader(key).first_base()
             except StaleReadError as error:
@@ -491,7 +492,7 @@ class LogDirView:
                 raise UnknownTopicError(f"{topic}-{partition} was deleted") from error
 
     def _marks(self, keys: Sequence[TopicPartition]) -> tuple[Offsets, Offsets]:
-        """Return log starts and high watermarks of a log that is open, or was left open."""
+        """Return log starts and high watermarks of a log that is open, or was not closed."""
         for _ in attempts(_PATIENCE_MS):
             marks = self._current_marks()
             if marks is not None:
@@ -499,19 +500,19 @@ class LogDirView:
         state = LogState()
         end = whole_end(self._fs, self.home)
         fold(self._fs, self.home, end, state=state, first=None)
-        starts = self._brokers_starts()  # the record that raised one may be the damaged one
+        starts = self._brokers_starts()  # the record that raised a start may be damaged
         starts |= {key: max(at, starts.get(key, 0)) for key, at in state.starts.items()}
         return starts, {**state.ends, LEDGER: end}
 
     def _current_marks(self) -> Published | None:
         """Return the published marks; None if they are damaged, or older than the last commit.
 
-        A page that says IDLE was written after the marks of its ledger end. The two are compared
-        once, by the first use of the marks.
+        A page with state IDLE was written after the marks of its ledger end. The two are compared
+        once, at the first use of the marks.
         """
         if self._is_published_current:
             return self._published.read()
-        page = peek(self._fs, self.home)  # first: a writer may publish meanwhile
+        page = peek(self._fs, self.home)  # first, because a writer may publish
         marks = self._published.read()
         if marks is None:
             return None
@@ -519,7 +520,7 @@ class LogDirView:
             end = marks.ends.get(LEDGER, 0)
             if end < page.ledger_end:
                 _LOGGER.warning(
-                    "%s: %s is of ledger end %d, the log's is %d: reading by the ledger",
+                    "%s: %s has ledger end %d, but the log has %d: reading by the ledger",
                     self.home, WATERMARKS_NAME, end, page.ledger_end,
                 )  # fmt: skip
                 return None
@@ -533,12 +534,12 @@ class LogDirView:
         return starts
 
     def _checked_starts(self, keys: Sequence[TopicPartition]) -> tuple[Offsets, Published | None]:
-        """Return the log starts in Kafka's file, which has no checksum, checked by our own file.
+        """Return the log starts in Kafka's file, which has no checksum, checked by sparklog's file.
 
-        Those that we published at our close are sealed, and a log's start never goes back: a
-        lower or a missing one is damaged. A higher one may be a broker's, if a broker was here.
+        The starts that sparklog published at its close have a checksum, and a log start never
+        decreases: a lower or missing start is damage. A higher start may be a broker's.
         """
-        for _ in attempts(_PATIENCE_MS):  # a session of ours may open and close meanwhile
+        for _ in attempts(_PATIENCE_MS):  # a session of sparklog may open and close concurrently
             starts, marks = self._brokers_starts(), published(self._fs, self.home)
             if marks is None:
                 return starts, None
@@ -557,16 +558,16 @@ class LogDirView:
         raise damage
 
     def _beside(self, key: TopicPartition, name: str) -> str:
-        """The path of a file of a partition's log dir."""
+        """Return the path of a file in a partition's log dir."""
         return os.path.join(os.path.dirname(self._paths[TopicPartition(*key)]), name)
 
     def _is_same(self, key: TopicPartition) -> bool:
-        """Tell whether a partition is the one that we closed: a broker may have made it again."""
+        """Return True if a partition is the one that sparklog closed; a broker may recreate it."""
         known = (self._written or {}).get(key.topic)
         return known is not None and self.topic_id(*key) == known.id
 
     def _brokers_marks(self, keys: Sequence[TopicPartition]) -> tuple[Offsets, Offsets]:
-        """Return them as Kafka's files have them: a broker may have written since our close."""
+        """Return log starts and high watermarks from Kafka's files: a broker may have written."""
         starts, marks = self._checked_starts(keys)
         ends: Offsets = {}
         for directory in self._dirs.present(self._directories):

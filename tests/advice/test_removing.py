@@ -231,7 +231,7 @@ def test_one_of_two_directories_of_a_partition_is_moved_away(tmp_path: Path, kep
                 log.append("t", ROWS)
         _copy(tmp_path / "source/t-0", at / "t-0")
     with pytest.raises(
-        InvalidRequestError, match=r"lies in two log dirs, .*: move one of them away"
+        InvalidRequestError, match=r"is in two log dirs, .*: move one of them away"
     ):
         sparklog.open(path, "rw")
     (dirs[1 - kept] / "t-0").rename(tmp_path / "away")

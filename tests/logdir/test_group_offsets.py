@@ -273,7 +273,7 @@ def test_a_damaged_file_holds_all_back_until_its_reader_commits(
         with pytest.raises(UnsupportedVersionError):
             log.commit_offsets("g", {"t": {0: 31}})
         return
-    with pytest.raises(DataCorruptionError, match="its reader writes it again with its"):
+    with pytest.raises(DataCorruptionError, match="the next commit of its reader rewrites it"):
         log.read("t", group="g")
     log.commit_offsets("g", {"t": {0: 31}})
     assert floors(log, clock) == {("t", 0): 31, ("t", 1): 50}

@@ -150,7 +150,7 @@ def test_another_log_is_refused(log: sparklog.Log, path: Path, tmp_path: Path) -
     away = tmp_path / "away"
     path.rename(away)
     shutil.copytree(other(tmp_path / "other", "x", "y", "z"), path)
-    with pytest.raises(LogReplacedError, match=r"another log.*Bring back what was there"):
+    with pytest.raises(LogReplacedError, match=r"another log.*Bring back the old contents"):
         log.append("t", table("c"))
     assert read(path) == ["x", "y", "z"]
     path.rename(tmp_path / "theirs")

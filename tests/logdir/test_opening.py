@@ -32,7 +32,7 @@ def abandon(log: sparklog.Log) -> None:
 
 
 def test_a_log_whose_parent_isnt_there(tmp_path: Path) -> None:
-    with pytest.raises(sparklog.InvalidRequestError, match="make that directory first"):
+    with pytest.raises(sparklog.InvalidRequestError, match="create that directory first"):
         sparklog.open(tmp_path / "missing" / "log", "rw")
     assert list(tmp_path.iterdir()) == []
 

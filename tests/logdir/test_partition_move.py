@@ -97,7 +97,7 @@ def test_a_partition_in_a_log_dir_that_others_were_not_given(
             log.alter_topic("t", partitions=3)
             assert log.topic("t").dirs[2] == f"{dirs[1]}/t-2"
             log.append("t", pa.table({"value": ["there"]}), 2)
-            named = rf"t-2 should lie in log dir number 2 \({dirs[1]}\): give all log dirs"
+            named = rf"t-2 should be in log dir number 2 \({dirs[1]}\): give all log dirs"
             for partition in (0, 1, 1):
                 with pytest.raises(InvalidRequestError, match=named):
                     before.append("t", pa.table({"value": ["x"]}), partition)

@@ -28,7 +28,7 @@ MUTANTS = (
     mutant(
         "older-lock-page-believed",
         "logdir/commit_log.py",
-        "                self._check_sizes(())  # an older page would hide the newest commits\n",
+        "                self._check_sizes(())  # an outdated page would hide the newest commits\n",
         "",
         "logdir/test_older_files.py::test_an_older_lock_page_hides_no_commit",
     ),

@@ -36,8 +36,8 @@ MUTANTS = (
     mutant(
         "renamed-before-the-start-is-durable",
         "logdir/retention/segment_deletion.py",
-        "leave the renames.\n        session.fs.sync_dir(session.home)",
-        "leave the renames.\n        pass",
+        "not the renames.\n        session.fs.sync_dir(session.home)",
+        "not the renames.\n        pass",
         "crash/test_retention.py::test_retention_by_age[all]",
     ),
     mutant(

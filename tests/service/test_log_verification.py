@@ -520,7 +520,7 @@ def test_damaged_files_of_readers_are_reported(tmp_path: Path, damage: str) -> N
             file.write_bytes(raw[:-9] if damage == "truncated" else raw[:-9] + b"?" + raw[-8:])
         (finding,) = verify(tmp_path / "log").findings
         assert (finding.severity, finding.file) == (Severity.DAMAGE, str(file))
-        assert "with its next commit; delete the file to forget that reader" in finding.what
+        assert "of its reader rewrites it; delete the file to forget that reader" in finding.what
         if damage != "copied":
             log.commit_offsets("g", {"t": {0: 0}})  # as the message says
         else:

@@ -174,7 +174,7 @@ def test_a_partition_that_is_not_whole_is_restored_or_given_up(tmp_path: Path, c
     file = max((path / "t-1").glob("*.log"))
     whole = file.read_bytes()
     file.write_bytes(whole[:-5])
-    with pytest.raises(InvalidRequestError, match=r"isn't whole .*give it up by") as refusal:
+    with pytest.raises(InvalidRequestError, match=r"isn't complete .*give them up by") as refusal:
         give_up_session(commits_of(log), lambda: None)
     assert "`sparklog verify` says why" in str(refusal.value)
     assert not verify(path).ok
@@ -430,8 +430,8 @@ def test_a_damaged_metadata_log_is_no_obstacle_to_taking_back(
     run_broker(LOCAL, [str(path)], RemoveTopicRecord(OTHER_ID))
     with sparklog.open(path, "rw") as log:
         assert log.topic("t").config.retention_ms == -1
-    assert "nothing was said before" in caplog.text
-    with pytest.raises(sparklog.DataCorruptionError, match="nothing was said before"):
+    assert "which is unknown" in caplog.text
+    with pytest.raises(sparklog.DataCorruptionError, match="which is unknown"):
         hand_over(path)
 
 

@@ -107,21 +107,15 @@ def fork(
 
     Args:
         path: A log dir, or several joined by ",".
-        new_path: As many new log dirs, or a single new log dir for all. They must not exist, but
-            their parents must. Hard links require the old log dirs' file systems; on other file
-            systems everything is copied.
-        writer: With `batch`: fork right after this commit. One writer, or a query's id for all of
-            its sinks.
-        batch: The micro-batch of `writer`.
+        new_path: As many new log dirs, or one for all. They must not exist, but their parents must.
+            On other file systems everything is copied instead of hard-linked.
+        writer, batch: Fork right after this commit. `writer` is one writer, or a query's id for all
+            of its sinks.
         time_ms: Fork right after the last commit at or before this time.
         offsets: {topic: {partition: end}}: fork right after the last commit that exceeds no end.
         leave_remote: Start at the local log start if offsets are only in remote storage.
-        waits_for: A path that is created after the fork, which belongs to it: see
-            `StagedDirectories.waiting`.
-        options: Options of the old log ("lock.timeout.ms").
-        threads: The number of partitions to complete in parallel; they mostly wait for the disk.
-        fs: The file system.
-        clock: The clock.
+        waits_for: A path that is created later, to which the fork belongs: see `StagedDirectories`.
+        options, threads: Options of the old log; the number of partitions to complete in parallel.
 
     Raises: InvalidRequestError, OffsetOutOfRangeError: records were deleted (retention, compaction,
     deleted topics, the ledger's own retention) or are remote; LogLockedError: a broker runs on the

@@ -1,9 +1,9 @@
-"""The leader epochs that a partition's batches carry, and which of them count.
+"""The leader epochs in a partition's batches, and which of them are valid.
 
-No CRC covers the epoch in a batch's header, so a flipped bit can be there or in
+The CRC does not cover the epoch in a batch's header, so a flipped bit can be there or in
 leader-epoch-checkpoint. Epochs never decrease along a log, and the majority of the batches decides.
-Where a single batch contradicts the file, and nothing else does, neither is believed. `verify`,
-its repairs, recovery and the loading of a broker's log decide by these rules.
+If a single batch contradicts the file and nothing else does, both are doubtful. `verify`, its
+repairs, recovery and the loading of a broker's log use these rules.
 """
 
 import bisect
@@ -23,7 +23,7 @@ Table = NDArray[Any]
 
 @dataclass(slots=True)
 class EpochRun:
-    """`count` batches in a row with one epoch: offsets [first, end), and where they begin."""
+    """`count` consecutive batches with the same epoch: offsets [first, end), and their position."""
 
     epoch: int
     first: int
@@ -32,20 +32,20 @@ class EpochRun:
     position: int
     before: int  # the end of the batch before
     count: int
-    first_end: int  # of its first batch
-    last: tuple[str, int, int]  # where its last batch is, and its first offset
+    first_end: int  # of the first batch
+    last: tuple[str, int, int]  # path, position and first offset of the last batch
 
 
 @dataclass(frozen=True, slots=True)
 class CredibleEpochs:
-    """`runs`: those whose epochs count; `doubtful`: the others, and why not."""
+    """`runs`: runs with valid epochs; `doubtful`: the other runs, each with the reason."""
 
     runs: list[EpochRun]
     doubtful: list[tuple[EpochRun, str]]
 
 
 class BatchEpochs:
-    """Collects the runs of a partition's batches, which are given in the order of offsets."""
+    """Collects the runs of a partition's batches, in offset order."""
 
     def __init__(self, runs: Iterable[EpochRun] = ()) -> None:
         self.runs: list[EpochRun] = []
@@ -53,7 +53,7 @@ class BatchEpochs:
             self._add(run)
 
     def take(self, path: str, table: Table) -> None:
-        """Take in the batches of a part of the segment at `path`."""
+        """Add the batches of a part of the segment at `path`."""
         table = table[(table["magic"] >= 2) & (table["leader_epoch"] >= 0)]
         if not len(table):
             return
@@ -81,23 +81,24 @@ class BatchEpochs:
     def credible(
         self, entries: Epochs | None, *, newest: int | None, start: int, end: int
     ) -> CredibleEpochs:
-        """Return the runs whose epochs count.
+        """Return the runs with valid epochs.
 
         Args:
-            entries: those of the file; None if it can't be read.
-            newest: the highest epoch that can be, None if it isn't known.
-            start, end: of the log.
+            entries: The entries of the file; None if it can't be read.
+            newest: The highest possible epoch; None if it is unknown.
+            start: The log start offset.
+            end: The log end offset.
         """
         starts = [offset for _, offset in entries or ()]
         runs = [run for run in self.runs if newest is None or run.epoch <= newest]
-        # Where as many batches say one thing as the other, the file decides.
+        # If as many batches have one epoch as the other, the file decides.
         agrees = [run.epoch == _epoch_at(entries or [], starts, run.first) for run in runs]
         kept = _rising(runs, [2 * run.count + same for run, same in zip(runs, agrees, strict=True)])
-        there = {(run.path, run.position) for run in kept}
+        valid = {(run.path, run.position) for run in kept}
         doubtful = [
             (run, f"leader epoch {run.epoch} does not fit those of the other batches")
             for run in self.runs
-            if (run.path, run.position) not in there
+            if (run.path, run.position) not in valid
         ]
         if entries is None:
             return CredibleEpochs(_joined(kept), doubtful)
@@ -108,20 +109,20 @@ class BatchEpochs:
             return CredibleEpochs(_joined(kept), doubtful)
         for run in lonely:
             known = _epoch_at(entries, starts, run.first)
-            what = (
+            reason = (
                 f"leader epoch {run.epoch} is that of this batch alone, and {EPOCH_CHECKPOINT} "
                 f"says {known}: one of them is damaged, and neither is changed"
             )
-            doubtful.append((run, what))
+            doubtful.append((run, reason))
         return CredibleEpochs(others, doubtful)
 
 
 def _is_lonely(
     run: EpochRun, entries: Epochs, starts: list[int], newest: int | None, start: int
 ) -> bool:
-    """Tell whether one batch alone contradicts the file.
+    """Return True if a single batch contradicts the file.
 
-    Not if it has the ledger's epoch, and the file is older than that.
+    False if the batch has the ledger's epoch and the file is older.
     """
     is_newest = run.epoch == newest and all(epoch != newest for epoch, _ in entries)
     if run.count > 1 or is_newest or run.end <= start:
@@ -130,10 +131,10 @@ def _is_lonely(
 
 
 def _rising(runs: list[EpochRun], weights: list[int]) -> list[EpochRun]:
-    """Return those runs of rising epochs that weigh the most together."""
+    """Return the runs with non-decreasing epochs that have the largest total weight."""
     if all(one.epoch <= other.epoch for one, other in itertools.pairwise(runs)):
         return runs
-    # The best chains so far, by their last epoch: both epochs and weights rise along the lists.
+    # The best chains so far, by their last epoch: epochs and weights increase along the lists.
     epochs: list[int] = []
     totals: list[int] = []
     ends: list[int] = []
@@ -169,7 +170,7 @@ def _parts(run: EpochRun, entries: Epochs, starts: list[int]) -> Iterator[EpochR
 
 
 def _joined(runs: list[EpochRun]) -> list[EpochRun]:
-    """Return runs with those of one epoch made one, each behind the one that is left before it."""
+    """Join adjacent runs of the same epoch, and update the end of the batch before each run."""
     merged: list[EpochRun] = []
     for run in runs:
         if merged and merged[-1].epoch == run.epoch:
@@ -185,7 +186,7 @@ def _epoch_at(entries: Epochs, starts: list[int], offset: int) -> int | None:
 
 
 def checkpoint_fault(entries: Epochs, runs: list[EpochRun], start: int, end: int) -> str | None:
-    """Return what is wrong with the entries of a checkpoint file; None if nothing."""
+    """Return what is wrong with the entries of a checkpoint file, or None."""
     starts = [offset for _, offset in entries]
     firsts = {run.epoch: run for run in runs}
     for run in runs:

@@ -1,4 +1,4 @@
-"""Tells whether a partition directory is empty, and removes it."""
+"""Checks whether a partition directory is empty, and removes it."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from sparklog.fs import FileSystem
 
 
 def is_empty(fs: FileSystem, path: str) -> bool:
-    """Tell whether a directory holds what making a partition makes, and no record."""
+    """Return True if a directory contains only files of a new partition, and no record."""
     for name in fs.listdir(path):
         made = name.removesuffix(".tmp") in (PARTITION_METADATA, EPOCH_CHECKPOINT)
         if made or name.endswith((INDEX, TIMEINDEX)):
@@ -19,7 +19,7 @@ def is_empty(fs: FileSystem, path: str) -> bool:
 
 
 def remove_tree(fs: FileSystem, path: str) -> None:
-    """Remove a partition directory with its files, and make that durable. Idempotent."""
+    """Remove a partition directory with its files, durably. Idempotent."""
     with contextlib.suppress(FileNotFoundError):
         for name in fs.listdir(path):
             with contextlib.suppress(FileNotFoundError):

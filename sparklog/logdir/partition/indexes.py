@@ -1,4 +1,4 @@
-"""Index files of a partition directory; what their entries are worth: `log/index_entries`."""
+"""Index files of a partition directory; for the validity of entries see `log/index_entries`."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from sparklog.logdir.partition.partition_segments import LogDirSegments
 
 
 def read_entries(fs: FileSystem, path: str, dtype: np.dtype[Any]) -> Entries:
-    """Return the whole entries of an index file; none if there is no such file."""
+    """Return the complete entries of an index file; empty without a file."""
     try:
         with fs.open(path) as file:
             return index_entries.whole_entries(file, dtype)
@@ -20,20 +20,20 @@ def read_entries(fs: FileSystem, path: str, dtype: np.dtype[Any]) -> Entries:
 
 
 def offset_entries(fs: FileSystem, directory: str, base: int, *, size: int, end: int) -> Entries:
-    """Return the leading offset entries that can be true for a log of `size` bytes up to `end`."""
+    """Return the leading offset entries that are valid for a log of `size` bytes up to `end`."""
     return index_entries.offset_entries(LogDirSegments(fs, directory), base, size=size, end=end)
 
 
 def regular_times(fs: FileSystem, directory: str, base: int, offsets: Entries) -> Entries:
-    """Return the time entries that came with the offset entries `offsets`."""
+    """Return the time entries that belong to the offset entries `offsets`."""
     return index_entries.regular_times(LogDirSegments(fs, directory), base, offsets)
 
 
 def txn_entries(fs: FileSystem, directory: str, base: int, *, end: int) -> Entries:
-    """Return the aborted transactions of a segment whose markers lie below `end`."""
+    """Return the aborted transactions of a segment whose markers are below `end`."""
     return index_entries.txn_entries(LogDirSegments(fs, directory), base, end=end)
 
 
 def hint(fs: FileSystem, directory: str, base: int, log: File, offset: int) -> int:
-    """Return a position in the log at or before the batch that holds `offset`, checked there."""
+    """Return a verified position in the log at or before the batch that contains `offset`."""
     return index_entries.position_hint(LogDirSegments(fs, directory), base, log, offset)

@@ -1,8 +1,9 @@
-"""A partition's leader epochs: which epoch began at which offset, in `leader-epoch-checkpoint`.
+"""A partition's leader epochs and their start offsets, in `leader-epoch-checkpoint`.
 
-Nothing else writes that file. Epochs and start offsets both rise. The checkpoint is written
-before the data that need it, so a crash can leave an entry at or past the log's end (truncation
-and recovery drop it), never a batch without one. Source: LeaderEpochFileCache.java (Kafka 4.1).
+No other module writes this file. Epochs and start offsets both increase. The checkpoint is written
+before the data that need it, so a crash can leave an entry at or past the log's end (truncation and
+recovery drop it), but never a batch without an entry. Source: LeaderEpochFileCache.java (Kafka
+4.1).
 """
 
 import os
@@ -17,9 +18,9 @@ from sparklog.storage.leader_epochs import assigned, clipped
 
 
 class LeaderEpochFileCache:
-    """The epochs of one partition directory; changes are durable when a call returns.
+    """The epochs of a partition directory; changes are durable when a call returns.
 
-    Raises DataCorruptionError on construction if the file can't be read; recovery rebuilds it.
+    Raises: DataCorruptionError, in the constructor: the file can't be read; recovery rebuilds it.
     """
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
@@ -28,13 +29,13 @@ class LeaderEpochFileCache:
 
     @property
     def latest(self) -> int:
-        """The newest epoch, -1 if there is none."""
+        """The newest epoch, or -1."""
         return self.entries[-1][0] if self.entries else -1
 
     def assign(self, epoch: int, start: int) -> None:
-        """Note that `epoch` begins at offset `start`; nothing happens if it is the latest.
+        """Add `epoch` from offset `start` on; no-op if it is the latest epoch.
 
-        Entries that contradict it go. Raises InvalidRequestError for a negative epoch or offset.
+        Contradicting entries are removed. Raises: InvalidRequestError: negative epoch or offset.
         """
         if epoch < 0 or start < 0:
             raise InvalidRequestError(f"leader epoch {epoch} at offset {start}: want both >= 0")
@@ -43,11 +44,11 @@ class LeaderEpochFileCache:
             self._replace(after)
 
     def truncate_from_end(self, end: int) -> None:
-        """Drop the epochs that begin at or past `end`."""
+        """Remove the epochs that start at or after `end`."""
         self._replace(clipped(self.entries, end=end))
 
     def truncate_from_start(self, start: int) -> None:
-        """Drop what lies before `start`; the epoch that holds `start` then begins there."""
+        """Remove offsets below `start`; the epoch that contains `start` then starts there."""
         self._replace(clipped(self.entries, start=start))
 
     def _replace(self, entries: Epochs) -> None:
@@ -57,7 +58,7 @@ class LeaderEpochFileCache:
 
 
 def read_epochs(fs: FileSystem, directory: str) -> Epochs:
-    """Return the checkpoint's entries; none if there is no file."""
+    """Return the checkpoint's entries; empty without a file."""
     path = os.path.join(directory, EPOCH_CHECKPOINT)
     try:
         return parse_epochs(read_bytes(fs, path), path)
@@ -68,7 +69,7 @@ def read_epochs(fs: FileSystem, directory: str) -> Epochs:
 
 
 def create_epochs(fs: FileSystem, directory: str) -> File:
-    """Make a new partition's checkpoint, without entries; the caller makes it durable."""
+    """Create a new partition's checkpoint, without entries; the caller makes it durable."""
     file = fs.open(os.path.join(directory, EPOCH_CHECKPOINT), create=True)
     file.pwrite(format_epochs([]), 0)
     return file
@@ -81,12 +82,12 @@ def write_epochs(fs: FileSystem, directory: str, entries: Epochs, *, sync_dir: b
 
 
 def repair_epochs(fs: FileSystem, directory: str, entries: Epochs) -> None:
-    """Replace the checkpoint as a repair, durably: the log says what was cut and written."""
+    """Replace the checkpoint as a repair, durably; the change is logged."""
     replace(fs, os.path.join(directory, EPOCH_CHECKPOINT), format_epochs(entries), sync_dir=True)
 
 
 def truncate_epochs(fs: FileSystem, directory: str, end: int) -> None:
-    """Drop the epochs that begin at or past `end`, as a repair. Idempotent."""
+    """Remove the epochs that start at or after `end`, as a repair. Idempotent."""
     entries = read_epochs(fs, directory)
     kept = clipped(entries, end=end)
     if kept != entries:

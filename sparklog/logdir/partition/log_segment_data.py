@@ -1,4 +1,4 @@
-"""A closed segment's files, as a put into another store takes them (LogSegmentData)."""
+"""A closed segment's files, for a put into a segment store (LogSegmentData)."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _NEVER_EXPIRES: Final = 2**63 - 1
 class LogDirSegmentData:
     """The segment [base, end) in `directory`, of `size` bytes: `LogSegmentData` of files.
 
-    Nothing is kept open. `log_start`: where making producers anew may begin.
+    No file stays open. `log_start`: where rebuilding producer state may start.
     """
 
     fs: FileSystem
@@ -39,7 +39,7 @@ class LogDirSegmentData:
         return joined(self.directory, log_name(self.base))
 
     def version(self) -> tuple[int, int]:
-        """Return the log file's identity. Raises SourceChangedError. Cost: two stats."""
+        """Return the log file's identity. Raises: SourceChangedError. Cost: two stats."""
         try:
             size = self.fs.size(self.where)
             found = self.fs.identity(self.where)
@@ -54,14 +54,14 @@ class LogDirSegmentData:
         return self.fs.open(self.where)
 
     def transaction_index(self) -> bytes:
-        """Return the aborted transactions whose markers lie in the segment."""
+        """Return the aborted transactions whose markers are in the segment."""
         return txn_entries(self.fs, self.directory, self.base, end=self.end).tobytes()
 
     def producer_snapshot(self) -> bytes:
-        """Return the producers' snapshot at the segment's end.
+        """Return the producer snapshot at the segment's end.
 
-        The roll wrote it, for plain topics too. Where it is gone or damaged, the state is made
-        again as recovery does: from an older one and the log.
+        The roll wrote it, also for topics without producer ids. If it is missing or damaged, it is
+        rebuilt as in recovery: from an older snapshot and the log.
         """
         path = joined(self.directory, snapshot_name(self.end))
         with suppress(FileNotFoundError, DataCorruptionError):

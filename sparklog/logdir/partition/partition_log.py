@@ -1,8 +1,8 @@
-"""A partition's log as its one writer sees it. Used only under the log's write lock.
+"""A partition's log, for its writer. Used only under the log's write lock.
 
-Every change goes to the files in small steps, in an order that `truncate_to` can take back from any
-point: epochs first, then data, then indexes; a roll makes the snapshot before the new segment.
-Nothing is durable before `sync`. Source: UnifiedLog, LocalLog, LogSegment (Kafka 4.1).
+Every change is made in small steps, in an order that `truncate_to` can undo from any point: epochs
+first, then data, then indexes; a roll writes the snapshot before the new segment. Nothing is
+durable before `sync`. Source: UnifiedLog, LocalLog, LogSegment (Kafka 4.1).
 """
 
 import random
@@ -43,14 +43,14 @@ FOREIGN: Final = (
 
 
 class PartitionLog:
-    """The log of one partition directory. Opening is lazy: files are looked at on first use.
+    """The log of a partition directory. Opening is lazy: files are read on first use.
 
-    `end_offset` is the committed end. `plain`: no batch carries a producer id, so the first roll
-    needn't look for them. A directory that isn't there yet is made by `create`.
+    `end_offset` is the committed end. `plain`: no batch has a producer id, so the first roll need
+    not look for them. `create` creates a new directory.
 
-    `appended_crc` is the CRC-32C of the CRC fields of all batches that were appended since it was
-    last set to 0. `tail_crc` is the CRC field of the last batch, -1 if unknown. A segment that ends
-    with another batch belongs to another partition or log, and nothing is appended to it.
+    `appended_crc` is the CRC-32C of the CRC fields of all batches appended since it was last set to
+    0. `tail_crc` is the CRC field of the last batch, -1 if unknown. A segment that ends with
+    another batch belongs to another partition or log, and nothing is appended to it.
     """
 
     def __init__(
@@ -100,9 +100,9 @@ class PartitionLog:
         partition: int = 0,
         producer_id_expiration_ms: int = EXPIRATION_MS,
     ) -> Self:
-        """Make the directory with its metadata and an empty segment.
+        """Create the directory with its metadata and an empty segment.
 
-        Durable after `sync` and a sync of the parent directory. FileExistsError passes through.
+        Durable after `sync` and a sync of the parent directory. Raises: FileExistsError.
         """
         assert not topic or path.endswith(f"{topic}-{partition}")
         fs.mkdir(path)
@@ -122,7 +122,7 @@ class PartitionLog:
         log._jitter_ms = log._draw_jitter()
         return log
 
-    # -- what is there
+    # -- state
 
     @property
     def end_offset(self) -> int:
@@ -131,32 +131,32 @@ class PartitionLog:
 
     @property
     def state(self) -> SegmentState:
-        """Where the log stands; `truncate_to` comes back to it."""
+        """The state of the log, to which `truncate_to` can return."""
         segment = self._load()
         return SegmentState(segment.base, segment.size, segment.end)
 
     @property
     def stamped_ms(self) -> int:
-        """The append time of the newest batch; -1 where it has none, or is in no open segment."""
+        """The append time of the newest batch; -1 if it has none or is in no open segment."""
         return max(self._stamped_ms, self._active.stamped_ms)
 
     @property
     def producers(self) -> ProducerState:
-        """The producers' state at the end; loaded on first use: snapshot and header replay."""
+        """The producer state at the end; loaded on first use from a snapshot and batch headers."""
         return self._producer_state_manager.at(self._active.end, self.start_offset)
 
     def expire_producers(self, now: int) -> int:
-        """Forget idle producers, if any were loaded; returns how many."""
+        """Forget idle producers, if any are loaded; return their number."""
         return self._producer_state_manager.expire(now)
 
     @property
     def first_base(self) -> int:
-        """The first segment's base offset, as of when the log was loaded."""
+        """The first segment's base offset when the log was loaded."""
         self._load()
         return self._first_base
 
     def size_on_disk(self) -> int:
-        """As `Segment.size_on_disk`, of the active one; -1 if the files don't fit the end, too."""
+        """As `Segment.size_on_disk` of the active segment; also -1 if files contradict the end."""
         segment = self._load()
         return -1 if self._fault else segment.size_on_disk()
 
@@ -168,7 +168,7 @@ class PartitionLog:
         known = [base for base in bases if base <= self._end]
         if not known:
             raise DataCorruptionError(
-                "no segment holds the end of the log", path=self.path, first=self._end
+                "no segment contains the end of the log", path=self.path, first=self._end
             )
         self._segment = Segment.load(
             self._fs,
@@ -182,14 +182,14 @@ class PartitionLog:
         if self._segment.end != self._end:
             self._fault = f"the log ends at offset {self._segment.end}, not {self._end}"
         elif len(known) < len(bases):
-            self._fault = f"segment {bases[-1]} lies past the end {self._end}"
+            self._fault = f"segment {bases[-1]} is past the end {self._end}"
         elif self.is_foreign:
             self._fault = FOREIGN
         return self._segment
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the log ends at the committed end with another batch than the committed one."""
+        """Whether the last batch at the committed end differs from the committed batch."""
         segment = self._load()
         if segment.end != self._end or -1 in (segment.tail_crc, self.tail_crc):
             return False
@@ -226,14 +226,15 @@ class PartitionLog:
     def append(
         self, data: Buffer, leader_epoch: int, *, append_time_ms: int | None = None
     ) -> tuple[int, int]:
-        """Append whole v2 batches with consecutive offsets; returns (first, end) offset.
+        """Append complete v2 batches with consecutive offsets; return (first, end) offset.
 
-        The offsets in `data` may count from anywhere (0, or on from the piece before); a writable
-        buffer is patched in place, which a second try doesn't mind, others are copied. Rolls
-        between batches where Kafka would. Producers are not judged here: see `producer_appends`.
-        `append_time_ms` becomes the time of all records (message.timestamp.type=LogAppendTime).
-        Raises: InvalidRequestError: `data` is something else. RecordTooLargeError: a batch
-        exceeds segment.bytes. Nothing is written in either case.
+        The offsets in `data` may start anywhere (at 0, or after the previous call's). A writable
+        buffer is patched in place, which can be repeated; other buffers are copied. Rolls between
+        batches as Kafka does. Producers are not checked here: see `producer_appends`.
+        `append_time_ms` becomes the timestamp of all records
+        (message.timestamp.type=LogAppendTime).
+        Raises: InvalidRequestError: `data` is malformed; RecordTooLargeError: a batch exceeds
+        segment.bytes. Nothing is written then.
         """
         table = self.scanned(data)
         active = self._active
@@ -270,10 +271,10 @@ class PartitionLog:
     def _note_crcs(self, crcs: bytes) -> None:
         self.appended_crc = crc32c(crcs, self.appended_crc)
         self.tail_crc = int.from_bytes(crcs[-4:], "big")
-        self._active.tail_crc = -1  # it isn't the last one any more
+        self._active.tail_crc = -1  # outdated by the append
 
     def scanned(self, data: Buffer) -> Table:
-        """Return the batches of what is to be appended; raises as `append`. No CRC is looked at."""
+        """Return the batches of data to append; raises as `append`. CRCs are not checked."""
         what = "data to append"
         found = scan(data, path=what, check_crc=False)
         return checked(found, len(data), what=what, batch_bytes_max=self.config.roll_bytes)
@@ -284,7 +285,7 @@ class PartitionLog:
             table, active.roll_params, self.config, now=self._clock(), jitter_ms=self._jitter_ms
         )
         room = active.room(table[:count], entry_limits(self.config)) if count else 0
-        return max(room, 0 if active.size else 1)  # an empty segment takes one batch at least
+        return max(room, 0 if active.size else 1)  # an empty segment takes at least one batch
 
     def _write(self, view: memoryview, table: Table) -> None:
         active = self._active
@@ -296,15 +297,15 @@ class PartitionLog:
 
     @property
     def known_producers(self) -> ProducerState | None:
-        """What is known of producers without a look at any file; see `continue_from`."""
+        """The producer state in memory, without reading a file; see `continue_from`."""
         return self._producer_state_manager.known
 
     def continue_from(self, producers: ProducerState) -> None:
-        """Begin with what was known of producers when this log was open before, at an end of it."""
+        """Start with the producer state from when this log was open before, at an earlier end."""
         self._producer_state_manager.continue_from(producers)
 
     def producer_appends(self) -> ProducerAppends:
-        """Return what judges idempotent producers' appends to the end, before they are written."""
+        """Return the check of idempotent producers' appends at the end, before they are written."""
         return ProducerAppends(lambda: self.producers, self.end_offset, self.path)
 
     def adopt(
@@ -315,12 +316,13 @@ class PartitionLog:
         size_bytes: int | None = None,
         append_time_ms: int | None = None,
     ) -> tuple[int, int]:
-        """Take a staged file of whole batches (offsets from 0) as a segment, by rename.
+        """Make a staged file of complete batches (offsets from 0) a segment, by rename.
 
-        Returns (first, end). The file must be on the same file system and already synced; its
-        headers are patched in place. Size and batches are checked first, CRCs are not.
-        `append_time_ms`: as in `append`; costs a pass over the file.
-        Raises: InvalidRequestError: it doesn't fit a segment, or is not what was announced.
+        Returns (first, end). The file must be on the same file system and synced; its headers are
+        patched in place. Size and batches are checked first, CRCs are not. `append_time_ms`: as in
+        `append`; costs a pass over the file.
+        Raises: InvalidRequestError: the file does not fit a segment, or differs from its
+        announcement.
         """
         with self._fs.open(chunk_path, write=append_time_ms is not None) as file:
             size = file.size()
@@ -348,7 +350,7 @@ class PartitionLog:
         return first, self._segment.end
 
     def roll(self) -> None:
-        """Close the active segment and begin a new one at the end; an empty one stays."""
+        """Close the active segment and start a new segment at the end; no-op if it is empty."""
         active = self._active
         if not active.size:
             return
@@ -376,9 +378,9 @@ class PartitionLog:
             self._unflushed.names = True
 
     def delete_records(self, start: int) -> None:
-        """Raise the log start offset; files go later, by retention.
+        """Raise the log start offset; retention deletes the files later.
 
-        Raises InvalidRequestError if `start` lies past the end.
+        Raises: InvalidRequestError: `start` is past the end.
         """
         if start > self.end_offset:
             raise InvalidRequestError(f"{self.path}: offset {start} is past {self.end_offset}")
@@ -389,24 +391,24 @@ class PartitionLog:
     # -- durability
 
     def sync(self) -> None:
-        """Make everything appended so far durable; of the active segment the log only.
+        """Make all appends durable; of the active segment only the log.
 
-        After an error never repeat it: truncate, and write again.
+        Must not be repeated after an error: truncate, and write again.
         """
         self._unflushed.sync(self._segment)
         self._unflushed = _Unflushed(self._fs, self.path)
 
     def truncate_to(self, state: SegmentState) -> None:
-        """Come back to an earlier `state`: what was appended since is removed, durably."""
+        """Return to an earlier `state`: later appends are removed, durably."""
         self._close_files()
         self._reset()
         truncate_to(self._fs, self.path, state)
         self._end, self.tail_crc = state.end, -1
 
     def close(self) -> None:
-        """Close cleanly: final time entry, snapshot at the end, nothing stray, all durable."""
+        """Close cleanly: final time entry, snapshot at the end, no stray files, all durable."""
         active = self._active
-        if self.start_offset:  # a crash may have come between the log start and this
+        if self.start_offset:  # a crash may have prevented this
             self._epochs.truncate_from_start(self.start_offset)
         active.finish()
         self._snapshot()
@@ -427,8 +429,10 @@ class PartitionLog:
 
 @dataclass(slots=True)
 class _Unflushed:
-    """What is written and not yet durable: rolled segments, other files, and whether the
-    directory gained or lost a name."""
+    """Changes that are written and not durable yet.
+
+    Rolled segments, other files, and whether the directory has new or removed names.
+    """
 
     fs: FileSystem
     path: str
@@ -437,10 +441,10 @@ class _Unflushed:
     names: bool = False
 
     def sync(self, active: Segment | None) -> None:
-        """Make it durable, with the log of the active segment; close all but that.
+        """Make the changes durable, with the log of the active segment; close all other files.
 
-        The names come last: one that a crash keeps then has its contents. Not to be repeated after
-        an error: a second fsync may succeed without having written anything.
+        Names are synced last, so that a file that survives a crash has its contents. Must not be
+        repeated after an error: a second fsync may succeed without having written anything.
         """
         for segment in self.segments:
             segment.sync(indexes=True)
@@ -454,7 +458,7 @@ class _Unflushed:
             self.fs.sync_dir(self.path)
 
     def close(self) -> None:
-        """Close the files as they are; what they hold may be lost."""
+        """Close the files; their contents may be lost."""
         for segment in self.segments:
             segment.close()
         for file in self.files:

@@ -10,11 +10,11 @@ from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.segment_files import joined, offsets_of, segment_bases
 from sparklog.storage.segments import IndexBytes, IndexKind, SegmentMetadata
 
-WHOLE_BYTES = 64 << 10  # a closed index up to this is read whole instead of mapped
+WHOLE_BYTES = 64 << 10  # larger closed indexes are mapped
 
 
 class LogDirSegments:
-    """The segments in `directory`; nothing is kept, each call looks at the files."""
+    """The segments in `directory`; nothing is cached, each call reads the files."""
 
     def __init__(
         self, fs: FileSystem, directory: str, *, gaps: bool = False, topic_id: str | None = None
@@ -32,7 +32,7 @@ class LogDirSegments:
         return segment_bases(self.fs, self.directory)
 
     def metadata(self) -> list[SegmentMetadata]:
-        """Return the segments by base offset. Cost: a listing, and a stat each."""
+        """Return the segments by base offset. Cost: a listing, and a stat per segment."""
         bases = self.bases()
         return [self._described(base, end) for base, end in zip_longest(bases, bases[1:])]
 
@@ -41,11 +41,11 @@ class LogDirSegments:
         return SegmentMetadata(base, end, self.fs.size(path), None, True, path)
 
     def max_timestamp(self, base: int) -> int | None:
-        """Return None: a file tells its largest timestamp by a look into it."""
+        """Return None: the largest timestamp requires reading the file."""
         return None
 
     def has(self, base: int) -> bool:
-        """Tell whether there is such a segment. Cost: a stat."""
+        """Return True if the segment exists. Cost: a stat."""
         return self.fs.exists(self._path(base, LOG))
 
     def modified_ms(self, base: int) -> int:
@@ -53,18 +53,18 @@ class LogDirSegments:
         return self.fs.mtime_ms(joined(self.directory, log_name(base)))
 
     def log(self, base: int) -> File:
-        """Open a segment's log. Raises FileNotFoundError."""
+        """Open a segment's log. Raises: FileNotFoundError."""
         return self.fs.open(joined(self.directory, log_name(base)))
 
     def index(self, base: int, kind: IndexKind) -> File | None:
-        """Open an index; None if there is no such file."""
+        """Open an index; None without a file."""
         try:
             return self.fs.open(self._path(base, kind))
         except FileNotFoundError:
             return None
 
     def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
-        """Read an index whole if it is small, else map it."""
+        """Read a small index into memory, map a large index."""
         path = self._path(base, kind)
         try:
             if self.fs.size(path) <= WHOLE_BYTES:
@@ -79,15 +79,15 @@ class LogDirSegments:
         return offsets_of(self.fs.listdir(self.directory), SNAPSHOT)
 
     def producer_snapshot(self, offset: int) -> bytes:
-        """Return a snapshot file's contents. Raises FileNotFoundError."""
+        """Return a snapshot file's contents. Raises: FileNotFoundError."""
         return read_bytes(self.fs, joined(self.directory, snapshot_name(offset)))
 
     def leader_epochs(self) -> Epochs:
-        """Return the entries of leader-epoch-checkpoint; none if there is no file."""
+        """Return the entries of leader-epoch-checkpoint; empty without a file."""
         return read_epochs(self.fs, self.directory)
 
     def current_topic_id(self) -> str | None:
-        """Return the topic id that the directory carries now; None if it has none."""
+        """Return the current topic id in the directory, or None."""
         path = os.path.join(self.directory, PARTITION_METADATA)
         try:
             return parse_partition_metadata(read_bytes(self.fs, path), path=path).topic_id
@@ -95,11 +95,11 @@ class LogDirSegments:
             return None
 
     def first_local_base(self) -> int | None:
-        """Return the first segment's base offset; None if there is no segment."""
+        """Return the first segment's base offset, or None."""
         return next(iter(self.bases()), None)
 
     def remote_end(self) -> int | None:
-        """Return None: a log dir by itself has no copies."""
+        """Return None: a log dir alone has no remote copies."""
         return None
 
     def _path(self, base: int, suffix: str) -> str:

@@ -1,9 +1,9 @@
-"""Producer snapshot files of a partition, and the producers' state out of them and the log.
+"""Producer snapshot files of a partition, and the producer state from them and the log.
 
-`<offset>.snapshot` holds the state up to, excluding, that offset. Written when a segment rolls
-(named by the new base), at a clean close and after recovery; for plain data as well, for Kafka's
-tiering copies them. A damaged one is skipped for an older one and a longer replay.
-Source: ProducerStateManager, UnifiedLog.rebuildProducerState (Kafka 4.1).
+`<offset>.snapshot` contains the state of all records below that offset. It is written when a
+segment rolls (named by the new base), at a clean close, and after recovery; also for data without
+producer ids, because Kafka's tiering copies it. If a snapshot is damaged, an older snapshot and a
+longer replay are used. Source: ProducerStateManager, UnifiedLog.rebuildProducerState (Kafka 4.1).
 """
 
 from sparklog.errors import DataCorruptionError
@@ -22,7 +22,7 @@ def snapshot_offsets(names: list[str]) -> list[int]:
 
 
 def write_snapshot(fs: FileSystem, directory: str, state: ProducerState) -> File:
-    """Write `<state.end>.snapshot`, as Kafka without a temporary file; the caller syncs it."""
+    """Write `<state.end>.snapshot`, like Kafka without a temporary file; the caller syncs it."""
     file = fs.open(joined(directory, snapshot_name(state.end)), create=True)
     data = format_snapshot(state.entries())
     file.truncate(0)
@@ -31,7 +31,7 @@ def write_snapshot(fs: FileSystem, directory: str, state: ProducerState) -> File
 
 
 def is_whole(fs: FileSystem, path: str) -> bool:
-    """Tell whether a snapshot file can be read."""
+    """Return True if a snapshot file is valid."""
     try:
         parse_snapshot(read_bytes(fs, path), path)
     except (DataCorruptionError, FileNotFoundError):
@@ -48,7 +48,7 @@ def load_producers(
     now: int,
     expiration_ms: int,
 ) -> ProducerState:
-    """Return the producers' state at offset `end`; see `load_producer_state`. Writes nothing."""
+    """Return the producer state at offset `end`; see `load_producer_state`. Writes nothing."""
     return load_producer_state(
         LogDirSegments(fs, directory),
         end,
@@ -59,19 +59,18 @@ def load_producers(
 
 
 def floor_of(log_start: int, bases: list[int]) -> int:
-    """Return the offset above which snapshots count.
+    """Return the offset above which snapshots are valid: the log start.
 
-    That is the log start. Where local segments begin later, as the copies of those before are in
-    remote storage, the first one's own snapshot counts as well: nothing else here tells of what
-    came before.
+    If local segments start later, because earlier segments are only in remote storage, the snapshot
+    of the first local segment is valid too, because no other local file contains the earlier state.
     """
     return max(log_start, bases[0] - 1) if bases else log_start
 
 
 def stray_offsets(names: list[str], bases: list[int], *, end: int, start: int) -> list[int]:
-    """Return the snapshots that Kafka would remove on loading: of no segment, and not the newest.
+    """Return snapshots that Kafka removes on loading: those of no segment, except the newest.
 
-    Those at or below the log's start go too. Source: removeStraySnapshots, truncateAndReload.
+    Also snapshots at or below the log's start. Source: removeStraySnapshots, truncateAndReload.
     """
     kept = {*bases, end}
     return [o for o in snapshot_offsets(names) if o not in kept or not start < o <= end]

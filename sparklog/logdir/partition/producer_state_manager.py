@@ -1,8 +1,8 @@
-"""The producers' state of one partition beside its writer, and its snapshot files.
+"""The producer state of a partition, for its writer, and the snapshot files.
 
-The state is loaded when first needed (newest snapshot, then replay of the batch headers behind
-it), for most appends carry no producer id. One that is opened again, as others wrote to the log,
-goes on from what it knew: a snapshot has but the last batch of each producer.
+The state is loaded on first use (newest snapshot, then replay of later batch headers), because most
+appends have no producer id. A partition that is reopened after other processes wrote to it
+continues from its earlier state, because a snapshot has only the last batch of each producer.
 Source: ProducerStateManager, UnifiedLog (Kafka 4.1).
 """
 
@@ -36,9 +36,10 @@ Table = NDArray[Any]
 
 
 class ProducerStateManager:
-    """`start` is the log start offset that was set; the first segment may begin later.
+    """The producer state of a partition.
 
-    `plain`: no batch of the log carries a producer id, so there is nothing to load.
+    `start` in methods is the log start offset; the first segment may start later. `plain`: no batch
+    of the log has a producer id, so there is nothing to load.
     """
 
     def __init__(
@@ -50,20 +51,20 @@ class ProducerStateManager:
         self._earlier: ProducerState | None = None
 
     def forget(self) -> None:
-        """Load anew at the next use."""
+        """Load the state again at the next use."""
         self._state = self._earlier = None
 
     def continue_from(self, earlier: ProducerState) -> None:
-        """Take what was known at an earlier end of the same log instead of a snapshot."""
+        """Use the state at an earlier end of the same log instead of a snapshot."""
         self._earlier = earlier
 
     @property
     def known(self) -> ProducerState | None:
-        """What is known so far, at the end or an earlier one; None if nothing was needed yet."""
+        """The state in memory, at the end or an earlier end; None before the first use."""
         return self._earlier if self._state is None else self._state
 
     def at(self, end: int, start: int) -> ProducerState:
-        """Return the state at the log's end. Producers idle for too long go every ten minutes."""
+        """Return the state at the log's end. Idle producers are expired every ten minutes."""
         now = self._clock()
         if self._state is None and self._earlier is not None:
             self._state = self._caught_up(end, start)
@@ -83,7 +84,7 @@ class ProducerStateManager:
         return self._state
 
     def _caught_up(self, end: int, start: int) -> ProducerState | None:
-        """Return what was known earlier, with the batches since; None if they aren't all here."""
+        """Return the earlier state plus later batches; None if some of these are missing."""
         state, self._earlier = self._earlier, None
         assert state is not None
         bases = segment_bases(self._fs, self._path)
@@ -93,11 +94,11 @@ class ProducerStateManager:
         return state
 
     def expire(self, now: int) -> int:
-        """Forget producers that are idle for too long, if any are loaded; returns how many."""
+        """Forget idle producers, if the state is loaded; return their number."""
         return 0 if self._state is None else self._state.expire(now)
 
     def follow(self, table: Table, data: memoryview) -> bytes:
-        """Keep up with batches that were just written; positions in `table` are those in `data`.
+        """Apply batches that were just written; positions in `table` refer to `data`.
 
         Returns: entries for the index of aborted transactions.
         """
@@ -118,7 +119,7 @@ class ProducerStateManager:
         )
 
     def skip_to(self, end: int) -> None:
-        """Note that the batches up to `end` carry no producer id."""
+        """Advance to `end` over batches without producer ids."""
         if self._state is not None:
             self._state.end = end
 

@@ -1,7 +1,7 @@
-"""Changes of files by undo, recovery and loading: each says what was cut from where, and its time.
+"""File changes by undo, recovery and loading. Each is logged: what was cut where, and its time.
 
-A line a file. Cut records are a warning; helpers, which are derived from records, are information,
-and those that were right are for debugging.
+One line per file. Cut records are warnings; changes of derived files are informational, and
+unchanged derived files are for debugging.
 """
 
 import logging
@@ -18,9 +18,9 @@ Contents = bytes | bytearray
 
 
 def cut(fs: FileSystem, path: str, size: int, why: str, *, sync: bool, read_ms: int = 0) -> str:
-    """Cut a file to `size` bytes; returns what went, "" if nothing. A missing one is made, empty.
+    """Cut a file to `size` bytes; return the range that was cut, or "". Creates a missing file.
 
-    With `sync` it is durable in any case. `read_ms` is what it took to find out.
+    With `sync` the file is durable in any case. `read_ms`: time of the check before, for the log.
     """
     watch = stopwatch()
     with fs.open(path, create=True) as file:
@@ -32,14 +32,14 @@ def cut(fs: FileSystem, path: str, size: int, why: str, *, sync: bool, read_ms: 
     if before <= size:
         _kept(path, before, read_ms + watch())
         return ""
-    gone = f"bytes [{size}, {before})"
+    removed = f"bytes [{size}, {before})"
     level = logging.WARNING if path.endswith(LOG) else logging.INFO
-    _LOGGER.log(level, "%s: cut %s, %s, in %d ms", path, gone, why, read_ms + watch())
-    return f"{path.rpartition('/')[2]}: {gone}"
+    _LOGGER.log(level, "%s: cut %s, %s, in %d ms", path, removed, why, read_ms + watch())
+    return f"{path.rpartition('/')[2]}: {removed}"
 
 
 def remove(fs: FileSystem, path: str, why: str) -> str:
-    """Remove a file; returns its name, "" if it wasn't there."""
+    """Remove a file; return its name, or "" if it did not exist."""
     watch = stopwatch()
     try:
         size = fs.size(path)
@@ -52,7 +52,7 @@ def remove(fs: FileSystem, path: str, why: str) -> str:
 
 
 def replace(fs: FileSystem, path: str, data: Contents, *, sync_dir: bool = False) -> None:
-    """Replace a file by rename, its contents durable; a reader may have the old one mapped."""
+    """Replace a file by rename, durably, because a reader may have mapped the old file."""
     watch = stopwatch()
     try:
         before = read_bytes(fs, path)
@@ -60,7 +60,7 @@ def replace(fs: FileSystem, path: str, data: Contents, *, sync_dir: bool = False
         before = None
     write_durably(fs, path, data, sync_dir=sync_dir)
     if before is None:
-        _LOGGER.info("%s: made, %d bytes, in %d ms", path, len(data), watch())
+        _LOGGER.info("%s: created, %d bytes, in %d ms", path, len(data), watch())
     elif before == data:
         _kept(path, len(data), watch())
     else:
@@ -76,8 +76,8 @@ def _kept(path: str, size: int, took_ms: int) -> None:
     _LOGGER.log(level, "%s: all %d bytes kept, in %d ms", path, size, took_ms)
 
 
-def _common(one: Contents, other: Contents) -> int:
-    """How many bytes both begin with."""
-    size = min(len(one), len(other))
-    differ = np.frombuffer(one, np.uint8, size) != np.frombuffer(other, np.uint8, size)
+def _common(first: Contents, other: Contents) -> int:
+    """Return the length of the common prefix."""
+    size = min(len(first), len(other))
+    differ = np.frombuffer(first, np.uint8, size) != np.frombuffer(other, np.uint8, size)
     return int(np.argmax(differ)) if differ.any() else size

@@ -1,4 +1,7 @@
-"""When a segment is full. Pure arithmetic on batch tables. Source: LogSegment.shouldRoll."""
+"""Decides when a segment is full. Pure arithmetic on batch tables.
+
+Source: LogSegment.shouldRoll.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +17,7 @@ Table = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class RollParams:
-    """What a segment holds so far. `first_timestamp`: its first batch's largest (ms), or None."""
+    """A segment's size and age. `first_timestamp`: the largest in its first batch (ms), or None."""
 
     base: int
     size: int
@@ -25,9 +28,9 @@ class RollParams:
 def fit(
     table: Table, roll_params: RollParams, config: TopicConfig, *, now: int, jitter_ms: int
 ) -> int:
-    """How many leading batches of `table` go into the segment before it must roll.
+    """Return how many leading batches of `table` fit into the segment before it must roll.
 
-    Each batch counts as an append of its own. The two rules about full indexes are `room`'s.
+    Each batch counts as an append. `Segment.room` applies the two rules about full indexes.
     """
     sizes = table["size"].astype(np.int64)
     before = roll_params.size + sizes.cumsum() - sizes
@@ -43,9 +46,9 @@ def fit(
 
 
 def entry_limits(config: TopicConfig) -> tuple[int, int]:
-    """At how many offset and time entries a segment rolls before the next batch.
+    """Return the numbers of offset and time entries at which a segment rolls before a batch.
 
-    The time index keeps a slot for the final entry. Source: TimeIndex.isFull.
+    The time index reserves a slot for the final entry. Source: TimeIndex.isFull.
     """
     bytes_max = config.segment_index_bytes
     return bytes_max // OFFSET_ENTRY.itemsize, bytes_max // TIME_ENTRY.itemsize - 1

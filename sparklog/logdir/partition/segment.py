@@ -1,8 +1,8 @@
-"""The active segment of a partition as its only writer sees it: log, offset index, time index.
+"""The active segment of a partition, for its writer: log, offset index, time index.
 
-Indexes grow with the log and are never preallocated. Their contents are a function of the batch
-positions alone, so they equal what Kafka's recovery would rebuild, whatever was closed, undone
-or opened again in between. Source: LogSegment.java (Kafka 4.1).
+Indexes grow with the log and are never preallocated. Their contents depend only on the batch
+positions, so they equal the indexes that Kafka's recovery would rebuild, even after closes, undos
+and reopens. Source: LogSegment.java (Kafka 4.1).
 """
 
 import contextlib
@@ -32,7 +32,7 @@ Table = NDArray[Any]
 
 
 class Segment:
-    """`size` and `end` are what is in the log; the index files are as long as `*_bytes` say."""
+    """The active segment. `size`, `end`: of the log; `*_bytes`: the sizes of the index files."""
 
     def __init__(
         self, fs: FileSystem, directory: str, base: int, *, interval_bytes: int, created_ms: int
@@ -41,8 +41,8 @@ class Segment:
         self.created_ms = created_ms
         self.index_bytes = self.timeindex_bytes = 0
         self.txnindex: File | None = None
-        self.stamped_ms = -1  # the append time of its newest batch
-        self.tail_crc = -1  # the CRC field of the last batch, as it was loaded
+        self.stamped_ms = -1  # the append time of the newest batch
+        self.tail_crc = -1  # the CRC field of the last batch when loaded
         self._identity: tuple[int, int] | None = None
         self._fs, self._directory = fs, directory
         self._interval_bytes = interval_bytes
@@ -53,10 +53,9 @@ class Segment:
         self.timeindex = fs.open(joined(directory, timeindex_name(base)), create=True)
 
     def size_on_disk(self) -> int:
-        """Bytes of the log's file; -1 if another file has got its name since the last call.
+        """Return the size of the log's file; -1 if the file was replaced since the last call.
 
-        Raises FileNotFoundError if none has it any more: what is written to a file that was
-        removed is read by nobody.
+        Raises: FileNotFoundError: the file was deleted, so that readers can't see new writes.
         """
         identity = self._fs.identity(self.log.path)
         self._identity = self._identity or identity
@@ -66,11 +65,11 @@ class Segment:
     def create(
         cls, fs: FileSystem, directory: str, base: int, *, interval_bytes: int, now: int
     ) -> Self:
-        """Make an empty segment; same-named leftovers are emptied first."""
+        """Create an empty segment; leftovers with the same names are emptied first."""
         with contextlib.suppress(FileNotFoundError):
             fs.unlink(joined(directory, txnindex_name(base)))
         for name in (index_name(base), timeindex_name(base), log_name(base)):
-            # The log comes last: a reader that sees it finds its indexes.
+            # The log is last, so that a reader that sees it finds its indexes.
             with fs.open(joined(directory, name), create=True) as file:
                 if file.size():
                     file.truncate(0)
@@ -80,10 +79,10 @@ class Segment:
     def load(
         cls, fs: FileSystem, directory: str, base: int, end: int, *, interval_bytes: int, now: int
     ) -> Self:
-        """Open an existing segment up to offset `end`. Cost: the indexes, and the log behind them.
+        """Open a segment up to offset `end`. Cost: reads the indexes, and the log after their end.
 
-        `end` of the result is less than asked for if the log doesn't go so far. Indexes that
-        don't fit the log are written anew.
+        The result's `end` is lower if the log ends earlier. Indexes that contradict the log are
+        rebuilt.
         """
         segment = cls(fs, directory, base, interval_bytes=interval_bytes, created_ms=now)
         if not segment._load_tail(end):
@@ -122,7 +121,7 @@ class Segment:
         )
         self.index_bytes, self.timeindex_bytes = offsets.nbytes, times.nbytes
         if int(first["max_timestamp"]) > newest:
-            return False  # the entry would have had it: the time index is behind
+            return False  # the time index is outdated: its entry would include it
         self._take(np.concatenate([tables[0][1:], *tables[1:]]))
         self._note_tail(tables[-1])
         return True
@@ -150,7 +149,7 @@ class Segment:
 
     @property
     def roll_params(self) -> RollParams:
-        """What the rules for rolling need to know."""
+        """The inputs of the rules for rolling."""
         if self._first_timestamp is None and self.size:
             windows = walk(self.log, limit=self.size, check_crc=False, window_bytes=4096)
             head = next(window for window in windows if len(window.batches))
@@ -158,14 +157,14 @@ class Segment:
         return RollParams(self.base, self.size, self._first_timestamp, self.created_ms)
 
     def room(self, table: Table, limits: tuple[int, int]) -> int:
-        """How many batches of `table` go in before an index is full: the segment must then roll."""
+        """Return how many batches of `table` fit before a full index forces a roll."""
         if self._full(0, 0, limits):
             return 0
-        if not self._full(len(table), len(table), limits):  # one entry a batch at most
+        if not self._full(len(table), len(table), limits):  # at most one entry per batch
             return len(table)
         if not self._full(*self._entries_of(table), limits):
             return len(table)
-        low, high = 1, len(table)  # the least count that fills an index is in [low, high]
+        low, high = 1, len(table)  # the smallest count that fills an index is in [low, high]
         while low < high:
             middle = (low + high) // 2
             if self._full(*self._entries_of(table[:middle]), limits):
@@ -187,7 +186,7 @@ class Segment:
         )
 
     def append(self, data: memoryview, table: Table) -> None:
-        """Write the batches of `table` at the end; it gives their positions in `data`."""
+        """Write the batches of `table` at the end; their positions refer to `data`."""
         start = int(table["position"][0])
         stop = int(table["position"][-1] + table["size"][-1])
         if not self.size:
@@ -202,9 +201,9 @@ class Segment:
     def replace_by(
         self, chunk_path: str, table: Table, prefixes: bytes, size: int, now: int
     ) -> "Segment":
-        """Let a staged file take the place of this empty segment, by rename; returns the new one.
+        """Replace this empty segment by a staged file, by rename; return the new segment.
 
-        `prefixes` are the first 16 bytes of each batch of `table` as they must become.
+        `prefixes`: the new first 16 bytes of each batch of `table`.
         """
         assert self.size == 0
         self.close()
@@ -241,14 +240,14 @@ class Segment:
             self.timeindex_bytes += len(timeindex)
 
     def add_aborted(self, entries: bytes) -> None:
-        """Append entries to the index of aborted transactions; it is made at the first."""
+        """Append entries to the index of aborted transactions; created with the first entries."""
         if self.txnindex is None:
             path = joined(self._directory, txnindex_name(self.base))
             self.txnindex = self._fs.open(path, create=True)
         self.txnindex.pwrite(entries, self.txnindex.size())
 
     def finish(self) -> None:
-        """Write the final time entry and cut what lies behind; the segment may still grow on.
+        """Write the final time entry and truncate the files; the segment may still grow.
 
         Source: LogSegment.onBecomeInactiveSegment.
         """
@@ -264,7 +263,7 @@ class Segment:
                 file.truncate(size)
 
     def sync(self, *, indexes: bool) -> None:
-        """Make the log durable, and the indexes (hints that can be rebuilt) if asked."""
+        """Make the log durable, and the indexes if `indexes`; indexes can be rebuilt."""
         self.log.sync()
         if indexes:
             self.index.sync()
@@ -273,7 +272,7 @@ class Segment:
                 self.txnindex.sync()
 
     def close(self) -> None:
-        """Give the descriptors back; nothing is written."""
+        """Close the files; nothing is written."""
         for file in (self.log, self.index, self.timeindex, self.txnindex):
             if file is not None:
                 file.close()

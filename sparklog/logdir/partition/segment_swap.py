@@ -1,20 +1,20 @@
-"""A swap: a new segment takes the place of its sources, atomically for readers and crashes.
+"""A swap: a new segment replaces its sources, atomically for readers and crashes.
 
 Under the log's write lock, with the swap in the intent:
 
-1. `.cleaned` -> `.swap`, the log last; the directory is synced. From here on the swap happens,
-   even if another process completes it: Kafka's own loading would.
-2. A second name of the `.swap` log is renamed over the first source. That is the moment at which
-   readers see the new segment; there is none without a segment at its base (PROTOCOL, H6).
-3. The index files follow. Until then the old ones stand there: hints, which readers check.
-4. Sources whose base the new segment's offsets cover are retired, the lowest first, as
-   `.deleted`: a reader that lists them still reads either the old records or, past the new
-   segment, none.
-   Their snapshots go with them. Only when that is durable does the `.swap` log go.
-5. Sources behind the new segment's last offset, of which nothing is left, are retired one by one.
+1. `.cleaned` -> `.swap`, the log last; the directory is synced. From here on the swap is done even
+after a crash, as Kafka's own loading would do. 2. A second name of the `.swap` log is renamed over
+the first source. At that moment readers see the new segment; a segment with its base always exists
+(PROTOCOL, H6). 3. The index files follow. Until then the old index files remain as hints, which
+readers check. 4. Sources whose base is covered by the new segment's offsets are retired as
+`.deleted`, the lowest first: a reader that lists them still reads the old records or, past the new
+segment, none. Their snapshots are retired with them. When that is durable, the `.swap` log is
+deleted. 5. Sources after the new segment's last offset, which have no remaining records, are
+retired one by one.
 
-Readers that have a source open keep its inode. Cut anywhere, `settle` completes or discards by
-the intent, and `finish_swaps` (FULL recovery, loading) by the names alone.
+Readers that have opened a source can continue, because its inode stays. After a crash, `settle`
+completes or discards the swap by the intent, and `finish_swaps` (FULL recovery, loading) by the
+file names alone.
 Source: PROTOCOL, "Background work"; LocalLog.replaceSegments (Kafka 4.1) for the names.
 """
 
@@ -40,10 +40,10 @@ from sparklog.logdir.segment_files import joined
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSwap:
-    """A swap as the intent has it. `base`: of the new segment and of its first source.
+    """A swap as in the intent. `base`: of the new segment and of its first source.
 
-    `parts`: names of the new segment's files but the log; `log`: device and inode of that;
-    `covered`, `trailing`: bases of the other sources, up to its last offset and behind it.
+    `parts`: names of the new segment's files except the log; `log`: device and inode of the log;
+    `covered`, `trailing`: bases of the other sources, up to its last offset and after it.
     """
 
     base: int
@@ -53,7 +53,7 @@ class SegmentSwap:
     trailing: tuple[int, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` takes."""
+        """Return the form in the intent."""
         return {
             "base": self.base, "parts": list(self.parts), "log": list(self.log),
             "covered": list(self.covered), "trailing": list(self.trailing),
@@ -61,7 +61,7 @@ class SegmentSwap:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        """Rebuild it from an intent. Raises KeyError, TypeError, ValueError: it isn't one."""
+        """Rebuild a swap from an intent. Raises: KeyError, TypeError, ValueError: malformed."""
         device, inode = fields["log"]
         return cls(
             base=int(fields["base"]),
@@ -73,7 +73,7 @@ class SegmentSwap:
 
 
 def perform(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
-    """Do the swap from its beginning."""
+    """Perform the swap from its start."""
     for name in (*swap.parts, log_name(swap.base)):
         fs.rename(joined(directory, name + CLEANED), joined(directory, name + SWAP))
     fs.sync_dir(directory)
@@ -81,10 +81,10 @@ def perform(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
 
 
 def settle(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
-    """Complete a swap that was cut, or discard it if it had not happened yet. Idempotent."""
+    """Complete an interrupted swap, or discard it if it was not done yet. Idempotent."""
     log = joined(directory, log_name(swap.base))
     if fs.exists(log + SWAP):
-        fs.sync_dir(directory)  # the process that renamed them may have died before this
+        fs.sync_dir(directory)  # the process that renamed them may have died before the sync
         _complete(fs, directory, swap)
     elif fs.identity(log) == swap.log:
         _retire_trailing(fs, directory, swap)
@@ -96,7 +96,7 @@ def settle(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
 def remove_made(
     fs: FileSystem, directory: str, base: int, parts: Sequence[str], suffix: str
 ) -> None:
-    """Remove a new segment's files that carry `suffix` still. Idempotent."""
+    """Remove a new segment's files that still have `suffix`. Idempotent."""
     for name in (*parts, log_name(base)):
         with contextlib.suppress(FileNotFoundError):
             fs.unlink(joined(directory, name + suffix))
@@ -107,7 +107,7 @@ def _complete(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
     if fs.identity(log) != fs.identity(log + SWAP):
         with contextlib.suppress(FileNotFoundError):
             fs.unlink(log + DELETED)
-        fs.link(log + SWAP, log + DELETED)  # a name that any loading removes
+        fs.link(log + SWAP, log + DELETED)  # a name that loading always removes
         fs.rename(log + DELETED, log)
     for name in swap.parts:
         with contextlib.suppress(FileNotFoundError):
@@ -129,9 +129,9 @@ def _retire_trailing(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
 
 
 def retire(fs: FileSystem, directory: str, base: int) -> list[str]:
-    """Take a segment away from readers that come; its files wait as `.deleted`. Idempotent.
+    """Hide a segment from new readers; its files wait as `.deleted`. Idempotent.
 
-    Returns: the paths at which they wait.
+    Returns: their paths.
     """
     waiting = []
     for name in (log_name, index_name, timeindex_name, txnindex_name, snapshot_name):
@@ -143,7 +143,7 @@ def retire(fs: FileSystem, directory: str, base: int) -> list[str]:
 
 
 def retired_paths(fs: FileSystem, directory: str, swap: SegmentSwap) -> list[str]:
-    """The files that a swap left as `.deleted`."""
+    """Return the files that a swap left as `.deleted`."""
     bases = {*swap.covered, *swap.trailing}
     return [
         joined(directory, name)

@@ -1,9 +1,9 @@
-"""Truncate a partition directory to where it was when a step began.
+"""Truncates a partition directory to its state at the start of a step.
 
 Works on the files alone, so that the next holder of the lock can do it for a dead process. It only
-removes what lies at or past the old end. Idempotent: it may be cut anywhere and run again.
-The page cache must be intact (a process died, not the machine); else recovery is the way.
-Source: PROTOCOL, "QUICK recovery".
+removes data at or after the old end. Idempotent: it can be interrupted at any point and run again.
+It requires an intact page cache (a process died, not the machine); otherwise the log must be
+recovered. Source: PROTOCOL, "QUICK recovery".
 """
 
 from dataclasses import dataclass
@@ -33,14 +33,14 @@ _WHY: Final = "of a commit that was undone"
 
 @dataclass(frozen=True, slots=True)
 class SegmentState:
-    """Where a partition's log stands: the active segment's base, its bytes, the log's end."""
+    """The state of a partition's log: the active segment's base and size, and the log's end."""
 
     base: int
     size: int
     end: int
 
     def to_json(self) -> list[int]:
-        """Return what `from_json` takes."""
+        """Return the form in an intent."""
         return [self.base, self.size, self.end]
 
     @classmethod
@@ -51,9 +51,9 @@ class SegmentState:
 
 
 def truncate_to(fs: FileSystem, directory: str, state: SegmentState) -> None:
-    """Remove all that came after `state`, and make that durable.
+    """Remove everything after `state`, durably.
 
-    Raises: DataCorruptionError: the log is shorter than it was; only full recovery can tell why.
+    Raises: DataCorruptionError: the log is shorter than in `state`; full recovery is needed.
     """
     size = _check(fs, directory, state)
     _remove_above(fs, directory, state)
@@ -80,7 +80,7 @@ def _check(fs: FileSystem, directory: str, state: SegmentState) -> int:
 
 
 def _remove_above(fs: FileSystem, directory: str, state: SegmentState) -> None:
-    """Remove later segments and snapshots, the highest first, so that a cut leaves no hole."""
+    """Remove later segments and snapshots, the highest first, so that a crash leaves no hole."""
     names = fs.listdir(directory)
     doomed = []
     for name in names:
@@ -100,10 +100,10 @@ def _remove_above(fs: FileSystem, directory: str, state: SegmentState) -> None:
 
 
 def _is_ours(fs: FileSystem, directory: str, state: SegmentState) -> bool:
-    """Tell whether the snapshot at the end must go: it says "closed" of a segment that isn't.
+    """Return True if the snapshot at the end must be removed, because it marks a clean close.
 
-    It may have been there before, but to lose it costs a replay only. At the base of an empty
-    segment it belongs to the roll before; a torn one goes in any case.
+    It may be older than the step, but losing it costs only a replay. At the base of an empty
+    segment it belongs to the previous roll; a torn snapshot is removed in any case.
     """
     path = joined(directory, snapshot_name(state.end))
     return state.base != state.end or not is_whole(fs, path)
@@ -124,9 +124,9 @@ def _cut_indexes(fs: FileSystem, directory: str, state: SegmentState) -> None:
 
 
 def _keep(fs: FileSystem, path: str, entries: Entries) -> None:
-    """Cut an index behind these entries, and write them again.
+    """Truncate an index to these entries, and write them again.
 
-    The undone step may have failed at an fsync. The page cache then calls the entries clean, and
+    The undone step may have failed at an fsync. Then the page cache marks the entries as clean, and
     the next fsync succeeds without writing them.
     """
     cut(fs, path, entries.nbytes, _WHY, sync=False)

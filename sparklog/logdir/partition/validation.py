@@ -1,4 +1,4 @@
-"""Checks of batches that are to be appended, and of those that are read again."""
+"""Checks of batches to append, and of batches that are read again."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ Table = NDArray[Any]
 
 
 def scan_file(file: File) -> tuple[Batches, bytes]:
-    """Return the whole batches of a file and their CRC fields, which are not checked.
+    """Return the complete batches of a file and their CRC fields, which are not checked.
 
-    In bounded memory: a map would be quicker, but each page that it touches counts as memory of
-    this process.
+    Memory is bounded. Mapping the file would be faster, but its pages would count as memory of this
+    process.
     """
     windows: list[Batches] = []
     crcs: list[bytes] = []
@@ -32,9 +32,9 @@ def scan_file(file: File) -> tuple[Batches, bytes]:
 
 
 def stamp_file(file: File, size: int, when_ms: int) -> None:
-    """Give the batches in the first `size` bytes of a staged file an append time; see `stamp`.
+    """Set the append time of the batches in the first `size` bytes of a staged file; see `stamp`.
 
-    Again after a failure: the same. Cost: one pass over the file, a CRC and a write a batch.
+    Can be repeated after a failure. Cost: one pass over the file; a CRC and a write per batch.
     """
     for window in walk(file, limit=size, check_crc=False):
         data, table = bytearray(window.data), window.batches.table
@@ -46,14 +46,14 @@ def stamp_file(file: File, size: int, when_ms: int) -> None:
 
 
 def checked(found: Batches, size: int, *, what: str, batch_bytes_max: int) -> Table:
-    """Return the table of `size` bytes of whole v2 batches with consecutive offsets.
+    """Return the table of `size` bytes of complete v2 batches with consecutive offsets.
 
-    Raises: InvalidRequestError: they are something else. RecordTooLargeError: a batch is larger
-    than a segment may be. CRCs are the scan's business.
+    Raises: InvalidRequestError: the batches are malformed; RecordTooLargeError: a batch exceeds the
+    size of a segment. CRCs are checked by the scan, not here.
     """
     table = found.table
     if found.error is not None or found.end != size:
-        reason = found.error.reason if found.error else "the last batch is not whole"
+        reason = found.error.reason if found.error else "the last batch is incomplete"
         raise InvalidRequestError(f"{what} is damaged at byte {found.end}: {reason}")
     if not len(table):
         return table
@@ -70,7 +70,7 @@ def checked(found: Batches, size: int, *, what: str, batch_bytes_max: int) -> Ta
 
 
 def out_of_order(table: Table, expected: int, limit: int, *, gaps: bool) -> int:
-    """The first row that doesn't continue the log or crosses `limit`; -1 if all do."""
+    """Return the first row that doesn't continue the log or crosses `limit`, or -1."""
     wanted = np.concatenate(([expected], table["last_offset"][:-1] + 1))[: len(table)]
     first = table["base_offset"]
     wrong = first < wanted if gaps else first != wanted
@@ -80,10 +80,10 @@ def out_of_order(table: Table, expected: int, limit: int, *, gaps: bool) -> int:
 
 
 def misplaced(path: str, row: Any, expected: int) -> DataCorruptionError:
-    """The error for a batch that lies where it can't belong."""
+    """Return the error for a batch at an impossible position."""
     return DataCorruptionError(
-        f"a batch of offsets {row['base_offset']}..{row['last_offset']} lies where offset "
-        f"{expected} is expected",
+        f"a batch of offsets {row['base_offset']}..{row['last_offset']} is at the position of "
+        f"offset {expected}",
         path=path,
         position=int(row["position"]),
         first=expected,
