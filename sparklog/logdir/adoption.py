@@ -1,8 +1,8 @@
-"""Takes over a log dir that a broker wrote to, or that was left open.
+"""Adopts a log dir that a broker wrote to, or that was not closed.
 
-A broker's own rules say where its logs end; the ledger takes that over in one `adopt` record.
-What its clients made of topics' configs is in its metadata log (`cluster_metadata`), if that lies
-here: of a topic that it doesn't tell of nothing expires (retention.ms=-1).
+A broker's own rules define where its logs end; the ledger records that in an `adopt` record. Topic
+configs that its clients set are in its metadata log (`cluster_metadata`), if that is in a log dir.
+Records of a topic without a known config do not expire (retention.ms=-1).
 """
 
 import logging
@@ -41,11 +41,11 @@ from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState
 
 _LOGGER: Final = logging.getLogger(__name__)
-_KEEP: Final = {"retention.ms": "-1"}  # nobody's records expire because we took a log over
+_KEEP: Final = {"retention.ms": "-1"}  # adoption must not make records expire
 
 
 def is_unchanged(session: LogDirCommits, found: dict[TopicPartition, int]) -> bool:
-    """Tell whether partitions, watermarks and ledger agree, as after our own clean close."""
+    """Return True if partitions, watermarks and ledger agree, as after sparklog's clean close."""
     fs, state = session.fs, session.state
     known = {
         TopicPartition(t, p): d for t, topic in state.topics.items() for p, d in topic.dirs.items()
@@ -59,7 +59,7 @@ def is_unchanged(session: LogDirCommits, found: dict[TopicPartition, int]) -> bo
         first = segment_bases(fs, path)[:1]
         if not first or first[0] > state.local_start(topic, partition):
             return False
-        # Kafka's clean mark may come back after a power cut: the log itself must end there too.
+        # A power cut may restore Kafka's clean mark: the log must end there too.
         try:
             log = session.writer(topic, partition)
             if log.size_on_disk() != log.state.size:
@@ -80,10 +80,11 @@ def _but(
 
 
 def leave_missing(session: LogDirCommits, found: dict[TopicPartition, int], *, ours: bool) -> None:
-    """Take offline what is missing; a broker deletes, but nobody else takes partitions away.
+    """Take missing partitions offline, unless a broker may have deleted them.
 
-    Args: ours: our own clean marks stand, so no broker was here since our close. Else what is
-        missing in a log dir that is there was deleted by the broker, with its topic.
+    `ours`: sparklog's own clean marks exist, so no broker wrote since the close. Otherwise
+    partitions that are missing in an available log dir were deleted by the broker, with their
+    topic.
     """
     state = session.state
     for key in state.ends:
@@ -103,12 +104,12 @@ def leave_missing(session: LogDirCommits, found: dict[TopicPartition, int], *, o
 def _swapped(
     session: LogDirCommits, key: TopicPartition, number: int
 ) -> PartitionOfflineError | None:
-    """Return the error for a partition in whose place another partition's directory lies."""
+    """Return the error for a partition whose place has another partition's directory."""
     path = os.path.join(session.directories[number], partition_dir(*key))
     try:
         why = why_foreign(stored_metadata(session.fs, path), key, None)
     except DataCorruptionError:
-        return None  # `_topic_ids` raises it
+        return None  # raised by `_topic_ids`
     if why is None:
         return None
     start, end = session.state.starts.get(key, 0), session.state.ends[key]
@@ -118,7 +119,7 @@ def _swapped(
 def adopt(
     session: LogDirCommits, found: dict[TopicPartition, int], *, clean: bool, news: bool
 ) -> None:
-    """Load every partition as Kafka would and write what that gives into the ledger."""
+    """Load every partition as Kafka does, and write the result to the ledger."""
     fs, state = session.fs, session.state
     points: Offsets = {}
     starts: Offsets = {}
@@ -157,7 +158,7 @@ def adopt(
             local_start=0 if same is None else state.local_start(*key),
         )
         _refuse_open_transactions(key, loaded[key])
-        if not clean and fresh.parsed().compact:  # its cleaner may have died before its checkpoint
+        if not clean and fresh.parsed().compact:  # the cleaner may have died before its checkpoint
             raise_offsets(fs, os.path.dirname(path), CLEANED, {key: loaded[key].end})
     adopted = LogState(
         topics=topics,
@@ -176,14 +177,14 @@ def adopt(
         if key in state.local_starts:
             adopted.local_starts[key] = state.local_starts[key]
     if _is_same(adopted, state):
-        return  # a broker was here, or our mark was lost, but nothing that shows has changed
+        return  # a broker ran, or our mark was lost, but nothing relevant has changed
     epochs = [report.epoch for report in loaded.values()]
     epochs += [entry[0] for entry in read_epochs(fs, ledger_path(session.home))[-1:]]
     _record(session, adopted, epochs, news=news)
 
 
 def _is_same(adopted: LogState, state: LogState) -> bool:
-    """Tell whether nothing that shows is otherwise than the ledger has it."""
+    """Return True if topics and offsets are as in the ledger."""
     places = [
         {name: (topic.id, topic.dirs, topic.config) for name, topic in each.topics.items()}
         for each in (adopted, state)
@@ -195,15 +196,15 @@ def _is_same(adopted: LogState, state: LogState) -> bool:
 def _record(
     session: LogDirCommits, adopted: LogState, epochs: Sequence[int], *, news: bool
 ) -> None:
-    """Write the one record that takes over what was found, under a higher leader epoch."""
+    """Write the record of the adoption, with a higher leader epoch."""
     state = session.state
     epoch = max([state.epoch, *epochs]) + 1
-    whole = adopted.snapshot()
+    snapshot = adopted.snapshot()
     record = AdoptRecord(
         topics=adopted.topics,
-        ends=whole.ends,
-        starts=whole.starts,
-        local_starts=whole.local_starts,
+        ends=snapshot.ends,
+        starts=snapshot.starts,
+        local_starts=snapshot.local_starts,
     )
     time_ms = max(session.clock(), state.time_ms)
     state.apply(session.ledger.append(record, epoch=epoch, time_ms=time_ms, sync=True))
@@ -215,20 +216,20 @@ def _record(
 
 
 def _start(state: LogState, key: TopicPartition, starts: Offsets) -> int:
-    """Return the log start of a partition that the ledger knows; `starts`: the broker's.
+    """Return the log start of a partition in the ledger; `starts`: those of the broker.
 
-    It never goes back, but Kafka's file of them may be lost or damaged. A broker without remote
-    storage begins with the first local segment, which takes nothing away from what is remote.
+    It never decreases, but Kafka's file of them may be lost or damaged. A broker without remote
+    storage starts at the first local segment, which does not affect remote segments.
     """
     mine, theirs = state.starts.get(key, 0), starts.get(key, 0)
     return mine if theirs <= state.local_start(*key) else theirs
 
 
 def _brokers_topics(session: LogDirCommits) -> dict[str, KnownTopic]:
-    """Return the topics as the broker's metadata log has them, if it lies here.
+    """Return the topics in the broker's metadata log, if that is in a log dir.
 
-    Nothing while our own `meta.properties` stands: no broker was here since, and what its
-    metadata says of configs is older than what the ledger does.
+    Empty while sparklog's own `meta.properties` exists: then no broker has run since, and its
+    metadata are older than the ledger.
     """
     fs = session.fs
     if is_kept_from_brokers(fs, session.home):
@@ -245,9 +246,9 @@ def _brokers_topics(session: LogDirCommits) -> dict[str, KnownTopic]:
 
 
 def _as_of(same: TopicState | None, topic_id: str, known: KnownTopic | None = None) -> TopicState:
-    """A topic as it is taken over, without its partitions.
+    """Return an adopted topic, without its partitions.
 
-    Args: same: as the ledger knew it; known: as the broker does, which may be another topic's id.
+    `same`: the topic in the ledger; `known`: in the broker's metadata, possibly with another id.
     """
     config, bases = (_KEEP, {}) if same is None else (same.config, same.bases)
     if known is not None and known.id == topic_id:
@@ -258,42 +259,42 @@ def _as_of(same: TopicState | None, topic_id: str, known: KnownTopic | None = No
 
 
 def _taken_config(theirs: Mapping[str, str], mine: Mapping[str, str]) -> dict[str, str]:
-    """Return a topic's config as a broker has it, with those of ours that it was never given."""
+    """Return a topic's config from a broker, plus sparklog's own configs that a broker lacks."""
     config = {key: value for key, value in mine.items() if key in OWN_KEYS | TIERED_KEYS}
     for key, value in sorted(theirs.items()):
         try:
             config = TopicConfig.parse({**config, key: value}).to_dict()
         except InvalidRequestError as error:
-            _LOGGER.warning("a config that a broker has isn't taken over: %s", error)
+            _LOGGER.warning("a broker's config was not adopted: %s", error)
     return config
 
 
 def _is_short(session: LogDirCommits, key: TopicPartition, path: str) -> bool:
-    """Take a partition offline whose log ends before what was committed: no broker does that."""
+    """Take a partition offline if its log ends before the committed end: no broker does that."""
     end = session.state.ends.get(key, 0)
     config = session.state.topics[key.topic].parsed()
     log = PartitionLog(session.fs, path, config, session.clock, end_offset=end)
     try:
-        held = log.state.end
+        end_on_disk = log.state.end
     except DataCorruptionError as error:
         session.offline[key] = error
         return True
-    if held < end:
+    if end_on_disk < end:
         session.offline[key] = DataCorruptionError(
             "committed records are missing at the end; restore this partition from a copy",
             path=path,
-            first=held,
+            first=end_on_disk,
             end=end,
         )
         _LOGGER.critical("%s-%d is offline: %s", *key, session.offline[key])
-    return held < end
+    return end_on_disk < end
 
 
 def _topic_ids(session: LogDirCommits, found: Mapping[TopicPartition, int]) -> dict[str, str]:
-    """Return each topic's id, and write it where a broker before 2.8 left no partition.metadata.
+    """Return each topic's id, and write it if a broker before 2.8 left no partition.metadata.
 
-    That of a partition that has one; else the ledger's; else a new one. As Kafka does, it is
-    written down at once: else the topic were another one at each open. Source:
+    From a partition that has one; else from the ledger; else a new id. As in Kafka, it is written
+    immediately, because the topic would otherwise get another id at each open. Source:
     UnifiedLog.assignTopicId, PartitionMetadataFile.
     """
     fs, without = session.fs, []
@@ -318,7 +319,7 @@ def _refuse_open_transactions(key: TopicPartition, report: LoadReport) -> None:
     if report.open_transactions:
         raise InvalidRequestError(
             f"{key} has open transactions of producers "
-            f"{sorted(report.open_transactions)}: nobody here could end them, and read_committed "
-            "readers would never pass them. Let a broker end them, then open the log again; "
-            "for reading it is opened as it is"
+            f"{sorted(report.open_transactions)}: sparklog can't end them, and read_committed "
+            "readers would never pass them. Let a broker end them, then open the log again. "
+            "It can be opened read-only now"
         )

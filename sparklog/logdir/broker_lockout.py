@@ -1,16 +1,17 @@
-"""Keeping brokers and unsound file systems away from a log that is open for writing.
+"""Keeps brokers and unreliable file systems away from a log that is open for writing.
 
-- `meta.properties` has a version that no broker knows, in every log dir from the first open for
-  writing until the log is handed over (`meta_properties`): a broker refuses to start before it
-  looks at anything else, for it would rename every partition that its cluster doesn't know.
-- `.lock`, Kafka's own lock file, is held shared in every log dir: where a broker runs we refuse.
-- `sparklog_open/`, an empty directory (the guard), stands in every log dir from the first open to
-  the last clean close. A broker can't parse its name as a partition and refuses to start on it,
-  whatever became of `meta.properties`, so it can never expose half a commit after a crash; and
-  where it is missing we know that the tail may be a broker's (PROTOCOL, C4).
-- `.kafka_cleanshutdown` is Kafka's word that a log dir was closed cleanly. A broker removes it when
-  it starts and writes its own epoch into it when it stops; ours says -1, which no broker in service
-  has: so it tells whether a broker was here since.
+- `meta.properties` has an unknown version in every log dir from the first open for writing until
+  the log is handed over (`meta_properties`). A broker refuses to start before it reads anything
+  else; otherwise it would rename every partition that its cluster doesn't know.
+- `.lock`, Kafka's own lock file, is locked shared in every log dir, so sparklog refuses to open the
+  log while a broker runs.
+- `sparklog_open/`, an empty directory (the guard), exists in every log dir from the first open to
+  the last clean close. A broker can't parse its name as a partition and refuses to start, even
+  without our `meta.properties`, so it can never expose half a commit after a crash. Without the
+  guard, the tail of a partition may be a broker's (PROTOCOL, C4).
+- `.kafka_cleanshutdown` is Kafka's marker that a log dir was closed cleanly. A broker removes it
+  when it starts and writes its own epoch into it when it stops. sparklog writes the epoch -1, which
+  no running broker has, so the file shows whether a broker ran since.
 """
 
 import contextlib
@@ -29,19 +30,19 @@ _UNSOUND: Final = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "glusterfs", "lus
 
 
 def check_file_system(fs: FileSystem, directory: str) -> None:
-    """Raise InvalidRequestError where locks or fsync can't be trusted (network file systems)."""
+    """Raise InvalidRequestError if locks or fsync are unreliable (network file systems)."""
     kind = fs.kind(directory)
     if kind.lower().startswith(_UNSOUND):
         raise InvalidRequestError(
-            f"{directory} lies on {kind}, whose locks don't hold between hosts: put the log on a "
+            f"{directory} is on {kind}, whose locks don't work between hosts: put the log on a "
             "local disk of the driver's host, or open it for reading only"
         )
 
 
 def lock_out_brokers(fs: FileSystem, directories: Sequence[str]) -> list[LockFile]:
-    """Take Kafka's lock of every log dir, shared. Close the files to give them back.
+    """Take Kafka's lock of every log dir, shared. Close the files to release the locks.
 
-    Raises LogLockedError if a broker holds one.
+    Raises: LogLockedError: a broker has a lock.
     """
     held: list[LockFile] = []
     try:
@@ -68,14 +69,14 @@ def _lock_out(fs: FileSystem, path: str) -> LockFile:
 
 
 def is_marked_open(fs: FileSystem, directory: str) -> bool:
-    """Tell whether a session was open here and never closed cleanly (or still is)."""
+    """Return True if a session was open and not closed cleanly, or is still open."""
     return fs.is_dir(os.path.join(directory, OPEN_MARKER_NAME))
 
 
 def mark_open(fs: FileSystem, directories: Sequence[str]) -> None:
-    """Make the guards, durably, and take Kafka's clean marks away. Idempotent.
+    """Create the guards, durably, and remove Kafka's clean marks. Idempotent.
 
-    The first dir's guard decides how a log is opened, so it is made last.
+    The first dir's guard decides how a log is opened, so it is created last.
     """
     keep_from_brokers(fs, directories)
     for directory in reversed(directories):
@@ -89,14 +90,14 @@ def mark_open(fs: FileSystem, directories: Sequence[str]) -> None:
 
 
 def mark_made(fs: FileSystem, directories: Sequence[str]) -> None:
-    """Mark the log dirs of a new log, which no session had open, as after our own clean close."""
+    """Mark the log dirs of a new log as after sparklog's own clean close."""
     keep_from_brokers(fs, directories)
     for directory in directories:
         write_durably(fs, os.path.join(directory, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_CONTENT)
 
 
 def mark_closed(fs: FileSystem, directories: Sequence[str]) -> None:
-    """Mark every log dir clean, durably, then remove the guards, the first dir's last."""
+    """Mark every log dir as clean, durably, then remove the guards, the first dir's last."""
     for directory in directories:
         write_durably(fs, os.path.join(directory, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_CONTENT)
     for directory in reversed(directories):
@@ -106,14 +107,14 @@ def mark_closed(fs: FileSystem, directories: Sequence[str]) -> None:
 
 
 def was_clean(fs: FileSystem, directories: Sequence[str]) -> bool:
-    """Tell whether every log dir carries Kafka's clean mark."""
+    """Return True if every log dir has Kafka's clean mark."""
     return all(fs.exists(os.path.join(directory, CLEAN_SHUTDOWN)) for directory in directories)
 
 
 def was_closed_by_us(fs: FileSystem, directories: Sequence[str]) -> bool:
-    """Tell whether every log dir carries our own clean mark: no broker ran since our close.
+    """Return True if every log dir has sparklog's clean mark: no broker ran since the close.
 
-    A power cut may bring our mark back after a broker removed it. Source: CleanShutdownFileHandler.
+    A power cut may restore the mark after a broker removed it. Source: CleanShutdownFileHandler.
     """
     for directory in directories:
         try:

@@ -1,7 +1,7 @@
 """Names and sweeps the files in which tasks stage chunks.
 
-A chunk file lies in the log dir of its partition. It is nobody's until a commit takes it in: by
-rename, as a segment of its own, or by copying its batches to the end of the active one.
+A chunk file is in the log dir of its partition. It belongs to no partition until a commit appends
+it: by renaming it to a segment, or by copying its batches to the active segment.
 """
 
 import contextlib
@@ -16,20 +16,20 @@ from sparklog.fs import FileSystem
 from sparklog.storage.staging import chunk_label
 
 CHUNK_PREFIX: Final = "sparklog-chunk-"
-_SEGMENT_SHARE: Final = 8  # 1/8 of a segment is enough for a segment of its own,
+_SEGMENT_SHARE: Final = 8  # 1/8 of a segment is enough for a new segment,
 _SEGMENT_BYTES: Final = 32 << 20  # and so is this; smaller segments would be too many
 _MAX_AGE_MS: Final = 7 * 24 * 3_600_000
 
 
 def new_chunk_path(directory: str, label: str) -> str:
-    """Return a path that no other chunk has; `label` begins with a `chunk_label`."""
+    """Return a unique path for a chunk; `label` starts with a `chunk_label`."""
     return os.path.join(directory, f"{CHUNK_PREFIX}{label}-{uuid.uuid4().hex}")
 
 
 def segment_bytes_min(config: TopicConfig) -> int:
-    """Return from which size on a chunk becomes a segment as it is: its task then syncs the file.
+    """Return the minimum size of a chunk that becomes a segment; its task then syncs the file.
 
-    Smaller ones are copied by the commit, alone and under the lock, while the tasks' cores stand
+    The commit copies smaller chunks, in one process and under the lock, while the tasks' cores are
     idle.
     """
     return min(config.roll_bytes // _SEGMENT_SHARE, _SEGMENT_BYTES)
@@ -44,10 +44,10 @@ def is_adoptable(
     partition_path: str,
     config: TopicConfig,
 ) -> bool:
-    """Tell whether a commit takes a chunk as a segment, by rename, and so without a copy.
+    """Return True if a commit can make a chunk a segment, by rename and without a copy.
 
-    It is a file that its task made durable in this boot (see `segment_bytes_min`), in the
-    partition's log dir, and fits a segment. What is in it `PartitionLog.adopt` looks at.
+    The chunk must be a file that its task made durable in this boot (see `segment_bytes_min`), in
+    the partition's log dir, and fit into a segment. `PartitionLog.adopt` checks its contents.
     """
     return (
         path is not None
@@ -60,9 +60,10 @@ def is_adoptable(
 def sweep_chunks(
     fs: FileSystem, directories: Sequence[str], *, now_ms: int, writer: str = "", batch: int = -1
 ) -> int:
-    """Delete staged files that nobody will commit; returns how many.
+    """Delete staged files that will not be committed; return their number.
 
-    Those of `writer`'s batches up to `batch` (it has committed them), and those older than a week.
+    These are files of `writer`'s batches up to `batch`, which are committed, and files older than a
+    week.
     """
     swept = 0
     for path in dead_chunks(fs, directories, {writer: batch}, now_ms=now_ms):
@@ -75,9 +76,9 @@ def sweep_chunks(
 def dead_chunks(
     fs: FileSystem, directories: Sequence[str], writers: Mapping[str, int], *, now_ms: int
 ) -> Iterator[str]:
-    """Yield the paths of staged files that nobody will commit; see `sweep_chunks`.
+    """Yield the paths of staged files that will not be committed; see `sweep_chunks`.
 
-    `writers`: {writer: its last committed batch}. Lock-free: some may be gone when they come.
+    `writers`: {writer: its last committed batch}. Takes no lock, so files may disappear.
     """
     last = {chunk_label(writer, 0).rpartition("-")[0]: batch for writer, batch in writers.items()}
     for directory in directories:

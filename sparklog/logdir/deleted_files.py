@@ -1,9 +1,9 @@
-"""Unlinks `.deleted` files after file.delete.delay.ms; knows what deleted topics still hold.
+"""Unlinks `.deleted` files after file.delete.delay.ms, and lists the files of deleted topics.
 
-A file's time of change is when it was renamed, so whoever comes later, a service that runs once
-or a writer that opens the log, counts file.delete.delay.ms from there. A copy or a restore begins
-it anew, and so does a time of change that is still to come. Where a disk has less free than
-commits leave, nothing waits: no reader looks for these names, and who has a file open keeps it.
+A file's change time is the time of its rename, so any later process, a service that runs once or a
+writer that opens the log, counts file.delete.delay.ms from there. A copy or a restore, and a change
+time in the future, start the delay again. If a disk has less free space than commits must leave,
+the delay is ignored: readers don't look for these names, and open files stay readable.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def waiting(session: LogManager, *, now_ms: int) -> dict[str, int]:
-    """Return {path: time (ms) from which it may be unlinked} of what waits in the partitions.
+    """Return {path: time (ms) from which it may be unlinked} of deleted files in the partitions.
 
-    Cost: a listing a partition, and a stat a file. Under the lock, or with a state that stays.
+    Cost: a listing per partition, and a stat per file. Under the lock, or with a fixed state.
     """
     fs, found = session.fs, {}
     for name, topic in session.state.topics.items():
@@ -41,7 +41,7 @@ def waiting(session: LogManager, *, now_ms: int) -> dict[str, int]:
 
 
 def deleted_files(session: LogManager, deleted: DeletedTopic) -> dict[str, int]:
-    """Return {path: bytes} of all files of a deleted topic. Cost: a listing a partition."""
+    """Return {path: bytes} of all files of a deleted topic. Cost: a listing per partition."""
     found = {}
     for partition, number in deleted.topic.dirs.items():
         if number in session.dirs.absent or number >= len(session.directories):
@@ -55,13 +55,13 @@ def deleted_files(session: LogManager, deleted: DeletedTopic) -> dict[str, int]:
 
 
 def unlink_due(session: LogManager, *, now_ms: int) -> None:
-    """Unlink what has waited for its delay. Under the lock, for a swap uses such a name, too."""
+    """Unlink files after their delay. Under the lock, because a swap uses such a name too."""
     due = [path for path, when in waiting(session, now_ms=now_ms).items() if when <= now_ms]
     _unlink(session.fs, sorted(due))
 
 
 def unlink(fs: FileSystem, path: str, *, dry_run: bool) -> int:
-    """Unlink one of them, unless `dry_run`; returns its bytes. Raises FileNotFoundError."""
+    """Unlink a file, unless `dry_run`; return its size. Raises: FileNotFoundError."""
     size = fs.size(path)
     if not dry_run:
         fs.unlink(path)
@@ -69,9 +69,9 @@ def unlink(fs: FileSystem, path: str, *, dry_run: bool) -> int:
 
 
 def make_room(fs: FileSystem, directories: Sequence[str]) -> int:
-    """Unlink all that waits in these log dirs, whatever its delay; returns bytes. Under the lock.
+    """Unlink all deleted files in these log dirs, ignoring the delay; return the freed bytes.
 
-    By the names alone: a disk that is full may keep the log from being recovered, too.
+    Under the lock. Uses only file names, because a full disk may also prevent recovery.
     """
     due: list[str] = []
     for directory in directories:

@@ -1,10 +1,10 @@
-"""`sparklog.erased` in the first log dir: which erasures there were, and that there was another.
+"""`sparklog.erased` in the first log dir: past erasures, and a signal for readers.
 
-Readers keep closed segments open, which nobody changes but an erasure (and the cleaner, in topics
-where they know it). So each erasure ends by replacing this file, and each use of a log's view looks
-at it: what it had open is let go. It also begins so: one that was cut, or left something, stays
-among the `begun` until the same request has found nothing left. No key is in it. Text: a sealed
-JSON document.
+Readers keep closed segments open. Only an erasure changes these (and the cleaner, in topics where
+readers expect it). So each erasure replaces this file at its end, and each use of a log's view
+checks the file and closes open segments after a change. An erasure also replaces it at its start:
+an erasure that was interrupted or incomplete is listed in `begun` until the same request finds
+nothing left. The file contains no keys. Format: a checksummed JSON document.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ from sparklog.storage.unfinished_erasure import UnfinishedErasure
 
 NAME: Final = "sparklog.erased"
 LOCK_NAME: Final = "sparklog.erasing"
-"""Its lock is held by who erases: one at a time."""
-_KEPT: Final = 1000  # erasures that it tells of
-_CURE: Final = "remove it, and run the erasures again that were not complete"
+"""The lock file of erasures: one erasure at a time."""
+_KEPT: Final = 1000  # maximum number of listed erasures
+_CURE: Final = "remove it, and run the incomplete erasures again"
 
 Stamp = tuple[tuple[int, int], int]
 
@@ -34,27 +34,27 @@ def _read(fs: FileSystem, home: str) -> dict[str, Any]:
 
 
 def erasures(fs: FileSystem, home: str) -> list[dict[str, Any]]:
-    """Return what is noted of past erasures, the oldest first; nothing of a damaged file."""
+    """Return the reports of past erasures, the oldest first; empty if the file is damaged."""
     found = _read(fs, home).get("done")
     return list(found) if isinstance(found, list) else []
 
 
 def unfinished_erasures(fs: FileSystem, home: str) -> list[UnfinishedErasure]:
-    """Return the erasures that aren't complete, the oldest first; nothing of a damaged file."""
+    """Return incomplete erasures, the oldest first; empty if the file is damaged."""
     found = _read(fs, home).get("begun")
     parsed = map(UnfinishedErasure.parse, found if isinstance(found, list) else [])
-    return [one for one in parsed if one is not None]
+    return [erasure for erasure in parsed if erasure is not None]
 
 
 def note_unfinished(fs: FileSystem, home: str, begun: UnfinishedErasure) -> UnfinishedErasure:
-    """Note that an erasure begins, durably. Under the lock.
+    """Record the start of an erasure, durably. Under the lock.
 
-    Returns: it, as it was noted when it began before and left something.
+    Returns: its record; that of its first start if it was started before.
     """
     others = unfinished_erasures(fs, home)
-    for one in others:
-        if (one.request, one.topic_id) == (begun.request, begun.topic_id):
-            return one
+    for other in others:
+        if (other.request, other.topic_id) == (begun.request, begun.topic_id):
+            return other
     _write(fs, home, erasures(fs, home), [*others, begun])
     return begun
 
@@ -62,12 +62,12 @@ def note_unfinished(fs: FileSystem, home: str, begun: UnfinishedErasure) -> Unfi
 def note_erasure(
     fs: FileSystem, home: str, about: dict[str, Any], ended: UnfinishedErasure
 ) -> None:
-    """Note an erasure and what it left, durably, and let readers know. Under the lock."""
+    """Record an erasure and what it left, durably, and signal readers. Under the lock."""
     done = [*erasures(fs, home), about]
     others = [
-        one
-        for one in unfinished_erasures(fs, home)
-        if (one.request, one.topic_id) != (ended.request, ended.topic_id)
+        other
+        for other in unfinished_erasures(fs, home)
+        if (other.request, other.topic_id) != (ended.request, ended.topic_id)
     ]
     _write(fs, home, done, [*others, ended] if ended.left else others)
 
@@ -75,19 +75,19 @@ def note_erasure(
 def _write(
     fs: FileSystem, home: str, done: list[dict[str, Any]], begun: Sequence[UnfinishedErasure]
 ) -> None:
-    fields = {"done": done[-_KEPT:], "begun": [one.to_dict() for one in begun[-_KEPT:]]}
+    fields = {"done": done[-_KEPT:], "begun": [erasure.to_dict() for erasure in begun[-_KEPT:]]}
     write_durably(fs, joined(home, NAME), seal("erasures", fields))
 
 
 class LastErasure:
-    """What one reader has seen of the file. Threads may share it."""
+    """A reader's last state of the file. Threads may share it."""
 
     def __init__(self, fs: FileSystem, home: str) -> None:
         self._fs, self._path = fs, joined(home, NAME)
         self._seen = self._stamp()
 
     def is_new(self) -> bool:
-        """Tell whether there was an erasure since the last call. Cost: one stat, or two."""
+        """Return True if there was an erasure since the last call. Cost: one stat, or two."""
         found = self._stamp()
         if found == self._seen:
             return False

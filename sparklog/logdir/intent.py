@@ -1,10 +1,10 @@
-"""The step under way (the intent), as the lock page has it, for undo after a crash.
+"""The step in progress (the intent) in the lock's page, for undo after a crash.
 
-JSON, all of it optional; the intent is there while the page is BUSY:
+JSON, all fields optional; the intent exists while the page is BUSY:
 
     ledger   [base, size, end] of the commit ledger before the step
-    logs     [[topic, partition, [base, size, end]], ...] of the partitions that it touches
-    making   paths of the directories that it makes
+    logs     [[topic, partition, [base, size, end]], ...] of the partitions that it appends to
+    making   paths of the directories that it creates
     swap     [topic, partition, {base, parts, log, covered, trailing}] of segments, see
              `partition.segment_swap`
     offline  [[topic, partition, reason, path, position, first, end, is missing], ...]
@@ -25,9 +25,9 @@ _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """A step that is under way: where each log that it touches was before, and what it makes.
+    """A step in progress: the previous state of each log that it changes, and new directories.
 
-    `swap`: the partition in which it swaps segments, and which.
+    `swap`: the partition in which it swaps segments, and the swap.
     """
 
     ledger: SegmentState
@@ -40,7 +40,7 @@ Offline = dict[TopicPartition, DataCorruptionError]
 
 
 def encode_body(intent: Intent | None, offline: Offline) -> bytes:
-    """Return the body; nothing where there is nothing to say."""
+    """Return the body; empty without an intent and offline partitions."""
     fields: dict[str, Any] = {}
     if intent is not None:
         fields["ledger"] = intent.ledger.to_json()
@@ -55,13 +55,13 @@ def encode_body(intent: Intent | None, offline: Offline) -> bytes:
 
 
 def decode_body(raw: bytes) -> tuple[Intent | None, Offline]:
-    """Return what `encode_body` was given. Raises ValueError if it isn't that."""
+    """Parse a body. Raises: ValueError: it is malformed."""
     try:
         fields = json.loads(raw or b"{}")
         intent = _intent_from_json(fields) if "ledger" in fields else None
         return intent, dict(_offline_from_json(*row) for row in fields.get("offline", ()))
     except _MALFORMED as error:
-        raise ValueError(f"no intent of this sparklog's ({error!r})") from error
+        raise ValueError(f"no intent of this version of sparklog ({error!r})") from error
 
 
 def _intent_from_json(fields: dict[str, Any]) -> Intent:

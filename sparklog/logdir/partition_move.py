@@ -1,7 +1,7 @@
 """Moves a partition to another log dir of its log, while no other session has the log open.
 
 The partition is copied to a `-future` directory under the write lock, as one step: a failure or a
-crash removes the copy. One ledger record then says where the partition is from now on.
+crash removes the copy. Then a ledger record gives the partition's new place.
 Source: PROTOCOL, "Moving a partition to another log dir"; KIP-113.
 """
 
@@ -69,7 +69,7 @@ def move_partition(
             )
         sizes = _segment_sizes(session, key, source)
         _check_room(session, directory, sum(sizes.values()))
-        settle_directories(session)  # removes what an earlier move left in the new place
+        settle_directories(session)  # removes leftovers of an earlier move
         place = joined(directory, partition_dir(*key))
         if session.fs.exists(place):
             raise StorageUnavailableError(
@@ -83,7 +83,7 @@ def move_partition(
                 step.record = TopicRecord.of(key.topic, topic.moved(key.partition, number), {})
         except FileNotFoundError as error:
             raise StorageUnavailableError(
-                f"{error} went away while {key} was moved to {directory}; nothing was moved"
+                f"{error} disappeared while {key} was moved to {directory}; nothing was moved"
             ) from error
         session.forget_writers()
     return MovedPartition(
@@ -93,19 +93,19 @@ def move_partition(
 
 
 def _log_dir_number(session: LogDirCommits, to: str) -> int:
-    """Return the number of a log dir that is there now, and is not its mount point alone."""
+    """Return the number of a log dir that is available, with its disk mounted."""
     directories = session.directories
-    wanted, there = os.path.abspath(to), [os.path.abspath(path) for path in directories]
-    if wanted not in there:
+    wanted, known = os.path.abspath(to), [os.path.abspath(path) for path in directories]
+    if wanted not in known:
         raise InvalidRequestError(
-            f"{to} is no log dir of this log, which has {', '.join(directories)}. To add one, "
-            f"name it behind them whenever the log is opened: {','.join([*directories, to])}"
+            f"{to} is no log dir of this log, which has {', '.join(directories)}. To add it, "
+            f"name it after them whenever the log is opened: {','.join([*directories, to])}"
         )
-    number = there.index(wanted)
+    number = known.index(wanted)
     found = find_dirs(session.fs, directories)
     why = found.why_absent(directories, number)
     if why is None and number < len(found.known) and number not in found.files:
-        why = "its sparklog.dirs is gone: is its disk mounted?"
+        why = "its sparklog.dirs is missing: is its disk mounted?"
     if why is not None:
         place = session.dirs.place(directories, number)
         raise StorageUnavailableError(f"nothing can be moved to {place}: {why}", path=place)
@@ -122,9 +122,9 @@ def _segment_sizes(session: LogDirCommits, key: TopicPartition, source: str) -> 
 def _check_room(session: LogDirCommits, directory: str, size: int) -> None:
     free, floor = session.fs.free_bytes(directory), session.options.min_free_bytes
     if free - floor < size + SPARE_BYTES:
-        kept = f", and log.min.free.bytes keeps {floor}" if floor else ""
+        reserve = f", and log.min.free.bytes reserves {floor}" if floor else ""
         raise StorageUnavailableError(
-            f"{directory} has {free} bytes free, the partition takes {size}{kept}; free space "
+            f"{directory} has {free} bytes free, the partition takes {size}{reserve}; free space "
             "there, or move the partition elsewhere: nothing was moved"
         )
 
@@ -137,7 +137,7 @@ def _copy_partition(
     sizes: dict[int, int],
     progress: Progress | None,
 ) -> None:
-    """Copy what a broker would need of a partition, durably; each batch is checked on the way."""
+    """Copy a partition's files, durably, and check every batch."""
     copied, total = 0, sum(sizes.values())
 
     def count(size: int) -> None:
@@ -152,7 +152,7 @@ def _copy_partition(
             _copy_log(fs, source, target, log_name(base), size, count)
         except DataCorruptionError as error:
             raise DataCorruptionError(
-                f"{error.reason}: {key} stays where it is, nothing was moved. Restore the file "
+                f"{error.reason}: {key} was not moved. Restore the file "
                 "from a copy (`sparklog verify` shows all damage), then move the partition",
                 path=error.path,
                 position=error.position,
@@ -191,5 +191,5 @@ def _copy_log(
             copy.pwrite(memoryview(window.data)[: end - window.position], window.position)
             count(end - window.position)
         if end != size:
-            raise DataCorruptionError("a batch is not whole", path=file.path, position=end)
+            raise DataCorruptionError("a batch is incomplete", path=file.path, position=end)
         copy.sync()

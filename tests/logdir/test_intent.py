@@ -68,7 +68,7 @@ def test_an_unknown_form_leads_to_full_recovery(
         file.write(raw)
     with caplog.at_level(logging.WARNING):
         log.append("t", pa.table({"value": ["b"]}))
-    assert "no intent of this sparklog's" in caplog.text
+    assert "no intent of this version of sparklog" in caplog.text
     assert "recovering after an unclean stop" in caplog.text
     assert log.offsets("t") == {0: (0, 2)}
     log.close()

@@ -116,7 +116,7 @@ def test_a_partition_in_a_log_dir_that_others_were_not_given(
 def test_what_is_refused(log: Log, dirs: list[str], tmp_path: Path, clock: ManualClock) -> None:
     with pytest.raises(InvalidRequestError, match=r"t-0 is in .*/one already"):
         log.move_partition("t", 0, f"{dirs[0]}/")
-    with pytest.raises(InvalidRequestError, match=r"/other is no log dir .* name it behind them"):
+    with pytest.raises(InvalidRequestError, match=r"/other is no log dir .* name it after them"):
         log.move_partition("t", 0, str(tmp_path / "other"))
     with pytest.raises(UnknownTopicError):
         log.move_partition("nope", 0, dirs[1])
@@ -126,7 +126,7 @@ def test_what_is_refused(log: Log, dirs: list[str], tmp_path: Path, clock: Manua
         log.move_partition("__sparklog_commits", 0, dirs[1])
     with sparklog.open(tmp_path / "single", "rw", clock=clock) as single:
         single.create_topic("t")
-        with pytest.raises(InvalidRequestError, match="To add one, name it behind"):
+        with pytest.raises(InvalidRequestError, match="To add it, name it after"):
             single.move_partition("t", 0, str(tmp_path / "single2"))
     both = f"{tmp_path / 'single'},{tmp_path / 'single2'}"
     with sparklog.open(both, "rw", clock=clock) as two:  # as it was told
@@ -141,7 +141,7 @@ def test_damage_stops_it(log: Log, dirs: list[str], clock: ManualClock) -> None:
     raw = bytearray(segments[1].read_bytes())
     raw[-3] ^= 1
     segments[1].write_bytes(raw)
-    with pytest.raises(DataCorruptionError, match="stays where it is") as caught:
+    with pytest.raises(DataCorruptionError, match="was not moved") as caught:
         log.move_partition("t", 0, dirs[1])
     assert caught.value.path == str(segments[1])
     first, following = int(segments[1].stem), int(segments[2].stem)

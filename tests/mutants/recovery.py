@@ -198,8 +198,8 @@ MUTANTS = (
     mutant(
         "short-partition-adopted",
         "logdir/adoption.py",
-        "    if held < end:",
-        "    if held < 0:",
+        "    if end_on_disk < end:",
+        "    if end_on_disk < 0:",
         "logdir/test_offline_partitions.py::test_the_active_segment_alone[closed]",
     ),
     mutant(
@@ -329,8 +329,8 @@ MUTANTS = (
     mutant(
         "given-back-whatever-its-topic-id",
         "logdir/recovery/redo.py",
-        "return next((one for one in found if one.id == held), None)",
-        "return found[0] if held else None",
+        "return next((topic for topic in found if topic.id == topic_id), None)",
+        "return found[0] if topic_id else None",
         SEEDS,
     ),
     mutant(

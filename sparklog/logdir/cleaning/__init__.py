@@ -1,14 +1,14 @@
-"""Log compaction, as Kafka's cleaner does it: of each key the newest record stays.
+"""Log compaction like Kafka's cleaner: the newest record of each key remains.
 
-- `plan`: what may be cleaned, in which groups
-- `transactions`: the aborted ones, from the segments' indexes
-- `rewrite`: the long part, without a lock: the offset map, then new files `.cleaned`
-- `cleaned_segment`: a segment as it is read to be rewritten, and the new one beside it
-- `erasure`: records that a predicate chooses go, on demand, of any topic
-- `cleaner`: one partition from plan by way of the swap (partition/segment_swap) to checkpoint;
-  which partitions want it
+- `plan`: which segments can be cleaned, in which groups
+- `transactions`: aborted transactions, from the segments' indexes
+- `rewrite`: the long part, without a lock: builds the offset map, then writes `.cleaned` files
+- `cleaned_segment`: reads a segment to rewrite, and writes the new segment beside it
+- `erasure`: erases records that match a predicate, on demand, in any topic
+- `cleaner`: cleans a partition, from the plan to the swap (partition/segment_swap) and the
+  checkpoint; chooses partitions to clean
 
-Which records stay does not depend on the home: see `sparklog.log.dirty_ratio` and
+Which records remain does not depend on the home: `sparklog.log.dirt`,
 `sparklog.log.record_cleaning`.
 
 Source: LogCleanerManager, Cleaner, CleanedTransactionMetadata, LocalLog.replaceSegments (4.1).

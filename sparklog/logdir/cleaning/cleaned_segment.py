@@ -1,7 +1,7 @@
-"""A closed segment as it is read to be rewritten, and the new one, in `.cleaned` files beside it.
+"""Reads a closed segment to rewrite, and writes the new segment to `.cleaned` files beside it.
 
-Nothing here takes a lock: any recovery throws these files away, and `segment_swap` puts them in
-the place of their sources. Source: Cleaner.cleanSegments (Kafka 4.1).
+Takes no lock: recovery always deletes these files, and `segment_swap` replaces the sources by them.
+Source: Cleaner.cleanSegments (Kafka 4.1).
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from sparklog.logdir.segment_files import joined
 
 
 class Bounds(Protocol):
-    """Where a partition's segments begin, and the log ends."""
+    """The base offsets of a partition's segments, and the log's end."""
 
     @property
     def bases(self) -> Sequence[int]: ...
@@ -41,7 +41,7 @@ class Bounds(Protocol):
 
 
 def remove_cleaned(fs: FileSystem, directory: str) -> None:
-    """Remove what a rewriting left that died."""
+    """Remove leftovers of an interrupted rewrite."""
     for name in fs.listdir(directory):
         if name.endswith(CLEANED):
             with contextlib.suppress(FileNotFoundError):
@@ -56,9 +56,9 @@ def segment_windows(
     first: int = 0,
     throttle: Throttle = unthrottled,
 ) -> Iterator[tuple[Window, str]]:
-    """Yield (window, path) of a segment from offset `first` on; all of it must be whole.
+    """Yield (window, path) of a segment from offset `first` on; the segment must be intact.
 
-    Raises: DataCorruptionError; InvalidRequestError: it holds batches of magic 0 or 1.
+    Raises: DataCorruptionError; InvalidRequestError: it contains batches of magic 0 or 1.
     """
     expected = segment.base
     path = joined(directory, log_name(segment.base))
@@ -73,11 +73,11 @@ def segment_windows(
             fault = out_of_order(table, expected, limit, gaps=True)
             if fault < 0 and len(table) and int(table["last_offset"][-1]) >= limit:
                 fault = int(np.argmax(table["last_offset"] >= limit))
-            if fault >= 0:  # the CRC doesn't cover offsets
+            if fault >= 0:  # the CRC does not cover offsets
                 raise misplaced(path, table[fault], expected)
             if len(table) and int(table["magic"].min()) < 2:
                 raise InvalidRequestError(
-                    f"{path} holds record batches of magic 0 or 1, which can't be rewritten here: "
+                    f"{path} has record batches of magic 0 or 1, which can't be rewritten here: "
                     "let a broker before 4.0 compact the topic, or write it anew"
                 )
             if len(table):
@@ -112,7 +112,7 @@ class CleanedSegment:
     def __post_init__(self) -> None:
         self.base = self.end = self.group[0].base
         self._log = self._create(log_name(self.base))
-        # Of this very file: another cleaner may put its own in this place before we are done.
+        # Of this file: another cleaner may replace it by its own before we are done.
         self.identity = self.fs.identity(self._log.path)
 
     def _names(self) -> list[str]:
@@ -131,7 +131,7 @@ class CleanedSegment:
         return self.fs.open(self._path(name), create=True)
 
     def write(self, data: Buffer) -> None:
-        """Append whole batches."""
+        """Append complete batches."""
         table = scan(data, path=self._log.path, position=self.size, check_crc=False).table
         index, timeindex, self._state = index_entries(
             table, self.base, self.interval_bytes, self._state
@@ -145,8 +145,8 @@ class CleanedSegment:
     def finish(self, aborted: bytes | None) -> tuple[str, ...]:
         """Make the files durable; return the names of the index files.
 
-        An empty index of aborted transactions takes the place of one that is no longer true; with
-        None the one that is there stays.
+        `aborted`: the new index of aborted transactions, which may be empty to replace an outdated
+        index; None: the current index stays.
         """
         entry, self._state = final_time_entry(self.base, self._state)
         contents = {
@@ -168,7 +168,7 @@ class CleanedSegment:
         return tuple(contents)
 
     def discard(self) -> None:
-        """Remove the files again."""
+        """Remove the files."""
         self._log.close()
-        with contextlib.suppress(Exception):  # what stays is rubbish that any recovery removes
+        with contextlib.suppress(Exception):  # recovery removes leftovers
             self._unlink(self._names())

@@ -1,8 +1,8 @@
-"""Cleans a partition from plan to checkpoint, and chooses the dirtiest ones.
+"""Cleans a partition, from the plan to the checkpoint, and chooses the dirtiest partitions.
 
-The write lock is held three times, shortly each: to choose closed segments, to swap a group, to
-note the checkpoint. Several threads may clean several partitions of one session; of one partition
-only one may at a time (a second one finds its files gone, and gives up without harm).
+The write lock is held three times, briefly: to choose closed segments, to swap a group, and to
+write the checkpoint. Several threads may clean several partitions of a session, but only one thread
+a partition at a time (a second thread finds its files missing, and stops without harm).
 """
 
 import logging
@@ -36,7 +36,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Partition:
-    """What must be known under the lock; the rest is in files that no longer change."""
+    """The data that must be read under the lock; the other data are in immutable files."""
 
     topic: str
     number: int
@@ -52,9 +52,9 @@ class _Partition:
 def cleanable(
     session: LogDirCommits, *, now_ms: int | None = None, every: bool = False
 ) -> list[Cleanable]:
-    """Return the partitions that want cleaning, the dirtiest first; with `every`, all compacted.
+    """Return the partitions to clean, the dirtiest first; with `every`, all compacted partitions.
 
-    Cost: a stat a segment of the compacted topics, under the lock by partition.
+    Cost: a stat per segment of the compacted topics, under the lock per partition.
     """
     now = session.clock() if now_ms is None else now_ms
     with session.exclusive():
@@ -88,10 +88,10 @@ def plan_job(
     options: CleanerOptions | None = None,
     now_ms: int | None = None,
 ) -> CleanJob:
-    """Choose what to clean; the job pickles, and `rewrite` does its long part wherever it likes.
+    """Plan a cleaning. The job can be pickled, and `rewrite` can run anywhere on this host.
 
-    Raises: UnknownTopicError; DataCorruptionError: the partition is offline;
-    InvalidRequestError: the topic isn't compacted.
+    Raises: UnknownTopicError; DataCorruptionError: the partition is offline; InvalidRequestError:
+    the topic isn't compacted.
     """
     now = session.clock() if now_ms is None else now_ms
     with session.exclusive():
@@ -130,10 +130,10 @@ def clean_partition(
     now_ms: int | None = None,
     dry_run: bool = False,
 ) -> CleanReport:
-    """Clean what can be cleaned of one partition, however dirty it is (see `cleanable`).
+    """Clean a partition, whatever its dirty ratio (see `cleanable`).
 
-    Args: throttle: shared among the threads of a service; by default one of `options`.
-    Raises: as `plan_job` and `rewrite`; the log is as it was, or cleaned in part.
+    `throttle`: shared by the threads of a service; by default that of `options`.
+    Raises: as `plan_job` and `rewrite`; the log is unchanged, or cleaned in part.
     """
     job = plan_job(session, topic, partition, options=options, now_ms=now_ms)
     report = CleanReport(topic=topic, partition=partition, dirt=job.dirt, dry_run=dry_run)
@@ -142,7 +142,7 @@ def clean_partition(
     made = rewrite(session.fs, job, throttle or job.options.throttle())
     try:
         return finish(session, job, made, report)
-    except FileNotFoundError as error:  # an erasure was at work here, and removed our files
+    except FileNotFoundError as error:  # a concurrent erasure removed our files
         report.interrupted, report.next_dirty = True, None
         _LOGGER.warning("%s: it changed while it was cleaned (%s)", job.directory, error)
         return report
@@ -154,7 +154,7 @@ def finish(
     rewritten: Iterable[Rewritten],
     report: CleanReport | None = None,
 ) -> CleanReport:
-    """Swap in what `rewrite` makes or made, group by group, and note the checkpoint."""
+    """Swap in the results of `rewrite`, group by group, and write the checkpoint."""
     began = monotonic_ms()
     report = report or CleanReport(topic=job.topic, partition=job.partition, dirt=job.dirt)
     for made in rewritten:
@@ -178,7 +178,7 @@ def finish(
 
 
 def _partition_of(session: LogDirCommits, topic: str, partition: int) -> _Partition:
-    """Take down a partition's state; under the lock."""
+    """Return a partition's data; under the lock."""
     key = TopicPartition(topic, partition)
     directory = session.partition_path(topic, partition)
     if key in session.offline:
@@ -259,7 +259,7 @@ def _swap(session: LogDirCommits, job: CleanJob, made: Rewritten, report: CleanR
         ):
             report.interrupted = True
             _LOGGER.warning(
-                "%s: its segments changed while they were cleaned; left alone", job.directory
+                "%s: its segments changed during the cleaning; nothing was replaced", job.directory
             )
         else:
             key = TopicPartition(job.topic, job.partition)

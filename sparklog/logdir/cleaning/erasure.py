@@ -1,14 +1,14 @@
-"""Erases records from a partition's local segments: on demand, by a predicate, offsets kept.
+"""Erases records from a partition's local segments: on demand, by a predicate; offsets stay.
 
-    scan      without the lock: which segments hold such records
-    roll      if the active one does, it is closed, under the lock
-    rewrite   each of them, without the lock, into `.cleaned` files
-    swap      under the lock, each at once (`partition/segment_swap`), if it is still that segment
+    scan      without the lock: find segments that contain such records
+    roll      if the active segment does, close it, under the lock
+    rewrite   each segment, without the lock, into `.cleaned` files
+    swap      each segment (`partition/segment_swap`), under the lock, if it is unchanged
     unlink    `.deleted` and `.cleaned` files of the partition, whatever their delay
 
-Who was quicker (retention, a cleaner) makes it look again. A cleaner that has read the old segment
-finds another inode in its place, and gives up. Cut anywhere, each segment is the old or the new
-one; the same call again finishes. What is committed after the look at the log's end stays.
+If retention or a cleaner changed a segment in between, the scan starts again. A cleaner that has
+read the old segment finds another inode and stops. After a crash, each segment is either the old or
+the new file; the same call again finishes. Records that are committed after the scan starts stay.
 """
 
 import logging
@@ -42,7 +42,7 @@ _TRIES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class _Partition:
-    """A partition as it stood under the lock."""
+    """A partition's state under the lock."""
 
     directory: str
     topic_id: str
@@ -53,9 +53,9 @@ class _Partition:
 
 
 class SegmentEraser:
-    """Erases from the local segments of one partition. `until`: records from there on stay.
+    """Erases from the local segments of a partition. `until`: the first offset that is not erased.
 
-    `check` is called before each step; what it raises ends the work there.
+    `check` is called before each step; an exception from it ends the work there.
     """
 
     def __init__(
@@ -74,34 +74,34 @@ class SegmentEraser:
         place = self._place()
         self._topic_id = place.topic_id
         self.until = place.end if until is None else min(until, place.end)
-        """Records at offsets below it are looked at."""
+        """Records below this offset are checked."""
 
     def run(self, report: PartitionErasure, *, dry_run: bool = False) -> None:
-        """Erase, or count only; what was done is in the report even if it fails then.
+        """Erase, or only count; completed work is in the report even after an error.
 
-        Raises: DataCorruptionError: a segment is damaged; InvalidRequestError: it is of magic 0 or
-        1; SparklogError: the segments keep changing.
-        Cost: reads all segments once, those that hold such records twice; a few MiB of memory.
+        Raises: DataCorruptionError: a segment is damaged; InvalidRequestError: it has magic 0 or 1;
+        SparklogError: the segments change too often.
+        Cost: reads all segments once, and segments with such records twice; a few MiB of memory.
         """
         for _ in range(_TRIES):
             try:
                 if self._once(report, dry_run=dry_run):
                     return
-            except FileNotFoundError as error:  # it moved to another log dir just now
-                _LOGGER.info("%s: looking again: %s", self._key, error)
+            except FileNotFoundError as error:  # it was moved to another log dir
+                _LOGGER.info("%s: starting again: %s", self._key, error)
         raise SparklogError(
-            f"{self._key}: its segments changed {_TRIES} times while they were looked at; run it "
+            f"{self._key}: its segments changed {_TRIES} times while they were checked; run it "
             "again"
         )
 
     def _once(self, report: PartitionErasure, *, dry_run: bool) -> bool:
-        """One pass; False if somebody else changed the segments meanwhile."""
+        """Make a pass; return False if another process changed the segments."""
         place = self._place()
         found: dict[int, Tally] = {}
         for segment in place.segments:
             try:
                 tally = self._scan(place, segment)
-            except FileNotFoundError:  # retention took it: what it was is among the `.deleted`
+            except FileNotFoundError:  # retention renamed it to `.deleted`
                 return False
             except DataCorruptionError:
                 if self._is_other(place, segment):
@@ -119,7 +119,7 @@ class SegmentEraser:
         active = place.segments[-1].base
         if found:
             with self._session.exclusive():
-                self._session.make_durable()  # what was committed with flush=none is rewritten too
+                self._session.make_durable()  # commits with flush=none are rewritten too
         if active in found:
             with self._session.exclusive():
                 roll_if_active(self._session, self._key, active)
@@ -148,7 +148,7 @@ class SegmentEraser:
             )  # fmt: skip
 
     def _is_other(self, place: _Partition, segment: Segment) -> bool:
-        """Tell whether a cleaner, or a move, put another file in a segment's place since."""
+        """Return True if a cleaner or a move has replaced a segment since."""
         try:
             size = self._session.fs.size(joined(place.directory, log_name(segment.base)))
         except FileNotFoundError:
@@ -210,7 +210,7 @@ class SegmentEraser:
                 for piece in eraser.filter(window, path):
                     target.write(piece)
                     self._throttle(len(piece))
-            parts = target.finish(None)  # the same transactions were aborted, at the same offsets
+            parts = target.finish(None)  # aborted transactions are unchanged
         except BaseException:
             target.discard()
             raise
@@ -231,7 +231,7 @@ class SegmentEraser:
         after: int | None,
         links: int = 0,
     ) -> None:
-        """Take down what one segment lost; `after`: its bytes now, None in a rehearsal."""
+        """Add an erased segment to the report; `after`: its new size, None in a dry run."""
         following = (base for base in place.bases if base > segment.base)
         path = joined(place.directory, log_name(segment.base))
         if after is None:
@@ -245,10 +245,10 @@ class SegmentEraser:
         )  # fmt: skip
         report.offsets.merge(tally.offsets)
 
-    # --- what no reader sees any more ----------------------------------------------------------
+    # --- files without readers --- -------------------------------------------------------
 
     def _leftovers(self, report: PartitionErasure, place: _Partition, *, dry_run: bool) -> None:
-        """Unlink what retention, cleaning and compaction left, whose delay isn't over yet."""
+        """Unlink files of retention, cleaning and compaction before their delay is over."""
         fs = self._session.fs
         with self._session.exclusive():
             for name in fs.listdir(place.directory):

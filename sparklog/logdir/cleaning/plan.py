@@ -1,4 +1,4 @@
-"""Plans a cleaning: the dirty part (`sparklog.log.dirty_ratio`), grouped into segments. Names only.
+"""Plans a cleaning: the dirty part (`sparklog.log.dirt`), grouped into segments.
 
 Source: Cleaner.groupSegmentsBySize (Kafka 4.1).
 """
@@ -19,13 +19,13 @@ from sparklog.logdir.partition.indexes import read_entries
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.storage.round_report import Dirt
 
-SPAN_MAX: Final = 2**31 - 1  # offsets of a segment, as its index counts them
+SPAN_MAX: Final = 2**31 - 1  # maximum number of offsets in a segment's index
 _HEAD_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment as listed under the lock; `identity` is its log's (device, inode)."""
+    """A segment as listed under the lock; `identity`: (device, inode) of its log."""
 
     base: int
     size: int
@@ -34,10 +34,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanJob:
-    """All that rewriting a partition needs besides its files; pickles, so a task can do it.
+    """All inputs of rewriting a partition except its files; can be pickled to a task.
 
-    `segments`: the closed ones. `bases`: of all. `end`: the log's. `producers`: {id: (last data
-    offset or -1, epoch)} of the active ones.
+    `segments`: the closed segments. `bases`: of all segments. `end`: the log's end. `producers`:
+    {id: (last data offset or -1, epoch)} of active producers.
     """
 
     topic: str
@@ -56,7 +56,7 @@ class CleanJob:
 
 
 def list_segments(fs: FileSystem, directory: str) -> list[Segment]:
-    """Return the partition's segments. Cost: two stats each."""
+    """Return the partition's segments. Cost: two stats per segment."""
     found = []
     for base in segment_bases(fs, directory):
         path = joined(directory, log_name(base))
@@ -76,9 +76,9 @@ def find_dirt(
     stable: int,
     now_ms: int,
 ) -> Dirt:
-    """Return what can be cleaned; see `sparklog.log.dirty_ratio`.
+    """Return the part that can be cleaned; see `sparklog.log.dirt`.
 
-    Cost: nothing but arithmetic, unless a lag is configured: then a small read a dirty segment.
+    Cost: no I/O, unless a lag is configured: then a small read per dirty segment.
     """
     return dirty_ratio.find_dirt(
         config,
@@ -108,7 +108,7 @@ def _first_timestamp(fs: FileSystem, directory: str, base: int) -> int:
 
 
 def grouped(fs: FileSystem, job: CleanJob, end: int) -> list[list[Segment]]:
-    """Put the segments with offsets below `end` into groups, each of which becomes one segment."""
+    """Group the segments with offsets below `end`; each group becomes a single segment."""
     bytes_max, index_max = job.config.roll_bytes, job.config.segment_index_bytes
     segments = within(job.segments, 0, end)
     groups: list[list[Segment]] = []

@@ -1,7 +1,7 @@
-"""Rewrites segments without the lock: the offset map, then a `.cleaned` segment a group.
+"""Rewrites segments without the lock: builds the offset map, then a `.cleaned` segment per group.
 
-Nothing here takes a lock or changes what the log holds: it reads closed segments and writes files
-that any recovery throws away. So it may run in a thread, or as a task somewhere on this host.
+Takes no lock and does not change the log: it reads closed segments and writes files that recovery
+deletes. So it can run in a thread, or in a task on this host.
 Source: Cleaner.buildOffsetMap, cleanSegments, cleanInto (Kafka 4.1).
 """
 
@@ -32,11 +32,11 @@ from sparklog.logdir.segment_files import joined
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """A group's new segment, in `.cleaned` files; pickles.
+    """A group's new segment in `.cleaned` files; can be pickled.
 
-    `end`: behind the last offset it holds, `base` if none. `identity`: of its log. `parts`: names
-    of its index files without suffix. `is_same`: it holds the very batches of its only source.
-    `next_dirty`: the checkpoint once the whole job is done.
+    `end`: after its last offset, or `base` if it is empty. `identity`: of its log. `parts`: names
+    of its index files without suffix. `is_same`: it has the same batches as its only source.
+    `next_dirty`: the checkpoint after the complete job.
     """
 
     base: int
@@ -54,11 +54,11 @@ class Rewritten:
 
 
 def rewrite(fs: FileSystem, job: CleanJob, throttle: Throttle = unthrottled) -> Iterator[Rewritten]:
-    """Rewrite group after group. What is yielded may be swapped in before the next is made.
+    """Rewrite the groups. A yielded segment may be swapped in before the next is written.
 
-    Raises: DataCorruptionError: a source is damaged; InvalidRequestError: it holds batches of
-    magic 0 or 1. Files of the group at hand are removed then; the log is as it was.
-    Cost: reads the dirty part once and all segments up to its end once more, CRCs included.
+    Raises: DataCorruptionError: a source is damaged; InvalidRequestError: it contains batches of
+    magic 0 or 1. Files of the current group are removed then; the log is unchanged.
+    Cost: reads the dirty part once and all segments up to its end once more, including CRCs.
     """
     remove_cleaned(fs, job.directory)
     segments = LogDirSegments(fs, job.directory)
@@ -72,7 +72,7 @@ def rewrite(fs: FileSystem, job: CleanJob, throttle: Throttle = unthrottled) -> 
 def build_map(
     fs: FileSystem, job: CleanJob, aborted: AbortedEntries, throttle: Throttle
 ) -> OffsetMap:
-    """Return the newest offset of each key of the dirty part, as far as the map's memory goes."""
+    """Return the newest offset of each key in the dirty part, as far as the map's memory allows."""
     first, end = job.dirt.first_dirty, job.dirt.first_uncleanable
     transactions = CleanedTransactions()
     dirty = within(job.segments, first, end)
@@ -88,7 +88,7 @@ def build_map(
 
 
 class _Rewriter:
-    """What goes on from group to group: the map, the filter, the open transactions."""
+    """State across groups: the map, the filter, the open transactions."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class _Rewriter:
 
 
 def swap_of(made: Rewritten) -> SegmentSwap:
-    """Return what whoever completes the swap must know."""
+    """Return the description of the swap, with which another process can complete it."""
     others = [source.base for source in made.sources[1:]]
     return SegmentSwap(
         base=made.base,
@@ -176,7 +176,7 @@ def swap_of(made: Rewritten) -> SegmentSwap:
 
 
 def is_possible(fs: FileSystem, directory: str, made: Rewritten) -> bool:
-    """Tell whether the sources are still those that were read, and the new files still there."""
+    """Return True if the sources are unchanged since they were read, and the new files exist."""
     try:
         for source in made.sources:
             path = joined(directory, log_name(source.base))

@@ -1,7 +1,7 @@
 """Cleans up .swap, .cleaned and .deleted files, and indexes without a log.
 
-The cleaner writes `.cleaned`, renames that to `.swap` (its commit: `.log` first) and then over
-the old names; what is to go is renamed to `.deleted`. Source: LogLoader (Kafka 4.1).
+The cleaner writes `.cleaned`, renames that to `.swap` (its commit point: `.log` first) and then
+over the old names; files to delete are renamed to `.deleted`. Source: LogLoader (Kafka 4.1).
 """
 
 import logging
@@ -28,13 +28,13 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def finish_swaps(fs: FileSystem, directory: str) -> list[str]:
-    """Remove temporary files and complete an interrupted swap. Returns what was done. Idempotent.
+    """Remove temporary files and complete an interrupted swap; return the actions. Idempotent.
 
-    Removes `*.deleted`, `.swap` files from the smallest `.cleaned` base on and all `.cleaned`;
-    then the segments that the remaining swaps replace; then renames these, the logs last and once
-    the rest is durable, so that a cut in between still knows which segments to remove. Unlike
-    Kafka, this keeps the producer snapshot at the base of a new segment: its state precedes the
-    swapped batches.
+    Removes `*.deleted`, `.swap` files from the smallest `.cleaned` base on and all `.cleaned`
+    files; then the segments that the remaining swaps replace; then renames the swaps. The logs are
+    renamed last, when the other changes are durable, so that after a crash the segments to remove
+    are still known. Unlike Kafka, this preserves the producer snapshot at the base of a new
+    segment, because its state precedes the swapped batches.
     """
     done: list[str] = []
     names = fs.listdir(directory)
@@ -57,12 +57,12 @@ def finish_swaps(fs: FileSystem, directory: str) -> list[str]:
     for name in sorted(swaps, key=lambda name: name.endswith(LOG + SWAP)):
         path = joined(directory, name)
         if name.endswith(LOG + SWAP):
-            # A power cut could otherwise keep this last step and undo the removal of a source.
-            # A process that was killed may have removed it, too, so sync in any case.
+            # A power cut could otherwise undo the removal of a source, but not this last step.
+            # A killed process may have removed it too, so sync in any case.
             fs.sync_dir(directory)
         target = path.removesuffix(SWAP)
         if fs.exists(target) and fs.identity(target) == fs.identity(path):
-            fs.unlink(path)  # it is there under both names; a rename would leave them both
+            fs.unlink(path)  # both names exist; a rename would leave both
         else:
             fs.rename(path, target)
         done.append(f"renamed {name}")
@@ -86,7 +86,7 @@ def remove_orphans(fs: FileSystem, directory: str) -> None:
 def segment_names(base: int) -> tuple[str, ...]:
     """Return a segment's files in the order to remove them.
 
-    The log and then the snapshot come last: a cut leaves the segment listed.
+    The log and then the snapshot are last, so that after a crash the segment is still listed.
     """
     helpers = (txnindex_name(base), timeindex_name(base), index_name(base))
     return (*helpers, log_name(base), snapshot_name(base))
@@ -99,7 +99,7 @@ def remove_segment(fs: FileSystem, directory: str, base: int, why: str) -> None:
 
 
 def _span(fs: FileSystem, directory: str, swaps: list[str]) -> tuple[int, int]:
-    """The offsets that the swapped-in logs cover: [first base, end of the last)."""
+    """Return the offsets that the swapped-in logs cover: [first base, end of the last)."""
     low, high = 2**63, -1
     for name in swaps:
         if name.endswith(LOG + SWAP):

@@ -1,11 +1,11 @@
-"""Load a partition directory by Kafka's own rules: for directories that a broker wrote.
+"""Loads a partition directory by Kafka's own rules, if a broker wrote to it.
 
-After a clean stop nothing is checked. After an unclean one every batch from the recovery point on
-is; at the first bad one the log is cut and all later segments go, for that is what the broker
-would do and its acknowledged data end there. Logs that sparklog wrote never come here.
-Differences from Kafka: segments whose offsets overflow are refused, not split; without any
-snapshot the producers' state is replayed from the log, also after a clean stop (a broker then
-starts with an empty one and forgets open transactions). Source: LogLoader, UnifiedLog (4.1).
+After a clean stop nothing is checked. After an unclean stop every batch from the recovery point on
+is checked; at the first bad batch the log is cut and all later segments are deleted, because a
+broker does the same and its acknowledged data end there. Logs that sparklog wrote are not loaded
+this way. Differences from Kafka: segments with overflowing offsets are rejected, not split; without
+any snapshot the producer state is replayed from the log, also after a clean stop (a broker then
+starts with an empty state and forgets open transactions). Source: LogLoader, UnifiedLog (4.1).
 """
 
 import logging
@@ -53,11 +53,11 @@ _TXN_ITEM: Final = 34
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """What a loaded partition holds: offsets [start, end), records up to `lso` are decided.
+    """A loaded partition: offsets [start, end); transactions below `lso` are decided.
 
-    `local_start`: where the local segments begin; copies of what is before are remote.
-    `epoch`: the newest leader epoch, -1 if none. `open_transactions`: {producer id: first offset}.
-    `removed`: what was cut or deleted.
+    `local_start`: the start of the local segments; earlier segments are remote. `epoch`: the newest
+    leader epoch, -1 without one. `open_transactions`: {producer id: first offset}. `removed`: data
+    that were cut or deleted.
     """
 
     start: int
@@ -71,7 +71,7 @@ class LoadReport:
 
 
 class _Loader:
-    """One loading; methods in the order of LogLoader.load."""
+    """A load; methods in the order of LogLoader.load."""
 
     def __init__(
         self,
@@ -116,11 +116,11 @@ class _Loader:
         return len(entries) * _TXN_ITEM != self.fs.size(path)
 
     def recover_segment(self, base: int) -> bool:
-        """Rebuild one segment, cut at the first bad batch; tell whether it was cut."""
+        """Rebuild a segment, cut at the first bad batch; return True if it was cut."""
         before = self.producers_at(base)
         for offset in snapshot_offsets(self.fs.listdir(self.path)):
-            if offset > base:  # what they say may be of batches that go now
-                remove(self.fs, joined(self.path, snapshot_name(offset)), "to be made anew")
+            if offset > base:  # their state may include batches that are cut now
+                remove(self.fs, joined(self.path, snapshot_name(offset)), "to be rebuilt")
         if base > self.log_start and base != segment_bases(self.fs, self.path)[0]:
             self._snapshot(before)
         try:
@@ -177,24 +177,24 @@ class _Loader:
 
     def _delete(self, bases: list[int]) -> None:
         for base in reversed(bases):
-            remove_segment(self.fs, self.path, base, "it follows what was cut")
+            remove_segment(self.fs, self.path, base, "it follows the cut")
             self.removed.append(log_name(base))
 
     def find_end(self) -> int:
-        """Return the log's end; the directory holds at least one segment afterwards."""
+        """Return the log's end, and create a segment if there is none."""
         bases = segment_bases(self.fs, self.path)
         if bases:
             end = self._open(bases[-1])
             if end >= self.log_start:
                 return end
             _LOGGER.warning(
-                "%s: ends at %d, below its start %d: starting anew", self.path, end, self.log_start
+                "%s: ends at %d, below its start %d: starting empty", self.path, end, self.log_start
             )
             self._delete(bases)
             self.epochs.truncate_from_end(0)
             for name in self.fs.listdir(self.path):
                 if name.endswith(SNAPSHOT) and parse_base(name) is not None:
-                    remove(self.fs, joined(self.path, name), "the log starts anew")
+                    remove(self.fs, joined(self.path, name), "the log starts empty")
         interval = self.config.index_interval_bytes
         Segment.create(
             self.fs, self.path, self.log_start, interval_bytes=interval, now=self.clock()
@@ -202,7 +202,7 @@ class _Loader:
         return self.log_start
 
     def _open(self, base: int) -> int:
-        """Open the active segment as a writer would, and trim what it preallocated."""
+        """Open the active segment as a writer does, and trim preallocated space."""
         segment = Segment.load(
             self.fs,
             self.path,
@@ -223,7 +223,7 @@ class _Loader:
         names = self.fs.listdir(self.path)
         bases = bases_of(names)
         if bases[0] > max(self.log_start, self.local_start):
-            self.log_start = bases[0]  # a broker's retention took what nobody has copied
+            self.log_start = bases[0]  # a broker's retention deleted segments without copies
         newest = max((o for o in snapshot_offsets(names) if o <= end), default=end)
         for offset in stray_offsets(names, [*bases, newest], end=end, start=self.log_start):
             remove(self.fs, joined(self.path, snapshot_name(offset)), "no segment begins there")
@@ -256,8 +256,8 @@ def load(
 ) -> LoadReport:
     """Load a broker's partition directory, changing it as the broker's own start would.
 
-    Args: clean: the broker stopped cleanly. recovery_point, log_start: its checkpoints (0: none).
-        local_start: up to here segments may be missing, as they are in remote storage.
+    `clean`: the broker stopped cleanly. `recovery_point`, `log_start`: its checkpoints (0: none).
+    `local_start`: segments below it may be missing, because they are in remote storage.
     Raises: DataCorruptionError: an unreadable epoch checkpoint, or overflowing offsets.
     """
     loader = _Loader(fs, path, config, clock, log_start, local_start, producer_id_expiration_ms)

@@ -1,10 +1,10 @@
 """Crash recovery when the lock is taken: QUICK and FULL.
 
-QUICK: the holder died in this boot, so the page cache holds all it wrote and its intent says
-where. Its ledger record is there, whole: complete the step. It is not: undo the step. Milliseconds
-at any size. FULL: the machine may have lost what wasn't synced, or the page can't be trusted: the
-ledger says what is committed; below its ends everything must hold, from them on all is removed.
-Source: PROTOCOL, section 1.
+QUICK: the holder died in this boot, so the page cache has everything that it wrote, and its intent
+describes the step. If its ledger record is complete, the step is completed; otherwise it is undone.
+Takes milliseconds at any size. FULL: the machine may have lost unsynced data, or the page is
+invalid. The ledger defines what is committed: below its ends everything must be intact, and
+everything after them is removed. Source: PROTOCOL, section 1.
 """
 
 import logging
@@ -54,9 +54,9 @@ _THREADS: Final = "sparklog-recovery"
 
 
 def quick(session: LogManager, page: Page) -> None:
-    """Complete or undo the one step that a dead holder of this boot left. Idempotent.
+    """Complete or undo the step of a holder that died in this boot. Idempotent.
 
-    Files that don't fit the intent (restored from a copy, cut by hand) lead to `full`.
+    If files contradict the intent (restored from a copy, cut by hand), runs `full`.
     """
     try:
         _quick(session, page)
@@ -80,17 +80,17 @@ def _quick(session: LogManager, page: Page) -> None:
         fold(fs, home, page.ledger_end, state=session.state, first=None)
         _LOGGER.warning("%s: undoing the step of process %d, which died", home, page.pid)
         if page.intent is None:
-            raise DataCorruptionError("it doesn't say which step is under way", path=home)
+            raise DataCorruptionError("it doesn't say which step is in progress", path=home)
         undo(session, page.intent)
         session.reload(page.ledger_end, generation=generation, fresh=True)
     session.idle()
 
 
 def undo(session: LogManager, intent: Intent) -> None:
-    """Bring every log that the intent names back to where it was; the ledger first.
+    """Return every log in the intent to its previous state; the ledger first.
 
-    Its record may be whole though its fsync failed: gone before any data go, it can't be found
-    by anybody who would then miss them. Needs `session.state` as of the intent. Idempotent.
+    The ledger record may be complete although its fsync failed. It is removed before any data, so
+    that no process finds it without its data. Needs `session.state` as of the intent. Idempotent.
     """
     fs = session.fs
     truncate_to(fs, ledger_path(session.home), intent.ledger)
@@ -104,9 +104,9 @@ def undo(session: LogManager, intent: Intent) -> None:
 
 
 def full(session: LogManager) -> bool:
-    """Recover every partition from the files alone; tells whether commits were given up.
+    """Recover every partition from the files alone; return True if commits were lost.
 
-    That may be with flush=none only. Cost: a CRC scan from the recovery points.
+    Commits can be lost only with flush=none. Cost: a CRC scan from the recovery points.
     """
     fs, home = session.fs, session.home
     session.offline.clear()
@@ -115,7 +115,7 @@ def full(session: LogManager) -> bool:
     _LOGGER.warning("%s: recovering after an unclean stop; ledger end %d", home, end)
     state = LogState()
     fold(fs, home, end, state=state, first=None)
-    held = end
+    found_end = end
     end = _durable_prefix(session, state, end)
     recover(
         fs,
@@ -124,25 +124,25 @@ def full(session: LogManager) -> bool:
         session.clock,
         end=end,
         recovery_point=_recovery_point(fs, home, end),
-        log_start=ledger_bases(fs, home)[0],  # older segments are history and may expire
+        log_start=ledger_bases(fs, home)[0],  # older segments may have expired
     )
     _remove_empty_segments(fs, ledger_path(home), end)
     make_durable(fs, home, end - 1)
     generation = session.era = max(session.generation + 1, session.clock() * 1000)
     session.reload(end, generation=generation, fresh=True)
-    settle_directories(session)  # first: a topic may just have been given back
+    settle_directories(session)  # first, because a topic may just have been restored
     _recover_partitions(session)
     redo_all(session, None)
     publish_all(session)
     session.idle()
-    return end < held
+    return end < found_end
 
 
 def _recovery_point(fs: FileSystem, home: str, end: int) -> int:
-    """Return an offset of the ledger below whose segment all is durable, the indexes too.
+    """Return an offset of the ledger below whose segment everything is durable.
 
-    A segment's are synced before the first record of the next one is, so that the file of that
-    record may be there without them.
+    A segment and its indexes are synced before the first record of the next segment. A power cut
+    may keep the next segment's file without these.
     """
     marks = published(fs, home)
     base = last_base(fs, home, end)
@@ -152,11 +152,11 @@ def _recovery_point(fs: FileSystem, home: str, end: int) -> int:
 
 
 def _remove_empty_segments(fs: FileSystem, path: str, end: int) -> None:
-    """Remove what a half-done roll of the ledger left: a segment begins with its snapshot."""
+    """Remove leftovers of an incomplete roll of the ledger: a segment starts with its snapshot."""
     names = [n for n in fs.listdir(path) if (parse_base(n) or 0) >= end]
-    for name in sorted(names, key=lambda n: n.endswith(".log")):  # the log goes last
+    for name in sorted(names, key=lambda n: n.endswith(".log")):  # the log last
         if not name.endswith(".snapshot"):
-            remove(fs, os.path.join(path, name), "a roll of the ledger was cut")
+            remove(fs, os.path.join(path, name), "a roll of the ledger was interrupted")
     if names:
         fs.sync_dir(path)
 
@@ -165,10 +165,10 @@ def _recover_partitions(session: LogManager) -> None:
     points = recovery_points(session)
     session.note_missing(segments=False)
 
-    def one(key: TopicPartition) -> None:
+    def recover_key(key: TopicPartition) -> None:
         remaining = partial(session.meters.segments_remain, homes[key], _thread_number())
         recover_partition(session, key, points, remaining)
-        if key in session.offline:  # what the swaps of a cleaner left unfinished is in place now
+        if key in session.offline:  # recovery has completed a cleaner's swaps
             error = session.missing(key)
             if error is not None:
                 session.offline[key] = error
@@ -179,7 +179,7 @@ def _recover_partitions(session: LogManager) -> None:
     with session.meters.recovering(homes.values()) as done:
 
         def counted(key: TopicPartition) -> None:
-            one(key)
+            recover_key(key)
             done(homes[key])
 
         if threads == 1:
@@ -191,15 +191,15 @@ def _recover_partitions(session: LogManager) -> None:
 
 
 def _thread_number() -> str:
-    """The number of this thread among those that recover."""
+    """Return the number of this thread among the recovery threads."""
     name = threading.current_thread().name
     return name.rpartition("_")[2] if name.startswith(f"{_THREADS}_") else "0"
 
 
 def _durable_prefix(session: LogManager, state: LogState, end: int) -> int:
-    """Under flush=none, return the longest ledger prefix whose data are whole; else `end`.
+    """With flush=none, return the longest ledger prefix whose data are complete; else `end`.
 
-    `state` is set to the fold of that prefix.
+    `state` is set to the state of that prefix.
     """
     fs, home = session.fs, session.home
     first = last_base(fs, home, end)
@@ -224,7 +224,7 @@ def _durable_prefix(session: LogManager, state: LogState, end: int) -> int:
 
 
 def _whole(session: LogManager, prefix: LogState, record: LedgerRecord) -> bool:
-    """Tell whether all bytes that a record commits are on disk."""
+    """Return True if all bytes that a record commits are on disk."""
     after = LogState()
     after.apply(prefix.snapshot())
     after.apply(record)
@@ -234,7 +234,7 @@ def _whole(session: LogManager, prefix: LogState, record: LedgerRecord) -> bool:
     for key, (first, end) in record.ends.items():
         path = session.partition_path(*key)
         if os.path.dirname(path) not in session.present:
-            continue  # its disk is away: nobody can tell, and nothing is given up for that
+            continue  # its disk is missing: assume that the data are complete
         if not session.fs.is_dir(path):
             return False
         if valid_end(session.fs, path, first) < end:
@@ -243,11 +243,11 @@ def _whole(session: LogManager, prefix: LogState, record: LedgerRecord) -> bool:
 
 
 def make_durable(fs: FileSystem, home: str, offset: int) -> bool:
-    """Rewrite the ledger record at `offset` in place and sync it; False if it isn't there, whole.
+    """Rewrite the ledger record at `offset` in place and sync it; False if it is not complete.
 
-    The successor of a holder that died between write and fsync sees the record in the page cache
-    only: without this a power cut could lose what it goes on to rely on (PROTOCOL, C8). So does the
-    segment before, which may have been rolled for this record.
+    If a holder died between write and fsync, its successor sees the record only in the page cache:
+    without this a power cut could lose a record on which later ones depend (PROTOCOL, C8). The
+    previous segment is synced too, because it may have been rolled for this record.
     """
     bases = [base for base in ledger_bases(fs, home) if base <= offset]
     if not bases:

@@ -1,10 +1,10 @@
-"""FULL recovery of a partition: after a power cut, or when nothing says what happened.
+"""FULL recovery of a partition: after a power cut, or if the state is unknown otherwise.
 
-The ledger says up to where the log is committed. Below that end every CRC and every offset must
-hold; if not, the partition is damaged: an error names the file and the range, and nothing is
-changed (Kafka's own recovery would cut there and drop all that follows). From the end on, all is
-removed. Then indexes, epochs and snapshots are made anew. Idempotent: it may be cut anywhere.
-Source: PROTOCOL, "FULL recovery".
+The ledger defines the committed end. Below that end every CRC and every offset must be valid; if
+not, the partition is damaged: an error names the file and the range, and nothing is changed
+(Kafka's own recovery would cut there and drop everything after it). From the end on, everything is
+removed. Then indexes, epochs and snapshots are rebuilt. Idempotent: it can be interrupted at any
+point. Source: PROTOCOL, "FULL recovery".
 """
 
 import logging
@@ -54,7 +54,10 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What a recovery did. `removed`: what was cut or deleted; `rebuilt`: bases of segments."""
+    """The result of a recovery.
+
+    `removed`: data that were cut or deleted; `rebuilt`: segment bases.
+    """
 
     start: int
     end: int
@@ -64,12 +67,12 @@ class RecoveryReport:
     took_ms: int = 0
 
     def note(self, what: str) -> None:
-        """Add to `removed`, unless it was nothing."""
+        """Add to `removed`, unless `what` is empty."""
         if what:
             self.removed.append(what)
 
     def log(self, path: str, took_ms: int) -> None:
-        """Note how long the recovery of a partition took, and log the report."""
+        """Set the duration of the recovery, and log the report."""
         self.took_ms = took_ms
         _LOGGER.info(
             "%s: recovered [%d, %d) in %d ms, %d bytes read, segments %s rebuilt",
@@ -79,7 +82,7 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class _Plan:
-    """What is to be written once all has been checked."""
+    """The data to write after everything was checked."""
 
     scanned: list[Scanned] = field(default_factory=list)
     snapshots: dict[int, bytes] = field(default_factory=dict)
@@ -104,13 +107,13 @@ def recover(
     """Check [log_start, end) from the recovery point's segment on, remove the rest, rebuild.
 
     Args:
-        local_start: from where on segments must be here, if that is above the log start.
-        tail_crc: The CRC field of the last committed batch; -1 if it is not known.
-        newest_epoch: The log's leader epoch, which no batch exceeds; None if it is not known.
-        remaining: is told how many segments are still to be read, whenever that changes.
-        check_only: Raise what a recovery would raise, and change no file.
+        local_start: Segments below it need not be local, if it is above the log start.
+        tail_crc: The CRC field of the last committed batch; -1 if it is unknown.
+        newest_epoch: The log's leader epoch, which no batch exceeds; None if it is unknown.
+        remaining: Called with the number of segments that are still to be read.
+        check_only: Raise the errors of a recovery, and change no file.
     Raises: DataCorruptionError: something below `end` is damaged or missing; nothing was cut.
-    Cost: one CRC pass from the recovery point, and over segments that lost their index.
+    Cost: one CRC pass from the recovery point, and over segments without a valid index.
     """
     watch = stopwatch()
     report = RecoveryReport(log_start, end)
@@ -138,7 +141,7 @@ def recover(
     _check_tail(path, plan, end, tail_crc)
     if check_only:
         return report
-    if not live and needed > log_start:  # all of it is remote; what came before counts all the same
+    if not live and needed > log_start:  # all segments are remote; producers count nevertheless
         producers = loaded(end, log_start=log_start)
     if producers is not None and (not live or end > first):
         plan.snapshots[end] = format_snapshot(producers.entries())
@@ -158,9 +161,9 @@ def recover(
 
 
 def _listed(fs: FileSystem, path: str, needed: int, end: int, *, check_only: bool) -> list[int]:
-    """Return the bases of the segments of [needed, end), once a cleaner's swaps are completed.
+    """Return the bases of the segments of [needed, end), after completing a cleaner's swaps.
 
-    `check_only` completes none: the segments of an interrupted swap then count as missing.
+    With `check_only` swaps are not completed: segments of an interrupted swap count as missing.
     """
     if not check_only:
         finish_swaps(fs, path)
@@ -170,14 +173,14 @@ def _listed(fs: FileSystem, path: str, needed: int, end: int, *, check_only: boo
 
 
 def _from_base(live: list[int], end: int, recovery_point: int) -> int:
-    """Return the base of the recovery point's segment; that of the first one if there is none."""
+    """Return the base of the recovery point's segment, or of the first segment."""
     return max((b for b in live if b <= recovery_point), default=live[0] if live else end)
 
 
 def _wanted(bases: list[int], needed: int, end: int) -> list[int]:
-    """The segments that hold offsets of [needed, end).
+    """Return the bases of the segments that contain offsets of [needed, end).
 
-    Of those below, retention may have taken some away when the power failed, in any order.
+    Retention may have deleted lower segments before a power cut, in any order.
     """
     live = [base for base in bases if base < end]
     limits = [*live[1:], end]
@@ -188,7 +191,7 @@ def _check_listing(path: str, live: list[int], needed: int, end: int) -> None:
     first = live[0] if live else end
     if first > needed:
         raise DataCorruptionError(
-            "the segments that hold these offsets are missing; restore them from a copy",
+            "the segments of these offsets are missing; restore them from a copy",
             path=path,
             first=needed,
             end=first,
@@ -204,7 +207,7 @@ def _known_epochs(fs: FileSystem, path: str) -> Epochs | None:
 
 
 def _has_index(fs: FileSystem, path: str, base: int, config: TopicConfig) -> bool:
-    """Tell whether a segment below the recovery point has an index that can be true."""
+    """Return True if a segment below the recovery point has a plausible index."""
     name = joined(path, index_name(base))
     if not fs.exists(name) or fs.size(name) % OFFSET_ENTRY.itemsize:
         return False
@@ -225,7 +228,7 @@ def _checked(
     *,
     last: bool,
 ) -> Scanned:
-    """Scan one segment, which must be whole up to `limit` (the next base or the end)."""
+    """Scan a segment, which must be intact up to `limit` (the next base or the end)."""
     found = scan_segment(
         fs,
         path,
@@ -237,7 +240,7 @@ def _checked(
     )
     short = found.end < limit and (found.error is not None or not config.compact or last)
     if config.compact and last and found.error is None and found.size == found.disk_bytes:
-        # The cleaner may have removed the last batches of a log whose active segment is empty.
+        # The cleaner may have removed the last batches of a log with an empty active segment.
         short = short and not fs.exists(joined(path, log_name(limit)))
     if short:
         file = joined(path, log_name(base))
@@ -256,7 +259,7 @@ def _checked(
 
 
 def _check_tail(path: str, plan: _Plan, end: int, tail_crc: int) -> None:
-    """Raise DataCorruptionError if the last batch differs from the committed one."""
+    """Raise DataCorruptionError if the last batch differs from the committed batch."""
     last = plan.scanned[-1] if plan.scanned else None
     if last is None or last.end != end or -1 in (last.tail_crc, tail_crc):
         return
@@ -267,18 +270,18 @@ def _check_tail(path: str, plan: _Plan, end: int, tail_crc: int) -> None:
 
 
 def _remove_retired(fs: FileSystem, path: str, first: int) -> None:
-    """Remove the segments below the first one that is wanted, as the next retention would.
+    """Remove the segments below the first needed segment, as the next retention would.
 
-    A power cut may have kept some of its renames to `.deleted` only: logs without their indexes
-    are left then, and holes between them.
+    A power cut may have preserved only some of its renames to `.deleted`, so that logs without
+    indexes and holes between segments remain.
     """
     for base in segment_bases(fs, path):
         if base < first:
-            remove_segment(fs, path, base, "all below the log start")
+            remove_segment(fs, path, base, "it is below the log start")
 
 
 def _remove_past(fs: FileSystem, path: str, end: int, report: RecoveryReport) -> None:
-    """Remove the segments past `end`, the highest first; one at `end` becomes empty."""
+    """Remove the segments past `end`, the highest first; a segment at `end` becomes empty."""
     doomed = []
     for name in fs.listdir(path):
         base = parse_base(name)
@@ -318,7 +321,7 @@ def _write_epochs(
         known or None, newest=newest, start=start, end=end
     )
     for run, what in credible.doubtful:
-        _LOGGER.warning("%s at byte %d: %s; it is left out", run.path, run.position, what)
+        _LOGGER.warning("%s at byte %d: %s; it is ignored", run.path, run.position, what)
     entries = known
     if not known or checkpoint_fault(known, credible.runs, start, end) is not None:
         entries = clipped(known, end=from_base)
@@ -331,7 +334,7 @@ def _write_epochs(
 def _ensure_active(
     fs: FileSystem, path: str, config: TopicConfig, clock: Clock, *, end: int
 ) -> None:
-    """Make sure that a segment carries the log's end."""
+    """Create an empty segment at the log's end if there is none."""
     bases = segment_bases(fs, path)
     if not bases:
         Segment.create(
@@ -345,15 +348,15 @@ def _write_snapshots(fs: FileSystem, path: str, plan: _Plan, report: RecoveryRep
     known = snapshot_offsets(names)
     for offset in reversed(known):
         if offset in stray:
-            remove(fs, joined(path, snapshot_name(offset)), "no segment begins there")
+            remove(fs, joined(path, snapshot_name(offset)), "no segment starts there")
     for offset, data in sorted(plan.snapshots.items()):
         replace(fs, joined(path, snapshot_name(offset)), data)
 
 
 def valid_end(fs: FileSystem, path: str, first: int) -> int:
-    """Return the offset up to which whole, valid, gapless batches follow `first`.
+    """Return the offset up to which complete, valid, gapless batches follow `first`.
 
-    `first` itself if there is no such batch. Cost: a CRC pass from `first` on.
+    Returns `first` if there is no such batch. Cost: a CRC pass from `first` on.
     """
     at = first
     for base in segment_bases(fs, path):

@@ -1,7 +1,8 @@
 """Applies a ledger record's file changes again; idempotent.
 
-Watermarks for readers, the topics file, log starts, the removal of deleted topics. The record is
-the truth; whoever completes a dead holder's step, or recovers, does these again.
+These are the watermarks for readers, the topics file, log starts, and the removal of deleted
+topics. The ledger record is authoritative, so a process that completes a dead holder's step, or
+recovers the log, applies them again.
 """
 
 import contextlib
@@ -46,7 +47,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def publish_all(session: LogManager) -> None:
-    """Show readers the ends of everything that is committed, by one rename."""
+    """Publish the ends of all committed data to readers, by a rename."""
     end = session.ledger.end
     durable = None if session.state.unsynced else end
     state = session.state
@@ -55,14 +56,14 @@ def publish_all(session: LogManager) -> None:
 
 
 def redo_record(session: LogManager, record: LedgerRecord) -> None:
-    """Do what this record asks for, beyond the watermarks."""
+    """Apply the effects of this record, except for the watermarks."""
     match record:
         case SnapshotRecord():
             pass
         case PurgeRecord():
             settle_directories(session)
         case StartRecord():
-            for key, offset in record.starts.items():  # the epochs before it go
+            for key, offset in record.starts.items():  # removes epochs below the start
                 if key not in session.offline:
                     session.writer(*key).delete_records(offset)
             write_starts(session)
@@ -80,12 +81,12 @@ def redo_record(session: LogManager, record: LedgerRecord) -> None:
             settle_directories(session)
             _take_in(session, record.topic)
             write_starts(session)
-            publish_all(session)  # first: who finds the topic in the file finds its ends
+            publish_all(session)  # before the topics file, whose readers need the ends
             write_topics(session.fs, session.home, session.state)
 
 
 def redo_all(session: LogManager, record: LedgerRecord | None) -> None:
-    """Do it all, as after a crash; `record` is the last one if only that may be missing."""
+    """Apply all effects, as after a crash; `record`: the last record, if only it may be missing."""
     if record is not None:
         redo_record(session, record)
         return
@@ -98,7 +99,7 @@ def redo_all(session: LogManager, record: LedgerRecord | None) -> None:
 
 
 def repair_topics_file(session: LogManager) -> None:
-    """Write the topics file again if it can't be read. Under the lock. Cost: a read of the file."""
+    """Rewrite an unreadable topics file. Under the lock. Cost: a read of the file."""
     try:
         read_topics(session.fs, session.home)
     except DataCorruptionError as error:
@@ -107,7 +108,10 @@ def repair_topics_file(session: LogManager) -> None:
 
 
 def _is_undelete_unfinished(session: LogManager) -> bool:
-    """Tell whether readers don't know yet of a topic that holds records: it was given back."""
+    """Return True if the topics file lacks a topic of the log's state.
+
+    A crash interrupted an undelete of that topic, which has records that are not published yet.
+    """
     try:
         known = read_topics(session.fs, session.home) or {}
     except DataCorruptionError:
@@ -117,10 +121,10 @@ def _is_undelete_unfinished(session: LogManager) -> bool:
 
 
 def _take_in(session: LogManager, topic: str) -> None:
-    """Recover the partitions of a topic that was given back: a power cut may have come meanwhile.
+    """Recover the partitions of a topic that was restored, because of a possible power cut.
 
-    All below its active segment is durable since it was rolled, as with a recovery point.
-    Cost: its active segments are read.
+    Everything below a partition's active segment is durable since the roll, as with a recovery
+    point. Cost: the active segments are read.
     """
     points = recovery_points(session)
     for partition in session.state.topics[topic].dirs:
@@ -134,7 +138,7 @@ def _take_in(session: LogManager, topic: str) -> None:
 
 
 def write_starts(session: LogManager) -> None:
-    """Bring every log dir's log-start-offset-checkpoint up to the state."""
+    """Write the state's log starts to the log-start-offset-checkpoint of every log dir."""
     state = session.state
     for number, directory in session.dirs.numbered(session.directories):
         starts = {
@@ -146,7 +150,7 @@ def write_starts(session: LogManager) -> None:
 
 
 def complete_moves(session: LogManager) -> None:
-    """Give copies whose place is the partition's, as the ledger says, the partition's name."""
+    """Rename copies of moved partitions to the partition's name, if the ledger has the move."""
     fs = session.fs
     for path, name, partition, number in _copies(session):
         topic = session.state.topics[name]
@@ -157,9 +161,9 @@ def complete_moves(session: LogManager) -> None:
 
 
 def _copies(session: LogManager) -> list[tuple[str, str, int, int]]:
-    """All `-future` directories of this log's topics: (path, topic, partition, log dir's number).
+    """Return all `-future` directories of this log's topics: (path, topic, partition, log dir).
 
-    A broker's have random marks.
+    A broker's `-future` directories have random marks.
     """
     found = []
     for number, directory in session.dirs.numbered(session.directories):
@@ -173,7 +177,7 @@ def _copies(session: LogManager) -> list[tuple[str, str, int, int]]:
 
 
 def _leave_old_places(session: LogManager) -> None:
-    """Let go of what was moved; a disk that fails keeps it for another time."""
+    """Remove the old directories of moved partitions; retried later if the disk fails."""
     try:
         settle_directories(session)
     except StorageUnavailableError as error:
@@ -181,16 +185,16 @@ def _leave_old_places(session: LogManager) -> None:
 
 
 def settle_directories(session: LogManager, *, gone: str = "") -> None:
-    """Bring the partitions' directories in line with the topics; idempotent.
+    """Rename or remove partition directories so that they match the topics; idempotent.
 
-    Those of deleted topics are renamed, and go where nobody can have them back; those of topics
-    that were given back get their names again. An empty one is of a topic that was never committed
-    and goes; other partitions are kept under Kafka's name for strays, for they may be somebody's
-    data. What only has such a name, as a query's checkpoint-1, stays as it is. What goes is
-    `session.doomed`, for it takes long where it is large.
-    A copy of a partition that is in another log dir goes, too, and a deleted topic's: a power cut
-    stopped the move, or an earlier version of sparklog that moved partitions beside writers.
-    Args: gone: the id of a topic that was deleted just now.
+    Directories of deleted topics are renamed, and removed when the topic can no longer be restored.
+    Those of restored topics get their names again. An empty directory belongs to a topic that was
+    never committed and is removed. Other partitions may be a user's data: they are renamed to
+    Kafka's name for strays. Directories that only look like partitions, such as a query's
+    checkpoint-1, stay. Directories to remove are added to `session.doomed`, because removing large
+    directories takes long. A copy of a partition that is in another log dir, or of a deleted topic,
+    is removed: a power cut interrupted the move, or it is from an earlier version that moved
+    partitions while writers ran. `gone`: the id of a topic that was deleted just now.
     """
     complete_moves(session)
     fs = session.fs
@@ -227,7 +231,7 @@ def settle_directories(session: LogManager, *, gone: str = "") -> None:
 def _is_leftover(
     session: LogManager, number: int, partition: int, mark: str, gone: str
 ) -> bool:
-    """Tell whether a `-future` directory is a copy of our partition whose move did not commit."""
+    """Return True if a `-future` directory is a copy of our partition whose move did not commit."""
     topic_id = topic_id_text(bytes.fromhex(mark))
     return topic_id in (gone, *session.state.deleted) or any(
         topic.id == topic_id and topic.dirs.get(partition) != number
@@ -236,18 +240,21 @@ def _is_leftover(
 
 
 def _number(session: LogManager, key: TopicPartition) -> int | None:
-    """The number of the log dir where a partition belongs; None if no topic has it."""
+    """Return the number of the log dir of a partition; None if no topic has it."""
     known = session.state.topics.get(key.topic)
     return None if known is None else known.dirs.get(key.partition)
 
 
 def _name_again(session: LogManager, number: int, partition: int, mark: str) -> str | None:
-    """Where a retired directory belongs: its own path, a live partition's; None: it may go."""
+    """Return the right path of a retired directory: its own, a live partition's, or None.
+
+    None: it may be removed.
+    """
     state, directories = session.state, session.directories
     topic_id = topic_id_text(bytes.fromhex(mark))
-    held = state.deleted.get(topic_id)
-    if held is not None and held.topic.dirs.get(partition) == number:
-        return deleted_path(directories, held.name, held.topic, partition)
+    deleted = state.deleted.get(topic_id)
+    if deleted is not None and deleted.topic.dirs.get(partition) == number:
+        return deleted_path(directories, deleted.name, deleted.topic, partition)
     for name, topic in state.topics.items():
         if topic.id == topic_id and topic.dirs.get(partition) == number:
             path = partition_path(directories, name, topic, partition)
@@ -258,18 +265,20 @@ def _name_again(session: LogManager, number: int, partition: int, mark: str) -> 
 def _out_of_use(
     session: LogManager, number: int, key: TopicPartition, path: str
 ) -> tuple[str, bool]:
-    """Return the new name of a directory that no topic owns, "" to leave it, and whether it goes.
+    """Return the new name of a directory without a topic, and whether to remove it.
+
+    "" leaves the name unchanged.
     """
     fs, state = session.fs, session.state
-    held = _deleted_topic_of(session, number, key, path)
-    if held is not None:
-        renamed = deleted_path(session.directories, held.name, held.topic, key.partition)
+    deleted = _deleted_topic_of(session, number, key, path)
+    if deleted is not None:
+        renamed = deleted_path(session.directories, deleted.name, deleted.topic, key.partition)
         return (stray_name(path) if fs.exists(renamed) else renamed), False
     if _was_moved(session, number, key, path):
         return _renamed(path, "delete"), True
     dropped = key.topic not in state.topics and key in state.dropped
     if key.topic in INTERNAL and not dropped:
-        return "", False  # a broker's
+        return "", False  # a broker's directory
     if dropped or is_empty(fs, path):
         return _renamed(path, "delete"), True
     if not is_partition(fs, path):
@@ -281,9 +290,9 @@ def _out_of_use(
 
 
 def _was_moved(session: LogManager, number: int, key: TopicPartition, path: str) -> bool:
-    """Tell whether this is what a partition left that was moved, and is in its new place.
+    """Return True if this is the old directory of a moved partition whose new directory exists.
 
-    What was given up there before, and came back, ends at or below the log start.
+    Data that were given up there before and came back end at or below the log start.
     Cost: the last segment is read.
     """
     fs, known = session.fs, session.state.topics.get(key.topic)
@@ -301,26 +310,26 @@ def _was_moved(session: LogManager, number: int, key: TopicPartition, path: str)
 def _deleted_topic_of(
     session: LogManager, number: int, key: TopicPartition, path: str
 ) -> DeletedTopic | None:
-    """The deleted topic whose partition lies under its old name; of several its topic id tells."""
+    """Return the deleted topic whose partition still has its old name, identified by topic id."""
     found = [
-        one for one in session.state.deleted.values()
-        if one.name == key.topic and one.topic.dirs.get(key.partition) == number
+        topic for topic in session.state.deleted.values()
+        if topic.name == key.topic and topic.topic.dirs.get(key.partition) == number
     ]  # fmt: skip
     if not found:
         return None
     with contextlib.suppress(DataCorruptionError):
-        held = stored_topic_id(session.fs, path)
-        return next((one for one in found if one.id == held), None)
+        topic_id = stored_topic_id(session.fs, path)
+        return next((topic for topic in found if topic.id == topic_id), None)
     return None
 
 
 def stray_name(path: str) -> str:
-    """Kafka's name for a partition directory that is no topic's."""
+    """Return Kafka's name for a partition directory without a topic."""
     return _renamed(path, "stray")
 
 
 def _renamed(path: str, why: str) -> str:
-    """A partition directory's name once it is out of use."""
+    """Return the name of a partition directory that is out of use."""
     home, name = os.path.split(path)
     topic, _, partition = name.rpartition("-")
     return os.path.join(home, retired_dir(topic, int(partition), uuid.uuid4().hex, why))

@@ -1,6 +1,6 @@
 """Brings log dirs and partitions back online, recovered as after a crash.
 
-A copy that ends before the ledger's end is damage, and stays offline.
+A copy that ends before the ledger's end is damaged, and stays offline.
 Source: PROTOCOL, "Offline partitions".
 """
 
@@ -19,9 +19,9 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def restore_returned(session: LogManager) -> None:
-    """Bring back what was missing and is there again, for all sessions.
+    """Bring partitions whose files are back online again, for all sessions.
 
-    Under the lock. Cost: nothing while all is there; else some stats a missing partition.
+    Under the lock. Cost: nothing if no partition is missing; else some stats per missing partition.
     """
     offline, state = session.offline, session.state
     dropped = [key for key in offline if key not in state.ends]
@@ -50,11 +50,11 @@ def restore_returned(session: LogManager) -> None:
 
 
 def _returned(session: LogManager) -> bool:
-    """Take log dirs in again that were absent and are there, as opening them would."""
+    """Use log dirs again that were absent and are available, as opening them would."""
     fs, before = session.fs, session.dirs
     try:
         found = find_dirs(fs, session.directories)
-    except InvalidRequestError as error:  # something else lies there now
+    except InvalidRequestError as error:  # another directory is there now
         _LOGGER.warning("%s: %s", session.home, error)
         return False
     returned = before.absent.keys() - found.absent.keys()

@@ -1,7 +1,7 @@
-"""Rebuilds indexes and producer state in one pass over a segment, CRCs included.
+"""Rebuilds indexes and producer state in one pass over a segment, including CRCs.
 
-Recovery and loading differ in what they do about damage; what they rebuild is the same: indexes,
-aborted transactions, leader epochs, producers' state. Source: LogSegment.recover (Kafka 4.1).
+Recovery and loading treat damage differently, but rebuild the same data: indexes, aborted
+transactions, leader epochs, producer state. Source: LogSegment.recover (Kafka 4.1).
 """
 
 from dataclasses import dataclass, field
@@ -28,11 +28,11 @@ Table = NDArray[Any]
 
 @dataclass(slots=True)
 class Scanned:
-    """What a segment holds up to `end` (byte `size`); `error` is why it goes no further.
+    """A segment's data up to `end` (byte `size`); `error`: why the scan ended there.
 
-    `epochs`: the leader epochs of its batches, as they lie there. `disk_bytes`: the file's size.
-    `tail_crc`: the CRC field of the last batch, -1 if it was rewritten by compaction or erasure.
-    `read_ms`: how long the pass took.
+    `epochs`: the leader epochs of its batches. `disk_bytes`: the file's size. `tail_crc`: the CRC
+    field of the last batch, -1 if it was rewritten by compaction or erasure. `read_ms`: the
+    duration of the pass.
     """
 
     base: int
@@ -49,7 +49,7 @@ class Scanned:
 
 
 class _Scan:
-    """The state of one pass."""
+    """The state of a pass."""
 
     def __init__(self, base: int, producers: ProducerState, interval_bytes: int) -> None:
         self.found = Scanned(base, base)
@@ -97,9 +97,10 @@ def scan_segment(
     """Read a segment's batches below offset `limit`; changes nothing on disk.
 
     Args:
-        producers: their state at the segment's base; is moved on to the result's end.
-        gaps: False: each offset must follow the one before; True: it may leave offsets out;
-            None: as Kafka's recovery, which doesn't look.
+        producers: Their state at the segment's base; advanced to the result's end.
+        gaps: False: offsets must be consecutive; True: offsets may be missing; None: offsets are
+            not
+            checked, as in Kafka's recovery.
     """
     path = joined(directory, log_name(base))
     scan, watch = _Scan(base, producers, interval_bytes), stopwatch()
@@ -122,7 +123,7 @@ def scan_segment(
 
 
 def write_indexes(fs: FileSystem, directory: str, found: Scanned) -> None:
-    """Replace a segment's index files by rename, durably: a reader may have the old ones mapped."""
+    """Replace a segment's index files by rename, durably: readers may have mapped the old files."""
     base = found.base
     replace(fs, joined(directory, index_name(base)), found.index)
     replace(fs, joined(directory, timeindex_name(base)), found.timeindex)
@@ -134,9 +135,9 @@ def write_indexes(fs: FileSystem, directory: str, found: Scanned) -> None:
 
 
 def cut_log(fs: FileSystem, directory: str, found: Scanned, why: str) -> str:
-    """Cut a segment's file behind the last good batch, and make the file durable.
+    """Cut a segment's file after the last good batch, durably.
 
-    Returns what was cut, "" for nothing.
+    Returns the range that was cut, or "".
     """
     path = joined(directory, log_name(found.base))
     why = f"offsets from {found.end} on, {why}"

@@ -1,4 +1,4 @@
-"""FULL recovery of one partition that the log's state knows; what can't be recovered is offline."""
+"""FULL recovery of a partition in the log's state; if it can't be recovered, it goes offline."""
 
 import contextlib
 from collections.abc import Callable
@@ -12,10 +12,10 @@ from sparklog.logdir.recovery.partition_recovery import recover
 
 
 def recovery_points(session: LogManager) -> Offsets:
-    """Return Kafka's recovery points of all log dirs; none of a file that can't be read."""
+    """Return Kafka's recovery points of all log dirs; without those in unreadable files."""
     points: Offsets = {}
     for directory in session.present:
-        with contextlib.suppress(DataCorruptionError):  # then from the beginning: slower, as safe
+        with contextlib.suppress(DataCorruptionError):  # from the start: slower, but safe
             points |= read_offsets(session.fs, directory, RECOVERY_POINT)
     return points
 
@@ -26,14 +26,14 @@ def recover_partition(
     points: Offsets,
     remaining: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Recover a partition; one that is damaged, or isn't whole, goes offline."""
+    """Recover a partition; it goes offline if it is damaged or incomplete."""
     error = _recovered(session, key, points, remaining)
     if error is not None:
         session.go_offline(key, error)
 
 
 def check_partition(session: LogManager, key: TopicPartition) -> DataCorruptionError | None:
-    """Return why recovery would take a partition offline, None if it wouldn't. Changes nothing."""
+    """Return the error that recovery would take the partition offline with. Changes nothing."""
     return _recovered(session, key, recovery_points(session), check_only=True)
 
 

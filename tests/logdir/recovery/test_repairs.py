@@ -70,7 +70,7 @@ def test_full_recovery(log: PartitionLog, caplog: pytest.LogCaptureFixture) -> N
     )  # fmt: skip
     assert found[time_name(6)] == ("INFO", f"made, {sizes[time_name(6)]} bytes")
     assert found[txn_name(6)] == ("INFO", "removed all 34 bytes, no transaction was aborted")
-    assert found[snapshot_name(15)] == ("INFO", "removed all 7 bytes, no segment begins there")
+    assert found[snapshot_name(15)] == ("INFO", "removed all 7 bytes, no segment starts there")
     assert found[snapshot_name(6)] == ("DEBUG", f"all {sizes[snapshot_name(6)]} bytes kept")
     assert found[EPOCH_CHECKPOINT] == ("INFO", "cut bytes [2, 17), wrote [2, 12)")
     assert log_name(0) not in found  # below the recovery point nothing was looked at
@@ -92,7 +92,7 @@ def test_loading_as_a_broker(log: PartitionLog, caplog: pytest.LogCaptureFixture
     assert what.startswith(f"cut bytes [{at}, {sizes[log_name(12)]}), offsets from 15 on, ")
     assert "crc" in what.lower()
     assert found[log_name(18)] == (
-        "WARNING", f"removed all {sizes[log_name(18)]} bytes, it follows what was cut"
+        "WARNING", f"removed all {sizes[log_name(18)]} bytes, it follows the cut"
     )  # fmt: skip
     assert found[index_name(12)][1].startswith("cut bytes [")
     assert report.removed == [
