@@ -9,7 +9,7 @@ Everything that changes a log is one *step* under the write lock:
         # effects of the record, watermarks, header IDLE, a new generation
 
 A step that fails before its record is durable is undone. A step that fails after it is completed by
-the next holder of the lock. Source: PROTOCOL, section 1.
+the next holder of the lock. Source: PROTOCOL, "LOCK" and "COMMIT".
 """
 
 import contextlib

@@ -6,7 +6,7 @@ own ledger, which starts with a snapshot; its own topic ids, because two logs mu
 in remote storage; and a higher leader epoch, so that readers of the old log notice. The old log is
 unchanged. The fork is created in a directory beside its final name, and renamed when it is durable:
 a crash leaves the complete fork or nothing.
-Source: PROTOCOL, "Leader epoch" and "Fork".
+Source: PROTOCOL, "Leader epochs" and "Fork".
 """
 
 import os

@@ -15,7 +15,7 @@ retired one by one.
 Readers that have opened a source can continue, because its inode stays. After a crash, `settle`
 completes or discards the swap by the intent, and `finish_swaps` (FULL recovery, loading) by the
 file names alone.
-Source: PROTOCOL, "Background work"; LocalLog.replaceSegments (Kafka 4.1) for the names.
+Source: PROTOCOL, "Retention, rolls and swaps"; LocalLog.replaceSegments (Kafka 4.1) for the names.
 """
 
 import contextlib

@@ -4,7 +4,7 @@ QUICK: the holder died in this boot, so the page cache has everything that it wr
 describes the step. If its ledger record is complete, the step is completed; otherwise it is undone.
 Takes milliseconds at any size. FULL: the machine may have lost unsynced data, or the page is
 invalid. The ledger defines what is committed: below its ends everything must be intact, and
-everything after them is removed. Source: PROTOCOL, section 1.
+everything after them is removed. Source: PROTOCOL, "QUICK recovery".
 """
 
 import logging
