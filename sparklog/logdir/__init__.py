@@ -1,4 +1,4 @@
-"""Logs in log dirs of one host, as PROTOCOL.md specifies.
+"""Logs in log dirs of a host, as PROTOCOL.md specifies.
 
 - `home`: opens a `Log` on log dirs
 - `commit_log`, `lock`, `intent`, `ledger`: the write lock, the step in progress, the commit point

@@ -156,7 +156,7 @@ def metadata_dirs(fs: FileSystem, directories: Sequence[str]) -> list[str]:
 
 
 def read_cluster_metadata(fs: FileSystem, directory: str) -> ClusterMetadata | None:
-    """Fold the metadata log in a log dir; None if there is none.
+    """Fold the metadata log in a log dir, or None.
 
     Raises: DataCorruptionError: a snapshot is damaged, or a record contradicts earlier records.
     Cost: reads the newest snapshot and the segments from its offset on.

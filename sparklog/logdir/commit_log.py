@@ -131,7 +131,7 @@ class LogDirCommits(LogManager):
     def is_valid(self) -> bool:
         """Return True if the path still names the log that this session has open.
 
-        Cost: one stat.
+        Cost: a stat.
         """
         return not self._closed and self.lock.is_current()
 
@@ -237,7 +237,7 @@ class LogDirCommits(LogManager):
             return self.position
 
     def append(self, change: Change, *, expected: int) -> LedgerRecord:
-        """Write a change as one step, within `exclusive`; see `CommitLog.append`."""
+        """Write a change as a single step, within `exclusive`; see `CommitLog.append`."""
         if expected != self.position:
             raise PositionMovedError(
                 f"{self.home}: the ledger ends at {self.position}, a change was decided at "

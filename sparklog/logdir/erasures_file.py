@@ -87,7 +87,7 @@ class LastErasure:
         self._seen = self._stamp()
 
     def is_new(self) -> bool:
-        """Return True if there was an erasure since the last call. Cost: one stat, or two."""
+        """Return True if there was an erasure since the last call. Cost: a stat, or two."""
         found = self._stamp()
         if found == self._seen:
             return False

@@ -182,7 +182,7 @@ def commit_query(
 
     Raises: InvalidRequestError: the name is invalid; LogLockedError, StorageUnavailableError;
     UnsupportedVersionError: a newer sparklog wrote the group's file.
-    Cost: one small file, one fdatasync; two more syncs if the group is new.
+    Cost: a small file, an fdatasync; two more syncs if the group is new.
     """
     check_group(query.group)
     if offsets:
@@ -276,7 +276,7 @@ def positions(fs: FileSystem, home: str, group: str) -> Mapping[TopicPartition, 
 
 
 def known_reader(fs: FileSystem, home: str, group: str) -> Reader | None:
-    """Return a group; None if it is unknown. Raises: as `positions`."""
+    """Return a group, or None if it is unknown. Raises: as `positions`."""
     check_group(group)
     try:
         return _read(fs, _path(home, group))
@@ -391,7 +391,7 @@ def _locked(fs: FileSystem, path: str) -> Iterator[None]:
 
 
 def _read(fs: FileSystem, path: str) -> Reader | None:
-    """Return a group from its file; None if the file is still empty."""
+    """Return a group from its file, or None if the file is still empty."""
     raw = read_bytes(fs, path)
     if not raw:
         return None

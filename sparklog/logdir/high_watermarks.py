@@ -43,7 +43,7 @@ def publish(
     *,
     durable: int | None,
 ) -> None:
-    """Replace the file. `ends`: {(topic, partition): high watermark}. One fdatasync.
+    """Replace the file. `ends`: {(topic, partition): high watermark}. An fdatasync.
 
     `starts`: the log start offsets, because Kafka's own file of them has no checksum either.
     `durable`: the ledger's end if all of it was synced, by which recovery detects a ledger that
@@ -76,7 +76,7 @@ class PublishedFile:
     def read(self) -> Published | None:
         """As `published`; the result must not be modified.
 
-        Cost: one read if the file is unchanged.
+        Cost: a read if the file is unchanged.
         """
         try:
             raw = read_bytes(self._fs, self._path)

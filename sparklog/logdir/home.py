@@ -53,7 +53,7 @@ class LogDirHome:
         return self.path if self._session is None else self._session.file_id
 
     def is_current(self) -> bool:
-        """Return True if the path still names the log. Cost: one stat."""
+        """Return True if the path still names the log. Cost: a stat."""
         return self._session is None or self._session.is_valid()
 
     @property

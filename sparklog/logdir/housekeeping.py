@@ -49,7 +49,7 @@ def expire_ledger(
     The newest two stay. Commits lose nothing: each segment starts with a snapshot of the complete
     state, including the last micro-batch of each writer, so a replay of it is still recognized; a
     replay of an older micro-batch raises BatchConflictError. `Log.commits` starts later.
-    Cost: one lock per segment, and under it three unlinks and an fsync of the directory.
+    Cost: a lock per segment, and under it three unlinks and an fsync of the directory.
     """
     old = _old_segments(session, now_ms - retention_ms)
     if dry_run:

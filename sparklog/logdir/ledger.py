@@ -1,6 +1,6 @@
-"""The commit ledger: partition `__sparklog_commits-0`, one record for each change of the log.
+"""The commit ledger: partition `__sparklog_commits-0`, a record for each change of the log.
 
-Writing a record is the commit point. The ledger is a Kafka partition like any other: one record per
+Writing a record is the commit point. The ledger is a Kafka partition like any other: a record per
 batch, key = writer or null, value = JSON (see `sparklog.storage.ledger_records`). A new segment
 starts with a snapshot of the complete state, so older segments are not needed for opening.
 """
@@ -131,7 +131,7 @@ class LedgerFiles:
 def fold(fs: FileSystem, directory: str, end: int, *, state: LogState, first: int | None) -> None:
     """Fold the records [first, end) into `state`; from the last snapshot if `first` is None.
 
-    Cost: one pass over the ledger's last segment (at most 16 MiB, a few milliseconds per MiB).
+    Cost: a pass over the ledger's last segment (at most 16 MiB, a few milliseconds per MiB).
     """
     rooted = first is not None
     if first is None:

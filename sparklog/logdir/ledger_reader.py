@@ -50,11 +50,11 @@ class LedgerReader(LedgerFiles):
         fold(self._fs, self.home, end, state=state, first=first)
 
     def dropped(self) -> dict[TopicPartition, int]:
-        """Return the end offsets of deleted topics. Cost: one ledger segment."""
+        """Return the end offsets of deleted topics. Cost: a ledger segment."""
         return deleted_topic_ends(self._fs, self.home)
 
     def deleted(self) -> list[DeletedTopic]:
-        """Return the deleted topics that can be restored. Cost: one ledger segment."""
+        """Return the deleted topics that can be restored. Cost: a ledger segment."""
         return list(state_now(self._fs, self.home).deleted.values()) if self.exists else []
 
     def retained(self) -> Iterator[tuple[int, LedgerRecord]]:

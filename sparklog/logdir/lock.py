@@ -20,7 +20,7 @@ the state of the log:
     4096     -  body, JSON, written before the header: the intent (BUSY), and in any state
                 the damaged and missing partitions; see `sparklog.logdir.intent`
 
-The page is never synced, because it only matters within one boot. If a page is of another boot,
+The page is never synced, because it only matters within a boot. If a page is of another boot,
 device or inode (a copied directory), the log is recovered from its files. Big-endian. The header is
 far smaller than 512 bytes: a killed process may leave a longer write incomplete, but never a short
 one (PROTOCOL, H4).
@@ -97,7 +97,7 @@ class LogLock:
         raise LogLockedError(f"{self._path}: another process is closing this log; try again")
 
     def is_current(self) -> bool:
-        """Return True if the path still names the locked file. Cost: one stat."""
+        """Return True if the path still names the locked file. Cost: a stat."""
         return self._file.is_current()
 
     def identity(self) -> tuple[int, int]:
@@ -123,7 +123,7 @@ class LogLock:
 
         Raises: LogLockedError, with the holder's pid, on timeout; LogReplacedError: the directory
         has no log any more. Nothing is created in an empty directory, which may be a mount point.
-        Cost: one stat and a lock.
+        Cost: a stat and a lock.
         """
         for _ in attempts(self._timeout_ms):
             if self._file.try_lock(_WRITE, 1, exclusive=True):
@@ -173,7 +173,7 @@ class LogLock:
         return bool(inode != here[1] or (same_boot and device != here[0]))
 
     def write(self, page: Page) -> None:
-        """Write the page: first the body, then the header in one short write."""
+        """Write the page: first the body, then the header in a single short write."""
         body = encode_body(page.intent, page.offline)
         if body:
             self._file.pwrite(body, BODY_AT)

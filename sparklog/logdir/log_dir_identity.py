@@ -3,7 +3,7 @@
 A log dir may be deleted and created again, restored from a copy, behind a link that changed, or
 hidden by another mount. Names, contents and topic ids can then be the same. The lock file's inode
 differs, as long as a process keeps the old file open, because the inode can't be reused then.
-Checked on each use, at the cost of one stat per log dir.
+Checked on each use, at the cost of a stat per log dir.
 """
 
 import contextlib
@@ -40,11 +40,11 @@ class LogDirIdentity:
         self.renew()
 
     def is_current(self) -> bool:
-        """Return True if no log dir was replaced. Cost: one stat per log dir."""
+        """Return True if no log dir was replaced. Cost: a stat per log dir."""
         return all(self._identity(path) == seen for path, seen in self._seen)
 
     def files(self) -> tuple[FileIdentity, ...] | None:
-        """Return the identity of each log dir; None if a file system provides none."""
+        """Return the identity of each log dir, or None if a file system provides none."""
         seen = [(path, identity) for path, identity in self._seen if identity and any(identity)]
         if len(seen) < len(self._seen):
             return None

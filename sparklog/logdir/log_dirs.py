@@ -68,7 +68,7 @@ class _DirsFile:
 
     @property
     def number(self) -> int | None:
-        """The index of the directory among the log's; None if it is not listed."""
+        """The index of the directory among the log's, or None if it is not listed."""
         ids = [entry.id for entry in self.dirs]
         return ids.index(self.directory) if self.directory in ids else None
 
@@ -311,7 +311,7 @@ def _directory_id(fs: FileSystem, path: str, *, taken: Sequence[LogDir]) -> str:
 
 
 def _read(fs: FileSystem, directory: str) -> _DirsFile | None:
-    """Return the contents of a directory's file; None if it is missing or damaged."""
+    """Return the contents of a directory's file, or None if it is missing or damaged."""
     path = os.path.join(directory, DIRS_NAME)
     try:
         content = unseal("dirs", read_bytes(fs, path), path=path, cure=_CURE)

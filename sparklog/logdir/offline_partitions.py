@@ -44,7 +44,7 @@ def stored_metadata(fs: FileSystem, path: str) -> PartitionMetadata | None:
 
 
 def stored_topic_id(fs: FileSystem, path: str) -> str | None:
-    """Return the topic id in a partition's directory; None if it has none.
+    """Return the topic id in a partition's directory, or None if it has none.
 
     Raises: DataCorruptionError: the file can't be read.
     """
@@ -55,7 +55,7 @@ def stored_topic_id(fs: FileSystem, path: str) -> str | None:
 def why_foreign(
     found: PartitionMetadata | None, key: TopicPartition, topic_id: str | None
 ) -> str | None:
-    """Return why a directory with this metadata is not the partition's; None if it may be.
+    """Return why a directory with this metadata is not the partition's, or None if it may be.
 
     Args:
         found: The directory's metadata, if it has any.
@@ -85,7 +85,7 @@ def missing(
     number: int | None = None,
     segments: bool = True,
 ) -> PartitionOfflineError | None:
-    """Return why a partition can't be used; None if its files exist.
+    """Return why a partition can't be used, or None if its files exist.
 
     Args:
         fs: The file system.

@@ -330,7 +330,7 @@ def _partitions(session: LogDirCommits) -> dict[TopicPartition, int]:
 
 
 def _place_known(session: LogDirCommits, key: TopicPartition) -> int | None:
-    """Return the number of a partition's log dir in the ledger; None if it is unknown."""
+    """Return the number of a partition's log dir in the ledger, or None if it is unknown."""
     topic = session.state.topics.get(key.topic)
     return None if topic is None else topic.dirs.get(key.partition)
 

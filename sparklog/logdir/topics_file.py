@@ -70,7 +70,7 @@ def write_topics(fs: FileSystem, directory: str, state: LogState) -> None:
 
 
 def read_topics(fs: FileSystem, directory: str) -> dict[str, TopicState] | None:
-    """Return the topics; None if there is no file (a broker's directory).
+    """Return the topics, or None if there is no file (a broker's directory).
 
     Raises: DataCorruptionError: it can't be read; UnsupportedVersionError: a newer sparklog wrote
     it.

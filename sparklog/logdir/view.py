@@ -129,7 +129,7 @@ class LogDirView:
     def renew(self) -> int:
         """Clear all caches if a log dir was replaced; return the `incarnation`.
 
-        Also closes open segments if records were erased. Cost: one stat per log dir plus one.
+        Also closes open segments if records were erased. Cost: a stat per log dir plus one.
         """
         if self._last_erasure.is_new():
             self._kept = {}
@@ -147,7 +147,7 @@ class LogDirView:
         return True
 
     def refresh(self) -> None:
-        """List the log dirs again. Cost: per log dir, one listing and a small file or two."""
+        """List the log dirs again. Cost: per log dir, a listing and a small file or two."""
         self._forget_replaced()
         self._list()
 
@@ -173,7 +173,7 @@ class LogDirView:
     def _read_topics(self) -> dict[str, TopicState] | None:
         """Return the topics; from the ledger if sparklog's topics file is missing.
 
-        None for a broker's directory. Cost: without the file, one ledger segment is read.
+        None for a broker's directory. Cost: without the file, a ledger segment is read.
         """
         written = read_topics(self._fs, self.home)
         if written is not None or not has_ledger(self._fs, self.home) or not self._is_ours():
@@ -396,7 +396,7 @@ class LogDirView:
             raise self._offline_error(key, why)
 
     def _why_foreign(self, key: TopicPartition) -> str | None:
-        """Return why the directory in a partition's place is not its own; None if it may be."""
+        """Return why the directory in a partition's place is not its own, or None if it may be."""
         found, known = self._metadata(*key), (self._written or {}).get(key.topic)
         why = why_foreign(found, key, None if known is None else known.id)
         if why is not None and not self._is_ours():  # a broker may have created the topic again
@@ -505,7 +505,7 @@ class LogDirView:
         return starts, {**state.ends, LEDGER: end}
 
     def _current_marks(self) -> Published | None:
-        """Return the published marks; None if they are damaged, or older than the last commit.
+        """Return the published marks, or None if they are damaged, or older than the last commit.
 
         A page with state IDLE was written after the marks of its ledger end. The two are compared
         once, at the first use of the marks.

@@ -45,7 +45,7 @@ class WriterResetError(SparklogError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Staged record batches of one partition, returned by `Stager.finish` for `Log.commit`.
+    """Staged record batches of a partition, returned by `Stager.finish` for `Log.commit`.
 
     The batches have magic 2 and offsets from 0. They are in memory, or in a staged file or object.
 
@@ -159,7 +159,7 @@ class FollowedLedger(Ledger, Protocol):
         """Whether the home has a ledger. An archive has records, but no ledger."""
 
     def identity(self) -> object | None:
-        """Return a value that changes if the ledger is replaced; None if there is no ledger."""
+        """Return a value that changes if the ledger is replaced, or None if there is no ledger."""
 
     @property
     def end(self) -> int:
@@ -202,7 +202,7 @@ class CommitMeters(Protocol):
 
 
 class CommitLog(Ledger, Protocol):
-    """The changes of a log, through one handle. Threads may share it."""
+    """The changes of a log, through a handle. Threads may share it."""
 
     @property
     def clock(self) -> Clock:
@@ -286,7 +286,7 @@ class CommitLog(Ledger, Protocol):
         """Make all records of `state` durable, within `exclusive`. No-op if they always are."""
 
     def outcome(self, position: int, attempt: str) -> LedgerRecord | None:
-        """Return the record of an append that ended with CommitUnknownError; None if it failed.
+        """Return the record of an append that ended with CommitUnknownError, or None if it failed.
 
         None is final: the append can't succeed later. Call outside of `exclusive`.
         Raises: InvalidRequestError: no append can have been attempted at that position.
@@ -300,7 +300,7 @@ class CommitLog(Ledger, Protocol):
 def change(
     commits: CommitLog, decide: Callable[[LogState], Change | None]
 ) -> LedgerRecord | None:
-    """Append the change that `decide` returns for the log's state; None if it returns None.
+    """Append the change that `decide` returns for the log's state, or None if it returns None.
 
     If `decide` returns None or raises, the state may be outdated: new records are folded and
     `decide` is called again. So a successful change needs no additional request, and no rejection

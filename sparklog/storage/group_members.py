@@ -46,7 +46,7 @@ class GroupAtWork:
         state: The group state, as kafka-consumer-groups prints it.
         assignor: The name of the assignor.
         members: The members.
-        topics: The topics that the members subscribe to; None if they are unknown.
+        topics: The topics that the members subscribe to, or None if they are unknown.
     """
 
     group: str

@@ -216,7 +216,7 @@ def committed_by_query(
     planner: str | None = None,
     origins: Origins = NO_ORIGINS,
 ) -> Reader | None:
-    """Return a group after the commit of a task or a plain reader; None if nothing changes.
+    """Return a group after the commit of a task or a plain reader, or None if nothing changes.
 
     Other partitions of the group are unchanged. Two commits in the same micro-batch of a query come
     from two sources: if both include a partition, the lower offset is committed.
@@ -264,7 +264,7 @@ def committed_as_planned(
     now_ms: int,
     origins: Origins = NO_ORIGINS,
 ) -> Reader | None:
-    """Return a group after its planner's commit; None if the query's tasks must commit instead.
+    """Return a group after its planner's commit, or None if the query's tasks must commit instead.
 
     This is the case if the group is unknown, or if another source of the query reads the same topic
     and may be further behind.
@@ -342,7 +342,7 @@ class Groups(Protocol):
         """
 
     def reader(self, group: str) -> Reader | None:
-        """Return a group; None if it is unknown. Raises: as `positions`."""
+        """Return a group, or None if it is unknown. Raises: as `positions`."""
 
     def change(self, group: str, decide: Decision) -> bool:
         """Apply `decide` to a group, durably; return True if anything was written.

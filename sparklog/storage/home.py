@@ -1,4 +1,4 @@
-"""The protocol between a log and its home: one handle on it, read-only or writable.
+"""The protocol between a log and its home: a handle on it, read-only or writable.
 
 Everything else (directories, object store, the needs of background work) is internal to the home.
 """
@@ -26,7 +26,7 @@ class GivenUp:
         partition: The number of the partition.
         directory: The directory where the partition belongs.
         first: The first offset that is lost.
-        end: The offset after the last one that is lost.
+        end: The offset after the last lost record.
         kept: Whether records from `end` on are kept.
         why: What is missing or damaged.
     """

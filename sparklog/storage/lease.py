@@ -97,7 +97,7 @@ class EndpointLease(Lease, Protocol):
         """
 
     def published(self) -> Mapping[str, object] | None:
-        """Return the holder's published data; None if no process has the lease.
+        """Return the holder's published data, or None if no process has the lease.
 
         In a bucket, the death of a holder is noticed after about two minutes.
         """

@@ -41,6 +41,6 @@ class LocalFiles:
         return self.bases[first : bisect.bisect_left(self.bases, end)] if first >= 0 else ()
 
     def following(self, end: int) -> int | None:
-        """Return the base offset of the first segment at or after `end`; None if there is none."""
+        """Return the base offset of the first segment at or after `end`, or None."""
         at = bisect.bisect_left(self.bases, end)
         return self.bases[at] if at < len(self.bases) else None

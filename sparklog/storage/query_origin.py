@@ -96,7 +96,7 @@ class Predecessor:
 def predecessor(
     origins: Mapping[str, QueryOrigin], writer: str, origin: QueryOrigin, topics: Set[str]
 ) -> Predecessor | None:
-    """Return the earlier writer whose rows `writer` is about to write again; None if there is none.
+    """Return the earlier writer whose rows `writer` is about to write again, or None.
 
     `topics`: the topics that it writes to and that contain records.
     """

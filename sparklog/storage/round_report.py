@@ -95,7 +95,7 @@ class Cleanable:
 class CleanReport:
     """The cleaning of a partition, or its simulation (`dry_run`: only `dirt` is set).
 
-    `next_dirty`: the new checkpoint; None if there was nothing to do, or if the cleaning was
+    `next_dirty`: the new checkpoint, or None if there was nothing to do, or if the cleaning was
     `interrupted` because another process changed the files. `bytes_before` and `bytes_after`: of
     the rewritten segments. `retired`: files that wait as `.deleted` for file.delete.delay.ms.
     """

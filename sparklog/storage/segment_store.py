@@ -87,7 +87,7 @@ class SegmentPut(Generic[SegmentT]):
         resumed: Whether an earlier process may have put the segment already.
         replaces: Older segments that this segment replaces.
         gaps: Whether offsets may be missing.
-        committed: The appends to compare the batches with; None if they are unknown.
+        committed: The appends to compare the batches with, or None if they are unknown.
     """
 
     segment: SegmentT

@@ -1,4 +1,4 @@
-"""Protocols for reading the segments of one partition. For writing see `segment_store`.
+"""Protocols for reading the segments of a partition. For writing see `segment_store`.
 
 In a log dir segments are files, in a tiered topic files and objects, in a bucket objects. Extents
 of a bucket implement the same protocols: a `SegmentLog` is a byte range of an object (`pread`
@@ -49,7 +49,7 @@ class SegmentMetadata:
         base: The base offset.
         end: The offset after the last record; None for the active segment, which may grow.
         size: The size of the log in bytes.
-        max_timestamp: The largest timestamp in ms, -1 if no record has a timestamp; None if only
+        max_timestamp: The largest timestamp in ms, -1 if no record has a timestamp, or None if only
             the
             segment's contents have it.
         local: Whether the segment is on this host's disks.
@@ -106,7 +106,7 @@ class IndexBytes:
 
 
 class PartitionSegments(Protocol):
-    """Read access to the segments of one partition. Threads may share it.
+    """Read access to the segments of a partition. Threads may share it.
 
     Nothing is cached unless a method says so. Every method except `max_timestamp` may raise the
     errors that the module's docstring lists.
@@ -124,10 +124,10 @@ class PartitionSegments(Protocol):
         """The topic id that the partition had before anything else of it was read, or None."""
 
     def bases(self) -> list[int]:
-        """List the base offsets, ascending. Cost: one listing, without a stat per segment."""
+        """List the base offsets, ascending. Cost: a listing, without a stat per segment."""
 
     def metadata(self) -> list[SegmentMetadata]:
-        """List the segments by base offset. Cost: a listing and one stat per local segment."""
+        """List the segments by base offset. Cost: a listing and a stat per local segment."""
 
     def max_timestamp(self, base: int) -> int | None:
         """Return a listed segment's largest timestamp (ms; -1: none); None if that needs a read."""
@@ -139,10 +139,10 @@ class PartitionSegments(Protocol):
         """Open a segment's log."""
 
     def index(self, base: int, kind: IndexKind) -> SegmentLog | None:
-        """Open an index, which may grow; None if the segment has no such index."""
+        """Open an index, which may grow, or None if the segment has no such index."""
 
     def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
-        """Return an index of a segment that no longer changes; None if the segment lacks it."""
+        """Return an index of a segment that no longer changes, or None if the segment lacks it."""
 
     def producer_snapshots(self) -> list[int]:
         """List the offsets of the producer snapshots, ascending."""
@@ -151,7 +151,7 @@ class PartitionSegments(Protocol):
         """Return the contents of a producer snapshot: the state of all records below `offset`."""
 
     def leader_epochs(self) -> Epochs:
-        """Return the partition's leader epochs; empty if they are unknown. Cost: one small file."""
+        """Return the partition's leader epochs; empty if they are unknown. Cost: a small file."""
 
     def first_local_base(self) -> int | None:
         """Return the base offset of the first segment on this host's disks; None without one."""

@@ -92,7 +92,7 @@ class Stager(Protocol):
 
 @dataclass(slots=True)
 class GrowingChunk:
-    """A chunk of one partition that rows are added to: complete v2 record batches from offset 0.
+    """A chunk of a partition that rows are added to: complete v2 record batches from offset 0.
 
     `parts`: the batches in memory, in order. `at`: state of the `ChunkPlace`, for example a file.
     """
@@ -127,7 +127,7 @@ class GrowingChunk:
 
 
 class ChunkPlace(Protocol):
-    """Where a stager stores its chunks, while they grow and after. Used by one thread.
+    """Where a stager stores its chunks, while they grow and after. Used by a single thread.
 
     A log dir writes each large chunk to its own file. A bucket writes all chunks into one object at
     `finish`. If they exceed the memory limit before, the bucket starts a multipart upload, and the
@@ -180,7 +180,7 @@ class TaskStaging(Protocol):
     def check(self) -> None:
         """Check, before a row is staged, that this process sees the driver's log.
 
-        Cost: a stat or two, or one small request.
+        Cost: a stat or two, or a small request.
         Raises: InvalidRequestError, with the host's name: the log is not visible here.
         LogReplacedError: another log has replaced it. StorageUnavailableError.
         """
@@ -200,7 +200,7 @@ class TaskStaging(Protocol):
         """Whether tasks in the JVM only frame the rows, and `put` stages them."""
 
     def jvm_place(self) -> Mapping[str, Any] | None:
-        """Return where JVM tasks stage chunks, for JSON; None if JVM tasks can't stage here.
+        """Return where JVM tasks stage chunks, for JSON, or None if JVM tasks can't stage here.
 
         `kind` selects the JVM's class: "files" or "objects" (StagePlan.scala).
         """
@@ -221,7 +221,7 @@ class TaskStaging(Protocol):
     def gathered(self, tables: Sequence[ChunkTable]) -> Sequence[Chunk]:
         """Return the chunks of a commit from the tasks' reports, which are in the tasks' order.
 
-        Several tasks' chunks of a partition may be combined into one chunk.
+        Several tasks' chunks of a partition may be combined into a single chunk.
         """
 
     def discard(self, chunks: Sequence[Chunk], *, cause: BaseException | None = None) -> None:
@@ -230,5 +230,5 @@ class TaskStaging(Protocol):
         Only the home knows which data may be deleted: an interrupted commit may have written its
         record, after CommitUnknownError the outcome is unknown, and Spark aborts in both cases,
         possibly in another process. Data with an unknown outcome stay until they can no longer be
-        committed. `cause`: the exception of the commit; None if unknown. Raises nothing.
+        committed. `cause`: the exception of the commit, or None if unknown. Raises nothing.
         """

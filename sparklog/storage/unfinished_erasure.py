@@ -51,7 +51,7 @@ class UnfinishedErasure:
 
     @classmethod
     def parse(cls, fields: Any) -> "UnfinishedErasure | None":
-        """Rebuild an erasure from the result of `to_dict`; None if `fields` is malformed."""
+        """Rebuild an erasure from the result of `to_dict`, or None if `fields` is malformed."""
         if not isinstance(fields, Mapping):
             return None
         try:

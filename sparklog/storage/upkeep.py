@@ -120,7 +120,7 @@ class Loan(Protocol):
 
 
 class Upkeep(Protocol):
-    """A log that is open for background work. Each kind of work runs in one thread at a time.
+    """A log that is open for background work. Each kind of work runs in a single thread at a time.
 
     Damage or failure of a single partition or segment is added to the report's `errors`, and the
     round continues.
@@ -165,7 +165,7 @@ class Upkeep(Protocol):
         """Return work that is urgent before it is due. Called every second, so it must be cheap."""
 
     def work(self, work: Work, report: Report, request: Request = AS_DUE) -> Due:
-        """Do one kind of work, or simulate it (`report.dry_run`); return when work is due next.
+        """Do a kind of work, or simulate it (`report.dry_run`); return when work is due next.
 
         Raises: LeaseLostError: another service has taken over, or this service must stop; and
         errors that prevent the start. Steps that the report contains are complete nevertheless.

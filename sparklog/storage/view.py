@@ -138,7 +138,7 @@ class View(Protocol):
         """Return a topic's partitions, also offline ones, ascending. Raises: UnknownTopicError."""
 
     def topic_id(self, topic: str, partition: int) -> str | None:
-        """Return the current topic id of a partition; None if partition or id is missing."""
+        """Return the current topic id of a partition, or None if partition or id is missing."""
 
     def bases(self, topic: str) -> Mapping[int, int]:
         """Return {partition: first offset} of partitions that start above 0.
@@ -175,7 +175,7 @@ class View(Protocol):
         """
 
     def local_files(self, key: TopicPartition) -> LocalFiles | None:
-        """Return the partition's segments that are files of this host; None if there are none.
+        """Return the partition's segments that are files of this host, or None if there are none.
 
         Makes no requests to an object store. Cost: two stats if nothing changed since the last
         call, else a listing. Raises: UnknownTopicError, PartitionOfflineError.

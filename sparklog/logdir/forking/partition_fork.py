@@ -1,4 +1,4 @@
-"""The fork of one partition: links to closed segments, a cut copy of the segment with the end.
+"""The fork of a partition: links to closed segments, a cut copy of the segment with the end.
 
 Linked files are never changed in place. The active segment is always the fork's own: an empty
 segment if the end is between two segments.

@@ -84,8 +84,8 @@ class BatchEpochs:
         """Return the runs with valid epochs.
 
         Args:
-            entries: The entries of the file; None if it can't be read.
-            newest: The highest possible epoch; None if it is unknown.
+            entries: The entries of the file, or None if it can't be read.
+            newest: The highest possible epoch, or None if it is unknown.
             start: The log start offset.
             end: The log end offset.
         """

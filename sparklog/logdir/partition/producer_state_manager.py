@@ -84,7 +84,7 @@ class ProducerStateManager:
         return self._state
 
     def _caught_up(self, end: int, start: int) -> ProducerState | None:
-        """Return the earlier state plus later batches; None if some of these are missing."""
+        """Return the earlier state plus later batches, or None if some of these are missing."""
         state, self._earlier = self._earlier, None
         assert state is not None
         bases = segment_bases(self._fs, self._path)

@@ -34,7 +34,7 @@ def scan_file(file: File) -> tuple[Batches, bytes]:
 def stamp_file(file: File, size: int, when_ms: int) -> None:
     """Set the append time of the batches in the first `size` bytes of a staged file; see `stamp`.
 
-    Can be repeated after a failure. Cost: one pass over the file; a CRC and a write per batch.
+    Can be repeated after a failure. Cost: a pass over the file; a CRC and a write per batch.
     """
     for window in walk(file, limit=size, check_crc=False):
         data, table = bytearray(window.data), window.batches.table

@@ -109,11 +109,11 @@ def recover(
     Args:
         local_start: Segments below it need not be local, if it is above the log start.
         tail_crc: The CRC field of the last committed batch; -1 if it is unknown.
-        newest_epoch: The log's leader epoch, which no batch exceeds; None if it is unknown.
+        newest_epoch: The log's leader epoch, which no batch exceeds, or None if it is unknown.
         remaining: Called with the number of segments that are still to be read.
         check_only: Raise the errors of a recovery, and change no file.
     Raises: DataCorruptionError: something below `end` is damaged or missing; nothing was cut.
-    Cost: one CRC pass from the recovery point, and over segments without a valid index.
+    Cost: a CRC pass from the recovery point, and over segments without a valid index.
     """
     watch = stopwatch()
     report = RecoveryReport(log_start, end)

@@ -240,7 +240,7 @@ def _is_leftover(
 
 
 def _number(session: LogManager, key: TopicPartition) -> int | None:
-    """Return the number of the log dir of a partition; None if no topic has it."""
+    """Return the number of the log dir of a partition, or None if no topic has it."""
     known = session.state.topics.get(key.topic)
     return None if known is None else known.dirs.get(key.partition)
 

@@ -1,4 +1,4 @@
-"""Rebuilds indexes and producer state in one pass over a segment, including CRCs.
+"""Rebuilds indexes and producer state in a pass over a segment, including CRCs.
 
 Recovery and loading treat damage differently, but rebuild the same data: indexes, aborted
 transactions, leader epochs, producer state. Source: LogSegment.recover (Kafka 4.1).

@@ -1,4 +1,4 @@
-"""Finds partitions that may have expired segments, by one stat each and cached listings.
+"""Finds partitions that may have expired segments, by a stat each and cached listings.
 
 A directory with an unchanged modification time still contains the listed segments. Until the oldest
 of these expires, or the log exceeds its maximum size, nothing is due. This works without the write
@@ -98,7 +98,7 @@ class DuePartitions:
         return sizes
 
     def held(self, key: TopicPartition) -> list[LocalSegment] | None:
-        """Return a partition's segments as of the last `due`; None if they are unknown.
+        """Return a partition's segments as of the last `due`, or None if they are unknown.
 
         The same list as long as nothing changed; the active segment's size may be outdated.
         """

@@ -41,7 +41,7 @@ def idle(
 
 
 def roll(session: LogDirCommits, keys: list[TopicPartition]) -> None:
-    """Start a new segment in each of these partitions, in one step. Under the lock.
+    """Start a new segment in each of these partitions, in a single step. Under the lock.
 
     Offsets don't change, and no record is written. An empty active segment is not rolled.
     """

@@ -80,7 +80,7 @@ def delete_due(
 
     Returns: what was deleted, and what is damaged. Other partitions were not reached in time.
     Raises: StorageUnavailableError: the log is unchanged, or the deletion continues next time.
-    Cost: one ledger record (an fdatasync) per call, and a directory sync per partition.
+    Cost: a ledger record (an fdatasync) per call, and a directory sync per partition.
     """
     done = Deletion()
     with session.exclusive():
@@ -143,7 +143,7 @@ def _record_starts(
     starts: Mapping[TopicPartition, int],
     local_starts: Mapping[TopicPartition, int],
 ) -> bool:
-    """Raise starts by one ledger record; return True if they are published. Under the lock."""
+    """Raise starts by a ledger record; return True if they are published. Under the lock."""
     session.snapshot_if_due(irrevocable=True)
     with session.step() as step:
         step.record = StartRecord(starts=_typed(starts), local_starts=_typed(local_starts) or None)
