@@ -68,7 +68,7 @@ def test_full_recovery(log: PartitionLog, caplog: pytest.LogCaptureFixture) -> N
     assert found[index_name(6)] == (
         "INFO", f"cut bytes [5, {sizes[index_name(6)]}), wrote [5, {sizes[index_name(6)]})"
     )  # fmt: skip
-    assert found[time_name(6)] == ("INFO", f"made, {sizes[time_name(6)]} bytes")
+    assert found[time_name(6)] == ("INFO", f"created, {sizes[time_name(6)]} bytes")
     assert found[txn_name(6)] == ("INFO", "removed all 34 bytes, no transaction was aborted")
     assert found[snapshot_name(15)] == ("INFO", "removed all 7 bytes, no segment starts there")
     assert found[snapshot_name(6)] == ("DEBUG", f"all {sizes[snapshot_name(6)]} bytes kept")
