@@ -186,10 +186,10 @@ def adopt(
 def _is_same(adopted: LogState, state: LogState) -> bool:
     """Return True if topics and offsets are as in the ledger."""
     places = [
-        {name: (topic.id, topic.dirs, topic.config) for name, topic in each.topics.items()}
-        for each in (adopted, state)
+        {name: (topic.id, topic.dirs, topic.config) for name, topic in log.topics.items()}
+        for log in (adopted, state)
     ]
-    offsets = [(each.ends, each.starts, each.local_starts) for each in (adopted, state)]
+    offsets = [(log.ends, log.starts, log.local_starts) for log in (adopted, state)]
     return offsets[0] == offsets[1] and places[0] == places[1]
 
 
@@ -221,8 +221,8 @@ def _start(state: LogState, key: TopicPartition, starts: Offsets) -> int:
     It never decreases, but Kafka's file of them may be lost or damaged. A broker without remote
     storage starts at the first local segment, which does not affect remote segments.
     """
-    mine, theirs = state.starts.get(key, 0), starts.get(key, 0)
-    return mine if theirs <= state.local_start(*key) else theirs
+    known, brokers = state.starts.get(key, 0), starts.get(key, 0)
+    return known if brokers <= state.local_start(*key) else brokers
 
 
 def _brokers_topics(session: LogDirCommits) -> dict[str, KnownTopic]:
@@ -258,10 +258,10 @@ def _as_of(same: TopicState | None, topic_id: str, known: KnownTopic | None = No
     return TopicState(topic_id, dict(config), {}, adopted=True, bases=dict(bases))
 
 
-def _taken_config(theirs: Mapping[str, str], mine: Mapping[str, str]) -> dict[str, str]:
+def _taken_config(brokers: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Return a topic's config from a broker, plus sparklog's own configs that a broker lacks."""
-    config = {key: value for key, value in mine.items() if key in OWN_KEYS | TIERED_KEYS}
-    for key, value in sorted(theirs.items()):
+    config = {key: value for key, value in own.items() if key in OWN_KEYS | TIERED_KEYS}
+    for key, value in sorted(brokers.items()):
         try:
             config = TopicConfig.parse({**config, key: value}).to_dict()
         except InvalidRequestError as error:

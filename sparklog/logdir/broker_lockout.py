@@ -44,14 +44,14 @@ def lock_out_brokers(fs: FileSystem, directories: Sequence[str]) -> list[LockFil
 
     Raises: LogLockedError: a broker has a lock.
     """
-    held: list[LockFile] = []
+    locks: list[LockFile] = []
     try:
-        held.extend(_lock_out(fs, os.path.join(d, KAFKA_LOCK_NAME)) for d in directories)
+        locks.extend(_lock_out(fs, os.path.join(d, KAFKA_LOCK_NAME)) for d in directories)
     except BaseException:
-        for file in held:
+        for file in locks:
             file.close()
         raise
-    return held
+    return locks
 
 
 def _lock_out(fs: FileSystem, path: str) -> LockFile:

@@ -72,5 +72,5 @@ def is_checkpoint_log(fs: FileSystem, directory: str) -> bool:
     def has(name: str) -> bool:
         return fs.exists(os.path.join(directory, name))
 
-    theirs = META_PROPERTIES, str(LEDGER), TOPICS_NAME
-    return has(_CHECKPOINT_MARK) and has(LOCK_NAME) and not any(map(has, theirs))
+    log_files = META_PROPERTIES, str(LEDGER), TOPICS_NAME
+    return has(_CHECKPOINT_MARK) and has(LOCK_NAME) and not any(map(has, log_files))

@@ -336,20 +336,20 @@ def expire_readers(
 
     A damaged file of that age is deleted too; it is returned by its path, with partition -1.
     """
-    gone: list[ExpiredOffset] = []
+    expired: list[ExpiredOffset] = []
     readers = read_readers(fs, home)
     for reader in readers.groups:
         old = expired_offsets(reader, now_ms, retention_ms)
         if old and not dry_run:
             old = _forget(fs, home, reader.group, now_ms, retention_ms)
-        gone += old
+        expired += old
     for path, time_ms in readers.damaged.items():
         if is_expired(time_ms, now_ms, retention_ms):
-            gone.append(ExpiredOffset(path, "", -1, -1, time_ms))
+            expired.append(ExpiredOffset(path, "", -1, -1, time_ms))
             if not dry_run:
                 with _locked(fs, path):
                     fs.unlink(path)
-    return gone
+    return expired
 
 
 def write_reader(fs: FileSystem, home: str, reader: Reader) -> None:
@@ -420,10 +420,10 @@ def _forget(
             fs.unlink(path)
             return []
         old = expired_offsets(reader, now_ms, retention_ms)
-        gone = {TopicPartition(topic, partition) for _, topic, partition, _, _ in old}
-        kept = {key: at for key, at in reader.offsets.items() if key not in gone}
-        if not kept:
+        expired = {TopicPartition(topic, partition) for _, topic, partition, _, _ in old}
+        remaining = {key: at for key, at in reader.offsets.items() if key not in expired}
+        if not remaining:
             fs.unlink(path)
         elif old:
-            _write(fs, path, replace(reader, offsets=kept), is_new=False)
+            _write(fs, path, replace(reader, offsets=remaining), is_new=False)
         return old

@@ -54,7 +54,7 @@ def expire_ledger(
     old = _old_segments(session, now_ms - retention_ms)
     if dry_run:
         return old
-    gone = []
+    expired = []
     path = ledger_path(session.home)
     for segment in old:
         with session.exclusive():
@@ -65,9 +65,9 @@ def expire_ledger(
                 with contextlib.suppress(FileNotFoundError):
                     session.fs.unlink(joined(path, name))
             session.fs.sync_dir(path)  # in order, so that a power cut leaves no hole
-        gone.append(segment)
+        expired.append(segment)
         _LOGGER.info("%s: offsets [%d, %d) expired", path, segment.base, segment.end)
-    return gone
+    return expired
 
 
 def _old_segments(session: LogDirCommits, before_ms: int) -> list[LedgerSegment]:
@@ -121,13 +121,13 @@ def prune_snapshots(session: LogDirCommits, *, dry_run: bool = False) -> list[st
         state = session.state
         topics, starts, ends = dict(state.topics), dict(state.starts), dict(state.ends)
         ledger_end = session.ledger.end
-    found = _strays(session, ledger_path(session.home), 0, ledger_end)
-    gone = _prune(session, LEDGER, found, dry_run=dry_run)
+    strays = _strays(session, ledger_path(session.home), 0, ledger_end)
+    pruned = _prune(session, LEDGER, strays, dry_run=dry_run)
     for key, end in ends.items():
         path = partition_path(session.directories, key.topic, topics[key.topic], key.partition)
-        found = _strays(session, path, starts.get(key, 0), end)
-        gone += _prune(session, key, found, dry_run=dry_run)
-    return gone
+        strays = _strays(session, path, starts.get(key, 0), end)
+        pruned += _prune(session, key, strays, dry_run=dry_run)
+    return pruned
 
 
 def _prune(

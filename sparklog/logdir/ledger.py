@@ -94,12 +94,12 @@ class Ledger:
 
     def append(self, record: LedgerRecord, *, epoch: int, time_ms: int, sync: bool) -> LedgerRecord:
         """Append a record with its time and epoch; durable if `sync`."""
-        whole = replace(record, time_ms=time_ms, epoch=epoch)
-        key = whole.writer.encode() if isinstance(whole, CommitRecord | ResetRecord) else None
-        self.log.append(encode_one(key or None, encode(whole), timestamp=time_ms), epoch)
+        stamped = replace(record, time_ms=time_ms, epoch=epoch)
+        key = stamped.writer.encode() if isinstance(stamped, CommitRecord | ResetRecord) else None
+        self.log.append(encode_one(key or None, encode(stamped), timestamp=time_ms), epoch)
         if sync:
             self.log.sync()
-        return whole
+        return stamped
 
 
 class LedgerFiles:

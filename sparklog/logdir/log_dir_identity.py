@@ -53,25 +53,25 @@ class LogDirIdentity:
     def renew(self) -> None:
         """Read the identities of the current log dirs."""
         seen: list[tuple[str, _Identity]] = []
-        held: list[File] = []
+        files: list[File] = []
         for number, directory in enumerate(self._directories):
             path, identity = directory, None
             if not number:
                 path = os.path.join(directory, LOCK_NAME)
-                identity = self._hold(path, held)
+                identity = self._hold(path, files)
             if identity is None:
-                path, identity = directory, self._hold(directory, held)
+                path, identity = directory, self._hold(directory, files)
             seen.append((path, identity))
-        self._seen, self._held = seen, held
+        self._seen, self._held = seen, files
 
-    def _hold(self, path: str, held: list[File]) -> _Identity:
+    def _hold(self, path: str, files: list[File]) -> _Identity:
         """Return the identity of a path, and keep the file open so that its inode is not reused."""
         while True:
             identity = self._identity(path)
             if identity is None or not any(identity):  # remote file systems have none
                 return identity
             with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
-                held.append(self._fs.open(path))
+                files.append(self._fs.open(path))
             if self._identity(path) == identity:  # otherwise it was replaced before the open
                 return identity
 
@@ -99,14 +99,14 @@ def check_same(fs: FileSystem, home: str, known: int, then: LogState) -> None:
         raise LogReplacedError(
             _text(home, f"another log, or this one as it was {known - end} changes ago")
         )
-    ids, held = ({name: t.id for name, t in state.topics.items()} for state in (then, now))
-    if (ids, then.ends, then.time_ms) != (held, now.ends, now.time_ms):
+    ids, current_ids = ({name: t.id for name, t in state.topics.items()} for state in (then, now))
+    if (ids, then.ends, then.time_ms) != (current_ids, now.ends, now.time_ms):
         raise LogReplacedError(_text(home, "another log, or another history of this one"))
 
 
-def _text(home: str, what: str) -> str:
+def _text(home: str, contents: str) -> str:
     return (
-        f"{home} was replaced while the log was open and now contains {what}: records committed "
-        "before may be missing there; nothing was written. Bring back the old contents, or accept "
-        "the new ones. In both cases, close this log (end the query) and open it again"
+        f"{home} was replaced while the log was open and now contains {contents}: records "
+        "committed before may be missing there; nothing was written. Bring back the old contents, "
+        "or accept the new ones. In both cases, close this log (end the query) and open it again"
     )

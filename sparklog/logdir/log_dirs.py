@@ -96,8 +96,8 @@ class LogDirs:
 
     def own(self, directories: Sequence[str]) -> list[str]:
         """Return the available dirs that are not new to the log, so that they have its files."""
-        there = self.numbered(directories)
-        return [path for n, path in there if not n or n in self.files or not self.files]
+        available = self.numbered(directories)
+        return [path for n, path in available if not n or n in self.files or not self.files]
 
     def place(self, directories: Sequence[str], number: int) -> str:
         """Return the path of log dir `number`, even if it is not among `directories`."""

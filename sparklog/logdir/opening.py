@@ -109,7 +109,7 @@ def open_session(
         with session.hold_lock():
             session.dirs = session.read_dirs()  # another process may have opened it since
             if short := below_floor(session):  # before anything is written
-                make_room(fs, [one.directory for one in short])
+                make_room(fs, [shortage.directory for shortage in short])
             _enter(session, news=news)
         session.moving = _move
         return session
@@ -294,14 +294,14 @@ def _check_dirs(session: LogDirCommits) -> None:
             known = number < len(directories)
             if known and fs.is_dir(partition_path(directories, name, topic, partition)):
                 continue
-            elsewhere = (os.path.join(there, f"{name}-{partition}") for there in session.present)
+            elsewhere = (os.path.join(path, f"{name}-{partition}") for path in session.present)
             if not known or (guarded and any(map(fs.is_dir, elsewhere))):
                 key = TopicPartition(name, partition)
                 raise LogDirUnnamedError(key, number, session.dirs.place(directories, number))
 
 
-def _check_brokers_out(held: Sequence[LockFile]) -> None:
-    for file in held:
+def _check_brokers_out(locks: Sequence[LockFile]) -> None:
+    for file in locks:
         if not file.is_current():  # a stopping broker unlinked it, so another may start
             raise LogLockedError(f"{file.path} was removed by a stopping broker; open again")
 

@@ -92,12 +92,12 @@ def is_url(directory: str) -> bool:
     return _SCHEME.match(directory) is not None
 
 
-def same_place(one: str, other: str, fs: FileSystem = LOCAL) -> bool:
+def same_place(directory: str, other: str, fs: FileSystem = LOCAL) -> bool:
     """Return True if two directories are the same, by device and inode; by name if missing."""
-    if one == other or is_url(one) or is_url(other):
-        return one == other
+    if directory == other or is_url(directory) or is_url(other):
+        return directory == other
     try:
-        return fs.identity(one) == fs.identity(other)
+        return fs.identity(directory) == fs.identity(other)
     except FileNotFoundError:
         return False
 
@@ -107,9 +107,9 @@ def is_within(path: str, directory: str) -> bool:
     return os.path.commonpath([path, directory]) == directory
 
 
-def is_nested(one: str, other: str) -> bool:
+def is_nested(directory: str, other: str) -> bool:
     """Return True if two directories are the same or nested, by name."""
-    return is_within(one, other) or is_within(other, one)
+    return is_within(directory, other) or is_within(other, directory)
 
 
 def _absolute(part: str) -> str:

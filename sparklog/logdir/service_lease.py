@@ -152,8 +152,9 @@ class ServiceLease:
 
     def describe(self) -> str:
         """A description of the holder, for messages."""
-        who = self.holder()
-        return f"the {self._what} of process {who.get('pid', '?')} on host {who.get('host', '?')}"
+        holder = self.holder()
+        pid, host = holder.get("pid", "?"), holder.get("host", "?")
+        return f"the {self._what} of process {pid} on host {host}"
 
     def release(self) -> None:
         """Release the lease. Idempotent."""

@@ -95,22 +95,22 @@ def _loss(session: LogDirCommits, key: TopicPartition, error: DataCorruptionErro
     """Return what giving up a partition loses: its first segments, or all its records."""
     state = session.state
     start, end = state.starts.get(key, 0), state.ends[key]
-    kept, last = False, end
+    is_partial, last = False, end
     if (
         session.dirs.why_absent(session.directories, state.topics[key.topic].dirs[key.partition])
         is None
     ):
         path = session.partition_path(*key)
-        there = session.fs.is_dir(path)
-        bases = segment_bases(session.fs, path) if there else []
+        exists = session.fs.is_dir(path)
+        bases = segment_bases(session.fs, path) if exists else []
         topic_id = state.topics[key.topic].id
-        same = there and why_foreign(stored_metadata(session.fs, path), key, topic_id) is None
+        same = exists and why_foreign(stored_metadata(session.fs, path), key, topic_id) is None
         # Only the first segments are missing; the others are assumed to be intact.
-        kept = bool(bases) and same and state.local_start(*key) < bases[0] < end
-        last = bases[0] if kept else end
+        is_partial = bool(bases) and same and state.local_start(*key) < bases[0] < end
+        last = bases[0] if is_partial else end
     return GivenUp(
         topic=key.topic, partition=key.partition, directory=error.path, first=start, end=last,
-        kept=kept, why=error.reason,
+        kept=is_partial, why=error.reason,
     )  # fmt: skip
 
 
@@ -155,6 +155,6 @@ def _retire_dirs(session: LogDirCommits) -> None:
     Its id is removed from the list, so that it is recognized as retired if it comes back.
     """
     used = {number for topic in session.state.topics.values() for number in topic.dirs.values()}
-    gone = [number for number in session.dirs.absent if number not in used]
-    if gone:
-        session.dirs = retire_dirs(session.fs, session.directories, session.dirs, gone)
+    unused = [number for number in session.dirs.absent if number not in used]
+    if unused:
+        session.dirs = retire_dirs(session.fs, session.directories, session.dirs, unused)

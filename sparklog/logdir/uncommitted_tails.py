@@ -36,8 +36,8 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 def is_untouched(fs: FileSystem, directories: Sequence[str]) -> bool:
     """Return whether no broker can have written since sparklog's last clean close."""
-    kept = all(is_kept_from_brokers(fs, directory) for directory in directories)
-    return kept and was_closed_by_us(fs, directories)
+    locked_out = all(is_kept_from_brokers(fs, directory) for directory in directories)
+    return locked_out and was_closed_by_us(fs, directories)
 
 
 def committed_ledger_end(fs: FileSystem, home: str, directories: Sequence[str]) -> int:

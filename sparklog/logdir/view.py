@@ -158,8 +158,8 @@ class LogDirView:
             self._written = self._read_topics()
             self._paths = self._listed()
             known = self._written or {}, self._paths, self._dirs, self._directories
-            gone = not_found(*known, is_ours=self._is_ours)
-            self._missing = {TopicPartition(*key): what for key, what in gone.items()}
+            missing = not_found(*known, is_ours=self._is_ours)
+            self._missing = {TopicPartition(*key): what for key, what in missing.items()}
             # A dropped topic is removed from the file first, then from the disk.
             if not self._missing or self._written == self._read_topics():
                 break
@@ -313,8 +313,8 @@ class LogDirView:
                     continue
             config = TopicConfig() if state is None else state.parsed()
             topic_id = self._stored_id(name, min(dirs)) if state is None else state.id
-            gone = [p for p in dirs if (name, p) in missing] if missing else []
-            why = {p: self._offline_error(TopicPartition(name, p)) for p in gone}
+            missing_partitions = [p for p in dirs if (name, p) in missing] if missing else []
+            why = {p: self._offline_error(TopicPartition(name, p)) for p in missing_partitions}
             topics[name] = TopicInfo(name, topic_id or "", max(dirs) + 1, config, dirs, why)
             ids[name] = topic_id
         self._drop_former(ids)
@@ -343,8 +343,8 @@ class LogDirView:
             found = sorted({p for t, p in (*self._paths, *self._missing) if t == topic})
             if found:
                 return found
-        held = ", ".join(sorted({t for t, _ in self._paths} - INTERNAL)) or "none"
-        raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {held}")
+        names = ", ".join(sorted({t for t, _ in self._paths} - INTERNAL)) or "none"
+        raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {names}")
 
     def of_partition(
         self,
@@ -579,8 +579,8 @@ class LogDirView:
         sealed = {} if marks is None else marks.ends
         missing = {key: sealed.get(key, 0) for key in keys if key in self._missing}
         if self._until == "log-end" or not ends:
-            there = [key for key in keys if key not in missing]
-            return starts, missing | {key: self._reader(key).valid_end() for key in there}
+            available = [key for key in keys if key not in missing]
+            return starts, missing | {key: self._reader(key).valid_end() for key in available}
         ends |= dict(missing.items())
         for key, mark in sealed.items():
             if key in keys and ends.get(key, -1) < mark and self._is_same(key):

@@ -235,13 +235,17 @@ class CommittedAppends:
             return True
         if first not in self._long:  # once, however many segments the append has
             self._long[first] = self.read(first, last)
-        whole = self._long[first]
-        if whole is None:
+        complete = self._long[first]
+        if complete is None:
             return True
         part = max(first, base), min(last, end)
-        is_committed = whole.are_committed(first, last, crc, may_miss=False)
+        is_committed = complete.are_committed(first, last, crc, may_miss=False)
         if is_committed is None:
             return True
-        here, there = batches.rows(*part), whole.rows(*part)
-        same = here is not None and there is not None and batches.crc(here) == whole.crc(there)
+        rows, expected = batches.rows(*part), complete.rows(*part)
+        same = (
+            rows is not None
+            and expected is not None
+            and batches.crc(rows) == complete.crc(expected)
+        )
         return is_committed and same

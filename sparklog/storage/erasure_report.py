@@ -139,10 +139,10 @@ class ErasureReport:
     def took_from_store(self) -> bool:
         """Whether an object was rewritten or deleted."""
         places = [
-            each.place
+            change.place
             for part in self.partitions
-            for some in (part.erased_from, part.removed)
-            for each in some
+            for changes in (part.erased_from, part.removed)
+            for change in changes
         ]
         return any(place != "local" for place in places)
 

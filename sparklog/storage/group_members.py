@@ -69,10 +69,10 @@ def groups_to_json(groups: Iterable[GroupAtWork]) -> list[dict[str, Any]]:
     ]
 
 
-def groups_from_json(told: Any) -> dict[str, GroupAtWork]:
+def groups_from_json(published: Any) -> dict[str, GroupAtWork]:
     """Return {name: group} of an endpoint's published groups; empty if they are malformed."""
     try:
-        return {group.group: group for group in map(_group, told or ())}
+        return {group.group: group for group in map(_group, published or ())}
     except _MALFORMED:
         return {}
 

@@ -74,8 +74,8 @@ class Reader:
 
     def is_alone(self, planner: str, topics: Collection[str]) -> bool:
         """Return True if no other source of the query reads one of `topics`."""
-        others = (held for each, held in self.planners.items() if each != planner)
-        return all(set(topics).isdisjoint(held) for held in others)
+        others = (topics_read for other, topics_read in self.planners.items() if other != planner)
+        return all(set(topics).isdisjoint(topics_read) for topics_read in others)
 
 
 def reader_to_json(reader: Reader) -> dict[str, Any]:
@@ -252,8 +252,8 @@ def committed_by_query(
 def _says(known: Reader, reader: Reader) -> bool:
     """Return True if a group already has the positions that are about to be written."""
     same = {key: at.offset for key, at in known.offsets.items()}
-    mine = {key: at.offset for key, at in reader.offsets.items()}
-    return (same, known.run, known.planners) == (mine, reader.run, reader.planners)
+    wanted = {key: at.offset for key, at in reader.offsets.items()}
+    return (same, known.run, known.planners) == (wanted, reader.run, reader.planners)
 
 
 def committed_as_planned(

@@ -308,8 +308,8 @@ def encode(record: LedgerRecord) -> bytes:
     version = TIERED_VERSION if "local" in fields else FORMAT_VERSION
     if isinstance(record, UndeleteRecord | PurgeRecord) or not fields.keys().isdisjoint(_LATER):
         version = DELETED_VERSION
-    whole = {"v": version, "kind": record.kind, **fields}
-    return json.dumps(whole, separators=(",", ":")).encode()
+    document = {"v": version, "kind": record.kind, **fields}
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def decode(raw: bytes | dict[str, Any], *, path: str, offset: int) -> LedgerRecord:
@@ -384,7 +384,7 @@ def _append_to_json(record: AppendRecord) -> dict[str, Any]:
             fields["origin"] = record.origin.to_json()
     fields["ends"] = ends = _nested(record.ends)
     if record.crcs is not None:
-        keys = [TopicPartition(topic, int(p)) for topic, some in ends.items() for p in some]
+        keys = [TopicPartition(topic, int(p)) for topic, ranges in ends.items() for p in ranges]
         fields["crcs"] = [record.crcs[key] for key in keys]
         if record.tails is not None:
             fields["tails"] = [record.tails[key] for key in keys]

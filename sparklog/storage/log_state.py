@@ -187,7 +187,7 @@ class LogState:
     def _forget_topics(self, names: Collection[str]) -> None:
         """Remove deleted topics from `abandoned` and from the writers' origins."""
         if self.abandoned:
-            kept = {key: some for key, some in self.abandoned.items() if key.topic not in names}
+            kept = {key: spans for key, spans in self.abandoned.items() if key.topic not in names}
             self.abandoned = kept
         for writer, origin in self.origins.items():
             self.origins[writer] = origin.without(frozenset(names))
@@ -196,9 +196,9 @@ class LogState:
         self.starts.update(record.starts)
         self.local_starts.update(record.local_starts or {})
         self._trim_local_starts()
-        for key, some in list((self.abandoned or {}).items()):
-            if self.abandoned and some[0].first < self.starts.get(key, 0):
-                self.abandoned[key] = clipped(some, self.starts[key], some[-1].end)
+        for key, spans in list((self.abandoned or {}).items()):
+            if self.abandoned and spans[0].first < self.starts.get(key, 0):
+                self.abandoned[key] = clipped(spans, self.starts[key], spans[-1].end)
                 if not self.abandoned[key]:
                     del self.abandoned[key]
 
@@ -222,8 +222,8 @@ class LogState:
         if record.abandoned is None:
             self.abandoned = None
         elif self.abandoned is not None:
-            for key, some in record.abandoned.items():
-                self.abandoned[key] = merged([*self.abandoned.get(key, ()), *some])
+            for key, spans in record.abandoned.items():
+                self.abandoned[key] = merged([*self.abandoned.get(key, ()), *spans])
         if record.writers is None:
             last = self.writers.get(record.writer)
             if last is not None and last.batch >= record.batch:
@@ -260,7 +260,7 @@ class LogState:
         self.tails = dict(record.tails or {})
         self.lost = record.lost
         known = record.abandoned
-        self.abandoned = None if known is None else {key: [*some] for key, some in known.items()}
+        self.abandoned = None if known is None else {key: [*spans] for key, spans in known.items()}
 
     def snapshot(self) -> SnapshotRecord:
         """Return the record that restores this state when applied to an empty one."""
@@ -276,7 +276,7 @@ class LogState:
             writers=dict(self.writers),
             origins=dict(self.origins),
             idempotent=frozenset(self.idempotent),
-            abandoned=None if known is None else {key: [*some] for key, some in known.items()},
+            abandoned=None if known is None else {key: [*spans] for key, spans in known.items()},
             deleted=dict(self.deleted),
             tails=dict(self.tails) or None,
             lost=None if self.lost is None else self.lost.above(self.starts),

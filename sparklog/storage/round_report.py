@@ -181,8 +181,8 @@ class Swept:
     bytes: int
 
 
-def _sizes(each: Sequence[Expired | Uploaded | Removed | Merged]) -> tuple[int, int]:
-    return len(each), sum(one.bytes for one in each)
+def _sizes(entries: Sequence[Expired | Uploaded | Removed | Merged]) -> tuple[int, int]:
+    return len(entries), sum(entry.bytes for entry in entries)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -235,7 +235,7 @@ class Report:
     @property
     def moved(self) -> dict[str, tuple[int, int]]:
         """{action: (count, bytes)} of everything that was copied, merged or deleted."""
-        expired = [segment for each in self.deleted for segment in each.segments]
+        expired = [segment for deleted in self.deleted for segment in deleted.segments]
         found = {
             "segments copied to remote storage": _sizes(self.uploaded),
             "segments deleted": _sizes(expired),
@@ -247,7 +247,7 @@ class Report:
                 sum(swept.objects for swept in self.swept), sum(s.bytes for s in self.swept),
             ),
         }  # fmt: skip
-        return {what: sizes for what, sizes in found.items() if sizes[0]}
+        return {action: sizes for action, sizes in found.items() if sizes[0]}
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

@@ -91,12 +91,12 @@ class ErasureRequest:
     def deleted_topic_warnings(self, deleted: Mapping[str, DeletedTopic]) -> list[str]:
         """Return a warning for each deleted topic of this name that can still be restored."""
         return [
-            f"topic {each.name} with the id {each.id} was deleted and can be restored, and its "
+            f"topic {topic.name} with the id {topic.id} was deleted and can be restored, and its "
             "records are not erased: remove it by "
-            f"`sparklog topics delete PATH --topic {each.name} --now`, or "
+            f"`sparklog topics delete PATH --topic {topic.name} --now`, or "
             "restore it and erase its records too"
-            for each in deleted.values()
-            if each.name == self.topic
+            for topic in deleted.values()
+            if topic.name == self.topic
         ]
 
 

@@ -229,7 +229,7 @@ MUTANTS = (
     mutant(
         "brokers-appends-set-aside",
         "logdir/uncommitted_tails.py",
-        "    kept = all(is_kept_from_brokers(fs, directory) for directory in directories)",
+        "    locked_out = all(is_kept_from_brokers(fs, directory) for directory in directories)",
         "    kept = bool(directories)",
         "logdir/test_uncommitted_tails.py::test_what_a_broker_may_have_appended_is_taken_over",
     ),

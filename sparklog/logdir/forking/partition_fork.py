@@ -315,8 +315,8 @@ def _check_dense(fs: FileSystem, part: PartitionFork, target: str) -> None:
                 if not len(table):
                     continue
                 first, last = table["base_offset"], table["last_offset"]
-                whole = (last - first + 1 == table["count"]).all()
-                if not whole or first[0] > at or (first[1:] != last[:-1] + 1).any():
+                complete = (last - first + 1 == table["count"]).all()
+                if not complete or first[0] > at or (first[1:] != last[:-1] + 1).any():
                     raise compacted(part.name, part.end)
                 at = int(last[-1]) + 1
     if at < part.end:

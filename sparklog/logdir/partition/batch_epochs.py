@@ -132,7 +132,7 @@ def _is_lonely(
 
 def _rising(runs: list[EpochRun], weights: list[int]) -> list[EpochRun]:
     """Return the runs with non-decreasing epochs that have the largest total weight."""
-    if all(one.epoch <= other.epoch for one, other in itertools.pairwise(runs)):
+    if all(run.epoch <= other.epoch for run, other in itertools.pairwise(runs)):
         return runs
     # The best chains so far, by their last epoch: epochs and weights increase along the lists.
     epochs: list[int] = []

@@ -320,8 +320,8 @@ def _write_epochs(
     credible = BatchEpochs(scanned).credible(
         known or None, newest=newest, start=start, end=end
     )
-    for run, what in credible.doubtful:
-        _LOGGER.warning("%s at byte %d: %s; it is ignored", run.path, run.position, what)
+    for run, reason in credible.doubtful:
+        _LOGGER.warning("%s at byte %d: %s; it is ignored", run.path, run.position, reason)
     entries = known
     if not known or checkpoint_fault(known, credible.runs, start, end) is not None:
         entries = clipped(known, end=from_base)

@@ -93,8 +93,8 @@ class DuePartitions:
         sizes: dict[str, int] = {}
         for key, seen in self._seen.items() if topics else ():
             if key.topic in topics:
-                held = sum(segment.size for segment in seen.segments)
-                sizes[key.topic] = sizes.get(key.topic, 0) + held
+                size = sum(segment.size for segment in seen.segments)
+                sizes[key.topic] = sizes.get(key.topic, 0) + size
         return sizes
 
     def held(self, key: TopicPartition) -> list[LocalSegment] | None:
