@@ -230,7 +230,7 @@ MUTANTS = (
         "brokers-appends-set-aside",
         "logdir/uncommitted_tails.py",
         "    locked_out = all(is_kept_from_brokers(fs, directory) for directory in directories)",
-        "    kept = bool(directories)",
+        "    locked_out = bool(directories)",
         "logdir/test_uncommitted_tails.py::test_what_a_broker_may_have_appended_is_taken_over",
     ),
     mutant(
