@@ -176,6 +176,22 @@ def test_a_match_at_a_distance_of_0(probe: Probe) -> None:
     ]  # fmt: skip
 
 
+def zstd_frame(window: int, text: bytes) -> bytes:
+    """One raw block behind a header without a content size; `window` as its descriptor has it."""
+    head = struct.pack("<IBB", 0xFD2FB528, 0, window)
+    return head + struct.pack("<I", len(text) << 3 | 1)[:3] + text
+
+
+def test_bounds_of_windows(probe: Probe) -> None:
+    """zstd's own way of decompressing in one go reads these frames, other readers do not."""
+    largest, too_large = 17 << 3, 17 << 3 | 1  # 128 MiB, and an eighth more
+    frames = [zstd_frame(largest, WORDS), zstd_frame(too_large, WORDS)]
+    frames += [zstd_frame(0, WORDS[:1024]), zstd_frame(0, WORDS[:1025])]  # a window of 1 KiB
+    data = [(Codec.ZSTD, frame) for frame in frames]
+    assert scala(probe, data) == [good(WORDS), DAMAGED, good(WORDS[:1024]), DAMAGED]
+    agree(probe, data)
+
+
 @given(st.sampled_from(COMPRESSED), st.binary(max_size=80), st.data())
 def test_noise(probe: Probe, codec: Codec, noise: bytes, draw: st.DataObject) -> None:
     start = draw.draw(st.sampled_from(framings(codec)[:20]))[: draw.draw(st.integers(0, 40))]

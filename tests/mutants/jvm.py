@@ -25,6 +25,21 @@ def _scala(name: str, file: str, old: str, new: str, *tests: str) -> Mutant:
 
 
 MUTANTS = (
+    # --- Compressed batches -----------------------------------------------------------------------
+    _scala(
+        "zstd-window-above-128-mib-is-read",
+        "format/ZstdFrames.scala",
+        '        if (window > WindowBytesMax) throw new DamagedData("a window is over 128 MiB")\n',
+        "",
+        f"{DECOMPRESSION}::test_bounds_of_windows",
+    ),
+    _scala(
+        "zstd-block-passes-its-window",
+        "format/ZstdFrames.scala",
+        "if (size > blockMax && !saysSize) throw",
+        "if (size > BlockBytesMax && !saysSize) throw",
+        f"{DECOMPRESSION}::test_bounds_of_windows",
+    ),
     # --- Batches and records ----------------------------------------------------------------------
     _scala(
         "crc-of-a-batch-not-checked",
