@@ -75,11 +75,21 @@ def _breaches(path: str) -> list[str]:
             size = (node.end_lineno or 0) - node.lineno + 1
             if size > FUNCTION_LINES_MAX:
                 found.append(f"{path}:{node.lineno}: {node.name} has {size} lines")
+        if isinstance(node, ast.Call) and path.startswith("tests/") and _patches_private(node):
+            found.append(f"{path}:{node.lineno}: patches a private name, which may be renamed")
         if isinstance(node, ast.Call) and path.startswith(ENGINE) and path not in DOORS:
             name = _name(node.func)
             if name in FORBIDDEN_CALLS or (name == "print" and path.startswith("sparklog/")):
                 found.append(f"{path}:{node.lineno}: {name}() goes past fs and clock")
     return found
+
+
+def _patches_private(call: ast.Call) -> bool:
+    """Return whether a call of `setattr` or `patch.object` sets a private attribute."""
+    if _name(call.func).rpartition(".")[2] not in ("setattr", "object") or len(call.args) < 2:
+        return False
+    name = call.args[1]
+    return isinstance(name, ast.Constant) and re.match("_[^_]", str(name.value)) is not None
 
 
 def test_python_files_are_tidy() -> None:
@@ -142,6 +152,9 @@ def test_the_rules_are_not_asleep(tmp_path, monkeypatch):
     text = "\n".join(_breaches("sparklog/log/bad.py"))
     for want in ("101 columns", "f has 72 lines", "os.rename()"):
         assert want in text
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/bad.py").write_text("patch.setattr(module, '_name', 1)\n")
+    assert "bad.py:1: patches a private name" in _breaches("tests/bad.py")[0]
     scala = bad.with_name("Bad.scala")
     rows = "    val x = 1\n" * FUNCTION_LINES_MAX
     scala.write_text(

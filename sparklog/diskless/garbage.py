@@ -67,7 +67,7 @@ STATES_KEPT: Final = 2
 _DELETED_MAX: Final = 1000
 _CUT_AT_ONCE: Final = 64
 _CUT_MAX: Final = 10_000
-_PAGE: Final = 1000  # objects that one list request returns
+PAGE_OBJECTS: Final = 1000  # objects that one list request returns
 _NEVER_MS: Final = 1 << 62
 _NOTED_MAX: Final = 1000  # scheduled deletions in a heartbeat, about 40 bytes each
 _TERMS_MAX: Final = 2**32  # a service can't have a term so far ahead: terms grow by one
@@ -165,7 +165,7 @@ class Garbage:
                     is_same = topic is not None and topic.id == one.topic_id
                     if is_same and not self._is_kept_elsewhere(state, [span], looked, report):
                         continue
-                    self._cover(state, one)
+                    self.write_missing_manifests(state, one)
                 self._delete_segments(segments, one, report)
                 if not report.dry_run:
                     with self._lock:
@@ -215,7 +215,7 @@ class Garbage:
             "that it was made from are kept"
         )
 
-    def _cover(self, state: DisklessState, one: _Waiting) -> None:
+    def write_missing_manifests(self, state: DisklessState, one: _Waiting) -> None:
         """Write any missing manifests of segments that now cover the removed extents' offsets."""
         topic = state.log.topics.get(one.key.topic)
         if topic is None or topic.id != one.topic_id:
@@ -303,7 +303,7 @@ class Garbage:
             listing, each directory is listed separately when the ledger would take more requests.
         """
         store, directories = self._log.store, list(_directories(state))
-        if store.skips or state.number < _PAGE * len(directories):
+        if store.skips or state.number < PAGE_OBJECTS * len(directories):
             listed: dict[Directory, list[StoredObject]] = {each: [] for each in directories}
             by_prefix = {each.prefix: listed[each] for each in directories}
             others: list[StoredObject] = []

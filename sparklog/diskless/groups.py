@@ -310,13 +310,13 @@ class DisklessGroups:
             wanted = decide(position.reader)
             if wanted is None and known is None:
                 return False
-            if wanted is not None and self._create(prefix, number + 1, wanted):
-                names = self._listed(prefix)
+            if wanted is not None and self.create_position(prefix, number + 1, wanted):
+                names = self.list_positions(prefix)
                 is_deleted = wanted is _NOBODY
                 self._known[prefix] = _Position(number + 1, None if is_deleted else wanted)
                 if max(names, default=0) <= number + 1:
                     kept = {number + 1} if is_deleted else {number + 1, position.readable}
-                    self._delete([name for at, name in names.items() if at not in kept])
+                    self.delete_positions([name for at, name in names.items() if at not in kept])
                     return True
             known = None
             self._known.pop(prefix, None)
@@ -324,7 +324,7 @@ class DisklessGroups:
                 self._retry_policy.back_off(tries)
             tries += 1
 
-    def _create(self, prefix: str, number: int, reader: Reader) -> bool:
+    def create_position(self, prefix: str, number: int, reader: Reader) -> bool:
         """Create a number, retrying until it exists; return False if another attempt created it."""
         attempt, name = uuid.uuid4().hex, _name(prefix, number)
         content = {} if reader is _NOBODY else reader_to_json(reader)
@@ -358,7 +358,7 @@ class DisklessGroups:
         """
         tries = 0
         while True:
-            listed = self._listed(prefix)
+            listed = self.list_positions(prefix)
             number = max(listed, default=-1)
             names = [_name(prefix, at) for at in (number, number + 1) if at >= 0]
             found = self._store.get_many(names)
@@ -400,7 +400,7 @@ class DisklessGroups:
                 return _Position(damaged, self._parse(raw, prefix, number), number)
         return _Position(damaged, None, -1)
 
-    def _listed(self, prefix: str) -> dict[int, str]:
+    def list_positions(self, prefix: str) -> dict[int, str]:
         """Return {number: object} of a group, by the store's listing."""
         places = ((parse_position(o.name), o.name) for o in self._store.list(prefix))
         return {place[1]: name for place, name in places if place is not None}
@@ -419,7 +419,7 @@ class DisklessGroups:
             raise DataCorruptionError(f"no position ({error!r}); {_CURE}", path=path) from error
         return reader
 
-    def _delete(self, names: list[str]) -> None:
+    def delete_positions(self, names: list[str]) -> None:
         """Delete replaced numbers. A later commit deletes any that remain."""
         try:
             if names:

@@ -32,7 +32,7 @@ from sparklog.tiered.object_store.store import Store
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 TIMEOUT_MS: Final = 60_000
-_BEATS: Final = 3  # heartbeats per timeout
+BEATS: Final = 3  # heartbeats per timeout
 _ASK_MS: Final = 10_000  # interval between requests for the lease
 
 
@@ -197,7 +197,7 @@ class TermLease:
             this process lends the lease.
         """
         with self._lock:
-            if self.held and self._timer() - self._beat_at >= self._timeout_ms / _BEATS:
+            if self.held and self._timer() - self._beat_at >= self._timeout_ms / BEATS:
                 state = self._log.follow()
                 if state.term == self.term:
                     self._beat()
@@ -242,7 +242,7 @@ class TermLease:
             now = self._timer()
             if self._asking:
                 return False
-            pause_ms = self._timeout_ms / _BEATS if self.held else self._look_ms
+            pause_ms = self._timeout_ms / BEATS if self.held else self._look_ms
             if now - self._listened_at < pause_ms:
                 return self._wanted
             self._listened_at = now

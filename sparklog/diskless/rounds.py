@@ -59,7 +59,7 @@ from sparklog.tiered.layout.manifest import log_object
 from sparklog.tiered.layout.object_names import Directory
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
-_LOOK_MS: Final = 5_000
+CHECK_MS: Final = 5_000
 """How often a standby service tries to acquire the lease (ms); each try is two GETs."""
 _HOME_MS: Final = 60_000
 """How often to check that the log was not replaced (ms)."""
@@ -100,7 +100,7 @@ class DisklessUpkeep:
     ) -> None:
         self.log = ServiceLog(commits)
         self.lease = TermLease(
-            self.log, timeout_ms=options.lease_timeout_ms, look_ms=_LOOK_MS, timer=timer,
+            self.log, timeout_ms=options.lease_timeout_ms, look_ms=CHECK_MS, timer=timer,
             tenure=tenure,
         )  # fmt: skip
         self._groups, self._options, self._close = groups, options, close

@@ -246,7 +246,7 @@ class DisklessState:
             kept = tuple(extent for extent in extents if extent.end > extent.base)
             if kept:
                 self.extents[key] = (*self.extents.get(key, ()), *kept)
-                self._use(kept)
+                self.count_uses(kept)
 
     def _note_epoch(self, key: TopicPartition, epoch: int, first: int) -> None:
         known = self.epochs.get(key, ())
@@ -271,7 +271,7 @@ class DisklessState:
         first, end = record.sources[0][0], record.sources[-1][1]
         _expect(_tile(new, first, end), f"{key}: it doesn't fill the offsets that it replaces")
         self.extents[key] = (*before[:at], *new, *before[at + len(record.sources) :])
-        self._use(new)
+        self.count_uses(new)
         if record.gaps:
             self.gaps.add(key)
         self._forget_keys(before[at : at + len(record.sources)])
@@ -350,7 +350,8 @@ class DisklessState:
             else:
                 self.commits.pop(writer, None)
 
-    def _use(self, extents: Iterable[Extent]) -> None:
+    def count_uses(self, extents: Iterable[Extent]) -> None:
+        """Count extents as uses of their objects, once something has asked for these counts."""
         for uses in self._uses:
             for extent in extents:
                 uses[extent.object] = uses.get(extent.object, 0) + 1
@@ -372,7 +373,7 @@ class DisklessState:
             left = {}
             self._uses.append(left)
             for extents in self.kept_extents():
-                self._use(extents)
+                self.count_uses(extents)
         for name in {extent.object for extent in gone}:
             if not left.get(name):
                 left.pop(name, None)

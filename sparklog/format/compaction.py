@@ -43,7 +43,7 @@ SLOT_BYTES: Final = 24
 LOAD_FACTOR: Final = 0.9  # log.cleaner.io.buffer.load.factor
 _SHARD_SLOTS_MIN: Final = 16384  # fewer, and one might overflow while the others are not full
 _SHARDS: Final = 16
-_USED_MIN: Final = 1024
+USED_MIN: Final = 1024
 _FILL: Final = 0.7  # the table grows at this share of its slots, up to the bound
 _RECORD_GROWTH: Final = 20  # bytes by which the first varints of a record can grow
 _OUT_BYTES: Final = 1 << 20
@@ -80,7 +80,7 @@ class OffsetMap:
         self._region = slots // self._shards
         self._table = np.zeros((self._shards * self._region, 3), np.uint64)  # touched as used
         self._pending = np.zeros((PENDING, 3), np.uint64)
-        self._used = min(self._region, _USED_MIN)
+        self._used = min(self._region, USED_MIN)
         self.keys = OffsetMapKernel(secrets.randbits(64), secrets.randbits(64), limit)
         self._show()
 

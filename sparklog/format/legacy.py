@@ -33,8 +33,8 @@ _CRC_START: Final = 16
 NO_TIMESTAMP: Final = -1
 # A set is decompressed for its first offset, already when headers are scanned, so its size is
 # limited. Old producers filled batches by their uncompressed size, 16 KB by default.
-_PLAIN_BYTES_MAX: Final = 256 << 20
-_MESSAGES_MAX: Final = 1 << 20
+PLAIN_BYTES_MAX: Final = 256 << 20
+MESSAGES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def read_messages(entry: memoryview, *, path: str, position: int) -> list[Messag
         if codec == Codec.LZ4 and magic == 0:
             data = _mended(outer.value)
         plain = decompress(
-            codec, data, path=path, position=position, limit=_PLAIN_BYTES_MAX
+            codec, data, path=path, position=position, limit=PLAIN_BYTES_MAX
         )
         inner = _inner(memoryview(plain), magic)
     except (ValueError, struct.error) as error:
@@ -154,8 +154,8 @@ def _inner(data: memoryview, magic: int) -> list[Message]:
         if inner_magic != magic or attributes & CODEC_MASK:
             raise ValueError("inner message of another magic, or compressed itself")
         messages.append(message)
-        if len(messages) > _MESSAGES_MAX:
-            raise ValueError(f"more than {_MESSAGES_MAX} messages in one set")
+        if len(messages) > MESSAGES_MAX:
+            raise ValueError(f"more than {MESSAGES_MAX} messages in one set")
         at += size
     if not messages:
         raise ValueError("an empty set is wrapped")

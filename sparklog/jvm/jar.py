@@ -26,7 +26,7 @@ CACHE_VARIABLE: Final = "SPARKLOG_CACHE"
 JAR_VARIABLE: Final = "SPARKLOG_JAR"
 _LOCK: Final = ".lock"
 _COMPILING: Final = ".compiling-"
-_WAIT_S: Final = TIMEOUT_S + 60
+WAIT_S: Final = TIMEOUT_S + 60
 
 
 def jar(given: Iterable[str] = ()) -> str:
@@ -166,7 +166,7 @@ def _alone(home: pathlib.Path) -> Iterator[bool]:
 
 
 def _locked(file: int) -> bool:
-    until = time.monotonic() + _WAIT_S
+    until = time.monotonic() + WAIT_S
     while time.monotonic() < until:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -28,8 +28,8 @@ from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import ChunkPlace, Framing, GrowingChunk
 from sparklog.storage.view import TopicInfo
 
-_FLUSH_BYTES: Final = 1 << 20  # pending bytes of a partition at which its rows are framed
-_HELD_BYTES: Final = 64 << 20  # bytes of retained Arrow batches at which all rows are framed
+FLUSH_BYTES: Final = 1 << 20  # pending bytes of a partition at which its rows are framed
+HELD_BYTES: Final = 64 << 20  # bytes of retained Arrow batches at which all rows are framed
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class ChunkStager:
     rows count towards batch.size, so the same rows go to the same partitions regardless of Arrow
     batch boundaries, also in the JVM (ChunkStager.scala). Source: BuiltInPartitioner (Kafka 4.1).
 
-    Memory: about _HELD_BYTES of rows, and the memory of `place`.
+    Memory: about HELD_BYTES of rows, and the memory of `place`.
     """
 
     def __init__(
@@ -109,11 +109,11 @@ class ChunkStager:
                 growing = self._growing[key] = _Partition(topic, self._begun(topic, number))
             growing.rows.append(part)
             growing.row_bytes += part.size_bytes
-            if growing.row_bytes >= max(_FLUSH_BYTES, self._framing.batch_size):
+            if growing.row_bytes >= max(FLUSH_BYTES, self._framing.batch_size):
                 self._frame(growing)
         # A few pending rows of a rare partition keep their whole Arrow batch in memory.
         self._held += rows.get_total_buffer_size()
-        if self._held > _HELD_BYTES:
+        if self._held > HELD_BYTES:
             for growing in self._growing.values():
                 self._frame(growing)
             self._held = 0

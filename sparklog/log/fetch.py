@@ -50,7 +50,7 @@ SCHEMA: Final = pa.schema(
 ISOLATION: Final = ("read_uncommitted", "read_committed")
 BRIDGE_OFFSETS: Final = 4096
 """Skipped ranges shorter than this are read and filtered, because seeking costs as much."""
-_GROWTH_MS: Final = 1000  # how often a follower looks for added partitions
+GROWTH_MS: Final = 1000  # how often a follower looks for added partitions
 Taken: TypeAlias = Callable[[int, int], None]
 """Called with (partition, next offset) when the reader has consumed all earlier records."""
 
@@ -324,13 +324,13 @@ def follow(
     at = dict(positions)
     begun = view.renew()
     ids = {p: view.topic_id(topic, p) for p in at}
-    look_ms = monotonic_ms() + _GROWTH_MS
+    look_ms = monotonic_ms() + GROWTH_MS
     while True:
         check_incarnation(view, begun)
         has_records = False
         if partitions is None and monotonic_ms() >= look_ms:
             at |= _added(view, topic, at, ids)
-            look_ms = monotonic_ms() + _GROWTH_MS
+            look_ms = monotonic_ms() + GROWTH_MS
         keys = [TopicPartition(topic, p) for p in at]
         for key, (start, end) in view.spans(keys).items():
             partition = key.partition

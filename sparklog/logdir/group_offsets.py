@@ -64,7 +64,7 @@ from sparklog.storage.groups import (
 )
 
 READERS_PREFIX: Final = "sparklog.readers-"
-_LOCK_TIMEOUT_MS: Final = 2000  # the lock is held during an fsync
+LOCK_TIMEOUT_MS: Final = 2000  # the lock is held during an fsync
 _CURE: Final = (
     "the next commit of its reader rewrites it; delete the file to forget that reader"
 )
@@ -375,7 +375,7 @@ def _kept(group: str, home: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _locked(fs: FileSystem, path: str) -> Iterator[None]:
     """Hold the lock of a group's file, which is created, empty, if it does not exist."""
-    for _ in attempts(_LOCK_TIMEOUT_MS):
+    for _ in attempts(LOCK_TIMEOUT_MS):
         file = fs.open_lock(path)
         try:
             # The previous holder has replaced the file.
@@ -385,7 +385,7 @@ def _locked(fs: FileSystem, path: str) -> Iterator[None]:
         finally:
             file.close()
     raise LogLockedError(
-        f"{path} has been locked for {_LOCK_TIMEOUT_MS} ms by another reader of its group, which "
+        f"{path} has been locked for {LOCK_TIMEOUT_MS} ms by another reader of its group, which "
         "hangs or was stopped; commit again later, or end that reader"
     )
 

@@ -24,7 +24,7 @@ NAME = "sparklog.service"
 ENDPOINT_NAME = "sparklog.endpoint"
 SIZE = 1024
 """The size in bytes of the holder's description, at the start of the file."""
-_BEAT_MS = 20_000
+BEAT_MS = 20_000
 
 
 class ServiceLease:
@@ -83,7 +83,7 @@ class ServiceLease:
 
         Cost: a small write three times per minute.
         """
-        if self._file is not None and monotonic_ms() - self._beat_at >= _BEAT_MS:
+        if self._file is not None and monotonic_ms() - self._beat_at >= BEAT_MS:
             self._beat()
 
     def _beat(self) -> None:

@@ -18,7 +18,7 @@ CONNECTIONS_MAX: Final = 64
 """Connections at the same time; further ones are closed."""
 HEAD_MS: Final = 10_000
 """Time from the start of a connection to the end of its request."""
-_PATIENCE_MS: Final = 1000  # a client gets at least this long before it may lose its slot
+PATIENCE_MS: Final = 1000  # a client gets at least this long before it may lose its slot
 _ROOM_S: Final = 0.5  # wait for the disconnected client's thread to end
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
@@ -101,7 +101,7 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             first = min(self._waiting, key=self._waiting.__getitem__, default=None)
             if first is None:
                 return False
-            if self._waiting[first] - self._head_ms + _PATIENCE_MS > monotonic_ms():
+            if self._waiting[first] - self._head_ms + PATIENCE_MS > monotonic_ms():
                 return False
             del self._waiting[first]
         _disconnect(first)

@@ -192,7 +192,7 @@ class BorrowedLease:
         if self._began_ms is not None and self._lease.held and not self.is_over():
             return True
         self.end()
-        self._pause_between_loans()
+        self.pause_between_loans()
         for turn in self._turns:
             self._held.enter_context(turn)
         try:
@@ -216,7 +216,7 @@ class BorrowedLease:
             self._lease.release()
         self._held.close()
 
-    def _pause_between_loans(self) -> None:
+    def pause_between_loans(self) -> None:
         """Wait while others work. Time since `end` counts; stop early if no process works."""
         ended, asked = self._ended_ms, False
         while (rested := monotonic_ms() - ended) < self._rest_ms:

@@ -39,7 +39,7 @@ from sparklog.tiered.settings import RemoteSettings
 from sparklog.tiered.target import open_store
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
-_LOOK_MS: Final = 10_000  # how long /healthz waits for a log that does not answer
+CHECK_MS: Final = 10_000  # how long /healthz waits for a log that does not answer
 _STANDBY_MS: Final = 1000  # how often a service that stands by tries to acquire the lease
 WAIT_MS: Final = 300_000
 """How long an erasure waits for a service that leads in another process."""
@@ -433,7 +433,7 @@ class Service:
         """Return what /healthz reports: faults, and the verdict. Takes at most ten seconds."""
         home = self._observer.directories[0]
         try:
-            found = call_with_timeout(self._observer.observe, _LOOK_MS, home)
+            found = call_with_timeout(self._observer.observe, CHECK_MS, home)
         except StorageUnavailableError as error:
             found = LogMetrics(path=self.path, time_ms=self._clock(), errors=[str(error)])
             found.directories = [DirectoryMetrics(home, None, str(error))]

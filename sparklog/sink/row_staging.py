@@ -106,12 +106,12 @@ class RowStaging:
     def _in_python(self, df: DataFrame) -> Sequence[Chunk]:
         # Select only the columns that are written: Arrow may not support the types of others.
         rows = df.select(*self.plan.columns)
-        chunks = self._collected(rows) if self._is_small(rows) else None
+        chunks = self.collect(rows) if self._is_small(rows) else None
         if chunks is not None:
             return chunks
-        return self._gathered(task_messages.to_tables(_one_job(rows, self.plan)))
+        return self._gathered(task_messages.to_tables(stage_in_tasks(rows, self.plan)))
 
-    def _collected(self, rows: DataFrame) -> Sequence[Chunk] | None:
+    def collect(self, rows: DataFrame) -> Sequence[Chunk] | None:
         """Collect the rows in the driver and stage them. None if there are too many."""
         try:
             table = rows.toArrow()
@@ -134,7 +134,7 @@ def _noting_tasks(log: Log) -> Iterator[None]:
         raise
 
 
-def _one_job(df: DataFrame, plan: TaskPlan) -> list[Any]:
+def stage_in_tasks(df: DataFrame, plan: TaskPlan) -> list[Any]:
     """Run one job whose tasks stage the rows in Python, and return their messages."""
     chosen_columns = [
         # Null arrays make Spark's transfer to Python quadratic in the rows of an Arrow batch.

@@ -20,7 +20,7 @@ from sparklog.log.read_retry import check_topic_id
 from sparklog.storage.segments import StaleReadError
 from sparklog.storage.view import TopicInfo
 
-_PATIENCE_MS: Final = 1000
+PATIENCE_MS: Final = 1000
 T = TypeVar("T")
 
 
@@ -153,7 +153,7 @@ def _partition(
 
 def settled(look: Callable[[], T]) -> T:
     """Look at files that a writer or the service may just be changing, again where they went."""
-    for _ in attempts(_PATIENCE_MS):
+    for _ in attempts(PATIENCE_MS):
         try:
             return look()
         except (FileNotFoundError, StaleReadError):

@@ -244,7 +244,7 @@ def test_a_service_works_between_two_pieces_and_either_is_cut(
             resting[0]()
 
     monkeypatch.setattr(leadership, "HOLD_MS", 0)
-    monkeypatch.setattr(leadership.BorrowedLease, "_pause_between_loans", rest)
+    monkeypatch.setattr(leadership.BorrowedLease, "pause_between_loans", rest)
 
     def act(store: FaultStore) -> None:
         resting.append(lambda: machine.service(store).run_once())

@@ -12,7 +12,6 @@ from sparklog.clock import ManualClock
 from sparklog.diskless.merge_plan import Merge
 from sparklog.diskless.merging import Merged
 from sparklog.diskless.segment_ids import Level
-from sparklog.diskless.segments import DisklessSegments
 from sparklog.fs import LOCAL
 from sparklog.log.admin import delete_records
 from sparklog.log.partition_reader import PartitionReader
@@ -21,6 +20,7 @@ from sparklog.logdir.home import commits_of
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.storage.lease import LeaseLostError
 from sparklog.testing.faults import SimulatedKill
+from sparklog.tiered.reading.remote_objects import RemoteObjects
 from tests import depth
 from tests.diskless.compacted import Imported, compacted, imported, visible
 from tests.diskless.logs import T0, _chunk
@@ -227,7 +227,7 @@ def test_a_segment_without_transactions_costs_no_manifest(monkeypatch: pytest.Mo
         one = batch(f"{sequence}", key=b"a", producer=(7, 0, sequence))
         home._append([_chunk("t", 0, one)])
         home.merge_all()
-    monkeypatch.setattr(DisklessSegments, "_opened", lambda *_: pytest.fail("a manifest was read"))
+    monkeypatch.setattr(RemoteObjects, "open", lambda *_: pytest.fail("a manifest was read"))
     assert home.clean()[0][0].records_kept == 1
 
 

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pytest
 
 from sparklog.common import TopicPartition
-from sparklog.diskless.erasure import ExtentEraser
 from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.merging import Merger
 from sparklog.diskless.rounds import DisklessUpkeep
 from sparklog.diskless.segment_healing import segment_of
 from sparklog.diskless.segment_ids import Level, segment_id
@@ -413,7 +413,7 @@ def test_an_erasure_that_merges_overtake_each_time_is_run_again(
         raise ConflictError("merged meanwhile")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ExtentEraser, "_rewrite", overtaken)
+        patch.setattr(Merger, "reader", overtaken)
         (error,) = erase(home).errors
     assert "its extents changed" in error and error.endswith("run it again")
     assert next(looks) > 2  # it looked more than once before it gave up

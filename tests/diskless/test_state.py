@@ -239,14 +239,14 @@ def test_data_keys_of_all_partitions_are_forgotten_by_one_look(
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many extents are looked at for who still uses an object, each time."""
     looked: list[int] = []
-    look = DisklessState._use
+    look = DisklessState.count_uses
 
     def use(state: DisklessState, extents: Sequence[Extent]) -> None:
         if state._uses:
             looked.append(len(extents))
         look(state, extents)
 
-    monkeypatch.setattr(DisklessState, "_use", use)
+    monkeypatch.setattr(DisklessState, "count_uses", use)
     return looked
 
 

@@ -68,7 +68,7 @@ def test_a_store_that_cannot_skip_the_ledger(
     """Directories are listed one by one where the ledger has more pages than they are."""
     home.topic("u")
     home.store.requests.skips = False
-    monkeypatch.setattr(garbage, "_PAGE", page)
+    monkeypatch.setattr(garbage, "PAGE_OBJECTS", page)
     home.stage({0: ["a"]})
     home.merge_all()
     home.garbage.sweep(home.report())  # has seen what is named

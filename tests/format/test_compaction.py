@@ -218,7 +218,7 @@ def run(modules: Any, made: Any, keys: list[bytes], options: tuple[int, int, boo
         patch.setattr(compaction, "OffsetMapKernel", modules[0].OffsetMapKernel)
         patch.setattr(compaction, "RecordFilterKernel", modules[1].RecordFilterKernel)
         patch.setattr(compaction.secrets, "randbits", lambda _: 0x0123456789ABCDEF)
-        patch.setattr(compaction, "_USED_MIN", 4)
+        patch.setattr(compaction, "USED_MIN", 4)
         offsets = mapped(raw, memory=memory, first=2 if shifted else 0)
         found = [offsets.get(key) for key in keys]
         return found, len(offsets), offsets.latest, filtered(raw, offsets, verdict)

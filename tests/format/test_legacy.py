@@ -115,8 +115,8 @@ def test_damaged_inner_sets(inner):
 ], ids=["bytes", "messages"])  # fmt: skip
 def test_a_set_that_unpacks_to_anything(inner, said, monkeypatch):
     """A megabyte of gzip holds gigabytes: who only looks for its offsets doesn't get them."""
-    monkeypatch.setattr(legacy, "_PLAIN_BYTES_MAX", 1 << 20)
-    monkeypatch.setattr(legacy, "_MESSAGES_MAX", 1000)
+    monkeypatch.setattr(legacy, "PLAIN_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(legacy, "MESSAGES_MAX", 1000)
     found = scan(wrapper(0, inner, Codec.GZIP), path="t")
     assert len(found) == 0
     assert said in str(found.error)

@@ -115,7 +115,7 @@ def test_one_that_stands_still_is_not_waited_for(
     cache: pathlib.Path, compiled: list[pathlib.Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was stopped in its compiling; what it has begun is left to it."""
-    monkeypatch.setattr(jars, "_WAIT_S", 0.3)
+    monkeypatch.setattr(jars, "WAIT_S", 0.3)
     (cache / ".compiling-still").mkdir(parents=True)
     with (cache / ".lock").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

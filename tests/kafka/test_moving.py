@@ -135,7 +135,7 @@ def test_an_import_that_breaks_off_goes_on(
     broker.create_topic("long", 2)
     fill(broker, "long", range(3000))
     monkeypatch.setattr(import_kafka, "COMMIT_BYTES", 1)
-    monkeypatch.setattr(import_kafka, "_POLL", 100)
+    monkeypatch.setattr(import_kafka, "POLL_RECORDS", 100)
     calls: list[int] = []
 
     def fail(done: int, total: int) -> None:

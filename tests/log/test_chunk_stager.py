@@ -172,7 +172,7 @@ def test_rows_of_rare_partitions_do_not_keep_their_arrow_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A row is a view of the whole Arrow batch in which it came."""
-    monkeypatch.setattr(chunk_stager, "_HELD_BYTES", 1 << 20)
+    monkeypatch.setattr(chunk_stager, "HELD_BYTES", 1 << 20)
     place = Bounded(1 << 40)
     stager = ChunkStager(place, ManualClock(1000), SMALL)
     stager.add(TOPIC, rows(0, 3))

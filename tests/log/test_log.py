@@ -114,7 +114,7 @@ def test_follow_gives_what_is_committed_later(log_path: str) -> None:
 
 
 def test_follow_finds_partitions_that_are_added(log_path: str, monkeypatch) -> None:
-    monkeypatch.setattr(fetch, "_GROWTH_MS", 50)
+    monkeypatch.setattr(fetch, "GROWTH_MS", 50)
     with sparklog.open(log_path, "rw") as log:
         log.create_topic("t")
         log.append("t", rows("before"))
@@ -438,7 +438,7 @@ def test_idempotent_producer(log_path: str) -> None:
 def test_an_idempotent_append_of_several_segments_is_made_in_smaller_tables(
     log_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunk_stager, "_FLUSH_BYTES", 500)
+    monkeypatch.setattr(chunk_stager, "FLUSH_BYTES", 500)
     table, framing = rows(*("v" * 100 for _ in range(30))), Framing(batch_size=500)
     batches = pa.concat_tables([table.slice(first, 5) for first in range(0, 30, 5)])
     with sparklog.open(log_path, "rw") as log:

@@ -115,7 +115,7 @@ def test_what_was_undone_was_never_sent(tmp_path: Path) -> None:
         assert spans(produce(commits, [sent(0)])) == [0]
         fail = StorageUnavailableError("disk")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(commits), "_append_record", lambda *a, **k: _raise(fail))
+            patch.setattr(type(commits.ledger), "append", lambda *a, **k: _raise(fail))
             assert produce(commits, [sent(1), sent(2)]) == [fail, fail]
         assert spans(produce(commits, [sent(0, producer=8)])) == [1]
         assert spans(produce(commits, [sent(2), sent(1), sent(2), sent(0)])) == [

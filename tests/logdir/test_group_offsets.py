@@ -7,6 +7,7 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -205,7 +206,7 @@ def test_where_nothing_can_be_written(
 
 
 def _commit_many(home: str, partition: int, count: int) -> None:
-    group_offsets._LOCK_TIMEOUT_MS = 240_000  # type: ignore[misc]  # in a process of its own
+    group_offsets.LOCK_TIMEOUT_MS = 240_000  # type: ignore[misc]  # in a process of its own
     for offset in range(1, count + 1):
         commit_offsets(LOCAL, home, "g", {("t", partition): offset}, now_ms=1)
 
@@ -223,7 +224,7 @@ def test_members_in_several_processes_lose_nothing_of_each_other(tmp_path: Path)
 
 
 def test_a_member_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_offsets, "_LOCK_TIMEOUT_MS", 20)
+    monkeypatch.setattr(group_offsets, "LOCK_TIMEOUT_MS", 20)
     commit_offsets(LOCAL, str(tmp_path), "g", {("t", 0): 1}, now_ms=1)
     (name,) = os.listdir(tmp_path)
     with LOCAL.open_lock(str(tmp_path / name)) as held:
@@ -368,13 +369,15 @@ def test_a_commit_while_it_expires_stays(
 ) -> None:
     log.commit_offsets("g", {"t": {0: 10}})
     clock.advance(WEEK_MS)
-    forget = group_offsets._forget
+    expired, meanwhile = group_offsets.expired_offsets, [11]
 
-    def late(*given: object) -> object:
-        log.commit_offsets("g", {"t": {0: 11}})
-        return forget(*given)  # type: ignore[arg-type]
+    def late(*given: Any) -> Any:
+        found = expired(*given)
+        if meanwhile:
+            log.commit_offsets("g", {"t": {0: meanwhile.pop()}})
+        return found
 
-    monkeypatch.setattr(group_offsets, "_forget", late)
+    monkeypatch.setattr(group_offsets, "expired_offsets", late)
     assert expire_readers(LOCAL, log.path, now_ms=clock(), retention_ms=WEEK_MS) == []
     assert committed(log, "g") == {0: 11}
 

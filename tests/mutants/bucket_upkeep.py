@@ -268,8 +268,8 @@ MUTANTS = (
     mutant(
         "a-long-ledger-is-listed-where-it-cannot-be-skipped",
         "diskless/garbage.py",
-        "if store.skips or state.number < _PAGE * len(directories):",
-        "if store.url or state.number < _PAGE * len(directories):",
+        "if store.skips or state.number < PAGE_OBJECTS * len(directories):",
+        "if store.url or state.number < PAGE_OBJECTS * len(directories):",
         f"{SWEEPS}::test_a_store_that_cannot_skip_the_ledger",
     ),
     mutant(
@@ -311,7 +311,7 @@ MUTANTS = (
     mutant(
         "replaced-before-a-manifest-covers-it",
         "diskless/garbage.py",
-        "                    self._cover(state, one)\n",
+        "                    self.write_missing_manifests(state, one)\n",
         "",
         f"{GARBAGE}::test_what_was_replaced_goes_after_the_manifest_of_what_covers_it",
     ),

@@ -493,7 +493,7 @@ MUTANTS = (
     mutant(
         "rows-of-rare-partitions-are-held-for-good",
         "log/chunk_stager.py",
-        "        if self._held > _HELD_BYTES:\n",
+        "        if self._held > HELD_BYTES:\n",
         "        if self._held < 0:\n",
         f"{STAGER}::test_rows_of_rare_partitions_do_not_keep_their_arrow_batches",
     ),

@@ -31,8 +31,8 @@ def _a_machine_at_ease(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(LocalFileSystem, "free_bytes", ample)
     monkeypatch.setattr(examiner, "PATIENCE_MS", 240_000)
-    monkeypatch.setattr(examiner, "_STORE_MS", 240_000)
-    monkeypatch.setattr(service, "_LOOK_MS", 240_000)
+    monkeypatch.setattr(examiner, "STORE_CHECK_MS", 240_000)
+    monkeypatch.setattr(service, "CHECK_MS", 240_000)
 
 
 @pytest.fixture(scope="module")

@@ -90,8 +90,8 @@ def test_a_log_tells_of_an_erasure_until_it_is_complete(tmp_path: Path) -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log in a store whose service listens each 0.1 s, and not three times a minute."""
-    monkeypatch.setattr(lease, "_BEATS", 600)
-    monkeypatch.setattr(rounds, "_LOOK_MS", 50)
+    monkeypatch.setattr(lease, "BEATS", 600)
+    monkeypatch.setattr(rounds, "CHECK_MS", 50)
 
 
 @pytest.mark.usefixtures("quick")

@@ -128,7 +128,7 @@ def every_piece(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]
             meanwhile()
 
     monkeypatch.setattr(leadership, "HOLD_MS", 0)
-    monkeypatch.setattr(leadership.BorrowedLease, "_pause_between_loans", rest)
+    monkeypatch.setattr(leadership.BorrowedLease, "pause_between_loans", rest)
     return done
 
 

@@ -116,7 +116,7 @@ def test_metrics_are_served_to_so_many_at_once(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Connections that say nothing cost a thread each: there are 64, then they are let go."""
-    monkeypatch.setattr(http_server, "_PATIENCE_MS", 7_200_000)
+    monkeypatch.setattr(http_server, "PATIENCE_MS", 7_200_000)
     silent = [connected(endpoint) for _ in range(70)]
     try:
         for connection in silent[64:]:
@@ -126,7 +126,7 @@ def test_metrics_are_served_to_so_many_at_once(
             with pytest.raises(BlockingIOError):
                 connection.recv(1)
         assert answered(endpoint) == b""
-        monkeypatch.setattr(http_server, "_PATIENCE_MS", 0)  # now the oldest makes room
+        monkeypatch.setattr(http_server, "PATIENCE_MS", 0)  # now the oldest makes room
         until(lambda: b"200 OK" in answered(endpoint))  # once its thread has ended
         silent[0].settimeout(240)
         assert silent[0].recv(1) == b""

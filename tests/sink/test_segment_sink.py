@@ -122,7 +122,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
     monkeypatch.setattr(segment_sink, "running_query", lambda df: runs.now)
     monkeypatch.setattr(segment_sink, "plan_digest", lambda query, df: "")
     monkeypatch.setattr(row_staging, "find_gateway", lambda spark, wanted: NO_JAR)
-    monkeypatch.setattr(row_staging, "_one_job", run_job)
+    monkeypatch.setattr(row_staging, "stage_in_tasks", run_job)
     monkeypatch.setattr(row_staging, "is_surely_large", lambda df: df.is_large)
     monkeypatch.setattr(segment_sink, "RUNS", LruCache(8))
     yield runs

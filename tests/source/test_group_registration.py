@@ -168,9 +168,9 @@ def test_a_task_writes_nothing_that_its_planner_has_said(
 ) -> None:
     reader = stream(path, maxOffsetsPerTrigger="5")
     written: list[object] = []
-    write = group_offsets._write
+    write = group_offsets.write_durably
     noted = lambda *a, **k: (written.append(a), write(*a, **k))  # noqa: E731
-    monkeypatch.setattr(group_offsets, "_write", noted)
+    monkeypatch.setattr(group_offsets, "write_durably", noted)
     at: Any = {"t": {"0": 4, "1": 0}}
     for batch in range(5):
         begin, at = at, reader.latestOffset(at, reader.getDefaultReadLimit())

@@ -321,13 +321,13 @@ def test_a_batch_that_spark_knows_to_be_large_is_not_collected(
     few = spark.range(10).selectExpr("cast(id as string) value")
     many = spark.range(13_000_000).where("id % 1300000 = 0").selectExpr("cast(id as string) value")
     collected: list[str] = []
-    collect = RowStaging._collected
+    collect = RowStaging.collect
 
     def noted(self: RowStaging, rows: DataFrame) -> Any:
         collected.append(self.plan.label.rpartition("-")[2])
         return collect(self, rows)
 
-    monkeypatch.setattr(RowStaging, "_collected", noted)
+    monkeypatch.setattr(RowStaging, "collect", noted)
     for batch, rows in enumerate([few, few, many]):
         place = planned(batch)
         SegmentSink(path, "t", writerId="w", checkpointLocation=place, jvm=False)(rows, batch)

@@ -164,8 +164,8 @@ def test_an_export_to_kafka_that_is_stopped_says_so(
         def send(self, p: int, rows: pa.RecordBatch, upto: int) -> None:
             sent.append((p, upto))
 
-    monkeypatch.setattr(export_kafka, "_Target", Target)
-    monkeypatch.setattr(export_kafka, "_TRANSACTION", 30)
+    monkeypatch.setattr(export_kafka, "Target", Target)
+    monkeypatch.setattr(export_kafka, "TRANSACTION_RECORDS", 30)
     stopped: Any = lambda: len(sent) == 2  # noqa: E731
     done = export_kafka.export_kafka(log, "t", "localhost:1", stopped=stopped)
     assert (sent, done.offsets, done.stopped) == ([(0, 30), (0, 60)], {0: (0, 60)}, True)

@@ -13,7 +13,7 @@ from sparklog.tools.topics import describe_topics
 def test_a_topic_that_goes_meanwhile_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "_PATIENCE_MS", 0)
+    monkeypatch.setattr(topics, "PATIENCE_MS", 0)
     with sparklog.open(tmp_path / "log", "rw") as log:
         for name in ("a", "b", "c"):
             log.create_topic(name, 2)

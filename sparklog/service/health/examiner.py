@@ -33,7 +33,7 @@ Path = str | os.PathLike[str]
 PATIENCE_MS: Final = 2000
 """How long a store that does not answer is waited for, unless the options set a time."""
 PATIENCE: Final = "remote.patience.ms"
-_STORE_MS: Final = 15_000  # a log in a bucket needs a dozen requests, one after another
+STORE_CHECK_MS: Final = 15_000  # a log in a bucket needs a dozen requests, one after another
 _ENTRIES: Final = 256  # ledger entries that are read for the rates of writers and partitions
 _ASK_AGAIN_MS: Final = 60_000  # how often a tier is probed, and the whole ledger is read
 _NEW: Final = ": is its disk mounted? (`sparklog topics create` makes a new log)"
@@ -208,7 +208,7 @@ class Examiner:
     def _in_store(self, url: str, found: LogMetrics | None) -> HealthInputs:
         try:
             if found is None:
-                found = call_with_timeout(lambda: self._observed(url), _STORE_MS, url)
+                found = call_with_timeout(lambda: self._observed(url), STORE_CHECK_MS, url)
         except InvalidRequestError as error:
             return self._nothing(_line(error))
         except (SparklogError, OSError) as error:
@@ -239,7 +239,7 @@ class Examiner:
         if known is None or monotonic_ms() - known[0] >= _ASK_AGAIN_MS:
             answer: tuple[bool, StorageUnavailableError | None] = False, None
             with contextlib.suppress(SparklogError, OSError):
-                answer = True, call_with_timeout(observer.write_refusal, _STORE_MS, self.path)
+                answer = True, call_with_timeout(observer.write_refusal, STORE_CHECK_MS, self.path)
             known = self._refusal = monotonic_ms(), answer
         return known[1]
 
@@ -257,7 +257,7 @@ class Examiner:
     def _archive(self, url: str) -> HealthInputs:
         try:
             view = open_archive(url, options=self._remote, storage_options=self._storage_options)
-            topics = call_with_timeout(view.topics, _STORE_MS, url)
+            topics = call_with_timeout(view.topics, STORE_CHECK_MS, url)
         except (SparklogError, OSError) as error:
             inputs = self._nothing(_line(error))
             inputs.kind, inputs.in_store = "archive", True

@@ -23,7 +23,7 @@ _AGAIN_MS: Final = 2000
 _FRESH_MS: Final = 10_000  # for how long one topic's size will do
 _REST: Final = 5  # times as long as a look took
 _PATIENCE_S: Final = 5.0  # for somebody else's first look
-_LOOK_MS: Final = 3000  # what listing segments may take of one look
+CHECK_MS: Final = 3000  # what listing segments may take of one look
 _KNOWN_MAX: Final = 100_000  # topics whose sizes are remembered
 
 
@@ -169,7 +169,7 @@ class Figures:
     def _list_sizes(
         self, log: Log, infos: Mapping[str, TopicInfo], stopped: Callable[[], bool]
     ) -> None:
-        until = monotonic_ms() + _LOOK_MS
+        until = monotonic_ms() + CHECK_MS
         if len(self._sizes) > _KNOWN_MAX:
             self._sizes.clear()
         oldest_first = sorted(infos.values(), key=lambda i: self._sizes.get(i.id, (0.0, None))[0])

@@ -34,7 +34,7 @@ from sparklog.tools.moving.kafka_client import (
 )
 
 _COLUMNS: Final = ("key", "value", "headers", "timestamp", "offset")
-_TRANSACTION: Final = 50_000  # records, about
+TRANSACTION_RECORDS: Final = 50_000  # records, about
 
 
 @shows_progress("exporting")
@@ -71,7 +71,7 @@ def export_kafka(
     done = Exported(topic=topic, to=f"{bootstrap_servers}/{name}")
     first, last = planned(log, topic, start, end, isolation)
     group = f"sparklog-export-{view_of(log).topic_id(topic, min(first))}"
-    target = _Target(bootstrap_servers, name, group, dict(config or {}))
+    target = Target(bootstrap_servers, name, group, dict(config or {}))
     try:
         kept = log.topic(topic).config.to_dict().get("retention.ms", "-1") if create else None
         origin = target.check(max(first) + 1, topic, retention_ms=kept)
@@ -113,11 +113,11 @@ def _parts(
     """Yield (partition, rows of one transaction)."""
     for p, at in first.items():
         for rows in pieces(log, topic, p, at, last[p], isolation=isolation, columns=_COLUMNS):
-            for cut in range(0, rows.num_rows, _TRANSACTION):
-                yield p, rows.slice(cut, _TRANSACTION)
+            for cut in range(0, rows.num_rows, TRANSACTION_RECORDS):
+                yield p, rows.slice(cut, TRANSACTION_RECORDS)
 
 
-class _Target:
+class Target:
     """A transactional producer, and the group whose offsets go with its transactions."""
 
     def __init__(self, servers: str, topic: str, group: str, config: dict[str, object]) -> None:

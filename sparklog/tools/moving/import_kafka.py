@@ -31,7 +31,7 @@ from sparklog.tools.moving.kafka_client import (
 )
 from sparklog.tools.moving.preserved_offsets import COMMIT_BYTES, Run, commit_runs, copied_ends
 
-_POLL: Final = 10_000  # messages
+POLL_RECORDS: Final = 10_000  # messages
 _SILENCE_MS: Final = 60_000  # without a message while there should be some
 _RECORD_BYTES: Final = 32  # beside key and value
 _MS: Final = pa.timestamp("ms", tz="UTC")
@@ -226,7 +226,7 @@ class _Copying:
         heard = monotonic_ms()
         while self._reading and not stopped():
             with errors(self._source.what):
-                messages = consumer.consume(_POLL, 0.5)
+                messages = consumer.consume(POLL_RECORDS, 0.5)
             if messages:
                 self._take(messages)
                 heard = monotonic_ms()

@@ -225,7 +225,7 @@ def test_a_restore_that_is_cut_is_completed_by_the_next(
 
     back, url = places.tmp_path / "back", f"{places.root}/back"
     with monkeypatch.context() as patch:
-        patch.setattr(restoring, "_finish", killed)
+        patch.setattr(restoring, "fork_checkpoint", killed)
         with pytest.raises(SimulatedKill):
             restore(places.points, back, log=url)
     assert not back.exists()

@@ -221,8 +221,8 @@ def _overwritten(self: DisklessGroups, prefix: str, number: int, reader: Any) ->
 @contextmanager
 def _one_position() -> Iterator[None]:
     with (
-        mock.patch.object(DisklessGroups, "_create", _overwritten),
-        mock.patch.object(DisklessGroups, "_delete", _nothing),
+        mock.patch.object(DisklessGroups, "create_position", _overwritten),
+        mock.patch.object(DisklessGroups, "delete_positions", _nothing),
     ):
         yield
 

@@ -83,12 +83,12 @@ def _rule(log: Merging) -> AbstractContextManager[object]:
 
 def _without_replaced(log: Merging) -> AbstractContextManager[object]:
     """What was replaced goes, whatever manifests there are."""
-    return mock.patch.object(Garbage, "_cover")
+    return mock.patch.object(Garbage, "write_missing_manifests")
 
 
 def _without_covered(log: Merging) -> AbstractContextManager[object]:
     """What was set in its place gets its manifest, if that wasn't replaced, too."""
-    real = Garbage._cover
+    real = Garbage.write_missing_manifests
 
     def cover(self: Garbage, state: DisklessState, one: Any) -> None:
         successor = log.successors[one.gone[0].segment]
@@ -96,7 +96,7 @@ def _without_covered(log: Merging) -> AbstractContextManager[object]:
         state.extents[T0] = tuple(e for e in state.extents[T0] if e.segment == successor)
         real(self, state, one)
 
-    return mock.patch.object(Garbage, "_cover", cover)
+    return mock.patch.object(Garbage, "write_missing_manifests", cover)
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_a_member_that_slept_while_its_next_number_came_and_went(has_rule: bool)
     quick.commit("g", {T1: 10}, now_ms=2, host="h")
     quick.commit("g", {T1: 20}, now_ms=3, host="h")
     quick.commit("g", {T1: 30}, now_ms=4, host="h")
-    real = DisklessGroups._listed
+    real = DisklessGroups.list_positions
     looks = real if has_rule else _looks_for_nothing_higher(real)
-    with mock.patch.object(DisklessGroups, "_listed", looks):
+    with mock.patch.object(DisklessGroups, "list_positions", looks):
         slow.commit("g", {T0: 6}, now_ms=5, host="h")
     found = DisklessGroups(store, retry_policy=retry_policy).positions("g")
     told = {key: found[key].offset for key in found}

@@ -474,10 +474,10 @@ def test_the_sign_of_life(path: str, clock: ManualClock, monkeypatch: pytest.Mon
         assert lease.acquire()
         raw = Path(path, service_lease.NAME).read_bytes()
         clock.advance(25_000)
-        monkeypatch.setattr(service_lease, "_BEAT_MS", 3_600_000)
+        monkeypatch.setattr(service_lease, "BEAT_MS", 3_600_000)
         lease.heartbeat()  # no time has passed by the monotonic clock
         assert Path(path, service_lease.NAME).read_bytes() == raw
-        monkeypatch.setattr(service_lease, "_BEAT_MS", 0)
+        monkeypatch.setattr(service_lease, "BEAT_MS", 0)
         lease.heartbeat()
         said = json.loads(Path(path, service_lease.NAME).read_bytes())
         assert said["beat_ms"] - said["since_ms"] == 25_000

@@ -20,7 +20,7 @@ from sparklog.tools.browse.figures import Figures
 @pytest.fixture(autouse=True)
 def _no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine leaves no size out."""
-    monkeypatch.setattr(figures, "_LOOK_MS", 240_000)
+    monkeypatch.setattr(figures, "CHECK_MS", 240_000)
 
 
 @pytest.fixture(params=["directory", "store"])
