@@ -220,7 +220,7 @@ def test_a_restore_that_is_cut_is_completed_by_the_next(
     archive(places.path, places.points, batch=10, log=places.log)
     archive(places.path, places.points, batch=11, log=places.log)
 
-    def killed(*_: object) -> None:
+    def killed(*_: object, **__: object) -> None:
         raise SimulatedKill
 
     back, url = places.tmp_path / "back", f"{places.root}/back"
