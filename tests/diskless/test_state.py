@@ -105,7 +105,7 @@ def test_a_merge_replaces_what_it_read_and_nothing_else(log: Folding) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "why"),
-    [({"term": 0}, "term"), ({"topic_id": "id2"}, "another topic"), ({"partition": 1}, "don't exist in")],
+    [({"term": 0}, "term"), ({"topic_id": "id2"}, "another topic"), ({"partition": 1}, "t-1")],
 )
 def test_a_merge_of_a_past_term_or_topic_is_refused(
     log: Folding, changes: dict[str, object], why: str
