@@ -643,25 +643,25 @@ def test_what_lies_in_the_temporary_directory_is_nobody_elses(
     monkeypatch.setattr(archiving.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(archiving.os, "access", lambda *_: False)
     home = str(tmp_path / "mount" / "checkpoint")
-    (staged,) = archiving._staged(LOCAL, [home])._targets
+    (staged,) = archiving._staging_directories(LOCAL, [home])._targets
     own = tmp_path / f"sparklog-{os.getuid()}"
     assert Path(staged).parent == own
     assert own.stat().st_mode & 0o777 == 0o700
     for planted in (0o777, 0o750):
         own.chmod(planted)
         with pytest.raises(StorageUnavailableError, match=r"mode 700\): remove it, or set"):
-            archiving._staged(LOCAL, [home])
+            archiving._staging_directories(LOCAL, [home])
     own.rmdir()
-    assert Path(archiving._staged(LOCAL, [home])._targets[0]).parent == own
+    assert Path(archiving._staging_directories(LOCAL, [home])._targets[0]).parent == own
     own.rmdir()
     (tmp_path / "theirs").mkdir(mode=0o700)
     own.symlink_to(tmp_path / "theirs")
     with pytest.raises(StorageUnavailableError, match="TMPDIR"):
-        archiving._staged(LOCAL, [home])
+        archiving._staging_directories(LOCAL, [home])
     monkeypatch.undo()
     (tmp_path / "mine").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "mine"))
     monkeypatch.setattr(archiving.tempfile, "tempdir", None)
     monkeypatch.setattr(archiving.os, "access", lambda *_: False)
-    (staged,) = archiving._staged(LOCAL, [home])._targets
+    (staged,) = archiving._staging_directories(LOCAL, [home])._targets
     assert Path(staged).parent == tmp_path / "mine" / own.name
