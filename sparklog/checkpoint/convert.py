@@ -53,7 +53,7 @@ def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) 
 
     Raises: InvalidRequestError: there is no checkpoint. LogLockedError: the query is running.
         DataCorruptionError. StorageUnavailableError: call it again; nothing is lost.
-    Cost: reads and writes every file once, one partition at a time in memory.
+    Cost: reads and writes every file once, a partition at a time in memory.
     """
     checkpoint = Checkpoint.open(path, fs)
     complete(checkpoint.path, fs=fs, clock=clock)

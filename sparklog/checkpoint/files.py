@@ -48,7 +48,7 @@ class Stat:
 class Checkpoint:
     """The files of a checkpoint when it was opened or last refreshed.
 
-    Paths are relative to the checkpoint, with "/". Takes no lock and changes nothing.
+    Paths are relative to the checkpoint, with "/". Takes no lock and makes no changes.
     """
 
     def __init__(self, path: str, fs: FileSystem = LOCAL, *, listed: bool = True) -> None:

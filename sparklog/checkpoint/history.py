@@ -38,7 +38,7 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRow:
-    """One batch.
+    """A batch.
 
     Attributes:
         planned_ms: when the batch was planned.

@@ -41,7 +41,7 @@ _RESET_OR_FORK: Final = "reset it; or fork it, which works meanwhile"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """The result of a reset, or (`dry_run`) of a planned one.
+    """The result of a reset, or (`dry_run`) of a planned reset.
 
     Attributes:
         path: the checkpoint.

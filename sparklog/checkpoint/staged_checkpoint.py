@@ -44,8 +44,8 @@ def staged_checkpoint(fs: FileSystem, target: str, kind: str) -> StagedDirectory
 def remove_log_dir(fs: FileSystem, checkpoint: str, logs: str) -> None:
     """Remove the log dir `logs` of a checkpoint whose records have become files.
 
-    It is renamed away in one step if possible. Otherwise its segments are removed in order, so that
-    no superseded record becomes visible again.
+    The log dir is renamed away in a single step if possible. Otherwise its segments are removed in
+    order, so that no superseded record becomes visible again.
     """
     if is_mount_point(fs, checkpoint):
         remove_all(fs, logs)

@@ -33,7 +33,7 @@ _RUNS_MAX: Final = 32
 class Truncation:
     """A truncation to `batch`.
 
-    `dropped`: paths to drop, including hidden ones. `replaced`: path -> new content.
+    `dropped`: paths to drop, including hidden files. `replaced`: path -> new content.
     """
 
     batch: int

@@ -37,7 +37,7 @@ def service_backend(
     fs: FileSystem,
     clock: Clock,
 ) -> ServiceBackend:
-    """Return the backend for a log's home; opens nothing yet.
+    """Return the backend for a log's home; does not open the log yet.
 
     Args:
         url: URL of the bucket that is the log's home; None for log dirs

@@ -22,7 +22,7 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
 class DiskProbe:
-    """Probes log dirs, and remembers which ones failed.
+    """Probes log dirs, and remembers failures.
 
     `absent` returns {number: reason} of log dirs that are missing. No file is created there.
     """
@@ -43,7 +43,7 @@ class DiskProbe:
     def probe_if_due(self, now_ms: int) -> None:
         """Probe every log dir if the last probe is a minute old.
 
-        Cost: one file, one fsync and one unlink per log dir.
+        Cost: one file, a fsync and an unlink per log dir.
         """
         if now_ms < self._next_ms:
             return

@@ -15,7 +15,7 @@ def run_housekeeping(
 ) -> Iterator[str]:
     """Expire ledger segments, idle producers and silent readers, and remove dead staged files.
 
-    Yields: one sentence for each kind of thing that was removed, or would be in a dry run.
+    Yields: a sentence for each kind of thing that was removed, or would be in a dry run.
     """
     would = "would be " if dry_run else ""
     if ledger_retention_ms >= 0:

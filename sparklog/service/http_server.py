@@ -24,7 +24,7 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
 class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """A server with one daemon thread per connection; closing does not wait for the threads.
+    """A server with a daemon thread per connection; closing does not wait for the threads.
 
     A handler calls `request_received` when its request is complete.
     """

@@ -1,6 +1,6 @@
 """Erasure in log dirs: per partition first local segments, then copies in remote storage.
 
-An error in one partition is reported, and the others continue. Besides segments, the erasure
+An error in a partition is reported, and the others continue. Besides segments, the erasure
 handles staged files and readers' block caches, and reports directories of deleted topics and
 quarantined files.
 """
@@ -67,7 +67,7 @@ def _refused(keys: Sequence[TopicPartition], manager: RemoteLogManager) -> list[
 
 
 class LogDirErasure:
-    """One erasure. `manager`: manages the copies in remote storage, if there are any."""
+    """An erasure. `manager`: manages the copies in remote storage, if there are any."""
 
     def __init__(
         self, session: LogDirCommits, manager: RemoteLogManager | None, request: ErasureRequest

@@ -1,4 +1,4 @@
-"""`LogDirUpkeep`: the background work on log dirs, with their tier if there is one."""
+"""`LogDirUpkeep`: the background work on log dirs, with their tier if any."""
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -156,7 +156,7 @@ class LogDirUpkeep:
         return ["tier", "retain"] if copies else ["retain"]
 
     def work(self, work: Work, report: Report, request: Request = AS_DUE) -> Due:
-        """Do one kind of work. Return {kind of work: when it is due again}."""
+        """Do a kind of work. Return {kind of work: when it is due again}."""
         now, manager = report.time_ms, self.remote_log_manager
         if work == "tier" and manager is not None:
             manager.work(report)

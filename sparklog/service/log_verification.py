@@ -86,7 +86,7 @@ def verify(
 
     Checks batches (CRC, offsets, leader epochs), indexes, aborted transactions, producer snapshots,
     file names, the ledger and files derived from it, Kafka's checkpoints, and leftovers. Takes no
-    lock and changes nothing, whether the log is open elsewhere, closed, left by a crash, or a
+    lock and makes no changes, whether the log is open elsewhere, closed, left by a crash, or a
     broker's. Findings in files that a writer may be changing are checked several times.
 
     With `repair`, files that are derived from the log are rebuilt, durably and by rename: indexes,
@@ -110,7 +110,7 @@ def verify(
 
     Returns: the report; `report.ok` is True if no damage and no difference remains.
     Raises: InvalidRequestError: no directory, no log; StorageUnavailableError.
-    Cost: one pass over all segments, at about the disk's speed; in a bucket a GET for each entry.
+    Cost: a pass over all segments, at about the disk's speed; in a bucket a GET for each entry.
     """
     if quick:
         if repair:
@@ -264,7 +264,7 @@ def _repair(
 
 
 def _merged(before: Iterable[Finding], after: list[Finding]) -> list[Finding]:
-    """Return the remaining findings, and the former ones that are gone, marked as repaired."""
+    """Return the remaining findings, and former findings, marked as repaired."""
     left = {finding.place for finding in after}
     gone = [
         _repaired(finding)
@@ -369,7 +369,7 @@ class _Verifier:
         return keys
 
     def _check_all(self, keys: list[TopicPartition], suspects: set[TopicPartition] | None) -> None:
-        """Check all partitions, or `suspects` and new ones."""
+        """Check all partitions, or `suspects` and new partitions."""
         before = self.checked
         wanted = [key for key in keys if suspects is None or key in suspects or key not in before]
         with ThreadPoolExecutor(self._threads, thread_name_prefix="sparklog-verify") as pool:
@@ -387,7 +387,7 @@ class _Verifier:
             checked.out.found = [f for f in found if f.severity not in BAD or f.place in places]
 
     def _keys(self, general: Findings) -> list[TopicPartition]:
-        """Return the partitions to check; report missing ones."""
+        """Return the partitions to check; report missing partitions."""
         log_dir_state, keys = self.log_dir_state, []
         known = set() if log_dir_state.state is None else set(log_dir_state.state.ends)
         for key in sorted(log_dir_state.found):

@@ -50,7 +50,7 @@ def verify_quickly(
 ) -> Verification:
     """Return the findings that need no data; see `sparklog.service.verify`.
 
-    Cost: that of `examine`, the ledger's newest segment, a listing per partition, a stat per
+    Cost: as of `examine`, the ledger's newest segment, a listing per partition, a stat per
         segment.
     """
     began = monotonic_ms()

@@ -1,4 +1,4 @@
-"""The steps of one round: rolling, retention, compaction, unlinking.
+"""The steps of a round: rolling, retention, compaction, unlinking.
 
 Idle segments are closed, expired segments deleted, compacted topics cleaned, and retired files
 unlinked when their delay has passed. Each step is safe without the others.
@@ -114,9 +114,9 @@ class Rounds:
         ]
 
     def retain(self, report: Report, *, at_once: bool = False) -> None:
-        """Close idle segments and delete expired ones.
+        """Close idle segments and delete expired segments.
 
-        A topic's first deletion is announced, and done one round later, unless `at_once`.
+        A topic's first deletion is announced, and done in the next round, unless `at_once`.
         """
         session, now = self._session, report.time_ms
         with session.exclusive():

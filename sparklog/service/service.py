@@ -80,7 +80,7 @@ class Service:
         clock: Clock = system_clock,
         opening: OpenStore = open_store,
     ) -> None:
-        """Check the options; nothing is opened yet.
+        """Check the options; does not open the log yet.
 
         Args:
             path: log dirs, or the URL of the bucket that is the log's home.
@@ -94,7 +94,7 @@ class Service:
                 or copied. The log that wrote the copies must have stopped for good.
             options: Kafka's broker keys (options.py), and the options of `sparklog.open`.
             map: runs a function over cleaning jobs elsewhere, such as `sparklog.sink.spark_map`.
-            metrics_port: port of /metrics and /healthz; 0 takes a free one (`metrics_url`). Needs
+            metrics_port: port of /metrics and /healthz; 0 takes a free port (`metrics_url`). Needs
                 the extra `metrics`.
             metrics_address: address to listen on; "0.0.0.0" allows connections from other hosts.
             opening: creates the store of a URL.
@@ -262,7 +262,7 @@ class Service:
         Args:
             now_ms: The time of the round in milliseconds since the epoch; by default the current
                 time. Retention and compaction decide by this time.
-            dry_run: Report what a round would do, and change nothing.
+            dry_run: Report what a round would do, and make no changes.
 
         Returns:
             What was done. `Report.errors` lists the steps that failed.
@@ -285,7 +285,7 @@ class Service:
         Args:
             topics: The topics to compact; by default all compacted topics.
             now_ms: The time of the round; see `run_once`.
-            dry_run: Report what would be compacted, and change nothing.
+            dry_run: Report what would be compacted, and make no changes.
 
         Raises:
             InvalidRequestError: A topic is not compacted.
@@ -295,7 +295,7 @@ class Service:
         return self._run_round({"clean"}, request, now_ms=now_ms, dry_run=dry_run)
 
     def retain(self, now_ms: int | None = None, dry_run: bool = False) -> Report:
-        """Roll idle segments and delete expired ones.
+        """Roll idle segments and delete expired segments.
 
         Expired segments of a topic are deleted in this call. A running service, by contrast,
         announces the first deletion in a topic, and deletes in a later round. Of tiered topics,
@@ -303,7 +303,7 @@ class Service:
 
         Args:
             now_ms: The time of the round; see `run_once`.
-            dry_run: Report what would be deleted, and change nothing.
+            dry_run: Report what would be deleted, and make no changes.
         """
         return self._run_round({"retain"}, Request(at_once=True), now_ms=now_ms, dry_run=dry_run)
 

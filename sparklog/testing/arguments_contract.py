@@ -1,9 +1,9 @@
-"""Invalid arguments of `Log`'s methods, as a test class: all homes raise the same errors.
+"""Contract tests of invalid arguments of `Log`'s methods: all homes raise the same errors.
 
-class TestMine(ArgumentsContract):
-    @pytest.fixture
-    def open_log(self) -> Callable[[str], Log]: ...
-        # opens the same new log again, in mode "r" or "rw"
+    class TestMine(ArgumentsContract):
+        @pytest.fixture
+        def open_log(self) -> Callable[[str], Log]: ...
+            # opens the same new log again, in mode "r" or "rw"
 
 `READS` and `WRITES` are the tables: the call, the error, and the start of the error's message.
 """
@@ -159,7 +159,7 @@ READS: Final[list[Case]] = [
     (lambda log: log.reset_reader("g", offsets={"t": {9: 1}}), UNKNOWN,
      "topic t of LOG has no partition 9"),
 ]  # fmt: skip
-"""Calls that a log answers in mode "r", too."""
+"""Calls that are valid in mode "r", too."""
 
 WRITES: Final[list[Case]] = [
     (lambda log: log.create_topic("a", "2"), REFUSED, "partitions='2': expected an integer"),
@@ -231,12 +231,12 @@ WRITES: Final[list[Case]] = [
 
 
 def wrong_refusals(log: Log, cases: list[Case]) -> list[str]:
-    """Return the cases that `log` does not refuse with the error and message of the table."""
+    """Return the cases for which `log` does not raise the error and message of the table."""
     wrong = []
     for number, (call, kind, message) in enumerate(cases):
         try:
             outcome = f"no error, but {call(log)!r}"
-        except Exception as error:  # noqa: BLE001 - a bare Python error is what is looked for
+        except Exception as error:  # noqa: BLE001 - to report bare Python errors
             told = str(error).replace(log.path, "LOG").replace(view_of(log).home, "LOG")
             if type(error) is kind and told.startswith(message):
                 continue

@@ -1,12 +1,12 @@
-"""The contract of `sparklog.storage.commits.CommitLog` as a test class: each home subclasses it.
+"""Contract tests of `sparklog.storage.commits.CommitLog`; each home subclasses them.
 
-class TestMine(CommitLogContract):
-    @pytest.fixture
-    def open_commits(self) -> Callable[[], CommitLog]: ...
-        # another handle on one and the same new log, as another process would have it
+    class TestMine(CommitLogContract):
+        @pytest.fixture
+        def open_commits(self) -> Callable[[], CommitLog]: ...
+            # another handle on the same new log, like that of another process
 
-What the home alone can bring about (a store that takes a record and doesn't answer, a crash, a full
-disk) is for its own tests.
+Situations that only one home has (a store that takes a record and does not answer, a crash, a full
+disk) are covered by its own tests.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ KEY = TopicPartition("t", 0)
 
 
 def chunk(commits: CommitLog, count: int, *, partition: int = 0) -> Chunk:
-    """A chunk in memory with `count` records, for topic t."""
+    """Return a chunk in memory with `count` records, for topic t."""
     now_ms = commits.clock()
     batches = [encode_one(None, b"value", timestamp=now_ms) for _ in range(count)]
     for offset, batch in enumerate(batches):
@@ -57,7 +57,7 @@ def sent(
     commits: CommitLog, sequence: int = -1, count: int = 1, *,
     partition: int = 0, producer: int = 7, epoch: int = 0, topic: str = "t",
 ) -> Chunk:
-    """One batch of `count` records as a client's: of an idempotent producer, or of none (-1)."""
+    """Return a batch of `count` records of a client's producer: idempotent, or not (-1)."""
     now_ms = commits.clock()
     times = pa.array([now_ms] * count, pa.timestamp("ms"))
     encoded = encode(
@@ -73,7 +73,7 @@ def sent(
 
 
 def spans(outcomes: Sequence[Outcome]) -> list[tuple[int, int] | type[Exception]]:
-    """Where each batch is, or the class of what keeps it out."""
+    """Return the offsets of each batch, or the class of its error."""
     return [
         (found.first, found.end) if isinstance(found, Produced) else type(found)
         for found in outcomes
@@ -81,13 +81,13 @@ def spans(outcomes: Sequence[Outcome]) -> list[tuple[int, int] | type[Exception]
 
 
 def appended(commits: CommitLog, *chunks: Chunk) -> Change:
-    """A change that commits chunks, without an identity."""
+    """Return a change that commits chunks, without an identity."""
     size = sum(one.size_bytes for one in chunks)
     return Change(record=AppendRecord(ends={}, size_bytes=size), chunks=chunks)
 
 
 def folded(commits: CommitLog) -> LogState:
-    """The state as whoever reads the whole ledger finds it."""
+    """Return the state of the whole ledger."""
     state = LogState()
     for _, record in commits.records(commits.oldest, commits.position):
         state.apply(record)
@@ -95,7 +95,7 @@ def folded(commits: CommitLog) -> LogState:
 
 
 class CommitLogContract:
-    """What the engine relies on, whatever orders a log's changes."""
+    """Requirements of the engine on a log's ordered changes."""
 
     def test_others_see_a_change_when_they_catch_up(self, open_commits: Open) -> None:
         one, two = open_commits(), open_commits()
@@ -106,7 +106,7 @@ class CommitLogContract:
         assert two.catch_up() == one.position
         assert two.state.topics == one.state.topics
         assert two.state.ends == {("t", 0): 0, ("t", 1): 0}
-        assert two.catch_up() == one.position  # there is no news
+        assert two.catch_up() == one.position  # nothing new
 
     def test_a_change_at_a_position_that_is_taken_writes_nothing(self, open_commits: Open) -> None:
         one, two = open_commits(), open_commits()
@@ -221,7 +221,7 @@ class CommitLogContract:
         identity = Identity(writer="w", batch=0, fingerprint="a")
         commit(one, [chunk(one, 2)], identity=identity)
         assert reset_writers(two, "w", -1) == ["w"]
-        one.catch_up()  # who hasn't heard of a reset may have planned without it, and be refused
+        one.catch_up()  # a writer that missed the reset could be rejected
         again = commit(one, [chunk(one, 2)], identity=identity)
         assert not again.replayed
         assert again.ends == {"t": {0: (2, 4)}}

@@ -1,15 +1,15 @@
-"""The contracts of `FileSystem` and `Store` as test classes: each implementation subclasses one.
+"""Contract tests of `FileSystem` and `Store`; each implementation subclasses them.
 
-class TestMine(FileSystemContract):
-    @pytest.fixture
-    def fs(self) -> FileSystem: ...
-    @pytest.fixture
-    def root(self) -> str: ...      # an empty directory of that file system
+    class TestMine(FileSystemContract):
+        @pytest.fixture
+        def fs(self) -> FileSystem: ...
+        @pytest.fixture
+        def root(self) -> str: ...      # an empty directory of that file system
 
-class TestMine(StoreContract):
-    part_bytes = 1000
-    @pytest.fixture
-    def store(self) -> ObjectStore: ...     # empty, of that size of parts
+    class TestMine(StoreContract):
+        part_bytes = 1000
+        @pytest.fixture
+        def store(self) -> ObjectStore: ...     # empty, with parts of that size
 """
 
 import threading
@@ -27,7 +27,7 @@ from sparklog.tiered.object_store.object_store import ObjectStore
 
 
 class FileSystemContract:
-    """What the engine relies on, wherever its files are."""
+    """Requirements of the engine on a file system."""
 
     def test_pwrite_grows_and_pread_stops_at_the_end(self, fs: FileSystem, root: str) -> None:
         with fs.open(f"{root}/a", create=True) as file:
@@ -89,7 +89,10 @@ class FileSystemContract:
         fs.sync_dir(root)
 
     def test_a_file_is_the_one_that_was_opened(self, fs: FileSystem, root: str) -> None:
-        """Where another takes its name it is still read, or gone, never the other one."""
+        """An open file whose name another file gets can still be read, or is missing.
+
+        Never mixed up.
+        """
         for name, data in (("a", b"old"), ("b", b"new")):
             with fs.open(f"{root}/{name}", create=True) as file:
                 file.pwrite(data, 0)
@@ -256,13 +259,13 @@ class FileSystemContract:
 
 
 class StoreContract:
-    """What tiering relies on, wherever its objects are."""
+    """Requirements of tiering on an object store."""
 
     part_bytes: ClassVar[int] = 1000
     create_rounds: ClassVar[int] = 50  # races of eight creators
 
     def content(self, size: int) -> bytes:
-        """Bytes of which no two places look alike."""
+        """Return bytes in which no two positions look alike."""
         words = b"".join(number.to_bytes(4, "big") for number in range(-(-min(size, 1 << 20) // 4)))
         return (words * (size // (1 << 20) + 1))[:size]
 
@@ -311,7 +314,7 @@ class StoreContract:
         )  # fmt: skip
 
     def test_one_of_many_creators_wins(self, store: ObjectStore) -> None:
-        """Eight at once, each with bytes of its own; the losers look: one, whole, for all time."""
+        """Of eight concurrent creators exactly one wins, and the losers read its bytes."""
         start = threading.Barrier(8)
 
         def create(who: int) -> list[int]:
@@ -321,7 +324,7 @@ class StoreContract:
                 if store.create(f"c/{turn}", self.content(3000 + who)):
                     won.append(turn)
                     continue
-                size = len(store.get(f"c/{turn}"))  # there, as the store said
+                size = len(store.get(f"c/{turn}"))  # exists, as the store said
                 assert 3000 <= size < 3008
             return won
 
@@ -488,4 +491,4 @@ class StoreContract:
         counts = store.counts.as_dict()
         assert (counts["puts"], counts["lists"], counts["deletes"]) == (1, 1, 1)
         assert (counts["bytes_out"], counts["bytes_in"], counts["retries"]) == (5, 7, 0)
-        assert 2 <= counts["gets"] <= 3  # where a put's answer says nothing, it is looked at
+        assert 2 <= counts["gets"] <= 3  # a put may be verified by another request

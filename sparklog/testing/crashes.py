@@ -1,14 +1,14 @@
-"""Every crash that a piece of work can meet: `kill -9` and power cuts at each of its effects.
+"""All crashes that a piece of work can meet: `kill -9` and power cuts at each of its effects.
 
-    def work(fs: CrashFS) -> None:                       # what a process does
+    def work(fs: CrashFS) -> None:                       # the code of a process
         with sparklog.open("/log", "rw", fs=fs) as log: ...
 
     for crash in every_crash(work):
-        with sparklog.open("/log", "rw", fs=crash.fs) as log:    # what the next one finds
-            ...                                          # crash.how says what happened
+        with sparklog.open("/log", "rw", fs=crash.fs) as log:    # the next process
+            ...                                          # crash.how describes the crash
 
-The work runs once. Before each of its calls that change the disk, and after the last, the disk is
-copied as several crashes would leave it, and each copy is a machine of its own to go on with.
+The work runs once. Before each call that changes the disk, and after the last one, the disk is
+copied as several kinds of crashes would leave it. Each copy is a separate machine.
 """
 
 import random
@@ -24,8 +24,8 @@ class Crash:
     """A machine after a crash.
 
     Attributes:
-        how: what happened, and before which call of the work.
-        fs: a new process on the machine that is left.
+        how: the kind of crash, and the call of the work that it preceded.
+        fs: a new process on the machine.
         finished: the work had returned before.
     """
 
@@ -35,16 +35,16 @@ class Crash:
 
 
 PossibleCrash = tuple[str, Callable[[], CrashFS]]
-"""How a machine crashes, and what makes the machine that is then found."""
+"""The kind of a crash, and a function that creates the machine after it."""
 
 
 def possible_crashes(
     fs: CrashFS, call: Call | None, rng: random.Random, seeds: int
 ) -> list[PossibleCrash]:
-    """Return the crashes that could happen right now; `call` is about to be done.
+    """Return the crashes that could happen now, just before `call`.
 
-    A kill, also within a write; a power cut that keeps nothing but what was synced, one that keeps
-    all, and `seeds` that keep any part (see `sparklog.testing.disk`).
+    A kill, also within a write; a power cut that keeps only synced data, one that keeps all data,
+    and `seeds` that keep a random part (see `sparklog.testing.disk`).
     """
     found: list[PossibleCrash] = [("kill", fs.kill_clone)]
     if call is not None and call.op == "pwrite" and fs.torn_size(call.at, call.size):
@@ -57,7 +57,7 @@ def possible_crashes(
 
 
 def crashes_now(fs: CrashFS, call: Call | None, rng: random.Random, seeds: int) -> Iterator[Crash]:
-    """Yield the machines that a crash right now may leave; for use in `CrashFS.on_call`."""
+    """Yield the machines that a crash now could leave; for use in `CrashFS.on_call`."""
     for how, make in possible_crashes(fs, call, rng, seeds):
         if call is None:
             yield Crash(f"{how} after the last call", make(), finished=True)
@@ -75,11 +75,13 @@ def every_crash(
     """Run `work` to its end, then yield a machine for each crash that it could have met.
 
     Args:
-        work: does what is tested on the file system that it is given, in its own thread alone.
-        fs: where to begin, left as the work leaves it; by default an empty machine.
-        seeds: power cuts that keep a random part, for each call; `seed` makes them others.
-    Raises: what `work` raises.
-    Cost: keeps a copy of the disk for each crash, four or more a call that changes something.
+        work: does its work on the given file system, in its own thread only.
+        fs: the initial machine, left as the work leaves it; by default an empty machine.
+        seeds: number of power cuts per call that keep a random part.
+        seed: seed of these parts.
+
+    Raises: the errors of `work`.
+    Cost: keeps a copy of the disk for each crash, four or more per call that changes the disk.
     """
     machine = CrashFS() if fs is None else fs
     rng = random.Random(seed)
@@ -91,5 +93,5 @@ def every_crash(
         machine.on_call = None
     found.extend(crashes_now(machine, None, rng, seeds))
     found.reverse()
-    while found:  # each is freed when the caller is done with it
+    while found:  # frees each machine when the caller is done with it
         yield found.pop()

@@ -5,12 +5,13 @@
     fs.fail_at(7, Fault.KILL)           # dies at its 7th mutating call: SimulatedKill
     after = fs.crash_clone(rng)         # the same disk after a power cut, in a new boot
     later = fs.kill_clone()             # the same disk after `kill -9`: page cache intact
-    fs.on_call = lambda call: ...       # look, or clone, before every mutating call
+    fs.on_call = lambda call: ...       # inspect or clone before every mutating call
 
-Each CrashFS is one process: it dies alone, its locks with it, and a dead process does nothing
-more, whatever its `finally` clauses try. What a power cut keeps: see `sparklog.testing.disk`.
-With `reopen=True` a file finds itself by its path at every call, as a `LocalFile` does whose
-descriptor the pool took away; code that renames an open file must not rely on it.
+Each CrashFS is a process. It dies separately, together with its locks, and a dead process does
+nothing more, even in its `finally` clauses. For the effects of a power cut see
+`sparklog.testing.disk`. With `reopen=True` a file is looked up by its path at every call, like a
+`LocalFile` whose descriptor the pool has closed; code that renames an open file must not rely on
+the descriptor.
 """
 
 import errno
@@ -42,7 +43,7 @@ _END: Final = 1 << 63
 
 @lru_cache(maxsize=4096)
 def _split(path: str) -> tuple[str, str]:
-    """A path's directory and its name there."""
+    """Return a path's directory and its name there."""
     head, _, name = path.rstrip("/").rpartition("/")
     return head, name
 
@@ -58,7 +59,7 @@ class Lock:
 
 
 class CrashFile:
-    """An open file of one process."""
+    """An open file of a process."""
 
     def __init__(self, fs: "CrashFS", path: str, node: FileNode, *, write: bool) -> None:
         self.path = path
@@ -155,7 +156,7 @@ class CrashLockFile(CrashFile):
             self._carve(self._node("unlock"), first, first + length if length else _END)
 
     def _carve(self, node: FileNode, first: int, end: int) -> None:
-        """Take [first, end) out of this object's own locks, splitting them as the kernel does."""
+        """Remove [first, end) from this object's own locks, splitting them as the kernel does."""
         kept: list[Lock] = []
         for lock in node.locks:
             if lock.owner is not self or lock.end <= first or end <= lock.first:
@@ -177,7 +178,7 @@ class CrashLockFile(CrashFile):
             return self._fs.disk.dev, self._node("stat").ino
 
     def drop_locks(self) -> None:
-        """What closing, or dying, does."""
+        """Release all locks, as closing and dying do."""
         self._bound.locks[:] = [lock for lock in self._bound.locks if lock.owner is not self]
 
     def close(self) -> None:
@@ -187,7 +188,7 @@ class CrashLockFile(CrashFile):
 
 
 class CrashMapping:
-    """A file's bytes as they are when it is mapped; cutting the file meanwhile is an error."""
+    """A file's bytes at the time of mapping. Truncating the file meanwhile is an error."""
 
     def __init__(self, fs: "CrashFS", node: FileNode) -> None:
         self.data = memoryview(bytes(node.data))
@@ -205,7 +206,7 @@ class CrashMapping:
 
 
 def _names_of(directory: DirNode, wanted: Node) -> int:
-    """How many names a file has below a directory."""
+    """Return how many names a file has below a directory."""
     found = 0
     for node in directory.entries.values():
         found += _names_of(node, wanted) if isinstance(node, DirNode) else node is wanted
@@ -222,7 +223,7 @@ class CrashFS:
             ...
     """
 
-    sync_threads = 1  # so that the same work is the same calls
+    sync_threads = 1  # so that the same work makes the same calls
 
     def __init__(
         self, *, clock: Clock | None = None, reopen: bool = False, page_bytes: int = 4096
@@ -231,7 +232,7 @@ class CrashFS:
 
         Args:
             clock: The time of the disk, in milliseconds since the epoch.
-            reopen: Whether open files find themselves by their path at every call.
+            reopen: Whether open files are looked up by their path at every call.
             page_bytes: Where a kill can cut a write in two; Linux cuts between pages.
         """
         self.disk = Disk(clock)
@@ -259,16 +260,19 @@ class CrashFS:
         return other
 
     def kill(self) -> None:
-        """End this process: its locks go, the page cache stays, every further call is a no-op."""
+        """End this process.
+
+        Its locks are released, the page cache stays, further calls do nothing.
+        """
         with self.mutex:
             self.dead = True
             for file in self._lock_files:
                 file.drop_locks()
 
     def kill_clone(self, torn: Call | None = None) -> "CrashFS":
-        """Return a new process on a copy of the machine on which every process was killed.
+        """Return a new process on a copy of the machine, after killing all its processes.
 
-        With `torn`, the write that `on_call` is just told of, a part of it was done.
+        `torn`: the write that `on_call` was just called with, of which a part was done.
         """
         with self.mutex:
             other = self._machine(self.disk.clone())
@@ -278,7 +282,7 @@ class CrashFS:
         return other
 
     def crash_clone(self, rng: random.Random | None = None, mode: Mode = "random") -> "CrashFS":
-        """Return the machine after a power cut and a new start; see `disk` for what is kept."""
+        """Return the machine after a power cut and a restart; see `disk` for what survives."""
         if rng is None:
             rng = random.Random(0)
         with self.mutex:
@@ -294,19 +298,19 @@ class CrashFS:
         times: int = 1,
         when: Callable[[Call], bool] | None = None,
     ) -> None:
-        """Let the `number`th call from now (1: the next) of those `ops` meet `fault`.
+        """Let the `number`th call of kind `ops` from now (1: the next) meet `fault`.
 
-        By default `ops` are all mutating ones that the fault can strike.
+        By default `ops` are all mutating calls that the fault can affect.
         """
         default = {Fault.NO_SPACE: GROWING, Fault.TORN_KILL: {"pwrite"}}.get(fault, MUTATING)
         self._plans.append(Plan(fault, number, times, ops if ops is not None else default, when))
 
     def heal(self) -> None:
-        """Forget all planned faults."""
+        """Cancel all planned faults."""
         self._plans.clear()
 
     def meet(self, op: str, path: str, at: int = 0, size: int = 0, to: str = "") -> Fault | None:
-        """Count a mutating call and tell which fault it meets."""
+        """Count a mutating call, and return the fault that it meets."""
         if self.dead:
             self.check_alive()
         call = Call(len(self.calls) + 1, op, path, at, size, to)
@@ -319,7 +323,7 @@ class CrashFS:
         return struck[0] if struck else None
 
     def suffer(self, fault: Fault | None, verb: str, path: str) -> None:
-        """Raise what `fault` stands for."""
+        """Raise the error of `fault`."""
         if fault in (Fault.KILL, Fault.TORN_KILL):
             self.kill()
             self.check_alive()
@@ -327,7 +331,7 @@ class CrashFS:
             raise refuse(ERRNO[fault], verb, path)
 
     def torn_size(self, at: int, size: int) -> int:
-        """Return how much of a write is done when the process dies in it: about half, in pages."""
+        """Return how much of a write is done if the process dies in it: about half, in pages."""
         cut = (at + size // 2) // self.page_bytes * self.page_bytes
         return max(0, cut - at)
 
@@ -379,7 +383,7 @@ class CrashFS:
             return self._find(path) is not None
 
     def is_link(self, path: str) -> bool:
-        return False  # there are none
+        return False  # symbolic links are not simulated
 
     def is_dir(self, path: str) -> bool:
         with self.mutex:
@@ -516,11 +520,11 @@ class CrashFS:
     # -- paths ---------------------------------------------------------------------------------
 
     def _count(self, op: str, verb: str, path: str, to: str = "") -> None:
-        """Count a call that is about to change the tree; raise what it meets."""
+        """Count a call that is about to change the tree; raise the fault that it meets."""
         self.suffer(self.meet(op, path, to=to), verb, path)
 
     def _find(self, path: str) -> Node | None:
-        """Return the node at a path, if there is one."""
+        """Return the node at a path, or None."""
         head, name = _split(path)
         parent = self.disk.places.get(head)
         if parent is None:
@@ -548,7 +552,7 @@ class CrashFS:
         return node
 
     def _file_node(self, path: str, verb: str) -> FileNode:
-        """Return the file at a path; errors as an open would raise them."""
+        """Return the file at a path; raises the errors of an open."""
         node = self._existing(path)
         if isinstance(node, DirNode):
             raise refuse(errno.EISDIR, verb, path)

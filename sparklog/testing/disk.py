@@ -1,21 +1,20 @@
-"""A disk in memory that knows what was synced: the model under `crashfs`.
+"""A disk in memory that knows which data were synced: the model under `crashfs`.
 
-A file has its contents as processes see them (`data`: page cache) and as the platter has them
-(`durable`), with the writes and truncates in between (`ops`). A directory has its names twice,
-too, with the changes in between. A power cut keeps what was synced and, of the rest, any part:
+A file has its content as processes see it (`data`: page cache) and as the platter has it
+(`durable`), with the writes and truncates in between (`ops`). A directory has its names twice, too,
+with the changes in between. A power cut keeps synced data, and any part of the rest:
 
-- a write survives, is lost, or is torn between its 512-byte sectors, each write by itself;
-- the size follows the metadata's order: it is the size after some prefix of the file's
-  operations, whatever became of the data; where data are missing the file reads zeros;
-- a truncate that was lost may still have zeroed the rest of its sector;
-- each name holds what some prefix of its own changes left there. A rename is atomic in that a
-  file is never lost by it: the old name goes only if the new one came, and of a directory, which
-  no file system lets have two names, both at once. Of an exchange both
-  names change or none.
+- a write survives, is lost, or is torn between its 512-byte sectors, independently of other writes;
+- the size follows the order of the metadata: it is the size after a prefix of the file's
+  operations, whether or not their data survive; missing data read as zeros;
+- a lost truncate may still have zeroed the rest of its sector;
+- each name has the state after a prefix of its own changes. A rename is atomic and never loses a
+  file: the old name disappears only if the new name exists. For a directory, which can't have two
+  names, both happen at once. An exchange changes both names or none.
 
-Real journalling file systems order more than that, so what survives here survives there.
-A failed fdatasync leaves its writes in limbo: visible, marked clean, never written by a later
-sync, as on Linux. Source: PROTOCOL C8; fsync(2); ALICE (OSDI 2014).
+Real journalling file systems preserve more order, so code that survives here survives there. A
+failed fdatasync leaves its writes in limbo, as on Linux: visible, marked clean, never written by a
+later sync. Source: PROTOCOL C8; fsync(2); ALICE (OSDI 2014).
 """
 
 import random
@@ -41,7 +40,7 @@ class FileOp:
 
 
 def apply_op(target: bytearray, op: FileOp) -> None:
-    """Do `op` to `target`, growing it with zeros as a file would."""
+    """Apply `op` to `target`, growing it with zeros as a file would."""
     if op.data is None:
         if op.at < len(target):
             del target[op.at :]
@@ -55,7 +54,7 @@ def apply_op(target: bytearray, op: FileOp) -> None:
 
 @dataclass(slots=True, eq=False)
 class FileNode:
-    """A file by its inode; names are the directories' business."""
+    """A file by its inode; its names belong to directories."""
 
     ino: int
     mtime_ms: int = 0
@@ -87,13 +86,13 @@ class FileNode:
         self.ops.clear()
 
     def fail_sync(self) -> None:
-        """Linux's way with an I/O error: the pages are marked clean, their writes forgotten."""
+        """Fail a sync as Linux does: mark the pages clean, and forget their writes."""
         for op in self.ops:
             op.limbo = op.limbo or not op.synced
             self.limbo = self.limbo or op.limbo
 
     def after_power_cut(self, mode: Mode, rng: random.Random, keep: float) -> bytearray:
-        """Return what the platter holds after a power cut."""
+        """Return the content of the platter after a power cut."""
         if mode == "all" or not self.ops:
             return bytearray(self.data)
         least = max((n + 1 for n, op in enumerate(self.ops) if op.synced), default=0)
@@ -121,7 +120,7 @@ class FileNode:
 
 
 def _survivors(rng: random.Random, keep: float) -> Callable[[int], bool]:
-    """Choose which sectors of one write reach the platter: all, none, or any of them."""
+    """Choose which sectors of a write reach the platter: all, none, or any of them."""
     chance = rng.random()
     if chance < 0.3:  # torn
         share = rng.random()
@@ -142,7 +141,7 @@ def _overlay(image: bytearray, at: int, data: bytes, survives: Callable[[int], b
 
 @dataclass(slots=True, eq=False)
 class NameOp:
-    """A name of `directory` given to `node`, or taken away (None)."""
+    """A change of a name in `directory`: given to `node`, or removed (None)."""
 
     directory: "DirNode"
     name: str
@@ -152,7 +151,7 @@ class NameOp:
 
 @dataclass(slots=True, eq=False)
 class DirNode:
-    """A directory: its names now, its durable names, the changes since."""
+    """A directory: its current names, its durable names, and the changes since."""
 
     ino: int
     mtime_ms: int = 0
@@ -178,7 +177,7 @@ class DirNode:
             _apply_name(self.durable, op)
 
     def _settle_to(self, last: NameOp) -> None:
-        """Make the changes of one name durable up to `last`: a rename is one transaction."""
+        """Make the changes of a name up to `last` durable: a rename is one transaction."""
         if last not in self.ops:
             return
         settled = [op for op in self.ops[: self.ops.index(last) + 1] if op.name == last.name]
@@ -201,7 +200,7 @@ def _apply_name(names: dict[str, Node], op: NameOp) -> None:
 
 
 class Disk:
-    """The tree, its boot, and what a machine says of it."""
+    """The tree of a machine's disk, its boot number, and machine properties."""
 
     def __init__(self, clock: Clock | None = None, *, boot: int = 1) -> None:
         self.clock: Clock = clock if clock is not None else ManualClock()
@@ -223,7 +222,7 @@ class Disk:
         return self.next_ino
 
     def after_power_cut(self, rng: random.Random, mode: Mode) -> "Disk":
-        """Return the disk as the machine finds it when it starts again."""
+        """Return the disk after a power cut and a restart."""
         keep = rng.choice((0.1, 0.5, 0.9)) if mode == "random" else 0.0
         kept = self._kept_names(rng, mode, keep)
         other = self._like(self.boot + 1)
@@ -242,7 +241,7 @@ class Disk:
         return other
 
     def clone(self) -> "Disk":
-        """Return a copy with page cache and pending changes; nobody holds a lock on it."""
+        """Return a copy with page cache and pending changes, without locks."""
         other = self._like(self.boot)
         nodes: dict[int, Node] = {}
         ops: dict[int, NameOp] = {}
@@ -280,7 +279,7 @@ class Disk:
         return other
 
     def nodes(self) -> Iterator[Node]:
-        """Yield every node that is reachable now or might be after a crash, once."""
+        """Yield every node that is reachable now, or could be after a crash, once."""
         seen: set[int] = set()
         stack: list[Node] = [self.root]
         while stack:
@@ -332,7 +331,7 @@ def _copy_durable(
     names: Callable[[DirNode], dict[str, Node]],
     contents: Callable[[FileNode], bytearray],
 ) -> DirNode:
-    """Copy a tree as chosen; a file with two names stays one file."""
+    """Copy a tree as chosen; a file with two names stays a single file."""
     copies: dict[int, Node] = {}
 
     def copy(node: Node) -> Node:

@@ -1,4 +1,4 @@
-"""Faults to inject into a `CrashFS`, and the trace of calls that names where one struck."""
+"""Faults to inject into a `CrashFS`, and the trace of calls for messages."""
 
 import errno
 import os
@@ -11,11 +11,11 @@ from sparklog.errors import StorageUnavailableError
 
 
 class SimulatedKill(BaseException):
-    """The process is dead. Not an Exception: no handler of the code under test may catch it."""
+    """The process was killed. Not an Exception, so that the code under test can't catch it."""
 
 
 class Fault(Enum):
-    """What a call can meet."""
+    """A fault that a call can meet."""
 
     KILL = "kill"  # the process dies just before the call
     TORN_KILL = "torn kill"  # it dies within a write, of which some pages are done
@@ -40,7 +40,7 @@ MUTATING: Final = GROWING | {
 
 
 class Call(NamedTuple):
-    """One mutating call: the `number`th of its process, from 1."""
+    """A mutating call: the `number`th of its process, from 1."""
 
     number: int
     op: str
@@ -58,7 +58,7 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """The calls of kind `ops`, from the `first`th on, `times` of them, meet `fault`."""
+    """Calls of kind `ops`, from the `first`th on, `times` of them, meet `fault`."""
 
     fault: Fault
     first: int
@@ -87,6 +87,6 @@ ERRNO: Final = {
 
 
 def format_trace(calls: list[Call], last: int = 60) -> str:
-    """Return the last calls, one a line, for a test's failure message."""
+    """Return the last calls, one per line, for a test's failure message."""
     skipped = [f"... {len(calls) - last} calls before"] if len(calls) > last else []
     return "\n".join(skipped + [str(call) for call in calls[-last:]])

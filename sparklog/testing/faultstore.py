@@ -1,13 +1,13 @@
-"""An object store in memory that fails as real ones do, by a seed. No threads, no waiting.
+"""An object store in memory that fails like real stores, by a seed. No threads, no waiting.
 
     bucket, clock = Bucket(), ManualClock()
     store = FaultStore(bucket, clock, seed=7, faults=Faults(reset=0.1, lost=0.1))
     store.crash_at(12, after=False)     # SimulatedKill before the 12th effect
     ...
-    store = store.reopen()              # the next process finds what was done
+    store = store.reopen()              # the next process, with the same bucket
 
-Retries, checks and parts are those of the real `ObjectStore`; only the requests are simulated, and
-its pauses turn the clock. What has threads of its own may share it, but then no seed replays it.
+Retries, checks and parts are those of the real `ObjectStore`; only requests are simulated, and
+pauses advance the clock. Multithreaded code may use it, but then a seed does not reproduce a run.
 """
 
 import copy
@@ -32,20 +32,20 @@ PAGE: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """Chances, from 0 to 1, that a request meets something.
+    """Probabilities, from 0 to 1, of faults of a request.
 
     Attributes:
         reset: the connection breaks; nothing was done.
         busy: 500, 503, slow down, a timeout; nothing was done.
-        lost: it was done, but the answer never comes.
-        late: the answer never comes, and it is done up to `late_ms` later, whatever lies there
-            then; at the next request to the bucket, so a test may end before it.
-        again: it was done, the answer never came, and the client sent it again by itself: who
-            creates is told that there is one, its own.
-        conflict: a create is answered as S3 does while another is under way: 409, nothing done.
-        short: fewer bytes come than were asked for.
-        stale: lists don't know of a put or a deletion yet, for up to `stale_ms`.
-        latency_ms: (least, most) that a request takes; the clock moves on.
+        lost: the request was done, but the response is lost.
+        late: the response is lost, and the request is done up to `late_ms` later, on whatever is
+            stored then. It happens at the next request to the bucket, so a test may end before.
+        again: the request was done, the response was lost, and the client sent it again: a create
+            then reports that its own object exists.
+        conflict: a create is answered as S3 does during another one: 409, nothing was done.
+        short: the response has fewer bytes than requested.
+        stale: listings don't show a put or a deletion for up to `stale_ms`.
+        latency_ms: (min, max) duration of a request; the clock advances.
     """
 
     reset: float = 0
@@ -69,7 +69,7 @@ SOME_FAULTS: Final = Faults(
 
 @dataclass(slots=True)
 class Pending:
-    """An upload that hasn't ended: {part number: bytes}."""
+    """An unfinished upload: {part number: bytes}."""
 
     name: str
     begun_ms: int
@@ -78,7 +78,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A request that takes effect at a time, on its own."""
+    """A request that takes effect at a later time."""
 
     at_ms: int
     name: str
@@ -88,10 +88,10 @@ class Late:
 
 @dataclass(slots=True)
 class Bucket:
-    """What outlives a process: {name: (bytes, time in ms)}, open uploads, what lists don't know.
+    """The state that survives a process: {name: (bytes, time in ms)}, uploads, stale listings.
 
     Stores of several processes share it, and their requests take effect one after the other.
-    `unlisted`: {name: (bytes and time as lists still have them or None, until when in ms)}.
+    `unlisted`: {name: (bytes and time as listings still show them or None, until when in ms)}.
     """
 
     objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
@@ -107,12 +107,12 @@ class Bucket:
         return Bucket(**{name: copy.deepcopy(getattr(self, name), memo) for name in names})
 
     def names(self) -> list[str]:
-        """The objects that there are, whatever lists say."""
+        """Return the objects that exist, whatever listings show."""
         return sorted(self.objects)
 
 
 class FaultStore(ObjectStore):
-    """A `Store` over a `Bucket`. Once a crash point struck, every request is SimulatedKill."""
+    """A `Store` over a `Bucket`. After a crash point every request raises SimulatedKill."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class FaultStore(ObjectStore):
 
     @property
     def effects(self) -> list[str]:
-        """What was done so far, as "put <name>", "delete <name>", "part 2 of <name>", ..."""
+        """The effects so far, as "put <name>", "delete <name>", "part 2 of <name>", ..."""
         return self.requests.effects
 
     def crash_at(self, number: int, *, after: bool = True) -> None:
@@ -151,16 +151,16 @@ class FaultStore(ObjectStore):
         self.requests.windows.append((begins, begins + for_ms))
 
     def refuse(self, refused: bool = True) -> None:
-        """Refuse the credentials, until `refuse(False)`."""
+        """Reject the credentials, until `refuse(False)`."""
         self.requests.refused = refused
 
     def reopen(self, *, seed: int = 0, faults: Faults = NO_FAULTS) -> "FaultStore":
-        """Return the same bucket as another process opens it, by the same clock."""
+        """Return the same bucket as seen by another process, with the same clock."""
         return FaultStore(self.bucket, self.clock, seed=seed, faults=faults, **self._arguments)
 
 
 class FaultDriver:
-    """See `Driver`; like S3's."""
+    """A `Driver` that behaves like S3's."""
 
     url = "fault://bucket"
     many, looks, delete_max, replaces, skips = True, False, PAGE, True, True
@@ -281,14 +281,14 @@ class FaultDriver:
         return chance > 0 and self.rng.random() < chance
 
     def _postpone(self, name: str, data: bytes | None, *, create: bool = False) -> None:
-        """Meet `late`: raise for the answer, and leave the effect to `land`."""
+        """Apply `late`: raise for the response, and leave the effect to `_land`."""
         if self._meets(self.faults.late):
             at_ms = self.clock() + self.rng.randint(1, self.faults.late_ms)
             self.bucket.late.append(Late(at_ms, name, data, create))
             raise TimeoutError("the answer never came, and it isn't done yet")
 
     def _land(self) -> None:
-        """Do what is due of the requests that were late."""
+        """Apply late requests that are due."""
         due = sorted((one for one in self.bucket.late if one.at_ms <= self.clock()), key=_at_ms)
         self.bucket.late = [one for one in self.bucket.late if one.at_ms > self.clock()]
         for one in due:
@@ -299,7 +299,7 @@ class FaultDriver:
         return _Request(self, effect)
 
     def before(self, effect: str) -> None:
-        """Meet what strikes before a request is carried out."""
+        """Apply faults that strike before a request is carried out."""
         self.bucket.lock.acquire()
         try:
             if self.dead:
@@ -321,7 +321,7 @@ class FaultDriver:
             raise
 
     def done(self, effect: str, error: type[BaseException] | None) -> None:
-        """Meet what strikes when a request was carried out."""
+        """Apply faults that strike after a request was carried out."""
         try:
             if error is None and effect:
                 self.effects.append(effect)
@@ -338,7 +338,7 @@ class FaultDriver:
 
 
 class _Answer(Exception):
-    """An HTTP answer of the store, in the form of botocore's ClientError."""
+    """An HTTP response of the store, in the form of botocore's ClientError."""
 
     def __init__(self, code: str, status: int) -> None:
         super().__init__(f"An error occurred ({code}): simulated")
@@ -361,7 +361,7 @@ _BUSY: Final = (
 
 
 class _Request:
-    """One request as a context: faults before it, its effect, faults after it."""
+    """A request as a context: faults before it, its effect, faults after it."""
 
     def __init__(self, driver: FaultDriver, effect: str) -> None:
         self._driver, self._effect = driver, effect

@@ -1,12 +1,12 @@
-"""The contract of `sparklog.storage.groups.Groups` as a test class: each home subclasses it.
+"""Contract tests of `sparklog.storage.groups.Groups`; each home subclasses them.
 
-class TestMine(GroupsContract):
-    @pytest.fixture
-    def new_groups(self) -> Callable[[], Groups]: ...  # another handle, as of another process
-    @pytest.fixture
-    def damage(self) -> Callable[[str], None]: ...     # spoils what is kept of a group
-    @pytest.fixture
-    def expire(self) -> Expire: ...                    # what the home's service does
+    class TestMine(GroupsContract):
+        @pytest.fixture
+        def new_groups(self) -> Callable[[], Groups]: ...  # another handle, as of another process
+        @pytest.fixture
+        def damage(self) -> Callable[[str], None]: ...     # damages the stored state of a group
+        @pytest.fixture
+        def expire(self) -> Expire: ...                    # the expiration of the home's service
 """
 
 from collections.abc import Callable
@@ -33,28 +33,28 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Expire(Protocol):
-    """Forgets commits older than `retention_ms`, or, in a dry run, says which."""
+    """Expires commits older than `retention_ms`, or lists them in a dry run."""
 
     def __call__(
         self, *, now_ms: int, retention_ms: int, dry_run: bool = False
     ) -> list[ExpiredOffset]:
-        """Return what was, or would be, forgotten."""
+        """Return the expired commits, or in a dry run those that would expire."""
 
 
 def commit(
     groups: Groups, offsets: dict[TopicPartition, int], now_ms: int = 1, *, group: str = "g"
 ) -> None:
-    """Commit as a plain reader does."""
+    """Commit like a plain reader."""
     groups.commit(group, offsets, now_ms=now_ms, host="h")
 
 
 def offsets_of(groups: Groups, group: str = "g") -> dict[TopicPartition, int]:
-    """The offsets that a group has committed."""
+    """Return the offsets that a group has committed."""
     return {key: at.offset for key, at in groups.positions(group).items()}
 
 
 class GroupsContract:
-    """What readers and retention rely on, whatever keeps the positions."""
+    """Requirements of readers and retention on stored positions."""
 
     def test_nobody_is_known_at_first(self, new_groups: Open) -> None:
         groups = new_groups()
@@ -87,7 +87,7 @@ class GroupsContract:
         assert offsets_of(one) == offsets_of(two) == {T0: 6, T1: 3}
 
     def test_handles_that_take_turns_overwrite_nothing(self, new_groups: Open) -> None:
-        """What a handle wrote last is not what is there by now."""
+        """A handle's own last write may be outdated."""
         one, two = new_groups(), new_groups()
         for n in range(6):
             commit((one, two)[n % 2], {(T0, T1)[n // 2 % 2]: n})
@@ -189,7 +189,7 @@ class GroupsContract:
         assert reader.offsets == {T0: Committed(9, 2)}
 
     def test_a_query_has_the_name_of_its_last_run(self, new_groups: Open) -> None:
-        """A restart may change the name or take it away; the planner's commits keep it."""
+        """A restart may change or remove the name; the planner's commits keep it."""
         one, two = new_groups(), new_groups()
         names = []
         for batch, name in enumerate(("orders", "Auftr\u00e4ge\n\x1b[2J", "")):

@@ -1,11 +1,11 @@
-"""The contract of `sparklog.storage.home.Home` as a test class: each home subclasses it.
+"""Contract tests of `sparklog.storage.home.Home`; each home subclasses them.
 
-class TestMine(HomeContract):
-    @pytest.fixture
-    def open_log(self) -> Callable[[str], Log]: ...
-        # opens one and the same new log again, in mode "r" or "rw", as another process would
+    class TestMine(HomeContract):
+        @pytest.fixture
+        def open_log(self) -> Callable[[str], Log]: ...
+            # opens the same new log again, in mode "r" or "rw", as another process would
 
-Its parts (view, commits, groups, lease) have contracts of their own.
+The parts of a home (view, commits, groups, lease) have their own contracts.
 """
 
 import pickle
@@ -29,7 +29,7 @@ LARGE = INLINE_BYTES  # bytes of a value: its task stages
 
 
 def values_of(log: Log) -> list[bytes]:
-    """The values of topic t, as a reader sees them now."""
+    """Return the values of topic t, as a reader sees them now."""
     found: list[bytes] = log.read("t").read_all()["value"].to_pylist()
     return found
 
@@ -49,7 +49,7 @@ def stage(home: Home, *tasks: bytes) -> list[Chunk]:
 
 
 class HomeContract:
-    """What the engine relies on, wherever the log is kept."""
+    """Requirements of the engine on a log's home."""
 
     def test_all_handles_are_of_one_log(self, open_log: Open) -> None:
         one, two = home_of(open_log("rw")), home_of(open_log("rw"))

@@ -1,10 +1,10 @@
-"""The contract of `sparklog.storage.lease.Lease` as a test class: each home subclasses it.
+"""Contract tests of `sparklog.storage.lease.Lease`; each home subclasses them.
 
-class TestMine(LeaseContract):
-    @pytest.fixture
-    def new_lease(self) -> Callable[[], Lease]: ...  # another service's lease of the same log
-    @pytest.fixture
-    def lose(self) -> Callable[[Lease], None]: ...   # what makes the home give it to others
+    class TestMine(LeaseContract):
+        @pytest.fixture
+        def new_lease(self) -> Callable[[], Lease]: ...  # another service's lease of the same log
+        @pytest.fixture
+        def lose(self) -> Callable[[Lease], None]: ...   # makes the home give the lease away
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from sparklog.storage.lease import EndpointLease, Lease, LeaseLostError, UpkeepL
 
 
 class LeaseContract:
-    """What a service relies on, whatever keeps the lease."""
+    """Requirements of a service on a lease."""
 
     def test_nobody_has_it_at_first(self, new_lease: Callable[[], Lease]) -> None:
         one = new_lease()
@@ -75,9 +75,9 @@ class LeaseContract:
 
 
 class UpkeepLeaseContract(LeaseContract):
-    """What a service and those who borrow its lease rely on. `new_lease` makes `UpkeepLease`s.
+    """What services and borrowers of a lease require. `new_lease` creates `UpkeepLease`s.
 
-    `later`: lets half a minute pass, for a home that looks now and then.
+    `later`: advances half a minute, for a home that polls.
     """
 
     def test_who_lends_it_is_asked_and_gives_it_back(
@@ -154,7 +154,7 @@ class UpkeepLeaseContract(LeaseContract):
 
 
 class EndpointLeaseContract(LeaseContract):
-    """What an endpoint's others rely on besides. `new_lease` makes `EndpointLease`s."""
+    """What other endpoints require of an endpoint's lease. `new_lease` creates `EndpointLease`s."""
 
     def test_the_others_read_what_its_holder_tells(
         self, new_lease: Callable[[], EndpointLease]
@@ -176,7 +176,7 @@ class EndpointLeaseContract(LeaseContract):
     def test_nothing_is_left_of_an_earlier_hold(
         self, new_lease: Callable[[], EndpointLease]
     ) -> None:
-        """An endpoint that coordinates again has no members yet: nobody's offsets are held."""
+        """An endpoint that coordinates again has no members yet, so no offsets are protected."""
         one = new_lease()
         assert one.acquire()
         one.publish({"groups": ["a"]})

@@ -1,9 +1,9 @@
-"""An object store for processes that take turns: each request is a step, and answers go astray.
+"""An unreliable object store for processes that take turns: each request is a step.
 
     bucket = ScheduledBucket(schedule)
     store = bucket.store(process)       # a `Store`, whose requests are steps of that process
 
-A write may be lost, done without an answer, done late (up to the very end), done twice, or done
+A write may be lost, done without a response, done late (up to the very end), done twice, or done
 again much later; the writer only gets a StorageUnavailableError. A `StoreFlaw` takes away a
 guarantee that a log in a bucket relies on, so that tests can show that the guarantee is needed.
 """
@@ -21,7 +21,7 @@ from sparklog.tiered.object_store.store import WHOLE_BYTES_MAX, Store, StoredObj
 
 
 class StoreFlaw(Enum):
-    """What a bucket does that a store must not do."""
+    """A behavior that a store must not have."""
 
     PUTS = "a create replaces what is there"
     LOOKS_FIRST = "a create looks when it is sent, and puts later"
@@ -30,7 +30,7 @@ class StoreFlaw(Enum):
 
 
 class Effect(NamedTuple):
-    """What a write did: `before`, `after` are the object's bytes, None where there is none."""
+    """The effect of a write. `before`, `after`: the object's bytes, None without an object."""
 
     verb: str
     name: str
@@ -39,7 +39,7 @@ class Effect(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A create, put or delete that is on its way. `was_there`: when it was sent."""
+    """A create, put or delete that was sent. `was_there`: the object existed when it was sent."""
 
     verb: str
     name: str
@@ -55,10 +55,10 @@ HALF_STEPS: Final = (2, 30)
 
 @dataclass(slots=True)
 class ScheduledBucket:
-    """Objects {name: (bytes, time in ms)}, what is on its way, and who looks at each effect.
+    """Objects {name: (bytes, time in ms)}, pending writes, and observers of effects.
 
-    `watch` is called after each effect, and raises where it must never be. `trace`: the last
-    requests, as (step, process, what, how it went).
+    `watch` is called after each effect, and raises if a forbidden one happens. `trace`: the last
+    requests, as (step, process, request, result).
     """
 
     schedule: Schedule
@@ -74,11 +74,11 @@ class ScheduledBucket:
         self.schedule.before_step.append(self._land_due)
 
     def store(self, process: Process) -> "ScheduledStore":
-        """The bucket as this process sees it."""
+        """Return the bucket as this process sees it."""
         return ScheduledStore(self, process)
 
     def land(self, share: float = 1) -> None:
-        """Let all that is on its way have its effect now, or a random share of it."""
+        """Apply all pending writes now, or a random share of them."""
         due = [each for each in self.pending if self.schedule.chance(share)]
         self.pending = [each for each in self.pending if each not in due]
         self.schedule.rng.shuffle(due)
@@ -86,7 +86,7 @@ class ScheduledBucket:
             self._apply(write, "after all")
 
     def send_later(self, steps: int, write: Write) -> None:
-        """A write of somebody who waits for no answer."""
+        """Schedule a write whose sender does not wait for a response."""
         self.pending.append((self.schedule.step + steps, write))
 
     def _land_due(self) -> None:
@@ -101,7 +101,7 @@ class ScheduledBucket:
     # --- requests ----------------------------------------------------------------------------
 
     def read(self, process: str, name: str) -> bytes:
-        """Raises: FileNotFoundError, StorageUnavailableError."""
+        """Return an object. Raises: FileNotFoundError, StorageUnavailableError."""
         self._read_fault(process, f"get {name}")
         found = self.objects.get(name)
         is_flawed = StoreFlaw.STALE_GET in self.flaws and self._young(name)
@@ -112,14 +112,17 @@ class ScheduledBucket:
         return found[0]
 
     def listing(self, process: str, prefix: str) -> list[StoredObject]:
-        """All objects below `prefix`. Raises StorageUnavailableError."""
+        """Return all objects below `prefix`. Raises: StorageUnavailableError."""
         self._read_fault(process, f"list {prefix}")
         self._note(process, f"list {prefix}", "")
         found = sorted(name for name in self.objects if name.startswith(prefix))
         return [StoredObject(n, len(self.objects[n][0]), self.objects[n][1]) for n in found]
 
     def write(self, process: str, write: Write) -> bool:
-        """Tell what the writer is told. Raises StorageUnavailableError: nobody told."""
+        """Apply a write, with faults. Return the response.
+
+        Raises: StorageUnavailableError: there is no response.
+        """
         rates, some = self.schedule.fault_rates, self.schedule.rng
         fault = some.choice(FAULTS) if self.schedule.chance(rates.writes) else ""
         if fault in ("late", "echo"):
@@ -183,13 +186,13 @@ class ScheduledBucket:
         self.trace.append((self.schedule.step, process, what, how))
 
     def format_trace(self, last: int = 200) -> str:
-        """The last requests, one a line, for a test's message."""
+        """Return the last requests, one per line, for a test's message."""
         lines = [f"{s:6} {who:14} {what} {how}".rstrip() for s, who, what, how in self.trace]
         return "\n".join(lines[-last:])
 
 
 class ScheduledStore:
-    """See `Store`. Each call is a request of its process: sent, done, answered.
+    """A `Store`. Each call is a request of its process: sent, done, answered.
 
     Threads of the process may share it.
     """
@@ -260,5 +263,5 @@ class ScheduledStore:
 
 
 def no_answer(what: str) -> StorageUnavailableError:
-    """The error of a request whose outcome nobody told."""
+    """Return the error of a request without a response."""
     return StorageUnavailableError(f"{what}: {NO_ANSWER}", passing=True)

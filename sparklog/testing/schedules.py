@@ -1,14 +1,14 @@
-"""Processes that take turns, by a seed: synchronous code whose every request is a step.
+"""Processes that take turns, by a seed: every request of synchronous code is a step.
 
     schedule = Schedule(seed=7, fault_rates=FaultRates(kills=0.01))
-    schedule.spawn(writer, disk={"next": 0})     # writer(process): its store, its clock, its sleep
+    schedule.spawn(writer, disk={"next": 0})     # writer(process) uses its store, clock and sleep
     schedule.run(steps=1000)
 
-Each process is a greenlet. A request is sent in one step, has its effect in a later one, and is
-answered in a later one still; between them any other process may have as many as it likes. A
-process naps, is killed between any two steps and begins anew with what its `disk` holds, or goes on
-later beside its own successor. Time is the number of steps; nothing waits. One seed, one schedule,
-as far as the code under test asks `rng`, clock and sleep of its process only.
+Each process is a greenlet. A request is sent in a step, takes effect in a later one, and is
+answered in a still later one; other processes may have any number of steps in between. A process
+may nap. It may be killed between any two steps and start again with its `disk`, or continue later
+beside its own successor. Time is the number of steps; nothing waits. The same seed gives the same
+schedule if the code under test only uses its process's `rng`, clock and sleep.
 """
 
 import random
@@ -30,15 +30,15 @@ _NEVER: Final = 10**12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRates:
-    """What happens on its own. Chances, from 0 to 1.
+    """Probabilities, from 0 to 1, of random faults.
 
     Attributes:
-        writes: a write is lost, unseen (done, without an answer), late, done twice, or comes again.
-        reads: a get or a listing has no answer.
-        naps: in a step, the process whose turn it is sleeps for `nap_steps` (one of them).
-        kills: in a step, the process whose turn it is dies; its successor begins at once.
-        zombies: of the processes killed, those that go on after one of `zombie_steps`.
-        late_steps: how much later (one of them) a write comes; beyond the end: after everything.
+        writes: a write is lost, unseen (done, without a response), late, done twice, or repeated.
+        reads: a get or a listing has no response.
+        naps: per step, the process whose turn it is sleeps for `nap_steps` (one of them).
+        kills: per step, the process whose turn it is dies; its successor starts at once.
+        zombies: share of killed processes that continue after one of `zombie_steps`.
+        late_steps: how much later (one of them) a write is done; beyond the end: after everything.
     """
 
     writes: float = 0
@@ -56,7 +56,7 @@ NO_RANDOM_FAULTS: Final = FaultRates()
 
 @dataclass(eq=False, slots=True)
 class Process:
-    """One life of a role. `disk` outlives it: its successor is given the same."""
+    """A process that runs a role. A successor gets the same `disk`."""
 
     schedule: "Schedule"
     role: "Role"
@@ -67,7 +67,7 @@ class Process:
     zombies: bool = True
     wakes: int = 0
     dead: bool = False
-    main: "Process | None" = None  # of a thread: the process that it belongs to
+    main: "Process | None" = None  # the process of a thread
     threads: "list[Process]" = field(default_factory=list)
     _sent: Callable[[], Any] | None = None
     _answer: tuple[Any, Exception | None] = (None, None)
@@ -75,35 +75,35 @@ class Process:
 
     @property
     def rng(self) -> random.Random:
-        """The schedule's; as `clock` and `sleep`, to be handed to the code under test."""
+        """The schedule's random numbers, for the code under test, like `clock` and `sleep`."""
         return self.schedule.rng
 
     @property
     def current(self) -> "Process":
-        """The thread of this process that runs; itself where none of them does."""
+        """The running thread of this process, or the process if none of its threads is running."""
         running = self.schedule.running
         return running if running is not None and running.main is self else self
 
     def clock(self) -> int:
-        """Milliseconds since the epoch by this process's own clock, which may be wrong."""
+        """Return ms since the epoch by this process's own clock, which may be wrong."""
         return self.schedule.now_ms() + self.skew_ms
 
     def monotonic_ms(self) -> float:
-        """Milliseconds, for durations."""
+        """Return ms, for durations."""
         return float(self.schedule.step * STEP_MS)
 
     def sleep(self, ms: float) -> None:
-        """Let `ms` milliseconds pass: at least one step, in which others have their turn."""
+        """Sleep for `ms` ms: at least one step, in which others run."""
         self.idle(max(1, round(ms / STEP_MS)))
 
     def idle(self, steps: int) -> None:
-        """Let others have so many steps."""
+        """Let others run for so many steps."""
         if steps > 0:
             self.current.wakes = self.schedule.step + steps
             self.request(lambda: None)
 
     def start_thread(self, role: "Role", disk: Any = None) -> "Process":
-        """Start one more thread of this process: it shares what it is given, and dies with it."""
+        """Start another thread of this process, which dies with it."""
         thread = self.schedule.spawn(
             role, disk, name=f"{self.name}.thread", skew_ms=self.skew_ms
         )
@@ -112,7 +112,10 @@ class Process:
         return thread
 
     def request(self, effect: Callable[[], T]) -> T:
-        """Send a request; `effect` happens in a later step, this returns in a later one still."""
+        """Send a request.
+
+        `effect` happens in a later step, and this returns even later.
+        """
         if self.current is not self:
             return self.current.request(effect)
         if self.dead:
@@ -128,12 +131,12 @@ class Process:
         return given
 
     def take_turn(self) -> bool:
-        """Go on by one step; False when the role has ended."""
+        """Continue by one step. Return False when the role has ended."""
         if self._sent is not None:
             effect, self._sent = self._sent, None
             try:
                 self._answer = effect(), None
-            except (SparklogError, OSError) as error:  # an answer of the store
+            except (SparklogError, OSError) as error:  # a response of the store
                 self._answer = None, error
             return True
         if self._body is None:
@@ -153,9 +156,9 @@ class Process:
                 raise
 
     def die(self) -> None:
-        """End it where it is: no request of its clean-up has an effect."""
+        """End the process where it is. Requests of its clean-up have no effect."""
         if self._sent is not None and self.schedule.chance(0.5):
-            self.take_turn()  # what was sent is done all the same
+            self.take_turn()  # a request that was sent still takes effect
         self.dead, self._sent = True, None
         if self._body is not None and not self._body.dead:
             self.schedule.running = self
@@ -170,7 +173,7 @@ Role = Callable[[Process], None]
 
 @dataclass(slots=True)
 class Schedule:
-    """Who has the next step, and what befalls them. `stats` counts what happened."""
+    """Chooses the process of each step, and its faults. `stats` counts events."""
 
     seed: int
     fault_rates: FaultRates = NO_RANDOM_FAULTS
@@ -180,7 +183,7 @@ class Schedule:
     rng: random.Random = field(init=False)
     processes: list[Process] = field(default_factory=list)
     before_step: list[Callable[[], None]] = field(default_factory=list)
-    running: Process | None = None  # whose turn it is
+    running: Process | None = None  # the process of this step
     _main: greenlet = field(default_factory=getcurrent)
     _born: int = 0
 
@@ -188,15 +191,15 @@ class Schedule:
         self.rng = random.Random(self.seed)
 
     def now_ms(self) -> int:
-        """The true time: the store's."""
+        """Return the true time, which is the store's."""
         return BEGAN_MS + self.step * STEP_MS
 
     def chance(self, p: float) -> bool:
-        """Tell whether what has chance `p` happens."""
+        """Return True with probability `p`."""
         return p > 0 and self.rng.random() < p
 
     def switch(self) -> None:
-        """Give the turn back; for `Process.request`."""
+        """End the current process's turn; for `Process.request`."""
         self._main.switch()
 
     def spawn(
@@ -209,9 +212,10 @@ class Schedule:
         restarts: bool = True,
         zombies: bool = True,
     ) -> Process:
-        """Start a process. Killed, it has a successor (`restarts`), or also goes on (`zombies`).
+        """Start a process.
 
-        Without `restarts` nobody kills it.
+        After a kill, a successor starts (`restarts`) and it may continue (`zombies`). Without
+        `restarts` it is never killed.
         """
         self._born += 1
         readable = f"{name or getattr(role, '__name__', 'process')}#{self._born}"
@@ -220,7 +224,7 @@ class Schedule:
         return process
 
     def run(self, steps: int) -> None:
-        """Let `steps` more steps pass, or fewer if all processes end. Raises what a role raises."""
+        """Run `steps` more steps, fewer if all processes end. Raises the errors of roles."""
         end = self.step + steps
         try:
             self._run(end)
@@ -240,7 +244,7 @@ class Schedule:
             self.step += 1
 
     def run_alone(self, role: Role, *, name: str = "", steps: int = 100_000_000) -> None:
-        """Run one process to its end, with no other beside it."""
+        """Run a process to its end, while no other process runs."""
         others, self.processes = self.processes, []
         process = self.spawn(role, name=name, restarts=False)
         self.run(steps)
@@ -249,7 +253,7 @@ class Schedule:
         self.processes = others
 
     def clear(self) -> None:
-        """Kill all that is left."""
+        """Kill all processes."""
         for process in self.processes:
             process.die()
         self.processes = []
@@ -268,7 +272,7 @@ class Schedule:
             self.processes.remove(process)
 
     def _kill(self, process: Process) -> None:
-        """A zombie isn't dead: its successor was started because it stood still."""
+        """Kill a process, or leave it as a zombie: blocked, with a successor."""
         process = process.main or process
         all_threads = [p for p in (process, *process.threads) if p in self.processes]
         crowded = len(self.processes) >= self.processes_max

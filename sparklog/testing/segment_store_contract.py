@@ -1,8 +1,8 @@
-"""The contract of `sparklog.storage.segment_store.SegmentStore`: each home subclasses it.
+"""Contract tests of `sparklog.storage.segment_store.SegmentStore`; each home subclasses them.
 
-class TestMine(SegmentStoreContract[MySegment]):
-    @pytest.fixture
-    def home(self) -> SegmentStoreHome[MySegment]: ...
+    class TestMine(SegmentStoreContract[MySegment]):
+        @pytest.fixture
+        def home(self) -> SegmentStoreHome[MySegment]: ...
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _FAR: Final = 2**62
 
 
 class SegmentStoreHome(Protocol[SegmentT]):
-    """An empty home, what is to be put there, and its faults."""
+    """An empty home, the segments to put there, and its faults."""
 
     puts: Sequence[SegmentPut[SegmentT]]
     """Three closed segments or more of one partition, from the oldest on, without gaps between.
@@ -44,23 +44,23 @@ class SegmentStoreHome(Protocol[SegmentT]):
         """Return the home's store, as another process opens it."""
 
     def crashing(self, effect: int) -> SegmentStore[SegmentT]:
-        """Return one whose process is killed (SimulatedKill) before its nth effect, from 1."""
+        """Return a store whose process is killed (SimulatedKill) before its nth effect, from 1."""
 
     def down(self) -> SegmentStore[SegmentT]:
-        """Return one that doesn't answer (StorageUnavailableError)."""
+        """Return a store that does not answer (StorageUnavailableError)."""
 
     def reader(self) -> PartitionSegments:
-        """Return the partition as one sees it who knows the store only, listed now."""
+        """Return the partition for a reader that knows only the store, listed now."""
 
     def successor(self, put: SegmentPut[SegmentT], old: SegmentT) -> SegmentPut[SegmentT]:
-        """Return a put of the same data with another id, which replaces what was put before."""
+        """Return a put of the same data with another id, which replaces the earlier one."""
 
     def objects(self) -> dict[str, bytes]:
-        """Return the contents of all that is stored, by name; no unfinished uploads."""
+        """Return all stored objects by name, without unfinished uploads."""
 
 
 class _Other:
-    """As `data`, but for what a subclass changes."""
+    """The same as `data`, except for a subclass's changes."""
 
     def __init__(self, data: LogSegmentData) -> None:
         self.data = data
@@ -92,7 +92,7 @@ class _Retired(_Other):
 
 class _Replaced(_Other):
     def version(self) -> object:
-        return object()  # equal to no other
+        return object()  # not equal to any other
 
 
 class _Gone(_Other):
@@ -108,7 +108,7 @@ class _Damaged(_Other):
 
 
 class _Read(_Other):
-    """Tells when all but the log was asked for."""
+    """Knows when everything but the log was read."""
 
     def __init__(self, data: LogSegmentData) -> None:
         super().__init__(data)
@@ -128,7 +128,7 @@ class _Read(_Other):
 
 
 class _Flipped:
-    """A log whose last bit is another."""
+    """A log whose last bit is flipped."""
 
     def __init__(self, log: SegmentLog) -> None:
         self._log, self.path = log, log.path
@@ -148,7 +148,7 @@ def _fine() -> None:
 
 
 class SegmentStoreContract(Generic[SegmentT]):
-    """What whoever copies, merges, cleans and expires relies on, whatever keeps the segments."""
+    """Requirements of copying, merging, cleaning and expiration on a segment store."""
 
     def test_what_was_put_is_read(self, home: SegmentStoreHome[SegmentT]) -> None:
         results = list(home.store().put(home.puts, check=_fine))
@@ -188,7 +188,10 @@ class SegmentStoreContract(Generic[SegmentT]):
 
     @pytest.mark.parametrize("resumed", [False, True])
     def test_a_put_is_cut_anywhere(self, home: SegmentStoreHome[SegmentT], resumed: bool) -> None:
-        """It shows whole or not at all; done again it is whole, and nothing else is left."""
+        """The segment is complete or missing.
+
+        Repeated, it is complete, and nothing else remains.
+        """
         put = home.puts[0]
         list(home.store().put([put], check=_fine))
         whole, shown = home.objects(), _shown(home)
@@ -217,7 +220,7 @@ class SegmentStoreContract(Generic[SegmentT]):
     def test_a_source_that_is_not_right_gets_no_segment(
         self, home: SegmentStoreHome[SegmentT], wrong: Callable[[LogSegmentData], LogSegmentData]
     ) -> None:
-        """The error is its own: the others are put. Deleted by its id, nothing of it is left."""
+        """Only the faulty segment fails. After its deletion nothing remains of it."""
         bad = dataclasses.replace(home.puts[0], data=wrong(home.puts[0].data))
         results = list(home.store().put([bad, *home.puts[1:]], check=_fine))
         (failed,) = [r for r in results if r.error is not None]
@@ -239,7 +242,10 @@ class SegmentStoreContract(Generic[SegmentT]):
             home.down().delete([p.segment for p in home.puts], check=_fine)
 
     def test_a_lost_lease_ends_a_put(self, home: SegmentStoreHome[SegmentT]) -> None:
-        """Whenever it is lost: what shows is whole, and the caller is told."""
+        """Whenever the lease is lost.
+
+        Visible segments are complete, and the caller gets an error.
+        """
         for allowed in range(100):
             results = list(home.store().put(home.puts[:1], check=_lost_after(allowed)))
             if results[0].error is None:
@@ -252,7 +258,7 @@ class SegmentStoreContract(Generic[SegmentT]):
     def test_a_lease_that_is_lost_at_the_end_of_reading_ends_a_put(
         self, home: SegmentStoreHome[SegmentT]
     ) -> None:
-        """Another service may be at work by then: nothing is made visible."""
+        """Another service may have taken over, so no segment becomes visible."""
         data = _Read(home.puts[0].data)
 
         def check() -> None:
@@ -281,7 +287,7 @@ class SegmentStoreContract(Generic[SegmentT]):
         assert home.objects() == {}
 
     def test_a_deletion_is_cut_anywhere(self, home: SegmentStoreHome[SegmentT]) -> None:
-        """Each of them shows whole or not at all; done again they are gone."""
+        """Each segment is complete or missing. Repeated, all are deleted."""
         for cut in _cuts():
             results = list(home.store().put(home.puts, check=_fine))
             made = [r.segment for r in results if r.segment is not None]
@@ -309,7 +315,7 @@ class SegmentStoreContract(Generic[SegmentT]):
         assert home.objects() == {}
 
     def test_a_successor_takes_the_place(self, home: SegmentStoreHome[SegmentT]) -> None:
-        """Readers see one of both, whole, at any time; the older one goes later."""
+        """Readers always see one of both segments, complete; the older one is deleted later."""
         store, (first, *_) = home.store(), home.puts
         (old,) = store.put([first], check=_fine)
         assert old.segment is not None
@@ -345,7 +351,7 @@ def _lost_after(allowed: int) -> Callable[[], None]:
 
 
 def _shown(home: SegmentStoreHome[SegmentT]) -> dict[int, bytes]:
-    """{base: log} of what a reader of the store alone finds, each read whole."""
+    """Return {base: log} of the segments that a reader of the store finds, each read completely."""
     segments = home.reader()
     try:
         bases = segments.bases()

@@ -1,8 +1,8 @@
-"""The contract of `sparklog.storage.segments.PartitionSegments`: each home subclasses it.
+"""Contract tests of `sparklog.storage.segments.PartitionSegments`; each home subclasses them.
 
-class TestMine(SegmentsContract):
-    @pytest.fixture
-    def segments(self) -> PartitionSegments: ...  # three segments of plain records or more
+    class TestMine(SegmentsContract):
+        @pytest.fixture
+        def segments(self) -> PartitionSegments: ...  # three or more segments of plain records
 """
 
 import itertools
@@ -21,7 +21,7 @@ _NOWHERE: Final = 2**62  # an offset that no segment begins with
 
 
 class SegmentsContract:
-    """What reading relies on, whatever keeps the segments. Nobody writes meanwhile."""
+    """Requirements of reading on segments, while no process writes."""
 
     def test_metadata_says_what_the_listing_says(self, segments: PartitionSegments) -> None:
         bases = segments.bases()

@@ -1,15 +1,15 @@
-"""Hypothesis strategies of what a log takes: tables for `append`, topics, configs.
+"""Hypothesis strategies of a log's inputs: tables for `append`, topics, configs.
 
     @given(tables(partitions=4), topic_configs())
     def test_mine(data, config): ...
 
-    blobs, headers, timestamps, records     one column's values, and rows of them
-    tables          what `Log.append` takes
-    topic_names     of up to 249 characters
-    topic_configs   any valid topic configs, as `create_topic` takes them
+    blobs, headers, timestamps, records     values of a column, and rows of them
+    tables          tables for `Log.append`
+    topic_names     names of up to 249 characters
+    topic_configs   valid topic configs for `create_topic`
 
-Needs hypothesis (`pip install 'sparklog[testing]'`). Sizes are small, for properties are looked for
-in shapes: nulls, empty values, values longer than a varint's first byte counts, times at the edges.
+Needs hypothesis (`pip install 'sparklog[testing]'`). Sizes are small, because shapes matter most:
+nulls, empty values, values longer than a one-byte varint can count, extreme times.
 """
 
 import string
@@ -41,15 +41,16 @@ headers: Final[st.SearchStrategy[list[Header] | None]] = st.one_of(
     st.none(),
     st.lists(st.fixed_dictionaries({"key": st.text(max_size=5), "value": blobs}), max_size=4),
 )
-"""Headers of one record: null, none, or some, their keys not always different."""
+"""Headers of a record: null, none, or some, their keys not always different."""
 
 
 def timestamps(
     first_ms: int = 0, last_ms: int = NOW_MS, *, null: bool = True
 ) -> st.SearchStrategy[int | None]:
-    """Times in ms since the epoch, many of them close to `last_ms`; null is "when appended".
+    """Return timestamps in ms since the epoch, many of them close to `last_ms`; null.
 
-    A topic refuses times of more than message.timestamp.after.max.ms (an hour) after the clock.
+    When appended. A topic rejects timestamps of more than message.timestamp.after.max.ms (an hour)
+    after the clock.
     """
     near = st.integers(max(first_ms, last_ms - 10**6), last_ms)
     times = st.one_of(st.integers(first_ms, last_ms), near)
@@ -59,12 +60,12 @@ def timestamps(
 def records(
     times: st.SearchStrategy[int | None] | None = None,
 ) -> st.SearchStrategy[Record]:
-    """One row: (timestamp in ms or None, key, value, headers)."""
+    """Return rows: (timestamp in ms or None, key, value, headers)."""
     return st.tuples(timestamps() if times is None else times, blobs, blobs, headers)
 
 
 def to_table(rows: Sequence[Sequence[Any]], *, with_headers: bool = True) -> pa.Table:
-    """Make a table for `append` of rows as `records` has them; headers may be left out."""
+    """Return a table for `append` from rows of `records`, with or without headers."""
     columns = {
         "key": pa.array([row[1] for row in rows], pa.binary()),
         "value": pa.array([row[2] for row in rows], pa.binary()),
@@ -85,12 +86,14 @@ def tables(
     partitions: int | None = None,
     times: st.SearchStrategy[int | None] | None = None,
 ) -> pa.Table:
-    """Draw a table that `Log.append` takes: value, and any of key, headers, timestamp.
+    """Draw a table for `Log.append`: value, and any of key, headers, timestamp.
 
+    Keys and values are binary, or text in any of Arrow's types.
     Args:
-        partitions: of the topic. None leaves out the column `partition`, so that rows go by key.
-        times: of column timestamp; by default `timestamps()`, for a clock at `NOW_MS` or later.
-    Keys and values are binary, or text in one of Arrow's types for it.
+        partitions: number of partitions. None leaves out the column `partition`, so that keys
+            choose the partition.
+        times: values of column timestamp; by default `timestamps()`, for a clock at `NOW_MS` or
+            later.
     """
     rows = draw(st.lists(records(times), min_size=rows_min, max_size=rows_max))
     optional = ("key", "headers", "timestamp")
@@ -111,7 +114,7 @@ def tables(
 
 
 def _may_be_made(name: str) -> bool:
-    """hypothesis also draws words that it finds in the modules under test: reserved names, too."""
+    """Return False for reserved names, which hypothesis also draws from the code under test."""
     return name not in {".", "..", *RESERVED} and not name.startswith("__sparklog")
 
 
@@ -123,7 +126,7 @@ topic_names: Final[st.SearchStrategy[str]] = st.text(
 
 @st.composite
 def topic_configs(draw: st.DrawFn, *, keys_max: int = 4) -> dict[str, str | int | float | bool]:
-    """Draw topic configs under Kafka's keys, each in its range, that are valid together."""
+    """Draw topic configs with Kafka's keys, each in its range, that are valid together."""
     names = draw(st.lists(st.sampled_from(sorted(KEYS)), max_size=keys_max, unique=True))
     found: dict[str, Any] = {}
     for name in names:
@@ -136,7 +139,7 @@ def topic_configs(draw: st.DrawFn, *, keys_max: int = 4) -> dict[str, str | int 
 
 
 def _values(key: Key) -> st.SearchStrategy[str | int | float | bool]:
-    """Valid values of one key, its limits among them."""
+    """Return valid values of a key, including its limits."""
     if key.kind is bool:
         return st.booleans()
     if key.kind is tuple:

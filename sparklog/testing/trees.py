@@ -1,4 +1,4 @@
-"""Whole directories: look at them, copy them, between file systems, too."""
+"""Directory trees: read them, and copy them, also between file systems."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ def contents(fs: FileSystem, path: str) -> dict[str, bytes]:
 
 
 def copy_tree(src_fs: FileSystem, src: str, dst_fs: FileSystem, dst: str) -> None:
-    """Copy a directory as `cp -r` does: new inodes, the same bytes; `dst` must not exist."""
+    """Copy a directory as `cp -r` does, with new inodes; `dst` must not exist."""
     dst_fs.mkdir(dst)
     for name in src_fs.listdir(src):
         if src_fs.is_dir(f"{src}/{name}"):

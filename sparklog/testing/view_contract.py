@@ -1,8 +1,8 @@
-"""The contract of `sparklog.storage.view.View`: each home subclasses it.
+"""Contract tests of `sparklog.storage.view.View`; each home subclasses them.
 
-class TestMine(ViewContract):
-    @pytest.fixture
-    def view(self) -> View: ...  # of a log with topic "t": two partitions with records
+    class TestMine(ViewContract):
+        @pytest.fixture
+        def view(self) -> View: ...  # of a log with topic "t": two partitions with records
 """
 
 import os
@@ -21,7 +21,7 @@ FIRST, SECOND = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 
 
 class ViewContract:
-    """What readers rely on, wherever the log is. It isn't written meanwhile."""
+    """Requirements of readers on a view, while no process writes."""
 
     def test_topics(self, view: View) -> None:
         info = view.topics()[TOPIC]

@@ -22,7 +22,7 @@ class ArchivedLog:
     """The objects of a point's log. Every piece that is read is checked by its SHA-256.
 
     Args:
-        threads: number of reading threads; one piece more than that is held in memory.
+        threads: number of reading threads; a piece more than that is held in memory.
         on_piece: called with the size of every piece that was fetched.
     """
 

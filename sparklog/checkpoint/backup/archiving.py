@@ -217,7 +217,7 @@ def _rewrite_ms(days: int) -> int:
 
 
 def _homes(url: str, checkpoint: str, log: Path | None) -> list[str]:
-    """Return the directories of the checkpoint and of its log, if there is one.
+    """Return the directories of the checkpoint and of its log, if any.
 
     Raises: InvalidRequestError: the repository is inside the checkpoint or the log, so that each
         snapshot would contain all earlier ones; or the log is inside the checkpoint, and would be

@@ -28,7 +28,7 @@ VERSION: Final = 4
 """The version that is written.
 
 In versions 1 to 3, which sparklog up to 02014a42 wrote, a file is stored as blocks: objects with
-one piece each.
+a piece each.
 """
 _BLOCKS_VERSION: Final = 3
 SNAPSHOT_BYTES_MAX: Final = 1 << 30
@@ -129,7 +129,7 @@ SnapshotTrees = dict[str, SnapshotTree]
 
 
 def list_snapshots(store: Store) -> list[Snapshot]:
-    """Return all snapshots, oldest first. One request per 1,000."""
+    """Return all snapshots, oldest first. A request per 1,000."""
     found = (Snapshot.parse(one.name.removeprefix(SNAPSHOTS)) for one in store.list(SNAPSHOTS))
     return sorted((p for p in found if p is not None), key=lambda p: (p.time_ms, p.name))
 
@@ -143,7 +143,7 @@ def no_snapshots(url: str) -> InvalidRequestError:
 
 
 def choose(store: Store, batch: int | None, name: str | None) -> Snapshot:
-    """Return the newest snapshot, or the one of that batch or name. Raises: InvalidRequestError."""
+    """Return the newest snapshot, or that of the batch or name. Raises: InvalidRequestError."""
     held = list_snapshots(store)
     if not held:
         raise no_snapshots(store.url)
@@ -162,7 +162,7 @@ def choose(store: Store, batch: int | None, name: str | None) -> Snapshot:
 
 
 def write(repository: Repository, snapshot: Snapshot, trees: SnapshotTrees) -> None:
-    """Write a snapshot, whose files must be stored. One request, which is the commit point."""
+    """Write a snapshot, whose files must be stored. A request, which is the commit point."""
     body = zlib.compress(json.dumps({k: _to_json(t) for k, t in trees.items()}).encode())
     stored = repository.seal_text(snapshot.name, body)
     digest = hashlib.sha256(stored).hexdigest()

@@ -4,7 +4,7 @@ The position of the next complete batch is known, and so is the damaged batch's 
 only one layout (one uncompressed record, no producer, no headers), and all of it must fit. Then
 
     if its CRC holds                only header fields outside the CRC are wrong
-    if the CRC itself is wrong      in one of four bytes: with the correct byte it holds
+    if the CRC itself is wrong      in a single byte: with the correct byte it holds
     a wrong byte up to the key's    the only change of a byte there that makes the CRC hold
     end, or the last byte
 

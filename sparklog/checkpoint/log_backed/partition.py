@@ -1,6 +1,6 @@
 """Reads a partition of a checkpoint's log dir: the newest record of each key.
 
-A file is a record, and each batch has one record, so that batches are found by their headers; there
+A file is a record, and each batch has a record, so that batches are found by their headers; there
 are no indexes. A file exists if its newest record has a value. Readers take no lock: an incomplete
 batch at the end of the last segment is a write in progress, or a torn one, and is ignored. A
 damaged record is ignored, too, if its file is known (damaged_records.py) and a newer record of that
@@ -205,7 +205,7 @@ class CheckpointPartition:
         return found == _OVERHEAD.pack(last["base_offset"], last["size"] - LOG_OVERHEAD)
 
     def _read_new_batches(self, segment: CheckpointSegment) -> None:
-        """Read the batches after the known ones."""
+        """Read the batches after the known batches."""
         is_last = segment is self.segments[-1]
         with self.fs.open(self.path(segment)) as file:
             segment.size = file.size()
@@ -260,7 +260,7 @@ class CheckpointPartition:
         segment.next_offset = max(segment.next_offset, end)
 
     def _check_damaged(self) -> None:
-        """Raise DataCorruptionError if a damaged record may be the newest one of its file."""
+        """Raise DataCorruptionError if a damaged record may be the newest of its file."""
         for segment in self.segments:
             for each in segment.damaged:
                 entry = None if each.key is None else self.entries.get(each.key)

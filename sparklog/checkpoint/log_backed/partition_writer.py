@@ -73,7 +73,7 @@ def append(
 
 
 def clean(partition: CheckpointPartition) -> bool:
-    """Rewrite the segments if dead records exceed live ones by 64 KiB. Return whether it did.
+    """Rewrite the segments if dead records exceed live records by 64 KiB. Return whether it did.
 
     Cost: live bytes are copied and synced.
     """
@@ -99,7 +99,7 @@ def remove_leftovers(fs: FileSystem, directory: str) -> None:
 def copy_ranges(
     source: File, ranges: Iterable[tuple[int, int]], write: Callable[[bytes], None]
 ) -> None:
-    """Pass the byte ranges [first, end) of a file to `write`, joining adjacent ones.
+    """Pass the byte ranges [first, end) of a file to `write`, joining adjacent ranges.
 
     Raises: DataCorruptionError: the file ends before a range does.
     """

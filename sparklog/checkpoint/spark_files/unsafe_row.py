@@ -72,7 +72,7 @@ def cells_of(fields: int, data: Bytes, rows: Spans, path: str) -> list[Cells]:
 
 
 def read_rows(types: Sequence[pa.DataType], data: Bytes, rows: Spans, path: str) -> list[pa.Array]:
-    """Decode rows with fields of these types: one column per field, null where the row is null.
+    """Decode rows with fields of these types: a column per field, null where the row is null.
 
     Raises: DataCorruptionError: the rows don't have these fields; `path` is for the message.
     """

@@ -51,7 +51,7 @@ def examine(
 ) -> Health:
     """Return the verdict on the log at `path`: log dirs joined by ",", or a URL.
 
-    Takes no lock, changes nothing and reads no records. Checks report what cannot be read, and a
+    Takes no lock, makes no changes and reads no records. Checks report what cannot be read, and a
     missing log.
 
     Args:
@@ -62,7 +62,7 @@ def examine(
         limits: thresholds of the checks.
 
     Raises: InvalidRequestError: `path` is not a valid path.
-    Cost: about 0.3 ms per partition, and the ledger's newest segment; one request to a tier, with a
+    Cost: about 0.3 ms per partition, and the ledger's newest segment; a request to a tier, with a
         timeout of 2 s. For a log in a bucket: a dozen requests, one for each group and for each of
         the newest 256 entries, many at a time, and a conditional PUT that shows whether these
         credentials may write; 15 s at most.
@@ -233,7 +233,7 @@ class Examiner:
     ) -> tuple[bool, StorageUnavailableError | None]:
         """Return whether the store answered a write of this process, and the reason of a refusal.
 
-        Cost: one request, once a minute.
+        Cost: a request, once a minute.
         """
         known = self._refusal
         if known is None or monotonic_ms() - known[0] >= _ASK_AGAIN_MS:

@@ -1,4 +1,4 @@
-"""The verdict as metrics: one gauge per check."""
+"""The verdict as metrics: a gauge per check."""
 
 from collections.abc import Iterator
 
@@ -8,6 +8,6 @@ from sparklog.service.metrics.names import HEALTH
 
 
 def health_samples(health: Health) -> Iterator[Sample]:
-    """Yield one sample per check: 0 green, 1 amber, 2 red."""
+    """Yield a sample per check: 0 green, 1 amber, 2 red."""
     for check in health.checks:
         yield Sample(HEALTH, (check.name,), check.level.rank)

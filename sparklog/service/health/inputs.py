@@ -1,4 +1,4 @@
-"""The state of a log at one moment, which the health checks judge."""
+"""The state of a log at a moment, which the health checks judge."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

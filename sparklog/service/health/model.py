@@ -40,7 +40,7 @@ def worst(levels: Iterable[Level]) -> Level:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of one check. `what`: a sentence with figures, without its full stop.
+    """The result of a check. `what`: a sentence with figures, without its full stop.
 
     `command`: a shell command that helps, or None if there is nothing to do.
     """
@@ -77,7 +77,7 @@ class Health:
 
     @property
     def verdict(self) -> str:
-        """A summary in one sentence, worst check first."""
+        """A summary in a sentence, worst check first."""
         failed = self.wrong
         if not failed:
             return f"All is well: {', '.join(check.what for check in self.checks[:2])}"

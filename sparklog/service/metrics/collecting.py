@@ -35,7 +35,7 @@ def collect(
 
     Raises: InvalidRequestError: there is no log. StorageUnavailableError: the store does not
         answer. Parts of a log that can't be read are reported in `errors`.
-    Cost: that of `Observer.observe`; in a bucket a dozen requests, and one for each of those
+    Cost: as of `Observer.observe`; in a bucket a dozen requests, and one for each of those
         entries, each group and each partition, about 256 at the same time.
     """
     remote, rest = RemoteOptions.parse(options or {})

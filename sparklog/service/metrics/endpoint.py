@@ -56,7 +56,7 @@ class Endpoint:
 
     Args:
         address: address to listen on.
-        port: 0 takes a free one.
+        port: 0 takes a free port.
         read: returns the samples.
         health: returns the content of /healthz.
 

@@ -1,4 +1,4 @@
-"""The state of a log at one moment, as objects. Sizes in bytes, times in ms since the epoch."""
+"""The state of a log at a moment, as objects. Sizes in bytes, times in ms since the epoch."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -182,7 +182,7 @@ class LogMetrics:
         home: key of this process's own counts; "" stands for the first log dir.
         commits: since the observer's first call, or all commits in the ledger; None without a
             ledger.
-        batches: {topic: figures of its newest batches, one row per codec}, of the topics sampled by
+        batches: {topic: figures of its newest batches, a row per codec}, of the topics sampled by
             now.
         offline: {(topic, partition): reason}.
         tier_fault: why remote segments can't be read, according to the log's own files.

@@ -1,6 +1,6 @@
-"""Observes a log from its files, whichever process writes it. Takes no lock, writes nothing.
+"""Observes a log from its files, whichever process writes it. Takes no lock, does not write.
 
-An observer caches results, so that repeated observations cost one stat per partition and the new
+An observer caches results, so that repeated observations cost a stat per partition and the new
 ledger records. A directory that a broker owns, or wrote to since sparklog closed it, is read as
 `Log` reads it, which is slower: it lists every partition.
 """

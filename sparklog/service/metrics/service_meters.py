@@ -72,7 +72,7 @@ class WorkMeters:
 
     @contextlib.contextmanager
     def round(self, work: str, report: Report) -> Iterator[None]:
-        """Time one kind of work, and count its additions to the report, also after an error."""
+        """Time a kind of work, and count its additions to the report, also after an error."""
         if report.dry_run:
             yield
             return

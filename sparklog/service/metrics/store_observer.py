@@ -139,7 +139,7 @@ class StoreObserver:
     def write_refusal(self) -> StorageUnavailableError | None:
         """Return why the store refuses writes of this process, or None if it accepts them.
 
-        Raises: StorageUnavailableError: the store did not answer. Cost: that of
+        Raises: StorageUnavailableError: the store did not answer. Cost: as of
             `sparklog.diskless.home_object.write_refusal`, and a GET at the first call.
         """
         with self._mutex:
@@ -151,7 +151,7 @@ class StoreObserver:
         return [DirectoryMetrics(self._url, None, self._error)]
 
     def _opened(self) -> DisklessHome:
-        """Return the log; if it was replaced, open the new one and drop cached results."""
+        """Return the log; if it was replaced, open the new log and drop cached results."""
         if self._home is not None:
             objects, log_id = self._home.objects, self._home.identity
             if objects.retry.call(lambda: known_home(objects.store)).log_id == log_id:
@@ -282,7 +282,7 @@ class StoreObserver:
     ) -> dict[TopicPartition, CompactedMetrics]:
         """Return how dirty partitions are, as the cleaner judges.
 
-        As an approximation, a segment's first record counts as old as its newest one.
+        As an approximation, a segment's first record counts as old as its newest record.
         """
         parts = list(
             compacted_partitions(

@@ -42,7 +42,7 @@ class TierObserver:
         places: Mapping[TopicPartition, PartitionRetention],
         starts: Callable[[], Mapping[TopicPartition, int]],
     ) -> str | None:
-        """Return offsets that neither a local segment nor a known copy contains, or None if none.
+        """Return offsets that neither a local segment nor a known copy contains, or None.
 
         `starts` returns the current log starts, because copies may just have expired.
         """
@@ -115,7 +115,7 @@ class TierObserver:
         return [rows[topic] for topic in sorted(rows)]
 
     def _count(self, row: TierMetrics, segment: RemoteSegment, log_start: int | None) -> None:
-        """Add one copy. `log_start` None: its topic was deleted."""
+        """Add a copy. `log_start` None: its topic was deleted."""
         if segment.state is SegmentState.COPY_FINISHED:
             row.remote_bytes += segment.size
         gone = log_start is None or segment.end <= log_start

@@ -39,7 +39,7 @@ _DEFAULT_INTERVAL: Final = 4096
 
 
 class DerivedFiles:
-    """Rebuilds files of one partition; appends a message per file to `done`."""
+    """Rebuilds files of a partition; appends a message per file to `done`."""
 
     def __init__(
         self,

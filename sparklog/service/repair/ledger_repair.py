@@ -67,7 +67,7 @@ class LedgerRepair:
             self._correct(plan)
 
     def losses(self) -> list[str]:
-        """Return the facts that `run` would lose, and change nothing. Raises: as `run`."""
+        """Return the facts that `run` would lose, and make no changes. Raises: as `run`."""
         plan = self._plan()
         if isinstance(plan, RebuiltState):
             return plan.losses

@@ -40,7 +40,7 @@ _SHOWN: Final = 3
 
 
 class CopyConfirmation:
-    """The check of one round: `read` takes no lock, `confirm` runs while copies can't change.
+    """The check of a round: `read` takes no lock, `confirm` runs while copies can't change.
 
     Args:
         store: None if the store could not be opened.
@@ -85,9 +85,9 @@ class CopyConfirmation:
         ]
 
     def read(self, copies: Sequence[tuple[TopicPartition, RemoteSegment]]) -> None:
-        """Read these copies, and remember which ones are complete.
+        """Read these copies, and remember the complete copies.
 
-        Cost: one GET for a manifest and one for each 8 MiB of its log. Each copy is read only once,
+        Cost: a GET for a manifest and one for each 8 MiB of its log. Each copy is read only once,
             because its local segment is deleted in this round.
         """
         if copies and self._is_store_ours():
@@ -124,7 +124,7 @@ class CopyConfirmation:
         """Return the retention constraints with only those copies that are complete.
 
         Missing copies are reported. If the store lacks the log's owner object, no copy counts,
-        because the copies may have been written to a wrong place. Cost: one GET, and a listing of
+        because the copies may have been written to a wrong place. Cost: a GET, and a listing of
         each partition with due segments.
         """
         checked = dict(terms)

@@ -1,6 +1,6 @@
 """The copy task of a round: plans which segments to copy, and copies several in parallel.
 
-    under the lock   check the segments of a batch again; publish COPY_STARTED in one commit
+    under the lock   check the segments of a batch again; publish COPY_STARTED in a commit
     without it       upload a few segments at a time
     per upload       publish COPY_FINISHED; or remove a failed copy and publish DELETE_FINISHED
 

@@ -108,10 +108,10 @@ class _CopyLog:
 
 
 class ErasureTask:
-    """Erases from the copies of partitions; see the module. Used by one thread at a time.
+    """Erases from the copies of partitions; see the module. Not thread-safe.
 
-    `objects`: reads the copies, with the keyring for encrypted ones. `together`: number of local
-    segments that are copied again in one step.
+    `objects`: reads the copies, with the keyring for encrypted copies. `together`: number of local
+    segments that are copied again per step.
     """
 
     def __init__(
@@ -354,7 +354,7 @@ class ErasureTask:
         size: int,
         latest: int,
     ) -> str:
-        """Store a new copy, and delete the old one. Return the new id."""
+        """Store a new copy, and delete the old copy. Return the new id."""
         remote_log = self._remote_log
         segment = replace(
             copy, id=new_segment_id(), size=size, max_timestamp=latest,

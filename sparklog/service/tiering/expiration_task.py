@@ -69,7 +69,7 @@ class ExpirationTask:
     ) -> None:
         """Raise log starts past expired copies, then delete the copies below the log start.
 
-        A topic's first deletion is announced, and done one round later, unless `at_once`.
+        A topic's first deletion is announced, and done in the next round, unless `at_once`.
         """
         starts: dict[TopicPartition, int] = {}
         gone: dict[TopicPartition, list[Removed]] = {}

@@ -48,7 +48,7 @@ class LedgerAppends:
     def load(self, wanted: Iterable[tuple[TopicPartition, int]]) -> None:
         """Read the ledger from the appends at these offsets on, unless they were read before.
 
-        Cost: one pass over the ledger's segments with these appends, 16 MiB each at most.
+        Cost: a pass over the ledger's segments with these appends, 16 MiB each at most.
         """
         lows = dict(self._lows)
         for key, base in wanted:

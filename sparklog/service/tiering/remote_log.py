@@ -98,7 +98,7 @@ class DryRunState:
 
 
 class RemoteLog:
-    """Metadata of a log's remote segments, and listings of its local ones.
+    """Metadata of a log's remote segments, and listings of its local segments.
 
     `foreign_topics`: {topic id: reason} of topics whose copies another log owns; None before the
     first check. These copies are not changed, and local retention does not rely on them. `preview`:
@@ -232,7 +232,7 @@ class RemoteLog:
     def valid_copies(
         self, cache: RemoteLogMetadataCache, key: TopicPartition, place: PartitionRetention
     ) -> list[RemoteSegment]:
-        """Return a partition's valid copies, ascending; in a dry run including planned ones."""
+        """Return a partition's valid copies, ascending; in a dry run including planned copies."""
         topic = self.session.state.topics.get(key.topic)  # it may have been deleted meanwhile
         return (
             []

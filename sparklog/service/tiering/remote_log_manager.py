@@ -63,7 +63,7 @@ OpenStore = Callable[[str, Mapping[str, Any] | None], Store]
 
 
 class RemoteLogManager:
-    """Does the rounds of tiering. Used by one thread at a time; `remote_log` is shared."""
+    """Does the rounds of tiering. Not thread-safe; `remote_log` is shared."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class RemoteLogManager:
         return "" if settings is None else settings.log_id
 
     def confirmation(self, report: Report) -> CopyConfirmation:
-        """Return the check of copies for one round, before local segments are deleted."""
+        """Return the check of copies for a round, before local segments are deleted."""
         return CopyConfirmation(
             self.remote_log, self._store, self.log_id, report, keyring=self._keyring,
             threads=self._options.remote_copy_threads, stopping=self._stopping,
@@ -138,7 +138,7 @@ class RemoteLogManager:
         return min(longer, options.remote_backoff_max_ms)
 
     def work(self, report: Report, *, copying: bool = True) -> None:
-        """Do one round: copy, delete, reconcile; without `copying` only delete.
+        """Do a round: copy, delete, reconcile; without `copying` only delete.
 
         Reports errors. Raises: LeaseLostError.
         """
@@ -416,8 +416,8 @@ class RemoteLogManager:
         """Raise StorageUnavailableError if the store lacks the owner object and copies of this log.
 
         Then the endpoint or account is probably wrong. `strict` samples the oldest copies, because
-        the newest ones may have been written to the wrong store.
-        Cost: one GET; without the owner object two more for each sampled copy.
+        the newest copies may have been written to the wrong store.
+        Cost: a GET; without the owner object two more for each sampled copy.
         """
         if log_id and is_owned(store, log_id):
             return

@@ -49,7 +49,7 @@ def topic_figures(
 def small_batch_warnings(
     batches: Mapping[str, tuple[BatchFigures, ...]], places: Mapping[str, str]
 ) -> list[Finding]:
-    """Warn once per topic of compressed batches with hardly more than one record.
+    """Warn once per topic of compressed batches with hardly more than a single record.
 
     `places`: {topic: its directory or URL}.
     """

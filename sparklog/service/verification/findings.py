@@ -154,7 +154,7 @@ class Verification:
         done: changes of a repair, in order.
         refused: why the repair was refused.
         unseen: parts that were not checked.
-        batches: {topic: figures of all its batches, one row per codec}, without internal topics.
+        batches: {topic: figures of all its batches, a row per codec}, without internal topics.
         health: the log's health, for `quick`.
     """
 
@@ -180,7 +180,7 @@ class Verification:
 
     @property
     def plan(self) -> str:
-        """The repair plan, one line per finding; "" if there are none."""
+        """The repair plan, a line per finding; "" if there are none."""
         lines = [
             f"{'done' if f.repaired else f.repair or 'no repair'}: {f}"
             for f in self.findings
@@ -194,7 +194,7 @@ class Verification:
         return {str(severity): found[str(severity)] for severity in Severity}
 
     def to_table(self) -> pa.Table:
-        """Return the findings as a table with one row each."""
+        """Return the findings as a table with a row each."""
         return pa.Table.from_pylist([f.to_dict() for f in self.findings], schema=FINDINGS_SCHEMA)
 
     def to_dict(self) -> dict[str, Any]:

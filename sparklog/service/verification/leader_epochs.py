@@ -50,7 +50,7 @@ class EpochCheck:
             out.add(Severity.DIFFERENCE, path, fault, fix=FixKind.EPOCHS)
 
     def credible(self, entries: Epochs | None, out: Findings, end: int) -> list[EpochRun]:
-        """Return the runs with credible epochs; report batches with impossible ones.
+        """Return the runs with credible epochs; report batches with impossible epochs.
 
         Args:
             entries: entries of the file, or None if it can't be read.

@@ -161,7 +161,7 @@ def _check_records(fs: FileSystem, log_dir_state: LogDirState, end: int, out: Fi
 
 
 class _LedgerCheck:
-    """Folds records, and reports records that contradict earlier ones."""
+    """Folds records, and reports records that contradict earlier records."""
 
     def __init__(self, log_dir_state: LogDirState, out: Findings) -> None:
         self.state = LogState()
@@ -174,7 +174,7 @@ class _LedgerCheck:
         self.state, self.rooted = LogState(), False
 
     def take(self, offset: int, record: LedgerRecord, *, begins: bool) -> None:
-        """Check and fold one record."""
+        """Check and fold a record."""
         is_snapshot = isinstance(record, SnapshotRecord)
         if begins and not is_snapshot:
             self._fault(offset, f"the segment begins with a {record.kind} record, not a snapshot")

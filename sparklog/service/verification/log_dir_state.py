@@ -158,7 +158,7 @@ class LogDirState:
 def situation_of(
     fs: FileSystem, directories: Sequence[str], dirs: LogDirs | None = None
 ) -> Situation:
-    """Return how the log was left. Takes a lock briefly if a lock file exists; writes nothing.
+    """Return how the log was left. Takes a lock briefly if a lock file exists; does not write.
 
     `dirs`: the result of `find_dirs`; absent directories are ignored.
     """

@@ -36,7 +36,7 @@ def copied_segments(
 
 
 def _reaches(fs: FileSystem, part: ExpectedPartition, base: int, following: int | None) -> bool:
-    """Return True if a segment contains all offsets up to the next one, or to the log end."""
+    """Return True if a segment contains all offsets up to the next segment, or to the log end."""
     walk = SegmentWalk(fs, part, base, Findings(), following=following, expected=base)
     walked = walk.run([])
     return not walked.damaged and walked.end >= (part.end if following is None else following)

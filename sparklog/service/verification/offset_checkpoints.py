@@ -17,7 +17,7 @@ Checkpoints = dict[tuple[int, str], Offsets | None]
 
 
 def read_checkpoints(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> Checkpoints:
-    """Read all checkpoint files; report damaged ones."""
+    """Read all checkpoint files; report damaged files."""
     found: Checkpoints = {}
     for number, directory in log_dir_state.numbered:
         for name in NAMES:

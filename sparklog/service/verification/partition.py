@@ -1,4 +1,4 @@
-"""Checks a partition in one pass over its segments."""
+"""Checks a partition in a pass over its segments."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ from sparklog.storage.committed_appends import Appends
 
 @dataclass(slots=True)
 class Checked:
-    """The result for one partition.
+    """The result for a partition.
 
     `end`: where its log actually ends. `closed_bytes`: sizes of its closed segments.
     """
@@ -44,7 +44,7 @@ class Checked:
 
 
 class PartitionCheck:
-    """Checks one partition.
+    """Checks a partition.
 
     `topic_id`: the ledger's topic id, None if unknown. `appends`: the recorded appends to all
     partitions.
@@ -139,7 +139,7 @@ class PartitionCheck:
         )
 
     def _live(self, bases: list[int]) -> list[int]:
-        """Return the segments that belong to the log; report missing and surplus ones."""
+        """Return the segments that belong to the log; report missing and surplus segments."""
         part, ours = self._part, self._part.situation.is_ours
         unreferenced_segments = [base for base in bases if ours and base > part.end]
         live = [base for base in bases if not (ours and base > part.end)]

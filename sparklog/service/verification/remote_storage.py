@@ -20,7 +20,7 @@ from sparklog.tiered.settings import read_settings, settings_fault, settings_mis
 
 
 def check_remote_settings(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> None:
-    """Report a damaged `sparklog.remote`, or a missing one if the log has copied segments."""
+    """Report a damaged `sparklog.remote`, or a missing file if the log has copied segments."""
     home, state = log_dir_state.home, log_dir_state.state
     fault = settings_fault(fs, home)
     if fault is not None:

@@ -61,7 +61,7 @@ class _StagedExtent:
 
 
 class ExtentCheck:
-    """Checks the extents of one state. Thread-safe.
+    """Checks the extents of a state. Thread-safe.
 
     `batches`: (topic, batch counts) for each extent that was read.
     """
@@ -74,7 +74,7 @@ class ExtentCheck:
         self.batches: list[tuple[str, BatchTally]] = []
 
     def plan(self, extents: Extents) -> None:
-        """Announce the extents to read, so that an object of many partitions is one request."""
+        """Announce the extents to read, so that partitions of an object share a request."""
         reader = self._readers[0]
         reader.objects.plan(
             reader.stored(e) for e in extents if e.size and not (e.segment or e.pieces)

@@ -40,7 +40,7 @@ class LedgerCheck:
     """Reads all entries, in windows, and folds them. Not thread-safe.
 
     `state` is the newest good fold. After a missing or damaged entry it continues from the next
-    stored state from which a reader could start, if there is one.
+    stored state from which a reader could start, if any.
     """
 
     def __init__(self, store: Store, log_id: str, retry: StoreRetry, out: Findings) -> None:

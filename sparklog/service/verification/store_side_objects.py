@@ -27,7 +27,7 @@ _LOST: Final = (
 
 
 class SideObjectCheck:
-    """One check of these objects. Construct it before reading the ledger's head.
+    """A check of these objects. Construct it before reading the ledger's head.
 
     Not thread-safe.
     """

@@ -1,4 +1,4 @@
-"""`verify` of a log in a bucket; runs beside writers and services, and changes nothing.
+"""`verify` of a log in a bucket; runs beside writers and services, and makes no changes.
 
 A merge or retention may replace objects during the check. So findings are checked again on a newer
 state; only those that are found each time, in objects that the state still names, are reported.
@@ -54,7 +54,7 @@ def verify_store(
     progress: Progress | None = None,
     store: Store | None = None,
 ) -> Verification:
-    """Check every invariant of a log in a bucket. Takes no lock and changes nothing.
+    """Check every invariant of a log in a bucket. Takes no lock and makes no changes.
 
     Every entry can be decoded, follows the entry before it, and can be applied. The newest state
     objects equal the folded entries. Extents cover all offsets from log start to end; their objects
@@ -71,7 +71,7 @@ def verify_store(
 
     Raises: InvalidRequestError: there is no log. StorageUnavailableError: the store does not
         answer.
-    Cost: a GET for each entry, and one pass over all bytes of extents.
+    Cost: a GET for each entry, and a pass over all bytes of extents.
     """
     options, began = options or RemoteOptions(), monotonic_ms()
     store = store or open_store(url, storage_options)

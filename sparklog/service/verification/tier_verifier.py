@@ -163,7 +163,7 @@ class _DamageRecorder:
 
 
 class _TierCheck:
-    """One check of a store. `found`: the findings."""
+    """A check of a store. `found`: the findings."""
 
     def __init__(
         self,
