@@ -27,7 +27,7 @@ with another meaning.
   `erasure_notes`: incomplete erasures
 - `lease`: one service at a time; `service_log`: how a service changes the log; `options`: its
   options; `endpoint_lease`: one endpoint at a time that coordinates consumer groups
-- `state_objects`: states as objects, so that a reader need not read the whole ledger
+- `state_objects`: states as objects, so that a reader need not read the entire ledger
 - `groups`: registered readers and their positions
 - `contention`: pauses between competing writers
 - `missing_objects`: objects of the state that the store lacks

@@ -105,15 +105,15 @@ class _CapabilityCheck:
             self._winner(name)
         return won
 
-    def _decided(self, name: str, told: Sequence[bool | StorageUnavailableError]) -> bool:
+    def _decided(self, name: str, answers: Sequence[bool | StorageUnavailableError]) -> bool:
         """Compare the answers with the stored object; return False if it does not exist."""
-        won = [creator for creator, one in enumerate(told) if one is True]
+        won = [creator for creator, answer in enumerate(answers) if answer is True]
         if len(won) > 1:
             raise self._unfit(
                 f"of {self._creators} concurrent requests to create {name}, {len(won)} succeeded, "
                 f"but only one may; {_UPDATE}"
             )
-        if won or False in told or self._is_there(name):
+        if won or False in answers or self._is_there(name):
             # No winner: its answer was lost, or the client sent the request twice.
             winner = self._winner(name)
             if won and winner != won[0]:
@@ -128,17 +128,17 @@ class _CapabilityCheck:
         """Return the creator of the stored object, after checking that it exists and is complete.
         """
         try:
-            found = self._store.get(name)
+            content = self._store.get(name)
         except FileNotFoundError:
             raise self._unfit(
                 f"{name} was created, or reported to exist, but a GET did not find it; is there a "
                 "cache or a proxy before the store? A store that shows an object later than it "
                 "confirms it can't hold a log"
             ) from None
-        creator = int.from_bytes(found[:8], "big")
-        if creator >= self._creators or found != _body(creator):
+        creator = int.from_bytes(content[:8], "big")
+        if creator >= self._creators or content != _body(creator):
             raise self._unfit(
-                f"{name} holds {len(found)} bytes that no creator wrote: it is visible before it "
+                f"{name} holds {len(content)} bytes that no creator wrote: it is visible before it "
                 f"is complete, or a creator overwrote another; {_UPDATE}"
             )
         return creator
@@ -221,15 +221,15 @@ def _body(creator: int) -> bytes:
     return word * (_BODY_BYTES // 8 + creator)
 
 
-def _at_once(work: Sequence[Callable[[], Any]]) -> list[Any]:
+def _at_once(requests: Sequence[Callable[[], Any]]) -> list[Any]:
     """Run the functions concurrently, or in turn if there are one or two; raise the first error."""
-    if len(work) <= 2:
-        return [one() for one in work]
-    start = threading.Barrier(len(work))
+    if len(requests) <= 2:
+        return [request() for request in requests]
+    start = threading.Barrier(len(requests))
 
-    def wait(one: Callable[[], Any]) -> Any:
+    def wait(request: Callable[[], Any]) -> Any:
         start.wait()
-        return one()
+        return request()
 
-    with ThreadPoolExecutor(len(work), thread_name_prefix="sparklog-trial") as pool:
-        return [future.result() for future in [pool.submit(wait, one) for one in work]]
+    with ThreadPoolExecutor(len(requests), thread_name_prefix="sparklog-trial") as pool:
+        return [future.result() for future in [pool.submit(wait, request) for request in requests]]

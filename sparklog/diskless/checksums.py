@@ -64,10 +64,10 @@ class ExtentSum:
     def _wrong(self, crc: int, whole: Buffer, path: str) -> DataCorruptionError:
         """Return the error. If all bytes are known (`whole`), it can name a damaged batch."""
         extent = self._extent
-        found = scan(whole, path=path, position=extent.start)
-        if found.error is not None:
-            reason, position = found.error.reason, found.end
-            done = int(found.table["last_offset"][-1]) + 1 if len(found) else 0
+        batches = scan(whole, path=path, position=extent.start)
+        if batches.error is not None:
+            reason, position = batches.error.reason, batches.end
+            done = int(batches.table["last_offset"][-1]) + 1 if len(batches) else 0
             first = max(extent.base, done) if extent.segment else extent.base + done
         else:
             position, first = extent.start, extent.base
@@ -122,10 +122,10 @@ class SummedLog:
 
 def _has_damaged_batch(whole: bytes, extent: Extent) -> bool:
     """Return True if the batches have the extent's layout and a batch fails its CRC."""
-    found = scan(whole, path="", check_crc=False)
-    if found.error is not None or found.end != extent.size or not len(found):
+    batches = scan(whole, path="", check_crc=False)
+    if batches.error is not None or batches.end != extent.size or not len(batches):
         return False
-    first, end = int(found.table["base_offset"][0]), int(found.table["last_offset"][-1]) + 1
+    first, end = int(batches.table["base_offset"][0]), int(batches.table["last_offset"][-1]) + 1
     if extent.segment:  # a compacted segment may lack its first and last offsets
         is_same = extent.base <= first and end <= extent.end
     else:

@@ -57,7 +57,7 @@ _HEAD_BYTES: Final = 4096
 
 
 class Cleaner:
-    """Cleans the compacted topics of one log. One thread uses it at a time."""
+    """Cleans the compacted topics of a log. Not thread-safe."""
 
     def __init__(
         self,
@@ -88,14 +88,14 @@ class Cleaner:
         state = self._log.follow()
         parts = sorted(self._partitions(state, report.time_ms), key=lambda p: -p.dirt.ratio)
         self.compacted = [part.found for part in parts]
-        wanted = [
+        dirty = [
             part
             for part in parts
             if (part.found.wanted or (every and part.dirt.cleanable_bytes))
             and (part.key, part.topic_id) not in self._damaged
             and (topics is None or part.key.topic in topics)
         ]
-        for part in wanted:
+        for part in dirty:
             cleaned = CleanReport(
                 topic=part.key.topic, partition=part.key.partition, dirt=part.dirt,
                 dry_run=report.dry_run,
@@ -110,7 +110,7 @@ class Cleaner:
                     self._damaged.note(part.key, part.topic_id, error, report)
                     continue
             report.cleaned.append(cleaned)
-        return bool(wanted)
+        return bool(dirty)
 
     # --- dirty partitions ----------------------------------------------------------------------
 

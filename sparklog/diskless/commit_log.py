@@ -98,7 +98,7 @@ class DisklessCommits:
         """`home`: the log's URL, for messages. `keyring`: encrypt the data written.
 
         `is_in_place`: returns False if another log is stored at the URL. `created`: called after
-        each entry; raises nothing.
+        each entry; never raises.
         """
         self._created = created
         self.relieve: Callable[[Collection[TopicPartition]], None] = lambda keys: None
@@ -123,7 +123,7 @@ class DisklessCommits:
 
     @property
     def known(self) -> DisklessState:
-        """The whole state: within `exclusive` the one that decisions use, otherwise the newest."""
+        """The entire state: within `exclusive` the one that decisions use, otherwise the newest."""
         mine = self._turn_of == threading.get_ident()
         return self._pinned if mine else self.head.state
 
@@ -176,7 +176,7 @@ class DisklessCommits:
             raise SparklogError(f"{self.home}: this log is closed; open it again")
 
     def catch_up(self) -> int:
-        """Fold new entries; return the next number. Cost: one GET if there are none.
+        """Fold new entries; return the next number. Cost: a GET if there are none.
 
         Raises: LogReplacedError: the log was rolled back or replaced since this process read it.
         """
@@ -197,7 +197,7 @@ class DisklessCommits:
 
         Raises: also WriterResetError, StagingExpiredError; InvalidRequestError: the entry would be
             too large.
-        Cost: one PUT; a second one before it for more than 256 KiB in memory.
+        Cost: a PUT; a second one before it for more than 256 KiB in memory.
         """
         if isinstance(change.record, UndeleteRecord):
             self._check_position(expected)
@@ -382,7 +382,7 @@ class DisklessCommits:
         self.relieve(sorted({chunk.key for chunk in chunks}))
 
     def make_durable(self) -> None:
-        """Do nothing: a store keeps all data that it acknowledged."""
+        """No-op: a store keeps all data that it acknowledged."""
 
     def placement(self, partitions: range) -> dict[int, int]:
         """Return 0 for each partition: a bucket has no log dirs."""
@@ -407,11 +407,11 @@ class DisklessCommits:
     def outcome(self, position: int, attempt: str) -> LedgerRecord | None:
         """Return the record of a commit that ended with CommitUnknownError; see `CommitLog`."""
         self.check_open()
-        found = resolve_commit(self.head, self._creator, position, attempt)
-        if found is None:
+        entry = resolve_commit(self.head, self._creator, position, attempt)
+        if entry is None:
             return None
         self.head.follow()
-        return found.record  # type: ignore[return-value]
+        return entry.record  # type: ignore[return-value]
 
     # --- the end -----------------------------------------------------------------------------
 

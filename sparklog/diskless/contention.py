@@ -1,4 +1,4 @@
-"""Random pauses that reduce collisions between writers of one log.
+"""Random pauses that reduce collisions between writers of a log.
 
 Only one of the writers that create the same entry wins, and a store may take long to refuse the
 others (SeaweedFS: whole seconds). Therefore a writer with competitors spreads its attempts over the
@@ -30,7 +30,8 @@ class Contention:
     def pause(self, losses: int) -> bool:
         """Wait before an attempt, after `losses` lost races; return True if this has waited.
 
-        After a wait the caller should fold new entries, because others have committed meanwhile.
+        After a wait the caller should fold new entries, because others have committed in the
+        meantime.
         """
         if self._others < 0.5:
             return False

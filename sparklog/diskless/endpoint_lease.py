@@ -78,11 +78,11 @@ class NumberedLease:
             return self._take(last + 1)
 
     def _is_over(self, number: int, sign: bytes) -> bool:
-        now, said = self._timer(), _parsed(sign)
+        now, content = self._timer(), _parsed(sign)
         if self._seen != (number, sign):
             self._seen, self._seen_at = (number, sign), now
-        is_own = said.get("token") == self._token  # created by this process, without an answer
-        return is_own or bool(said.get("released")) or now - self._seen_at >= self._timeout_ms
+        is_own = content.get("token") == self._token  # created by this process, without an answer
+        return is_own or bool(content.get("released")) or now - self._seen_at >= self._timeout_ms
 
     def _take(self, number: int) -> bool:
         self._since_ms, self._told = self._clock(), {}  # data of an earlier lease are outdated
@@ -100,7 +100,7 @@ class NumberedLease:
         """Verify that this process holds the lease; write a heartbeat if one is due.
 
         Raises: LeaseLostError. StorageUnavailableError: unknown.
-        Cost: nothing most of the time; a listing and a PUT every ten seconds.
+        Cost: usually no request; a listing and a PUT every ten seconds.
         """
         with self._lock:
             if not self.held:
@@ -115,7 +115,7 @@ class NumberedLease:
             self._beat()
 
     def heartbeat(self) -> None:
-        """Do nothing: `check` writes the heartbeat."""
+        """No-op: `check` writes the heartbeat."""
 
     def holder(self) -> dict[str, object]:
         """Return the present or last holder; empty if there never was one.
@@ -149,14 +149,17 @@ class NumberedLease:
         The lease counts as expired if its object is two minutes old, by the store's clock and this
         host's, which may differ by less. Cost: a listing and a GET.
         """
-        found = {parse_endpoint(one.name) or 0: one.time_ms for one in self._store.list(ENDPOINT)}
-        number = max(found, default=0)
-        said = _parsed(self._sign(number))
-        is_old = self._clock() - found.get(number, 0) > _GONE_BEATS * self._timeout_ms
-        if not said or said.get("released") or is_old:
+        times = {
+            parse_endpoint(stored.name) or 0: stored.time_ms
+            for stored in self._store.list(ENDPOINT)
+        }
+        number = max(times, default=0)
+        content = _parsed(self._sign(number))
+        is_old = self._clock() - times.get(number, 0) > _GONE_BEATS * self._timeout_ms
+        if not content or content.get("released") or is_old:
             return None
-        told = said.get("told")
-        return told if isinstance(told, dict) else {}
+        payload = content.get("told")
+        return payload if isinstance(payload, dict) else {}
 
     def release(self) -> None:
         """Release the lease, so that another process can acquire it at once. Idempotent."""
@@ -190,8 +193,10 @@ class NumberedLease:
         return max(self._listed(), default=0)
 
     def _listed(self) -> dict[int, str]:
-        found = ((parse_endpoint(one.name), one.name) for one in self._store.list(ENDPOINT))
-        return {number: name for number, name in found if number is not None}
+        parsed = (
+            (parse_endpoint(stored.name), stored.name) for stored in self._store.list(ENDPOINT)
+        )
+        return {number: name for number, name in parsed if number is not None}
 
     def _sign(self, number: int) -> bytes:
         try:
@@ -209,7 +214,7 @@ class NumberedLease:
 
 def _parsed(sign: bytes) -> dict[str, Any]:
     try:
-        found = parse_json(sign or b"{}")
+        content = parse_json(sign or b"{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

@@ -47,7 +47,7 @@ from sparklog.storage.ledger_records import (
 from sparklog.tiered.layout.wrapped_key import WrappedKey
 
 ENTRY_BYTES_MAX: Final = 8 << 20
-"""Maximum size of an entry with its inline data: one PUT, never multipart, and quick to retry."""
+"""Maximum size of an entry with its inline data: a PUT, never multipart, and quick to retry."""
 LEDGER_TOPIC: Final = "__sparklog_commits"  # an entry is a batch of its partition 0
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -290,14 +290,14 @@ def _text(value: object) -> str:
 
 
 def _sole(record: EntryRecord) -> TopicPartition | None:
-    """Return the only partition of a record; None if it has several, or none."""
+    """Return the only partition of a record, or None if it has several, or none."""
     keys: Iterable[TopicPartition] = ()
     if isinstance(record, AppendRecord):
         keys = record.ends
     elif isinstance(record, ImportRecord):
         keys = record.epochs
-    found = tuple(keys)
-    return found[0] if len(found) == 1 else None
+    partitions = tuple(keys)
+    return partitions[0] if len(partitions) == 1 else None
 
 
 def _producers_to_json(entry: Entry) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def entry_of(
     """Return the entry for a change at a state, and its inline data.
 
     Args: placed: locations of the change's chunks.
-    Raises: WriterResetError; InvalidRequestError: a chunk does not consist of whole batches from
+    Raises: WriterResetError; InvalidRequestError: a chunk does not consist of complete batches from
         offset 0, or its partition does not exist.
     """
     record = change.record
@@ -146,9 +146,9 @@ def _ends(state: DisklessState, chunks: Sequence[Chunk]) -> dict[TopicPartition,
 
 
 def check_batches(chunks: Sequence[Chunk]) -> None:
-    """Reject chunks in memory that are not whole batches from offset 0; commits can't be corrected.
+    """Reject chunks in memory that are not complete batches from offset 0.
 
-    Raises: InvalidRequestError.
+    A commit can't be corrected later. Raises: InvalidRequestError.
     """
     for chunk in chunks:
         if chunk.data is not None:
@@ -160,19 +160,20 @@ def check_batches(chunks: Sequence[Chunk]) -> None:
 def _batches(chunk: Chunk) -> Table:
     """Return the batches of a chunk in memory, after checking them."""
     assert chunk.data is not None
-    found = scan(chunk.data, path=f"a chunk of {chunk.key}", check_crc=False)
-    table = found.table
+    batches = scan(chunk.data, path=f"a chunk of {chunk.key}", check_crc=False)
+    table = batches.table
     follows = len(table) > 0 and (
         int(table["base_offset"][0]) == 0
         and bool((table["base_offset"][1:] == table["last_offset"][:-1] + 1).all())
         and int(table["last_offset"][-1]) + 1 == chunk.records
         and bool((table["magic"] == _MAGIC).all())
     )
-    if not follows or found.end != len(chunk.data) or found.end != chunk.size_bytes:
+    if not follows or batches.end != len(chunk.data) or batches.end != chunk.size_bytes:
         raise InvalidRequestError(
             f"a chunk of {chunk.key}, announced with {chunk.records} records in "
             f"{chunk.size_bytes} bytes, doesn't consist of whole batches v2 with offsets from 0"
-            f"{'' if found.error is None else f' ({found.error.reason})'}; nothing was committed"
+            f"{'' if batches.error is None else f' ({batches.error.reason})'}; "
+            "nothing was committed"
         )
     return table
 
@@ -182,7 +183,7 @@ def check_producers(
 ) -> list[DuplicateAppend | SparklogError | None]:
     """Check idempotent producers' batches against a state; see `CommitLog`."""
     known: dict[TopicPartition, ProducerAppends] = {}
-    found: list[DuplicateAppend | SparklogError | None] = []
+    results: list[DuplicateAppend | SparklogError | None] = []
     for chunk in chunks:
         key = chunk.key
         try:
@@ -190,13 +191,13 @@ def check_producers(
                 load = partial(_known_producers, state, key, now_ms)
                 known[key] = ProducerAppends(load, state.log.ends.get(key, 0), f"{home}/{key}")
             if chunk.idempotent:
-                found.append(known[key].judge(_batches(chunk)))
+                results.append(known[key].judge(_batches(chunk)))
             else:
                 known[key].skip(chunk.records)
-                found.append(None)
+                results.append(None)
         except SparklogError as error:
-            found.append(error)
-    return found
+            results.append(error)
+    return results
 
 
 def _known_producers(
@@ -214,14 +215,14 @@ def _producer_batches(
     state: DisklessState, chunks: Sequence[Chunk], stamps: Mapping[str, int]
 ) -> ProducerBatches:
     """Return the batches of idempotent producers, which update the producer states."""
-    found: dict[TopicPartition, tuple[ProducerBatch, ...]] = {}
+    by_partition: dict[TopicPartition, tuple[ProducerBatch, ...]] = {}
     ends: dict[TopicPartition, int] = {}
     for chunk in chunks:
         base = ends.get(chunk.key, state.log.ends[chunk.key])
         ends[chunk.key] = base + chunk.records
         if chunk.idempotent:
             table = _batches(chunk)
-            found[chunk.key] = found.get(chunk.key, ()) + tuple(
+            by_partition[chunk.key] = by_partition.get(chunk.key, ()) + tuple(
                 ProducerBatch(
                     int(row["producer_id"]), int(row["producer_epoch"]), int(row["base_sequence"]),
                     base + int(row["base_offset"]), base + int(row["last_offset"]),
@@ -229,7 +230,7 @@ def _producer_batches(
                 )
                 for row in _newest(table[table["producer_id"] >= 0])
             )  # fmt: skip
-    return found
+    return by_partition
 
 
 def _time(chunk: Chunk, row: Any, stamps: Mapping[str, int]) -> int:

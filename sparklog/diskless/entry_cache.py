@@ -40,16 +40,16 @@ class EntryCache:
             self._put(name, raw, newest=False)
 
     def find(self, name: str, end: int) -> bytes | None:
-        """Return a cached entry; None if it is not cached, or has fewer than `end` bytes."""
+        """Return a cached entry, or None if it is not cached, or has fewer than `end` bytes."""
         raw = self._kept.get(name)
         return None if raw is None or len(raw) < end else raw
 
     def fetch(self, store: Store, name: str, end: int) -> bytes:
-        """Return a whole entry, with fewer than `end` bytes only if the object has no more.
+        """Return a complete entry, with fewer than `end` bytes only if the object has no more.
 
         Raises: FileNotFoundError; DataCorruptionError: the object is another entry, or too large;
             StorageUnavailableError.
-        Cost: one GET unless cached; one in total for concurrent threads that want the same entry.
+        Cost: a GET unless cached; one in total for concurrent threads that want the same entry.
         """
         with self._fetching[hash(name) % _STRIPES]:
             raw = self.find(name, end)
@@ -84,10 +84,10 @@ class EntryCache:
 
 def check_number(raw: bytes, name: str, url: str) -> None:
     """Raise DataCorruptionError if the first bytes of an object are those of another entry."""
-    found = int.from_bytes(raw[:8], "big")  # an entry begins with a batch at offset `number`
-    if raw and found != parse_entry(name):
+    number = int.from_bytes(raw[:8], "big")  # an entry begins with a batch at offset `number`
+    if raw and number != parse_entry(name):
         raise DataCorruptionError(
-            f"the object holds entry {found} of the ledger; restore it from a copy of the bucket",
+            f"the object holds entry {number} of the ledger; restore it from a copy of the bucket",
             path=f"{url}/{name}",
             position=0,
         )

@@ -43,7 +43,7 @@ class RetryPolicy:
 
 
 class EntryCreator:
-    """Creates entries of one log. Thread-safe."""
+    """Creates entries of a log. Thread-safe."""
 
     def __init__(self, entries: EntryReader, retry_policy: RetryPolicy) -> None:
         self._entries, self._retry_policy = entries, retry_policy

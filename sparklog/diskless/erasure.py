@@ -74,7 +74,7 @@ class _Part:
 
 
 class ExtentEraser:
-    """Erases records from partitions of one log. One thread uses it at a time.
+    """Erases records from partitions of a log. Not thread-safe.
 
     `merger`: with the service's own term, or the log's. `check` is called before each step; an
     error that it raises ends the work.
@@ -103,8 +103,8 @@ class ExtentEraser:
         for _ in range(_TRIES):
             state = self._log.follow()
             try:
-                found = self._scan(state, reports)
-                return self._rewrite(state, found, reports, dry_run=dry_run)
+                scanned = self._scan(state, reports)
+                return self._rewrite(state, scanned, reports, dry_run=dry_run)
             except (ConflictError, SourceChangedError) as error:
                 _LOGGER.info("%s: scanning again: %s", self._log.store.url, error)
         raise SparklogError(
@@ -115,7 +115,7 @@ class ExtentEraser:
     # --- scanning ------------------------------------------------------------------------------
 
     def _scan(self, state: DisklessState, reports: Reports) -> _Found:
-        found = _Found()
+        scanned = _Found()
         for key, report in reports.items():
             extents = [e for e in state.extents.get(key, ()) if e.base < report.end]
             reader = self._merger.reader(state, extents)
@@ -125,12 +125,12 @@ class ExtentEraser:
                     eraser.look(window, path)
                 report.bytes_read += eraser.tally.bytes_read
                 if eraser.tally.records:
-                    found.hits[key, extent.place] = eraser.tally
-                    found.objects |= self._garbage.objects_of(extent)
+                    scanned.hits[key, extent.place] = eraser.tally
+                    scanned.objects |= self._garbage.objects_of(extent)
         for part in self._parts_unnamed(state):
-            if part.object not in found.objects and self._holds(part, state):
-                found.objects.add(part.object)
-        return found
+            if part.object not in scanned.objects and self._holds(part, state):
+                scanned.objects.add(part.object)
+        return scanned
 
     def _parts_unnamed(self, state: DisklessState) -> Iterator[Extent]:
         """Yield, as a whole, shared objects that may contain data which no extent refers to.
@@ -154,8 +154,10 @@ class ExtentEraser:
                 yield _whole(each.name, size)
         numbers = sorted(state.names_by_entry())
         for at in range(0, len(numbers), _ENTRIES):
-            some = numbers[at : at + _ENTRIES]
-            for number, entry in zip(some, self._log.commits.head.entries.known(some), strict=True):
+            window = numbers[at : at + _ENTRIES]
+            for number, entry in zip(
+                window, self._log.commits.head.entries.known(window), strict=True
+            ):
                 name = entry_name(self._log.log_id, number)
                 size = sum(extent.size for _, extent in entry.extents if not extent.object)
                 if named[name] < size:
@@ -182,7 +184,9 @@ class ExtentEraser:
                 position=at,
             )
 
-    def _runs(self, state: DisklessState, found: _Found) -> Iterator[tuple[TopicPartition, Merge]]:
+    def _runs(
+        self, state: DisklessState, scanned: _Found
+    ) -> Iterator[tuple[TopicPartition, Merge]]:
         """Yield the extents to rewrite: those that lose records, and others in the same objects."""
         for key, extents in state.extents.items():
             topic = state.log.topics.get(key.topic)
@@ -191,14 +195,14 @@ class ExtentEraser:
             run: list[Extent] = []
             config = topic.parsed()
             for extent in (*extents, None):
-                wanted = extent is not None and bool(
-                    self._garbage.objects_of(extent) & found.objects
+                is_affected = extent is not None and bool(
+                    self._garbage.objects_of(extent) & scanned.objects
                 )
-                if extent is None or not wanted or extent.segment:
+                if extent is None or not is_affected or extent.segment:
                     for group in grouped(run, config):
                         yield key, Merge(key, topic.id, config, group, Level.PIECES, "erasure")
                     run = []
-                if extent is None or not wanted:
+                if extent is None or not is_affected:
                     continue
                 if extent.segment:
                     level = level_of(extent.segment, term=state.term)
@@ -209,12 +213,12 @@ class ExtentEraser:
     # --- rewriting -----------------------------------------------------------------------------
 
     def _rewrite(
-        self, state: DisklessState, found: _Found, reports: Reports, *, dry_run: bool
+        self, state: DisklessState, scanned: _Found, reports: Reports, *, dry_run: bool
     ) -> list[str]:
-        for key, merge in list(self._runs(state, found)):
+        for key, merge in list(self._runs(state, scanned)):
             report = reports.get(key)
             if dry_run:
-                tallies = [found.hits.get((key, e.place), Tally()) for e in merge.sources]
+                tallies = [scanned.hits.get((key, e.place), Tally()) for e in merge.sources]
                 self._note(merge, reports, tallies, after=merge.size)
                 continue
             self._check()
@@ -222,7 +226,7 @@ class ExtentEraser:
             eraser = WindowEraser(self._predicate, end=end)
             after = self._replace(merge, state, eraser)
             self._note(merge, reports, [eraser.tally], after=after)
-        return [] if dry_run else self._delete_named_no_more(state, found, reports)
+        return [] if dry_run else self._delete_named_no_more(state, scanned, reports)
 
     def _replace(self, merge: Merge, state: DisklessState, eraser: WindowEraser) -> int:
         """Replace a merge's sources by segments; return their size in bytes."""
@@ -297,7 +301,7 @@ class ExtentEraser:
     # --- deleting ------------------------------------------------------------------------------
 
     def _delete_named_no_more(
-        self, before: DisklessState, found: _Found, reports: Reports
+        self, before: DisklessState, scanned: _Found, reports: Reports
     ) -> list[str]:
         """Delete the objects with matching records that no extent refers to now, and cut entries.
 
@@ -305,8 +309,8 @@ class ExtentEraser:
             can be restored.
         """
         state = self._log.follow()
-        stay = found.objects & self._garbage.live(state)
-        gone = found.objects - stay
+        stay = scanned.objects & self._garbage.live(state)
+        deletable = scanned.objects - stay
         if stay & {
             name
             for extents in state.extents.values()
@@ -317,7 +321,7 @@ class ExtentEraser:
         segments: dict[str, list[str]] = {}
         for key, extents in before.extents.items():
             for extent in extents:
-                if extent.segment and extent.object in gone:
+                if extent.segment and extent.object in deletable:
                     prefix = Directory(*key, before.log.topics[key.topic].id).prefix
                     manifest = manifest_name(
                         extent.base, extent.segment, extent.end, extent.max_timestamp
@@ -326,7 +330,7 @@ class ExtentEraser:
         store, ledger = self._log.store, entry_name(self._log.log_id, 0)[:-20]
         some = next(iter(reports.values()))
         tables = {e.object for some in before.extents.values() for e in some if e.pieces}
-        for name in sorted(gone, key=lambda name: (name in tables, name)):
+        for name in sorted(deletable, key=lambda name: (name in tables, name)):
             self._check()
             if name.startswith(ledger):
                 self._cut(name)
@@ -375,16 +379,16 @@ class ExtentEraser:
                     ids[each.name] = log[1]
                 elif (manifest := parse_manifest(name)) is not None:
                     manifests[manifest.id] = each.name
-            gone = [
+            deletable = [
                 name
                 for name, found in ids.items()
                 if name not in live
                 and (found in let_go or name in once or is_past(found, state.term))
             ]
-            for extent in state.extents.get(key, ()) if gone else ():
+            for extent in state.extents.get(key, ()) if deletable else ():
                 if extent.segment and extent.segment not in manifests:  # before deleting sources
                     self._merger.make_manifest(key, extent, state)
-            for name in gone:
+            for name in deletable:
                 self._check()
                 store.delete([manifests[ids[name]]] if ids[name] in manifests else [])
                 store.delete([name])
@@ -398,7 +402,7 @@ class ExtentEraser:
         Returns: the objects that these entries, and their neighbors, have referred to.
         """
         store, once, inline = self._log.store, set[str](), state.names_by_entry()
-        some = next(iter(reports.values()))
+        any_report = next(iter(reports.values()))
         for at in range(cut_below, state.next_number, _ENTRIES):
             numbers = range(at, min(at + _ENTRIES, state.next_number))
             names = [entry_name(self._log.log_id, number) for number in numbers]
@@ -417,7 +421,7 @@ class ExtentEraser:
                 if entry.keys or self._has_hits(data, path):
                     self._check()
                     store.put(name, raw[: entry.data_at])
-                    some.removed.append(
+                    any_report.removed.append(
                         RemovedFile(
                             place="bucket", name=path, bytes=len(data), why="data in an entry, cut"
                         )
@@ -434,14 +438,14 @@ class ExtentEraser:
         Cost: a list request per partition and one for staged objects; reads staged objects, and for
             those with matching records the entries since their staging.
         """
-        store, found = self._log.store, []
+        store, messages = self._log.store, []
         for key in reports:
             named = {e.object for e in state.extents.get(key, ())}
             prefix = Directory(*key, state.log.topics[key.topic].id).prefix
             logs = [o for o in store.list(prefix) if parse_log(o.name.removeprefix(prefix))]
             left = [each for each in logs if each.name not in named]
             if left:
-                found.append(
+                messages.append(
                     f"{pluralize(len(left), 'segment')} below {store.url}/{prefix} that no entry "
                     "refers to: the running service deletes them after file.delete.delay.ms, or "
                     "with its next sweep"
@@ -458,13 +462,13 @@ class ExtentEraser:
             store.delete(sorted(named))
             held = [name for name in held if name not in named]
         if held:
-            found.append(
+            messages.append(
                 f"{pluralize(len(held), 'staged object')} below "
                 f"{store.url}/{staged_prefix(self._log.log_id)} that no commit refers to contain "
                 "such records: of a micro-batch in progress, or of a failed attempt; those are "
                 "deleted after diskless.stage.retention.ms"
             )
-        return found
+        return messages
 
     def _named_once(self, held: Sequence[str], state: DisklessState) -> set[str]:
         """Return the staged objects that a ledger entry already references.
@@ -473,15 +477,15 @@ class ExtentEraser:
         """
         numbers = [parse_staged(self._log.log_id, name) for name in held]
         first = min((n for n in numbers if n is not None), default=state.next_number)
-        found: set[str] = set()
+        referenced: set[str] = set()
         for at in range(first, state.next_number, _ENTRIES):
-            some = range(at, min(at + _ENTRIES, state.next_number))
-            for entry in self._log.commits.head.entries.known(list(some)):
+            window = range(at, min(at + _ENTRIES, state.next_number))
+            for entry in self._log.commits.head.entries.known(list(window)):
                 for _, extent in entry.extents:
                     if extent.object.startswith(staged_prefix(self._log.log_id)):
                         with contextlib.suppress(FileNotFoundError):  # its table is deleted already
-                            found |= self._garbage.objects_of(extent)
-        return found & set(held)
+                            referenced |= self._garbage.objects_of(extent)
+        return referenced & set(held)
 
     def _holds(self, part: Extent, state: DisklessState) -> bool:
         """Return True if this part of an object contains matching records, of any topic.
@@ -511,10 +515,10 @@ def _chunks(data: bytes, path: str) -> Iterator[Window]:
     while at + LOG_OVERHEAD <= len(data):
         size = LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + LOG_OVERHEAD], "big")
         batch = data[at : at + size]
-        found = scan(batch, path=path, position=at)
-        if found.error is not None or not len(found):
+        batches = scan(batch, path=path, position=at)
+        if batches.error is not None or not len(batches):
             return  # encrypted, or an extent table
-        yield Window(batch, at, found)
+        yield Window(batch, at, batches)
         at += size
 
 

@@ -1,6 +1,6 @@
 """`erasures/<topic id>-<request>`: records of erasures that are not complete.
 
-An erasure writes the object when it begins, again when it ends incomplete, and deletes it when it
+An erasure writes the object when it starts, again when it ends incomplete, and deletes it when it
 is complete. A delayed PUT can bring the object back; repeating the request deletes it. Objects of
 this kind are only for display.
 """
@@ -16,7 +16,7 @@ from sparklog.tiered.object_store.store import Store
 
 
 def note_unfinished(store: Store, begun: UnfinishedErasure) -> UnfinishedErasure:
-    """Record that an erasure begins. Cost: a GET and a PUT.
+    """Record that an erasure starts. Cost: a GET and a PUT.
 
     Returns: the existing record if the same erasure began before and is incomplete.
     """

@@ -95,18 +95,18 @@ class ExtentLogs:
 
     def _group_of(self, at: int) -> tuple[ObjectRange, int]:
         """Return the range that is fetched with extent number `at`, and its first byte."""
-        found = self._groups.get(at)
-        if found is None:
+        group = self._groups.get(at)
+        if group is None:
             numbers = range(at, at + 1)
             if not (self.extents[at].pieces or self.extents[at].segment):
                 numbers = grouped(self._places, at)
             first, last = self._places[numbers[0]], self._places[numbers[-1]]
             size = last.start + last.size - first.start
             content = content_of(self.extents[number] for number in numbers)
-            found = self._range(first.object, first.start, size, self._keys, content), first.start
+            group = self._range(first.object, first.start, size, self._keys, content), first.start
             for number in numbers:
-                self._groups[number] = found
-        return found
+                self._groups[number] = group
+        return group
 
     def _range(
         self, name: str, start: int, size: int, keys: Keys, content: int = -1
@@ -125,11 +125,11 @@ class ExtentLogs:
             return table.get(start, min(stop, end))
 
         head = self._tables.get_or_make(extent.object, lambda: read_head(get, path=path))
-        found = pieces_of(extent, head, get(extent.start, end), path=path)
+        pieces = pieces_of(extent, head, get(extent.start, end), path=path)
         inner = ExtentLogs(
-            self._objects, self._log_id, self._topic, found, head.keys, eager=True
+            self._objects, self._log_id, self._topic, pieces, head.keys, eager=True
         )
-        return Concatenated(path, [_Opened(inner, at) for at in range(len(found))])
+        return Concatenated(path, [_Opened(inner, at) for at in range(len(pieces))])
 
     # --- prefetching -----------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 A range is requested without asking for the object's size, and without data of other partitions in
 the same object. Large ranges are read in blocks, with prefetching for sequential readers; small
-ranges that are close together in one object are read by one request.
+ranges that are close together in one object are read by a single request.
 """
 
 import errno
@@ -60,7 +60,7 @@ class ObjectEndsError(StaleReadError):
 
 
 class ExtentObjects:
-    """Reads the objects of one log for a process. Thread-safe.
+    """Reads the objects of a log for a process. Thread-safe.
 
     Args: remote: the store, its caches and its retries; also reads manifests of closed segments.
     """
@@ -81,14 +81,14 @@ class ExtentObjects:
         return f"{self.store.url}/{name}"
 
     def put_ms(self, name: str) -> int | None:
-        """Return when an object was written (ms); None if it does not exist.
+        """Return when an object was written (ms), or None.
 
         Cost: a listing, once.
         """
         known = self._put_ms.get(name)
         if known is None:
             listed = self.remote.retry.call(lambda: self.store.list(name))
-            known = next((one.time_ms for one in listed if one.name == name), None)
+            known = next((stored.time_ms for stored in listed if stored.name == name), None)
             if known is not None:
                 self._put_ms.put(name, known)
         return known
@@ -104,12 +104,12 @@ class ExtentObjects:
                 f"{self.store.url} has encrypted objects: give the key ring that has their key "
                 f"{key.wrapped.key_id!r} (option remote.keyring)"
             )
-        found = self._data_keys.get(key)
-        if found is None:
+        opened_key = self._data_keys.get(key)
+        if opened_key is None:
             if len(self._data_keys) > 1024:
                 self._data_keys.clear()
-            found = self._data_keys[key] = open_data_key(ring, key.id, key.wrapped)
-        return found
+            opened_key = self._data_keys[key] = open_data_key(ring, key.id, key.wrapped)
+        return opened_key
 
     def judge(self, name: str, log_id: str, error: FileNotFoundError) -> FileNotFoundError:
         """Determine why an object is missing: only a definite absence counts as a loss.
@@ -121,7 +121,7 @@ class ExtentObjects:
                 is_home = log_id.encode() in self.store.get(HOME)
             except FileNotFoundError:
                 is_home = False
-            listed = is_home and any(one.name == name for one in self.store.list(name))
+            listed = is_home and any(stored.name == name for stored in self.store.list(name))
         except (StorageUnavailableError, DataCorruptionError) as failed:
             return UndeterminedLossError(
                 errno.ENOENT, f"{error}, and the store can't be checked: {failed}"
@@ -190,9 +190,9 @@ class ObjectRange:
         return end - first
 
     def fetch(self, start: int, end: int) -> bytes:
-        """Return stored bytes, counted from the beginning of the range; one request, or none.
+        """Return stored bytes, counted from the beginning of the range; a request, or none.
 
-        For inline data the whole entry is fetched, because other partitions have data in it.
+        For inline data the entire entry is fetched, because other partitions have data in it.
         Raises: FileNotFoundError, UndeterminedLossError: see `judge`; ObjectEndsError;
             DataCorruptionError: the object is another ledger entry.
         """
@@ -292,7 +292,7 @@ class Place:
 
 
 def grouped(places: Sequence[Place], at: int) -> range:
-    """Return the indexes of the places to fetch by one request, including `at`.
+    """Return the indexes of the places to fetch by a single request, including `at`.
 
     They are small, ascending places in one object with gaps below GAP_BYTES, up to RUN_BYTES in
     total.

@@ -131,8 +131,8 @@ def decode_head(raw: bytes, *, path: str) -> TableHead:
     try:
         inflating = zlib.decompressobj()
         fields: dict[str, Any] = parse_json(inflating.decompress(names, NAMES_MAX))
-        found = [checked_object(name) if name else "" for name in fields["names"]]
-        return TableHead(found, keys_from_json(fields["keys"]))
+        checked = [checked_object(name) if name else "" for name in fields["names"]]
+        return TableHead(checked, keys_from_json(fields["keys"]))
     except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as error:
         raise _damaged(f"its names can't be decoded ({error})", path, _NAMES_AT) from error
 
@@ -146,7 +146,7 @@ def objects_of(raw: bytes, *, path: str) -> set[str]:
 
 
 def read_head(get: Get, *, path: str) -> TableHead:
-    """Return a table's head. Cost: one request, a second one if there are many names."""
+    """Return a table's head. Cost: a request, a second one if there are many names."""
     raw = get(0, HEAD_BYTES)
     size = head_size(raw, path=path)
     if size > len(raw):
@@ -186,10 +186,10 @@ def rows_of(extent: Extent, block: bytes, *, path: str) -> Pieces:
     crc = crc32c.crc32c(block[:rows_size])
     if _CRC.unpack_from(block, rows_size)[0] != crc:
         raise _damaged("its rows are damaged", path, extent.start)
-    found = np.frombuffer(block, _ROW_DTYPE, extent.pieces)
+    stored = np.frombuffer(block, _ROW_DTYPE, extent.pieces)
     rows = np.empty(extent.pieces, PIECE_DTYPE)
     for name in _ROW_DTYPE.names or ():
-        rows[name] = found[name]
+        rows[name] = stored[name]
     rows["crc"] = -1
     if extent.crc >= 0:
         crc = crc32c.crc32c(block[sums_at : -_CRC.size], crc)

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 Extents = tuple["Extent", ...]
-"""A partition's extents by base offset; each begins where the previous one ends."""
+"""A partition's extents by base offset; each starts where the previous one ends."""
 
 PIECE_DTYPE: Final = np.dtype(
     [
@@ -59,8 +59,8 @@ class Extent(NamedTuple):
 def find(extents: Extents, sources: Sequence[tuple[int, int, str, int]]) -> int:
     """Return the index of the consecutive extents at `sources`; -1 if they don't exist."""
     at = index_of(extents, sources[0][0])
-    found = [extent.place for extent in extents[at : at + len(sources)]]
-    return at if found == list(sources) else -1
+    places = [extent.place for extent in extents[at : at + len(sources)]]
+    return at if places == list(sources) else -1
 
 
 def index_of(extents: Extents, offset: int) -> int:

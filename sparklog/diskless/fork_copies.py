@@ -115,9 +115,9 @@ class ForkedObjects:
                 max_timestamp=extent.max_timestamp, epochs=(), state=SegmentState.COPY_FINISHED,
                 time_ms=0,
             )  # fmt: skip
-            there = manifest_object(replace(old, topic_id=topic_id))
-            write = partial(self._put_manifest, manifest_object(old), there, topic_id)
-            self.manifests.append(NewObject(there, -1, write))
+            new_manifest = manifest_object(replace(old, topic_id=topic_id))
+            write = partial(self._put_manifest, manifest_object(old), new_manifest, topic_id)
+            self.manifests.append(NewObject(new_manifest, -1, write))
         return extent._replace(object=new)
 
     def _put_manifest(self, name: str, new: str, topic_id: str) -> None:
@@ -144,9 +144,15 @@ class ForkedObjects:
             self.keys[new] = sealed._replace(at=0)
             return new, 0
         lying = [
-            one for extents in self._now.extents.values() for one in extents if one.object == name
+            extent
+            for extents in self._now.extents.values()
+            for extent in extents
+            if extent.object == name
         ]
-        first, end = min(one.start for one in lying), max(one.start + one.size for one in lying)
+        first, end = (
+            min(extent.start for extent in lying),
+            max(extent.start + extent.size for extent in lying),
+        )
         if self._pack_size + end - first > _PACK_BYTES:
             self._close_pack()
         if not self._pack:

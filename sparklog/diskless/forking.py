@@ -181,7 +181,9 @@ def _partition(
 ) -> NewPartition:
     now = source.now
     start = now.log.starts.get(key, 0)
-    held = [one for one in now.extents.get(key, ()) if one.end > start and one.base < end]
+    held = [
+        extent for extent in now.extents.get(key, ()) if extent.end > start and extent.base < end
+    ]
     if start == end:
         held = []
     if dense:
@@ -300,7 +302,7 @@ class _Cutter:
                 segment=segment,
                 data=_BeginningOfLog(
                     log.path, log, epochs,
-                    format_snapshot(one for one in entries if one.last_offset < end),
+                    format_snapshot(producer for producer in entries if producer.last_offset < end),
                 ),
                 config=config.to_dict(),
                 interval_bytes=config.index_interval_bytes,

@@ -85,7 +85,7 @@ class _Waiting:
 
 
 class Garbage:
-    """Deletes the garbage of one log, for the service that holds its term."""
+    """Deletes the garbage of a log, for the service that holds its term."""
 
     def __init__(
         self,
@@ -132,16 +132,18 @@ class Garbage:
             self._todo.append(_Waiting(due, key, topic_id, gone, kind))
             notes = self._lease.notes
             segments = [extent for extent in gone if extent.segment]
-            scheduled = notes.let_go | dict.fromkeys((one.segment for one in segments), now_ms)
+            scheduled = notes.let_go | dict.fromkeys(
+                (removed.segment for removed in segments), now_ms
+            )
             notes.let_go = dict(list(scheduled.items())[-_NOTED_MAX:])
-            sizes = {one.segment: (key.topic, one.size) for one in segments}
+            sizes = {removed.segment: (key.topic, removed.size) for removed in segments}
             notes.let_go_bytes = _of(notes.let_go, notes.let_go_bytes | sizes)
 
     @property
     def next_ms(self) -> float:
         """When the next scheduled deletion is due."""
         with self._lock:
-            return min((one.due_ms for one in self._todo), default=float("inf"))
+            return min((waiting.due_ms for waiting in self._todo), default=float("inf"))
 
     def tidy(self, report: Report) -> None:
         """Delete segments that were replaced or expired, once their delay has passed.
@@ -152,25 +154,25 @@ class Garbage:
         """
         with self._turn:
             with self._lock:
-                due = [one for one in self._todo if one.due_ms <= report.time_ms]
+                due = [waiting for waiting in self._todo if waiting.due_ms <= report.time_ms]
             if not due:
                 return
             state, looked = self._log.follow(), dict[str, bool]()
             live = self.live(state)
-            for one in due:
-                segments = [e for e in one.gone if e.segment and e.object not in live]
+            for waiting in due:
+                segments = [e for e in waiting.gone if e.segment and e.object not in live]
                 if segments and not report.dry_run:
-                    topic = state.log.topics.get(one.key.topic)
-                    span = one.key, one.gone[0].base, one.gone[-1].end
-                    is_same = topic is not None and topic.id == one.topic_id
+                    topic = state.log.topics.get(waiting.key.topic)
+                    span = waiting.key, waiting.gone[0].base, waiting.gone[-1].end
+                    is_same = topic is not None and topic.id == waiting.topic_id
                     if is_same and not self._is_kept_elsewhere(state, [span], looked, report):
                         continue
-                    self.write_missing_manifests(state, one)
-                self._delete_segments(segments, one, report)
+                    self.write_missing_manifests(state, waiting)
+                self._delete_segments(segments, waiting, report)
                 if not report.dry_run:
                     with self._lock:
-                        self._todo.remove(one)
-                        self._forget({extent.segment for extent in one.gone})
+                        self._todo.remove(waiting)
+                        self._forget({extent.segment for extent in waiting.gone})
 
     def _forget(self, segments: Set[str]) -> None:
         notes = self._lease.notes
@@ -235,11 +237,11 @@ class Garbage:
 
     def _delete_segments(self, segments: list[Extent], one: _Waiting, report: Report) -> None:
         prefix = Directory(*one.key, one.topic_id).prefix
-        gone: list[StoredObject] = []
+        deletable: list[StoredObject] = []
         for e in segments:
             manifest = manifest_name(e.base, e.segment, e.end, e.max_timestamp)
-            gone += [StoredObject(prefix + manifest, 0, 0), StoredObject(e.object, e.size, 0)]
-        self._delete(gone, report, one.kind)
+            deletable += [StoredObject(prefix + manifest, 0, 0), StoredObject(e.object, e.size, 0)]
+        self._delete(deletable, report, one.kind)
 
     # --- sweeps --------------------------------------------------------------------------------
 
@@ -271,7 +273,9 @@ class Garbage:
                 self._swept = None
             state = self._log.follow()
             listed, others = self._listed(state)
-            staged = [one for one in others if one.name.startswith(staged_prefix(state.log_id))]
+            staged = [
+                stored for stored in others if stored.name.startswith(staged_prefix(state.log_id))
+            ]
             state = self._log.follow()  # after listing: new entries may refer to listed objects
             live = self.live(state)
             with self._lock:
@@ -307,13 +311,13 @@ class Garbage:
             listed: dict[Directory, list[StoredObject]] = {each: [] for each in directories}
             by_prefix = {each.prefix: listed[each] for each in directories}
             others: list[StoredObject] = []
-            for one in store.list(without=ledger_prefix(state.log_id)):
-                top, slash, _ = one.name.partition("/")
-                by_prefix.get(top + slash, others).append(one)
+            for stored in store.list(without=ledger_prefix(state.log_id)):
+                top, slash, _ = stored.name.partition("/")
+                by_prefix.get(top + slash, others).append(stored)
             return listed, others
         prefixes = (staged_prefix(state.log_id), READERS, TRIAL)
         listed = {each: store.list(each.prefix) for each in directories}
-        return listed, [one for prefix in prefixes for one in store.list(prefix)]
+        return listed, [stored for prefix in prefixes for stored in store.list(prefix)]
 
     def _heal(
         self,
@@ -389,7 +393,7 @@ class Garbage:
     def waiting_ms(self, now_ms: int) -> float:
         """When the next deletion that past services noted is due; inf if there is none."""
         with self._lock:
-            own = {extent.segment for one in self._todo for extent in one.gone}
+            own = {extent.segment for waiting in self._todo for extent in waiting.gone}
             others = [at for name, at in self._lease.notes.let_go.items() if name not in own]
         due = (min(at, now_ms) + self._options.delete_delay_ms for at in others)
         return min((at for at in due if at > now_ms), default=float("inf"))
@@ -405,11 +409,11 @@ class Garbage:
         left = {_segment_of(each) for objects in listed.values() for each in objects} - named
         notes, now_ms = self._lease.known_notes(), report.time_ms
         with self._lock:
-            found = {s: min(at, now_ms) for s, at in notes.let_go.items() if s in left}
+            noted = {s: min(at, now_ms) for s, at in notes.let_go.items() if s in left}
             if not report.dry_run:
-                notes.let_go, notes.let_go_bytes = found, _of(found, notes.let_go_bytes)
+                notes.let_go, notes.let_go_bytes = noted, _of(noted, notes.let_go_bytes)
         delay_ms = self._options.delete_delay_ms
-        return {segment: now_ms - at >= delay_ms for segment, at in found.items()}
+        return {segment: now_ms - at >= delay_ms for segment, at in noted.items()}
 
     def _sweep_segments(
         self,
@@ -429,7 +433,7 @@ class Garbage:
         past: list[StoredObject] = []
         expired: list[StoredObject] = []
         for objects in listed.values():
-            gone = {_segment_of(each) for each in objects if each.name in let_go}
+            removed = {_segment_of(each) for each in objects if each.name in let_go}
             for each in objects:
                 segment = _segment_of(each)
                 if not segment or segment in named or not noted.get(segment, True):
@@ -438,7 +442,7 @@ class Garbage:
                     expired.append(each)
                 elif is_past(segment, own):
                     past.append(each)
-                elif segment in gone:
+                elif segment in removed:
                     expired.append(each)
         self._delete(past, report, "past")
         self._delete(expired, report, "expired")
@@ -458,17 +462,17 @@ class Garbage:
 
         Return True if a higher stage floor would make more of them garbage.
         """
-        gone: list[StoredObject] = []
+        deletable: list[StoredObject] = []
         orphans = False
         for each in staged:
             number = parse_staged(self._log.log_id, each.name)
             if number is None or each.name in live:
                 continue
             if number < state.floor or each.name in let_go:
-                gone.append(each)
+                deletable.append(each)
             else:
                 orphans |= number < state.number
-        self._delete(gone, report, "staged")
+        self._delete(deletable, report, "staged")
         return orphans
 
     def _sweep_positions(self, listed: Iterable[StoredObject], report: Report) -> None:
@@ -516,7 +520,7 @@ class Garbage:
         """Remove inline data that no extent refers to from their entries.
 
         Args: delay_ms: for this long, this process must have known that no extent refers to them.
-        Cost: one GET per entry in its lifetime, 64 concurrently and 10,000 per call; a PUT per
+        Cost: a GET per entry in its lifetime, 64 concurrently and 10,000 per call; a PUT per
             entry with data.
         """
         with self._turn:
@@ -532,8 +536,8 @@ class Garbage:
             if not report.dry_run:
                 self._idle_ms = since
             due = [n for n, at in since.items() if report.time_ms - at >= delay_ms]
-            for number, found in self._cut_some(state, due, report):
-                objects, size = objects + (found > 0), size + found
+            for number, cut_bytes in self._cut_some(state, due, report):
+                objects, size = objects + (cut_bytes > 0), size + cut_bytes
                 if not report.dry_run:
                     self._cut.add(number)
             if objects:
@@ -550,10 +554,10 @@ class Garbage:
         """Cut entries; yield (number, bytes removed), nothing for an entry that has to stay."""
         looked = dict[str, bool]()
         for at in range(0, len(numbers), _CUT_AT_ONCE):
-            some = numbers[at : at + _CUT_AT_ONCE]
-            names = [entry_name(self._log.log_id, number) for number in some]
+            window = numbers[at : at + _CUT_AT_ONCE]
+            names = [entry_name(self._log.log_id, number) for number in window]
             raws = self._log.store.get_many(names, limit=ENTRY_BYTES_MAX)
-            for number, name, raw in zip(some, names, raws, strict=True):
+            for number, name, raw in zip(window, names, raws, strict=True):
                 if isinstance(raw, FileNotFoundError):
                     raise missing_entry(self._log.commits.head.entries.path(number))
                 if isinstance(raw, Exception):
@@ -579,10 +583,10 @@ class Garbage:
             state, term = self._log.follow(), self._lease.term
             if not report.dry_run:
                 self._lease.renew()
-            found = self._log.store.list(service_name(term or state.term))
-            if not found or not state.number > state.floor:
+            heartbeats = self._log.store.list(service_name(term or state.term))
+            if not heartbeats or not state.number > state.floor:
                 return
-            before_ms = found[0].time_ms - self._options.stage_retention_ms
+            before_ms = heartbeats[0].time_ms - self._options.stage_retention_ms
             floor = self._newest_before(state, before_ms)
             if floor <= state.floor:
                 return
@@ -601,8 +605,8 @@ class Garbage:
         low, high = state.floor, state.number
         while low < high:
             middle = (low + high + 1) // 2
-            found = self._log.store.list(entry_name(self._log.log_id, middle))
-            if found and found[0].time_ms <= before_ms:
+            stored = self._log.store.list(entry_name(self._log.log_id, middle))
+            if stored and stored[0].time_ms <= before_ms:
                 low = middle
             else:
                 high = middle - 1
@@ -626,7 +630,7 @@ class Garbage:
 
         A sweep deletes their objects.
 
-        Ages are by the store's own times, as in `raise_floor`. Cost: nothing unless topics wait;
+        Ages are by the store's own times, as in `raise_floor`. Cost: no request unless topics wait;
         then a PUT, and a list request per topic.
         Raises: LeaseLostError, StorageUnavailableError.
         """
@@ -636,17 +640,22 @@ class Garbage:
             state, term = self._log.follow(), self._lease.term
             if not report.dry_run:
                 self._lease.renew()
-            found = self._log.store.list(service_name(term or state.term))
-            due = [one for one in state.deleted if found and self._is_over(state, one, found[0])]
+            heartbeats = self._log.store.list(service_name(term or state.term))
+            due = [
+                topic_id
+                for topic_id in state.deleted
+                if heartbeats and self._is_over(state, topic_id, heartbeats[0])
+            ]
             if not due:
                 return
             if not report.dry_run:
                 self._create_purge(due, term)
             would = "would be" if report.dry_run else "is"
             report.notes += [
-                f"topic {state.log.deleted[one].name} (id {one}), which was deleted, {would} given "
-                f"up: file.delete.delay.ms={state.log.deleted[one].delay_ms} is over"
-                for one in due
+                f"topic {state.log.deleted[topic_id].name} (id {topic_id}), which was deleted, "
+                f"{would} given up: "
+                f"file.delete.delay.ms={state.log.deleted[topic_id].delay_ms} is over"
+                for topic_id in due
             ]
 
     def _is_over(self, state: DisklessState, topic_id: str, sign: StoredObject) -> bool:
@@ -660,7 +669,7 @@ class Garbage:
         def decide(now: DisklessState) -> NewEntry:
             if now.term != term:
                 raise LeaseLostError(f"the log's term is {now.term}, this service's was {term}")
-            left = tuple(one for one in ids if one in now.deleted)
+            left = tuple(topic_id for topic_id in ids if topic_id in now.deleted)
             if not left:
                 raise ConflictError("the topics were restored, or purged, meanwhile")
             return NewEntry(record=PurgeRecord(ids=left))
@@ -678,7 +687,11 @@ class Garbage:
             if number == self._states_at:
                 return
             listed = self._log.store.list(state_prefix(self._log.log_id))
-            states = [one for one in listed if parse_state(self._log.log_id, one.name) is not None]
+            states = [
+                stored
+                for stored in listed
+                if parse_state(self._log.log_id, stored.name) is not None
+            ]
             self._delete(states[:-STATES_KEPT], report, "state")  # sorted by number, as their names
             if not report.dry_run:
                 self._states_at = number
@@ -711,17 +724,19 @@ class Garbage:
 
     def _delete(self, gone: Iterable[StoredObject], report: Report, kind: str) -> None:
         """Delete objects, manifests first; in a dry run, only report them."""
-        found = list(gone)
-        if not found:
+        deletable = list(gone)
+        if not deletable:
             return
-        manifests = [each.name for each in found if parse_manifest(_last(each.name)) is not None]
-        others = [each.name for each in found if parse_manifest(_last(each.name)) is None]
+        manifests = [
+            each.name for each in deletable if parse_manifest(_last(each.name)) is not None
+        ]
+        others = [each.name for each in deletable if parse_manifest(_last(each.name)) is None]
         for names in (manifests, others):
             for at in range(0, len(names) if not report.dry_run else 0, _DELETED_MAX):
                 self._lease.check()
                 self._log.store.delete(names[at : at + _DELETED_MAX])
-        size = sum(each.size for each in found)
-        report.swept.append(Swept(kind=kind, objects=len(found), bytes=size))
+        size = sum(each.size for each in deletable)
+        report.swept.append(Swept(kind=kind, objects=len(deletable), bytes=size))
 
 
 def _directories(state: DisklessState) -> Iterator[Directory]:

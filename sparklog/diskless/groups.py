@@ -5,7 +5,7 @@ If there is a higher number, another member was faster or came between; the comm
 on that number, so that no member's offsets are lost. The newest readable number below the highest
 is kept: if the highest is missing or damaged, the group continues at that older position and reads
 some records again. All other numbers may be deleted. A deleted group leaves a number that says so,
-because delayed requests could otherwise meet a group that begins again at 0.
+because delayed requests could otherwise meet a group that starts again at 0.
 
     reader: as in `sparklog.logdir.group_offsets`; {} after the group was deleted
     attempt: random id, distinguishes this object from another attempt at the same number
@@ -104,10 +104,10 @@ class DisklessGroups:
 
     def _all(self) -> Readers:
         listed: dict[str, dict[int, int]] = {}
-        for one in self._store.list(READERS):
-            place = parse_position(one.name)
+        for stored in self._store.list(READERS):
+            place = parse_position(stored.name)
             if place is not None:
-                listed.setdefault(place[0], {})[place[1]] = one.time_ms
+                listed.setdefault(place[0], {})[place[1]] = stored.time_ms
         groups, damaged = [], dict[str, int]()
         newest = {prefix: max(times) for prefix, times in listed.items()}
         raws = self._store.get_many([_name(prefix, number) for prefix, number in newest.items()])
@@ -133,7 +133,7 @@ class DisklessGroups:
 
         Cost: a listing, and a GET per number.
         """
-        places = [parse_position(one.name) for one in self._store.list(READERS)]
+        places = [parse_position(stored.name) for stored in self._store.list(READERS)]
         numbers = [place for place in places if place is not None]
         raws = self._store.get_many([_name(*place) for place in numbers])
         errors, readable = list[tuple[str, DataCorruptionError]](), set[str]()
@@ -153,7 +153,7 @@ class DisklessGroups:
         return ((error, prefix in readable) for prefix, error in errors)
 
     def group_of_planner(self, planner: str) -> str | None:
-        """Return the group that a task registered for `planner`; None if there is none yet."""
+        """Return the group that a task registered for `planner`, or None if there is none yet."""
         return next((r.group for r in self.readers().groups if planner in r.planners), None)
 
     # --- committing --------------------------------------------------------------------------
@@ -248,38 +248,38 @@ class DisklessGroups:
         A damaged position expires by the same age; it is reported by its URL, with partition -1.
         Called by the service. Cost: as `readers`, and a commit per group that loses some.
         """
-        gone: list[ExpiredOffset] = []
-        found = self.readers()
-        for reader in found.groups:
+        expired: list[ExpiredOffset] = []
+        registered = self.readers()
+        for reader in registered.groups:
             old = expired_offsets(reader, now_ms, retention_ms)
             if old and not dry_run:
                 old = self._forget(reader.group, now_ms, retention_ms)
-            gone += old
-        for path, time_ms in found.damaged.items():
+            expired += old
+        for path, time_ms in registered.damaged.items():
             place = parse_position(path.removeprefix(f"{self._store.url}/"))
             if place is None or not is_expired(time_ms, now_ms, retention_ms):
                 continue
-            if any(readers_prefix(reader.group) == place[0] for reader in found.groups):
+            if any(readers_prefix(reader.group) == place[0] for reader in registered.groups):
                 continue  # it continues at an older position
             with contextlib.suppress(UnsupportedVersionError):  # keep it for a newer sparklog
                 if not dry_run:
                     self._forget_all(place[0])
-                gone.append(ExpiredOffset(path, "", -1, -1, time_ms))
-        return gone
+                expired.append(ExpiredOffset(path, "", -1, -1, time_ms))
+        return expired
 
     def _forget(self, group: str, now_ms: int, retention_ms: int) -> list[ExpiredOffset]:
-        gone: list[ExpiredOffset] = []
+        expired: list[ExpiredOffset] = []
 
         def decide(known: Reader | None) -> Reader | None:
-            gone[:] = [] if known is None else expired_offsets(known, now_ms, retention_ms)
-            if known is None or not gone:
+            expired[:] = [] if known is None else expired_offsets(known, now_ms, retention_ms)
+            if known is None or not expired:
                 return None
-            old = {TopicPartition(topic, partition) for _, topic, partition, _, _ in gone}
+            old = {TopicPartition(topic, partition) for _, topic, partition, _, _ in expired}
             kept = {key: at for key, at in known.offsets.items() if key not in old}
             return replace(known, offsets=kept) if kept else _NOBODY
 
         self._change(readers_prefix(group), decide)
-        return gone
+        return expired
 
     # --- numbers -----------------------------------------------------------------------------
 
@@ -361,16 +361,16 @@ class DisklessGroups:
             listed = self.list_positions(prefix)
             number = max(listed, default=-1)
             names = [_name(prefix, at) for at in (number, number + 1) if at >= 0]
-            found = self._store.get_many(names)
+            raws = self._store.get_many(names)
             # A listing may be outdated, a GET is not.
-            while isinstance(found[-1], bytes | DataCorruptionError):
+            while isinstance(raws[-1], bytes | DataCorruptionError):
                 number += 1
-                found = [found[-1], *self._store.get_many([_name(prefix, number + 1)])]
-            if not isinstance(found[-1], FileNotFoundError):
-                raise found[-1]
+                raws = [raws[-1], *self._store.get_many([_name(prefix, number + 1)])]
+            if not isinstance(raws[-1], FileNotFoundError):
+                raise raws[-1]
             if number < 0:
                 return _Position(-1, None)
-            raw = found[0]
+            raw = raws[0]
             if isinstance(raw, FileNotFoundError):
                 tries += 1  # a higher number replaced it since the listing
                 if tries > _LISTINGS:
@@ -388,8 +388,10 @@ class DisklessGroups:
                 older = self._older(prefix, listed, number)
                 if older.readable < 0 and not heal:
                     raise
-                what = "commits again" if older.readable < 0 else "continues at an older position"
-                _LOGGER.warning("%s; its group %s", error, what)
+                consequence = (
+                    "commits again" if older.readable < 0 else "continues at an older position"
+                )
+                _LOGGER.warning("%s; its group %s", error, consequence)
                 return older
 
     def _older(self, prefix: str, numbers: Iterable[int], damaged: int) -> "_Position":
@@ -407,11 +409,11 @@ class DisklessGroups:
 
     def _parse(self, raw: bytes, prefix: str, number: int) -> Reader | None:
         path = self._path(prefix, number)
-        found = unseal("reader", raw, path=path, cure=_CURE)
+        document = unseal("reader", raw, path=path, cure=_CURE)
         try:
-            content: dict[str, Any] = found["reader"]
-            if found.get("number", number) != number:
-                raise ValueError(f"it is number {found['number']}")
+            content: dict[str, Any] = document["reader"]
+            if document.get("number", number) != number:
+                raise ValueError(f"it is number {document['number']}")
             reader = reader_from_json(content) if content else None
             if reader is not None and readers_prefix(reader.group) != prefix:
                 raise ValueError(f"it is of group {reader.group}")

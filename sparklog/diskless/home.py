@@ -157,18 +157,18 @@ class DisklessHome:
         is_first, self._swept = writer not in self._swept, self._swept | {writer}
         if not kept or not (is_first or is_retried):
             return 0
-        store, state, gone = self.objects.store, self.head.state, 0
+        store, state, deleted = self.objects.store, self.head.state, 0
         label = chunk_label(writer, batch)
         try:
             if is_retried:
-                gone = delete_retried(store, state.log_id, label, kept)
+                deleted = delete_retried(store, state.log_id, label, kept)
             if is_first:
-                gone += delete_of_earlier_runs(store, state, label, kept)
+                deleted += delete_of_earlier_runs(store, state, label, kept)
         except (SparklogError, OSError) as error:
             _LOGGER.debug(
                 "%s: staged objects remain until the service deletes them: %s", self.path, error
             )
-        return gone
+        return deleted
 
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
         """Return a stager. `label` becomes part of the names of staged objects."""

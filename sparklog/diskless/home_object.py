@@ -41,7 +41,7 @@ class HomeObject:
 
 
 def read_home(store: Store) -> HomeObject | None:
-    """Return the home object of this prefix, or None. Cost: one GET.
+    """Return the home object of this prefix, or None. Cost: a GET.
 
     Raises: DataCorruptionError; UnsupportedVersionError: written by a newer sparklog.
     """
@@ -50,11 +50,11 @@ def read_home(store: Store) -> HomeObject | None:
     except FileNotFoundError:
         return None
     path, cure = f"{store.url}/{HOME}", _FIX.format(url=store.url)
-    found = unseal("home", raw, path=path, cure=cure)
-    log_id = found.get("log_id") if isinstance(found, dict) else None
+    content = unseal("home", raw, path=path, cure=cure)
+    log_id = content.get("log_id") if isinstance(content, dict) else None
     if not isinstance(log_id, str) or not _LOG_ID.fullmatch(log_id):
         raise DataCorruptionError(f"it contains no log id; {cure}", path=path)
-    return HomeObject(log_id, int(found.get("made", 0)))
+    return HomeObject(log_id, int(content.get("made", 0)))
 
 
 def known_home(store: Store) -> HomeObject:
@@ -63,15 +63,15 @@ def known_home(store: Store) -> HomeObject:
     Raises: InvalidRequestError: there is no log here; DataCorruptionError: the object is missing or
         damaged.
     """
-    found = read_home(store)
-    if found is None:
+    home = read_home(store)
+    if home is None:
         check_not_missing(store)
         raise InvalidRequestError(
             f"{store.url} holds no log: there is no object {HOME}. Correct the URL, or make a log "
             "there: sparklog.open(url, mode='rw')",
             path=store.url,
         )
-    return found
+    return home
 
 
 def log_ids(store: Store) -> dict[str, str]:
@@ -79,12 +79,12 @@ def log_ids(store: Store) -> dict[str, str]:
 
     Cost: two listings.
     """
-    found: dict[str, str] = {}
+    by_id: dict[str, str] = {}
     for name in _log_objects(store):
         match = LEDGER_OBJECT.fullmatch(name)
         if match is not None:
-            found.setdefault(match[1], name)
-    return found
+            by_id.setdefault(match[1], name)
+    return by_id
 
 
 def _log_objects(store: Store) -> Iterator[str]:
@@ -129,8 +129,8 @@ def check_new(store: Store, log_id: str) -> None:
 
     Objects of another log show that `sparklog.home` names the wrong log. Objects of this log show
     that its ledger was lost: a topic has an owner object, and entries precede states and staged
-    objects. Entry 0 may be created meanwhile, so it is requested after the listings, and is no
-    evidence itself.
+    objects. Entry 0 may be created in the meantime, so it is requested after the listings, and is
+    no evidence itself.
     Raises: also StorageUnavailableError.
     Cost: three listings; one more GET if they find objects of a log.
     """
@@ -141,7 +141,7 @@ def check_new(store: Store, log_id: str) -> None:
             others.append(name)
         elif name != own and entry_number_of(log_id, name) is not None:
             lost.append(name)
-    lost += [one.name for one in store.list(OWNERS)]
+    lost += [stored.name for stored in store.list(OWNERS)]
     if not (others or lost) or any(_are_there(store, own)):
         return
     if others:
@@ -168,13 +168,17 @@ def repairable_log_id(store: Store) -> str:
             f"{store.url}: a log is being imported here; repeat the import to complete it",
             path=path,
         )
-    found = [each for each, has_entry in zip(ids, have_entries, strict=True) if has_entry]
-    if len(found) == 1:
-        return found[0]
-    what = f"the ledgers of {len(found)} logs ({', '.join(found)})" if found else "no ledger"
+    with_entries = [each for each, has_entry in zip(ids, have_entries, strict=True) if has_entry]
+    if len(with_entries) == 1:
+        return with_entries[0]
+    contents = (
+        f"the ledgers of {len(with_entries)} logs ({', '.join(with_entries)})"
+        if with_entries
+        else "no ledger"
+    )
     raise InvalidRequestError(
-        f"{path} can't be written again, because {store.url} contains {what}. Restore the object "
-        "from a copy of the bucket or from an older object version",
+        f"{path} can't be written again, because {store.url} contains {contents}. Restore the "
+        "object from a copy of the bucket or from an older object version",
         path=path,
     )
 
@@ -200,7 +204,9 @@ def check_empty(store: Store) -> None:
     Raises: InvalidRequestError, which names the objects and a remedy; DataCorruptionError: this is
         the home of a log whose home object is missing.
     """
-    held = [one.name for one in store.list(OWNERS)] or [one.name for one in store.list()]
+    held = [stored.name for stored in store.list(OWNERS)] or [
+        stored.name for stored in store.list()
+    ]
     others = [name for name in held if not name.startswith(TRIAL) and name != HOME]
     if not others or HOME in held:  # another process has just created it
         return
@@ -264,7 +270,7 @@ def create_home(store: Store, log_id: str, clock: Clock) -> bool:
 
 
 def write_refusal(store: Store, log_id: str, clock: Clock) -> StorageUnavailableError | None:
-    """Return the error with which the store refuses writes to this home; None if it accepts them.
+    """Return the error with which the store refuses writes to this home, or None.
 
     Requests the creation of the home object, which exists: a store answers HTTP 412 to credentials
     that may write, 403 to others, and changes nothing. If another process deleted the object a

@@ -87,7 +87,7 @@ class NewLog:
     @property
     def size(self) -> int:
         """Size of the objects that extents refer to, in bytes."""
-        return sum(max(one.size, 0) for one in self.objects)
+        return sum(max(new.size, 0) for new in self.objects)
 
 
 class LogImport:
@@ -119,13 +119,13 @@ class LogImport:
         Cost: a listing of the prefix.
         """
         store = self._store
-        self._held = {one.name: one.size for one in store.list()}
+        self._held = {stored.name: stored.size for stored in store.list()}
         if IMPORT in self._held:
             self._check_origin()
         elif self._held:
-            what = "a log already" if HOME in self._held else "other objects"
+            contents = "a log already" if HOME in self._held else "other objects"
             raise InvalidRequestError(
-                f"{store.url} holds {what}: choose a place that is empty", path=store.url
+                f"{store.url} holds {contents}: choose a place that is empty", path=store.url
             )
         elif not dry_run:
             self._claimed = store.create(IMPORT, seal("import", {"of": self._origin}))
@@ -138,7 +138,7 @@ class LogImport:
 
         Cost: a listing and a deletion.
         """
-        if self._claimed and [one.name for one in self._store.list()] == [IMPORT]:
+        if self._claimed and [stored.name for stored in self._store.list()] == [IMPORT]:
             self._store.delete([IMPORT])
 
     def _check_origin(self) -> None:
@@ -169,7 +169,7 @@ class LogImport:
     ) -> None:
         """Create the log. Call `claim` first; for `finish` see `complete`.
 
-        Raises: InvalidRequestError: another call has created a log here meanwhile;
+        Raises: InvalidRequestError: another call has created a log here in the meantime;
             DataCorruptionError: the plan is inconsistent; StorageUnavailableError;
             FileNotFoundError: an object to copy was deleted.
         Cost: a copy per object that does not exist yet, and a PUT per few thousand of them.
@@ -207,15 +207,15 @@ class LogImport:
         """Write the objects that don't exist with their size yet, several concurrently."""
         done = 0
         with ThreadPoolExecutor(self._threads, "sparklog-import") as pool:
-            wanted = [
-                (one, None if self._held.get(one.name) == one.size else pool.submit(one.write))
-                for one in objects
+            writes = [
+                (new, None if self._held.get(new.name) == new.size else pool.submit(new.write))
+                for new in objects
             ]
             try:
-                for one, future in wanted:
+                for new, future in writes:
                     if future is not None:
                         future.result()
-                    done += max(one.size, 0)
+                    done += max(new.size, 0)
                     if progress is not None:
                         progress(done, total)
             except BaseException:
@@ -292,12 +292,12 @@ def _entry(record: EntryRecord, **fields: Any) -> Entry:
 def _extents(new: NewLog) -> Iterator[tuple[tuple[TopicPartition, Extent], int]]:
     """Yield each extent with its approximate size in an entry."""
     named: set[str] = set()
-    for one in new.partitions:
-        for extent in one.extents:
+    for partition in new.partitions:
+        for extent in partition.extents:
             is_new = extent.object in new.keys and extent.object not in named
             named.add(extent.object)
-            size = 200 + len(one.key.topic.encode()) + 2 * len(extent.object.encode())
-            yield (one.key, extent), size + (500 + len(extent.object) if is_new else 0)
+            size = 200 + len(partition.key.topic.encode()) + 2 * len(extent.object.encode())
+            yield (partition.key, extent), size + (500 + len(extent.object) if is_new else 0)
 
 
 def _steps(sized: Iterable[tuple[Any, int]]) -> Iterator[list[Any]]:

@@ -193,7 +193,7 @@ class TermLease:
 
         Raises: LeaseLostError: also if this process lends the lease and another one requests it; it
             still holds the lease then, until it calls `release`. StorageUnavailableError: unknown.
-        Cost: nothing most of the time; a GET and a PUT three times per minute, and another GET if
+        Cost: usually no request; a GET and a PUT three times per minute, and another GET if
             this process lends the lease.
         """
         with self._lock:
@@ -273,7 +273,7 @@ class TermLease:
             return ServiceNotes.parse(_parsed(self._sign(self._log.state.term)))
 
     def heartbeat(self) -> None:
-        """Do nothing: `check` writes the heartbeat."""
+        """No-op: `check` writes the heartbeat."""
 
     def holder(self) -> dict[str, object]:
         """Return the present or last holder; empty if there never was one. Cost: a GET."""
@@ -346,7 +346,7 @@ def _sign(store: Store, term: int) -> bytes:
 
 def _parsed(sign: bytes) -> dict[str, Any]:
     try:
-        found = parse_json(sign or b"{}")
+        content = parse_json(sign or b"{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

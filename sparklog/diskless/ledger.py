@@ -1,6 +1,6 @@
 """The ledger of a log in a bucket: reading entries by number, and following the head.
 
-The head is the first number without an entry. Checking it costs one GET, and a follower pays one
+The head is the first number without an entry. Checking it costs a GET, and a follower pays one
 GET per new entry. Only a process that is far behind lists objects, to find a newer state object
 (`state_objects`).
 """
@@ -83,7 +83,7 @@ class EntryReader:
         return raw
 
     def find(self, number: int) -> Entry | None:
-        """Return entry `number`; None if there is none, so the ledger ends at or below this number.
+        """Return entry `number`. None: the ledger ends at or below this number.
 
         Raises: StorageUnavailableError; DataCorruptionError; UnsupportedVersionError.
         """
@@ -162,7 +162,7 @@ class Head:
         newer: NewerState = lambda number: None,
         check_new: Callable[[], None] = lambda: None,
     ) -> None:
-        """`newer`: finds a state object for a process that begins or is far behind.
+        """`newer`: finds a state object for a process that starts or is far behind.
 
         `check_new`: called once if the log has no entries; raises if they were lost.
         """
@@ -193,7 +193,7 @@ class Head:
         Raises: StorageUnavailableError; DataCorruptionError: an entry is damaged, belongs to
             another history, or is missing while a later one exists; UnsupportedVersionError:
             written by a newer sparklog. The entries before the faulty one are folded.
-        Cost: one GET if there is nothing new. Up to 256 entries are requested concurrently.
+        Cost: a GET if there are no new entries. Up to 256 entries are requested concurrently.
         """
         with self._following:
             is_first = not self._followed
@@ -203,13 +203,13 @@ class Head:
                 if folded >= BEHIND and not looked:
                     looked = True
                     self._jump(retry)
-                first, found = self._window(window, retry)
-                good = list(itertools.takewhile(lambda entry: entry is not None, found))
+                first, entries = self._window(window, retry)
+                good = list(itertools.takewhile(lambda entry: entry is not None, entries))
                 folded += len(good)
-                if len(good) == len(found):
+                if len(good) == len(entries):
                     window = min(2 * window, WINDOW) if folded > 1 else 1
-                elif any(found[len(good) :]):  # created between two of these requests, or lost
-                    later = first + max(n for n, one in enumerate(found) if one is not None)
+                elif any(entries[len(good) :]):  # created between two of these requests, or lost
+                    later = first + max(n for n, each in enumerate(entries) if each is not None)
                     window = 1
                 elif first + len(good) < later:
                     raise missing_entry(self.entries.path(first + len(good)))
@@ -320,7 +320,7 @@ class StoreLedger:
     def commits_of(self, end: int, writers: Collection[str]) -> Iterator[tuple[int, LedgerRecord]]:
         """Yield (position, record) of the writers' commits below `end`, newest first.
 
-        Commits that a reset took back are left out. Cost: one GET per commit; commits of other
+        Commits that a reset took back are left out. Cost: a GET per commit; commits of other
         writers are not read.
         """
         state = self._head.state

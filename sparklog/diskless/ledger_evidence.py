@@ -80,8 +80,8 @@ def evidence_beyond(state: DisklessState, names: Iterable[str]) -> Iterator[Evid
         if key is not None:
             end = _least_end(rest)
             if end > state.log.ends[key]:
-                what = f"records of {key} below offset {end} were committed"
-                yield Evidence(name, None, what, key=key, end=end)
+                fact = f"records of {key} below offset {end} were committed"
+                yield Evidence(name, None, fact, key=key, end=end)
 
 
 def entry_number_of(log_id: str, name: str) -> int | None:

@@ -105,9 +105,9 @@ def find_lost_entries(store: Store, log_id: str, names: Iterable[str]) -> LostEn
     numbers = [n for n in numbers if n <= state.number + FILLED_MAX]
     numbers += [state.number] if why is None else [state.number + 1]
     proof = why or f"{store.url}/{evidence[0].name} proves that {evidence[0].what}"
-    found = LostEntries(state, max(numbers) + 1, proof)
-    _Losses(store, found, evidence, known).fill()
-    return found
+    lost = LostEntries(state, max(numbers) + 1, proof)
+    _Losses(store, lost, evidence, known).fill()
+    return lost
 
 
 def _last_readable(head: Head) -> DisklessState:
@@ -175,7 +175,7 @@ class _Losses:
 
     def _readable_entries(self) -> list[tuple[int, Entry]]:
         """Return the lost entries that can still be read from their objects."""
-        log_id, found = self._lost.state.log_id, []
+        log_id, readable = self._lost.state.log_id, []
         names = {
             each.number: each.name
             for each in self._evidence
@@ -190,10 +190,10 @@ class _Losses:
                 raise raw  # it may be readable
             try:
                 if isinstance(raw, bytes):
-                    found.append((number, decode(raw, number=number, path=names[number])))
+                    readable.append((number, decode(raw, number=number, path=names[number])))
             except SparklogError:
                 continue
-        return found
+        return readable
 
     def _take(self, number: int, entry: Entry) -> None:
         record = entry.record
@@ -270,7 +270,7 @@ def give_up_lost_entries(
     reads the new entries, or when it looks for the newest entry that it knows.
     Raises: as `find_lost_entries`.
     """
-    lost = find_lost_entries(store, log_id, [one.name for one in store.list()])
+    lost = find_lost_entries(store, log_id, [stored.name for stored in store.list()])
     if lost is None:
         return []
     state, done = lost.state.copy(), [f"lost: {what}" for what in lost.losses]
@@ -285,7 +285,7 @@ def give_up_lost_entries(
         state.apply(decode(raw, number=number, path=name), path=f"{store.url}/{name}")
     _take_term(store, state, max(state.term, lost.term) + 1, clock)
     quarantine.remove(lost.objects)
-    kept = [one.name for one in store.list(quarantine.prefix)]
+    kept = [stored.name for stored in store.list(quarantine.prefix)]
     if kept:
         done.append(f"{pluralize(len(kept), 'object')} copied to {store.url}/{quarantine.prefix}")
     return done

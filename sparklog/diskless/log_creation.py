@@ -85,7 +85,7 @@ def restore_tier(
             f"{url} is a log, not remote segments: fork it (`sparklog fork`)", path=url
         )
     objects = open_objects(lambda: source, options or RemoteOptions())
-    said = "" if topics is None else f", topics {', '.join(sorted(set(topics)))}"
+    suffix = "" if topics is None else f", topics {', '.join(sorted(set(topics)))}"
 
     def plan(log_id: str) -> NewLog:
         return plan_tier_import(
@@ -93,7 +93,7 @@ def restore_tier(
         )
 
     new = make_log(
-        target, f"the tier at {source.url}{said}", plan, threads, progress, clock, dry_run=dry_run
+        target, f"the tier at {source.url}{suffix}", plan, threads, progress, clock, dry_run=dry_run
     )
     return describe_log(new, target, watch(), dry_run=dry_run)
 

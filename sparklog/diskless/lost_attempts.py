@@ -24,10 +24,10 @@ def delete_retried(store: Store, log_id: str, label: str, kept: Collection[str])
         deletion.
     """
     numbers = {name.rpartition(_SLASH)[0] for name in kept}
-    listed = [one.name for each in numbers for one in store.list(f"{each}/{label}-")]
-    gone = [name for name in listed if name not in kept]
-    store.delete(gone)
-    return len(gone)
+    listed = [stored.name for each in numbers for stored in store.list(f"{each}/{label}-")]
+    deletable = [name for name in listed if name not in kept]
+    store.delete(deletable)
+    return len(deletable)
 
 
 def delete_of_earlier_runs(
@@ -42,14 +42,14 @@ def delete_of_earlier_runs(
     """
     numbers = [parse_staged(state.log_id, name) for name in kept]
     newest = max((number for number in numbers if number is not None), default=-1)
-    extents = (extent for some in state.kept_extents() for extent in some)
+    extents = (extent for of_partition in state.kept_extents() for extent in of_partition)
     if newest < 0 or any(extent.pieces and extent.object not in kept for extent in extents):
         return 0
-    prefix, live, gone = staged_prefix(state.log_id), state.live_objects(), list[str]()
-    for one in store.list(prefix, f"{prefix}{max(0, state.floor):020d}"):
-        number = parse_staged(state.log_id, one.name)
-        is_labelled = one.name.rpartition(_SLASH)[2].startswith(f"{label}-")
+    prefix, live, deletable = staged_prefix(state.log_id), state.live_objects(), list[str]()
+    for stored in store.list(prefix, f"{prefix}{max(0, state.floor):020d}"):
+        number = parse_staged(state.log_id, stored.name)
+        is_labelled = stored.name.rpartition(_SLASH)[2].startswith(f"{label}-")
         if is_labelled and number is not None and number <= newest:
-            gone += [] if one.name in live or one.name in kept else [one.name]
-    store.delete(gone)
-    return len(gone)
+            deletable += [] if stored.name in live or stored.name in kept else [stored.name]
+    store.delete(deletable)
+    return len(deletable)

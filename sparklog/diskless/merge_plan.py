@@ -55,8 +55,8 @@ def due_merges(
         topic = state.log.topics[key.topic]
         config = topic.parsed()
         for level, run in _runs(state.extents.get(key, ()), config, state.term):
-            found = _due(level, run, config, options, now_ms=now_ms, time_of=time_of)
-            for sources, why in found:
+            groups = _due(level, run, config, options, now_ms=now_ms, time_of=time_of)
+            for sources, why in groups:
                 yield Merge(key, topic.id, config, sources, level, why)
 
 
@@ -77,7 +77,7 @@ def _runs(extents: Extents, config: TopicConfig, term: int) -> Iterator[tuple[Le
 
 
 def _becomes(extent: Extent, config: TopicConfig, term: int) -> Level | None:
-    """Return the level of an extent after a merge; None if it is not merged."""
+    """Return the level of an extent after a merge, or None if it is not merged."""
     if not extent.segment:
         return Level.PIECES
     small = 2 * extent.size < config.roll_bytes
@@ -157,10 +157,10 @@ def next_merge_ms(
     state: DisklessState, options: UpkeepOptions, *, time_of: Callable[[int], int]
 ) -> float:
     """Return when the next merge is due by age (ms), if nothing is committed until then."""
-    found = NEVER_MS
+    next_ms = NEVER_MS
     for key in partitions_of(state):
         config = state.log.topics[key.topic].parsed()
         for level, run in _runs(state.extents.get(key, ()), config, state.term):
             if level is Level.PIECES:
-                found = min(found, time_of(run[0].born) + options.merge_interval_ms)
-    return found
+                next_ms = min(next_ms, time_of(run[0].born) + options.merge_interval_ms)
+    return next_ms

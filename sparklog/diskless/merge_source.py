@@ -1,4 +1,4 @@
-"""Extents as the log of one segment: their batches as readers see them, in bounded memory.
+"""Extents as the log of a segment: their batches as readers see them, in bounded memory.
 
 Batches of an extent that is not a segment have offsets that count from 0. This module patches base
 offset and leader epoch window by window, and with LogAppendTime also the CRC after checking the old
@@ -39,7 +39,7 @@ Range = tuple[str, int, int]
 
 
 class ObjectBytes:
-    """Reads ranges of objects for one round of merges, with one request per object if possible.
+    """Reads ranges of objects for a round of merges, with few requests per object.
 
     A task's object contains the chunks of all its partitions one after the other, and the merge of
     each partition needs another range of it. `plan` announces the ranges of a round; ranges within
@@ -143,7 +143,7 @@ class SourceReader:
         return pieces_of(extent, head, block, path=path)
 
     def stored(self, extent: Extent, start: int = 0, end: int | None = None) -> Range:
-        """Return where the extent's bytes [start, end) are stored; whole chunks if encrypted."""
+        """Return where the extent's bytes [start, end) are stored; complete chunks if encrypted."""
         first = extent.start + start
         last = extent.start + (extent.size if end is None else end)
         sealed = self._keys.get(extent.object)
@@ -196,7 +196,7 @@ class SourceReader:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The bytes [start, stop) of an extent, which are the whole batches with offsets [base, end).
+    """The bytes [start, stop) of an extent, which are the entire batches with offsets [base, end).
 
     `total`: the extent's checksum, shared by all of its slices.
     """
@@ -210,7 +210,7 @@ class Slice:
 
     @classmethod
     def of(cls, extent: Extent) -> Self:
-        """Return the whole extent as one slice."""
+        """Return the entire extent as one slice."""
         return cls(extent, 0, extent.size, extent.base, extent.end, ExtentSum(extent))
 
     @property
@@ -220,10 +220,10 @@ class Slice:
 
 
 class SourceLog:
-    """Slices of extents as the log of one segment: `sparklog.storage.segments.SegmentLog`.
+    """Slices of extents as the log of a segment: `sparklog.storage.segments.SegmentLog`.
 
-    For sequential reads from batch to batch: whole batches are patched if `at` is the beginning of
-    a batch. `threads`: concurrent requests.
+    For sequential reads from batch to batch: complete batches are patched if `at` is the beginning
+    of a batch. `threads`: concurrent requests.
     """
 
     def __init__(
@@ -269,28 +269,30 @@ class SourceLog:
         return [self._patched(data, *piece) for data, piece in zip(raw, pieces, strict=True)]
 
     def _patched(self, data: bytes, index: int, start: int, stop: int) -> bytes | bytearray:
-        """Return whole batches from byte `start` of an extent on, as readers see them."""
+        """Return complete batches from byte `start` of an extent on, as readers see them."""
         part = self._slices[index]
         extent = part.extent
         part.total.take(data, start, path=self._where(extent))
         if extent.segment:
             return data
         out = bytearray(data)
-        found = scan(out, path=self._where(extent), position=start, check_crc=extent.stamp_ms >= 0)
-        if found.error is not None:
-            raise found.error
-        if len(found):
-            self._check_offsets(found.table, index, start)
-            self._next[index] = found.end, int(found.table["last_offset"][-1]) + 1
-            self._patch(memoryview(out)[: found.end - start], found.table, extent, start)
-        if stop == part.stop and found.end == stop:
+        batches = scan(
+            out, path=self._where(extent), position=start, check_crc=extent.stamp_ms >= 0
+        )
+        if batches.error is not None:
+            raise batches.error
+        if len(batches):
+            self._check_offsets(batches.table, index, start)
+            self._next[index] = batches.end, int(batches.table["last_offset"][-1]) + 1
+            self._patch(memoryview(out)[: batches.end - start], batches.table, extent, start)
+        if stop == part.stop and batches.end == stop:
             _, after = self._next.get(index, (0, 0))
             if extent.base + after != part.end:
                 raise self._torn(extent, start, f"it ends with offset {extent.base + after - 1}")
         return out
 
     def _check_offsets(self, table: Table, index: int, start: int) -> None:
-        """Check that each batch begins where the previous one ends, within and between windows."""
+        """Check that each batch starts where the previous one ends, within and between windows."""
         part, offsets = self._slices[index], table["base_offset"]
         byte, offset = self._next.get(index, (-1, 0))
         if start == part.start:

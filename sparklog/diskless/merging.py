@@ -61,9 +61,9 @@ class Merged:
 
 
 class Merger:
-    """Makes segments of one log.
+    """Makes segments of a log.
 
-    One thread uses it at a time; each call may be interrupted anywhere.
+    Not thread-safe; each call may be interrupted anywhere.
 
     `term`: returns the service's term, 0 without one. `check`: called before each step; an error
     that it raises (a lost lease) ends the work.
@@ -151,7 +151,7 @@ class Merger:
         try:
             parts = self._segments(replace(merge, sources=originals), reader)
             made.extend(self._put(merge, slices, state, reader, term) for slices in parts)
-            if crc is not None and [one.crc32c for one in made] != [crc]:
+            if crc is not None and [log.crc32c for log in made] != [crc]:
                 raise DataCorruptionError(
                     "its bytes differ from those that were merged",
                     path=f"{self._log.store.url}/{merge.sources[0].object}",
@@ -171,13 +171,13 @@ class Merger:
             partition=merge.key.partition, gaps=gaps,
             sources=tuple(extent.place for extent in merge.sources),
         )  # fmt: skip
-        extents = tuple((merge.key, _extent(one)) for one in made)
+        extents = tuple((merge.key, _extent(log)) for log in made)
         keys = {
-            log_object(one.put.segment): ObjectKey(
-                one.put.segment.id, one.wrapped, one.put.segment.size
+            log_object(log.put.segment): ObjectKey(
+                log.put.segment.id, log.wrapped, log.put.segment.size
             )
-            for one in made
-            if one.wrapped is not None
+            for log in made
+            if log.wrapped is not None
         }
 
         def decide(now: DisklessState) -> NewEntry:
@@ -197,10 +197,10 @@ class Merger:
         except SparklogError:
             self.discard(made)
             raise
-        for one in made:
-            self.put_manifest(one, entry.record.time_ms)
-        stored = sum(one.stored_size for one in made)
-        segments = tuple(one.put.segment for one in made)
+        for log in made:
+            self.put_manifest(log, entry.record.time_ms)
+        stored = sum(log.stored_size for log in made)
+        segments = tuple(log.put.segment for log in made)
         return Merged(merge.key, merge.topic_id, number, merge.sources, segments, stored)
 
     def put_manifest(self, made: LogObject, time_ms: int) -> None:
@@ -352,7 +352,7 @@ class Merger:
     def discard(self, made: Sequence[LogObject]) -> None:
         """Delete logs that no entry refers to, and never will."""
         try:
-            self._log.store.delete([log_object(one.put.segment) for one in made])
+            self._log.store.delete([log_object(log.put.segment) for log in made])
         except SparklogError as error:
             _LOGGER.info("the logs of a failed merge remain until the next sweep: %s", error)
 

@@ -41,7 +41,7 @@ def unreadable_extents(store: Store, state: DisklessState) -> list[UnreadableExt
     Cost: a listing per directory with several objects, a HEAD per other object, two GETs per extent
         in an extent table; REQUESTS_MAX in total.
     """
-    found, pieces, needed = list[UnreadableExtent](), dict[Extent, Extents](), dict[str, int]()
+    unreadable, pieces, needed = list[UnreadableExtent](), dict[Extent, Extents](), dict[str, int]()
     reader, tables = SourceReader(store, state.keys, None), REQUESTS_MAX // 4
     for key, extent in _extents(state):
         pieces[extent] = (extent,)
@@ -50,23 +50,23 @@ def unreadable_extents(store: Store, state: DisklessState) -> list[UnreadableExt
             try:
                 pieces[extent] = reader.pieces(extent)
             except SourceChangedError:
-                found.append(UnreadableExtent(key, extent, extent.object, "it is missing"))
+                unreadable.append(UnreadableExtent(key, extent, extent.object, "it is missing"))
             except DataCorruptionError as error:
-                found.append(UnreadableExtent(key, extent, extent.object, error.reason))
+                unreadable.append(UnreadableExtent(key, extent, extent.object, error.reason))
         for piece in pieces[extent]:
             least = _least_size(state, piece)
             needed[piece.object] = max(needed.get(piece.object, 0), least)
     sizes = _known_sizes(store, state.log_id, needed)
-    known = {(each.key, each.extent) for each in found}
+    known = {(each.key, each.extent) for each in unreadable}
     for key, extent in _extents(state):
         for piece in pieces[extent]:
             least, size = _least_size(state, piece), sizes.get(piece.object)
             if size is None or size >= least or (key, extent) in known:
                 continue
             why = "it is missing" if size < 0 else f"it ends at byte {size}, not {least}"
-            found.append(UnreadableExtent(key, extent, piece.object, why))
+            unreadable.append(UnreadableExtent(key, extent, piece.object, why))
             break
-    return found
+    return unreadable
 
 
 def _extents(state: DisklessState) -> Iterator[tuple[TopicPartition, Extent]]:
@@ -97,7 +97,7 @@ def _known_sizes(store: Store, log_id: str, needed: Mapping[str, int]) -> dict[s
             single += names
             continue
         left -= 1
-        listed = {one.name: one.size for one in store.list(directory, min(names)[:-1])}
+        listed = {stored.name: stored.size for stored in store.list(directory, min(names)[:-1])}
         sizes |= {name: listed.get(name, -1) for name in names}
     lacking = [name for name, size in sizes.items() if size < needed[name]]
     newest = sorted(single, reverse=True)

@@ -109,7 +109,7 @@ def parse_staged(log_id: str, name: str) -> int | None:
 
 
 def new_segment_id(term: int) -> str:
-    """Return a new segment id that begins with the term of the service that makes the segment."""
+    """Return a new segment id that starts with the term of the service that makes the segment."""
     raw = term.to_bytes(_TERM_BYTES, "big") + os.urandom(16 - _TERM_BYTES)
     return topic_id_text(raw)
 

@@ -68,25 +68,25 @@ class NumberedBatches:
         while True:
             skips = at - position > WINDOW_BYTES
             upto = position + WINDOW_BYTES if skips else end
-            found, data = self._batches(position, upto, whole=skips or self._whole)
-            done = self._number(found, data, position, done)
-            self._mark(found.end, done)
-            fault = found.error
-            if fault is None and found.end < self._size == position + len(data):
-                fault = self._fault("a batch ends behind the chunk's end", found.end)
-            if fault is not None and found.end <= at:
+            batches, data = self._batches(position, upto, whole=skips or self._whole)
+            done = self._number(batches, data, position, done)
+            self._mark(batches.end, done)
+            fault = batches.error
+            if fault is None and batches.end < self._size == position + len(data):
+                fault = self._fault("a batch ends behind the chunk's end", batches.end)
+            if fault is not None and batches.end <= at:
                 raise fault
             if fault is not None:
-                end = min(end, found.end)  # return good batches before the error
-            if not skips or found.end > at:
-                end = min(end, found.end) if skips else end
+                end = min(end, batches.end)  # return good batches before the error
+            if not skips or batches.end > at:
+                end = min(end, batches.end) if skips else end
                 return bytes(memoryview(data)[at - position : end - position])
-            position = found.end
+            position = batches.end
 
     def _batches(self, position: int, end: int, *, whole: bool) -> tuple[Batches, bytearray]:
         """Read the batches from `position`, the beginning of one, up to `end`.
 
-        `whole`: including the whole last batch; otherwise at least its header.
+        `whole`: including the entire last batch; otherwise at least its header.
         """
         upto = min(end + HEADER_SIZE, self._size)
         data = bytearray(self._raw.pread(upto - position, position))

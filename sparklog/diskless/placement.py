@@ -70,13 +70,13 @@ def settled(
     Args: stamps: {topic: ms} of topics with message.timestamp.type=LogAppendTime.
     """
     at = dict(ends)
-    found = []
+    numbered = []
     for key, extent in extents:
         base = at[key]
         at[key] = base + extent.end
         stamp_ms = (stamps or {}).get(key.topic, -1)
         latest = extent.max_timestamp if stamp_ms < 0 else stamp_ms
-        found.append(
+        numbered.append(
             (
                 key,
                 extent._replace(
@@ -84,7 +84,7 @@ def settled(
                 ),
             )
         )
-    return tuple(found)
+    return tuple(numbered)
 
 
 class Placement:
@@ -145,30 +145,30 @@ class Placement:
         else:
             extents = tuple(_extents(partitions, names))
         used = {extent.object for _, extent in extents}
-        found = {name: key for name, key in keys.items() if key is not None and name in used}
-        return Placed(extents=extents, data=stored, keys=found, staged=staged)
+        used_keys = {name: key for name, key in keys.items() if key is not None and name in used}
+        return Placed(extents=extents, data=stored, keys=used_keys, staged=staged)
 
     def _together(self) -> tuple[dict[TopicPartition, Pieces], list[Buffer]]:
         """Concatenate chunks in memory by partition; adjacent ones become one row."""
         data: list[Buffer] = []
         at = 0
-        found: dict[TopicPartition, Pieces] = {}
+        by_partition: dict[TopicPartition, Pieces] = {}
         for key, rows in self._rows.items():
             merged = []
             runs = groupby(rows, key=lambda row: int(row["object"]) == IN_DATA)
             for in_memory, run in runs if (rows["object"] == IN_DATA).any() else ():
-                some = list(run)
+                adjacent = list(run)
                 if not in_memory:
-                    merged += some
+                    merged += adjacent
                     continue
-                whole, count = self._sources.joined(some)
-                latest = max(int(row["max_timestamp"]) for row in some)
+                whole, count = self._sources.joined(adjacent)
+                latest = max(int(row["max_timestamp"]) for row in adjacent)
                 row = IN_DATA, at, len(whole), count, latest, crc32c.crc32c(whole)
                 merged.append(np.array(row, PIECE_DTYPE)[()])
                 data.append(whole)
                 at += len(whole)
-            found[key] = np.array(merged, PIECE_DTYPE) if merged else rows
-        return found, data
+            by_partition[key] = np.array(merged, PIECE_DTYPE) if merged else rows
+        return by_partition, data
 
     def _sealed(self, data: Sequence[Buffer], size: int) -> tuple[bytes, ObjectKey | None]:
         if self._ring is None:
@@ -200,17 +200,17 @@ class Placement:
         raw, blocks = extent_tables.encode(TableHead(names, sealed), many.values())
         self._store.put_stream(name, [raw], len(raw))
         at = dict(zip(many, blocks, strict=True))
-        found: list[tuple[TopicPartition, Extent]] = []
+        extents: list[tuple[TopicPartition, Extent]] = []
         for key, rows in partitions.items():
             if key not in at:
-                found += _extents({key: rows}, names)
+                extents += _extents({key: rows}, names)
                 continue
             whole = Extent(
                 0, int(rows["count"].sum()), name, at[key].start, int(rows["size"].sum()),
                 int(rows["max_timestamp"].max()), 0, -1, pieces=len(rows), crc=at[key].crc,
             )  # fmt: skip
-            found.append((key, whole))
-        return tuple(found)
+            extents.append((key, whole))
+        return tuple(extents)
 
 
 def _extents(

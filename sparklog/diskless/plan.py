@@ -197,7 +197,7 @@ class _PlannedSegments(DisklessSegments):
         return super()._index(base, kind)
 
     def producer_snapshot(self, offset: int) -> bytes:
-        """Return the producer snapshot. Raises StaleReadError if that needs the whole log."""
+        """Return the producer snapshot. Raises StaleReadError if that needs the entire log."""
         if self._planned.producers:
             raise StaleReadError(
                 f"{self.where}: this task has no producer snapshot; the range is read again "

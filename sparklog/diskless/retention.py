@@ -34,14 +34,14 @@ def due_extents(
     Args: time_of: returns an entry's time (ms) by its number; used as age of extents without
         timestamps.
     """
-    found: dict[TopicPartition, DueSegments] = {}
+    by_partition: dict[TopicPartition, DueSegments] = {}
     for key in partitions_of(state):
         extents = state.extents.get(key, ())
         if extents:
-            one = _due(state, key, terms.get(key, NO_CONSTRAINTS), now_ms=now_ms, time_of=time_of)
-            if one.expired or one.held_back:
-                found[key] = one
-    return found
+            due = _due(state, key, terms.get(key, NO_CONSTRAINTS), now_ms=now_ms, time_of=time_of)
+            if due.expired or due.held_back:
+                by_partition[key] = due
+    return by_partition
 
 
 def _due(

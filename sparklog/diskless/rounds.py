@@ -143,10 +143,10 @@ class DisklessUpkeep:
             return False
         self._looked_at = now
         with contextlib.suppress(StorageUnavailableError):  # then unknown; checked again later
-            found = read_home(self.log.store)
-            if found is None:
+            home = read_home(self.log.store)
+            if home is None:
                 raise LogReplacedError(f"{self.log.store.url} holds no log any more")
-            return found.log_id != self.log.log_id
+            return home.log_id != self.log.log_id
         return False
 
     def take_up(self, now_ms: int) -> None:
@@ -176,8 +176,8 @@ class DisklessUpkeep:
             self.merge(report)
             return {"merge": now + options.merge_backoff_ms}
         if work == "clean" and options.cleaner_enable:
-            found = self.cleaner.clean(report, request.topics, every=request.every)
-            return {"clean": now + (0 if found else options.cleaner_backoff_ms)}
+            is_cleaned = self.cleaner.clean(report, request.topics, every=request.every)
+            return {"clean": now + (0 if is_cleaned else options.cleaner_backoff_ms)}
         return {work: now + options.cleaner_backoff_ms}
 
     @property
@@ -237,9 +237,9 @@ class DisklessUpkeep:
         state = self.log.follow()
         topic = state.log.topics.get(merge.key.topic)
         known = {extent.place for extent in state.extents.get(merge.key, ())}
-        there = all(extent.place in known for extent in merge.sources)
+        is_unchanged = all(extent.place in known for extent in merge.sources)
         is_deleted = topic is None or topic.id != merge.topic_id
-        if isinstance(error, ConflictError) or is_deleted or not there:
+        if isinstance(error, ConflictError) or is_deleted or not is_unchanged:
             _LOGGER.info("%s: %s", merge.key, error)
         elif not self._healed(merge, report):
             self.damaged.note(merge.key, merge.topic_id, error, report)
@@ -285,7 +285,7 @@ class DisklessUpkeep:
         state, now = self.log.follow(), report.time_ms
         due = due_extents(state, self._terms(state, now), now_ms=now, time_of=self.log.time_of)
         ids = {name: topic.id for name, topic in state.log.topics.items()}
-        expired = {key: found.expired for key, found in due.items() if found.expired}
+        expired = {key: segments.expired for key, segments in due.items() if segments.expired}
         sizes: dict[str, int] = {}
         topics = {key.topic for key in expired}
         for key, extents in state.extents.items() if topics else ():
@@ -296,20 +296,24 @@ class DisklessUpkeep:
         )
         if not report.dry_run:
             report.notes += [
-                f"{key}: {pluralize(len(found), 'extent')} due, announced; go in the next round"
-                for key, found in expired.items()
+                f"{key}: {pluralize(len(segments), 'extent')} due, announced; go in the next round"
+                for key, segments in expired.items()
                 if key.topic in held
             ]
-            due = {key: found for key, found in due.items() if key.topic not in held}
-        starts = {key: found.log_start for key, found in due.items() if found.expired}
+            due = {key: segments for key, segments in due.items() if key.topic not in held}
+        starts = {key: segments.log_start for key, segments in due.items() if segments.expired}
         if starts and not report.dry_run:
             self._check()
             taken = raise_log_starts(self.log, state, starts, term=self.lease.term)
             for key, gone in taken.items():
                 topic_id = ids[key.topic]
                 self.garbage.schedule_deletion(key, topic_id, gone, kind="expired", now_ms=now)
-            due = {key: found for key, found in due.items() if key in taken or not found.expired}
-        report.deleted += [_deleted(key, found) for key, found in due.items()]
+            due = {
+                key: segments
+                for key, segments in due.items()
+                if key in taken or not segments.expired
+            }
+        report.deleted += [_deleted(key, segments) for key, segments in due.items()]
 
     def _terms(
         self, state: DisklessState, now_ms: int

@@ -41,7 +41,7 @@ class SegmentHealer:
         """Replace a damaged segment, or all segments of the same merge.
 
         Raises: DataCorruptionError: no good copy is left. ConflictError: the extents were replaced
-            meanwhile; LeaseLostError: a service began a new term; StorageUnavailableError.
+            in the meantime; LeaseLostError: a service began a new term; StorageUnavailableError.
         Cost: a GET per ledger entry since the last state object before the merge; the segment is
             read and written once.
         """
@@ -131,15 +131,17 @@ class SegmentHealer:
 
     def _stored_state(self, number: int) -> DisklessState | None:
         store, log_id = self._log.store, self._log.log_id
-        listed = (parse_state(log_id, one.name) for one in store.list(state_prefix(log_id)))
-        for found in sorted((n for n in listed if n is not None and n < number), reverse=True):
-            name = state_name(log_id, found)
+        listed = (parse_state(log_id, stored.name) for stored in store.list(state_prefix(log_id)))
+        for entry_number in sorted(
+            (n for n in listed if n is not None and n < number), reverse=True
+        ):
+            name = state_name(log_id, entry_number)
             try:
                 raw = store.get(name, limit=STATE_BYTES_MAX)
                 state = decode_state(raw, path=f"{store.url}/{name}")
             except (SparklogError, FileNotFoundError):
                 continue
-            if (state.log_id, state.number) == (log_id, found):
+            if (state.log_id, state.number) == (log_id, entry_number):
                 return state
         return None
 
@@ -150,9 +152,9 @@ class SegmentHealer:
         together = tuple(each for each in now if each.born == extent.born and each.segment)
         for damaged in ((extent,), together):
             first, end = damaged[0].base, damaged[-1].end
-            some = tuple(each for each in originals if first <= each.base and each.end <= end)
-            if some and (some[0].base, some[-1].end) == (first, end) and extent in damaged:
-                return damaged, some
+            same = tuple(each for each in originals if first <= each.base and each.end <= end)
+            if same and (same[0].base, same[-1].end) == (first, end) and extent in damaged:
+                return damaged, same
         raise self._lost(extent, "its sources have other offsets")
 
     def _checksum(self, key: TopicPartition, extent: Extent, state: DisklessState) -> int | None:

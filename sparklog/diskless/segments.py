@@ -60,7 +60,7 @@ class PartitionState:
 
 
 def partition_state(state: DisklessState, key: TopicPartition) -> PartitionState | None:
-    """Return a partition in a state; None if it does not exist."""
+    """Return a partition in a state, or None."""
     topic = state.log.topics.get(key.topic)
     if topic is None or key.partition not in topic.dirs:
         return None
@@ -79,8 +79,8 @@ class DisklessSegments:
     """A partition's extents. Listing them needs no request: they come from the known state.
 
     Args:
-        look: returns the partition in the known state; None if it was deleted.
-        news: folds new entries after an object was not found; None if the caller does that.
+        look: returns the partition in the known state, or None if it was deleted.
+        news: folds new entries after an object was not found, or None if the caller does that.
     """
 
     def __init__(
@@ -118,14 +118,14 @@ class DisklessSegments:
     def metadata(self) -> list[SegmentMetadata]:
         """Return the metadata of the extents, from the state."""
         state = self._listed()
-        found = [
+        listed = [
             SegmentMetadata(
                 e.base, e.end, e.size, e.max_timestamp, False, self._objects.url(e.object)
             )
             for e in state.extents
         ]
         end = state.end
-        return found or [SegmentMetadata(end, end, 0, -1, False, self._path(end, LOG))]
+        return listed or [SegmentMetadata(end, end, 0, -1, False, self._path(end, LOG))]
 
     def max_timestamp(self, base: int) -> int | None:
         """Return an extent's largest timestamp (ms), from the state."""
@@ -140,13 +140,13 @@ class DisklessSegments:
         if at is None:
             raise self._missing(self._path(base, LOG))
         name = self._logs.extents[at].object
-        found = self._objects.put_ms(name)
-        if found is None:
+        put_ms = self._objects.put_ms(name)
+        if put_ms is None:
             raise self._missing(self._objects.url(name))
-        return found
+        return put_ms
 
     def log(self, base: int) -> SegmentLog:
-        """Open an extent as a segment's log. Raises FileNotFoundError if none begins at `base`."""
+        """Open an extent as a segment's log. Raises FileNotFoundError if none starts at `base`."""
         at = self._find(base)
         if at is not None:
             return _Healed(self._logs, at, self)
@@ -155,12 +155,12 @@ class DisklessSegments:
         raise self._missing(self._path(base, LOG))
 
     def index(self, base: int, kind: IndexKind) -> SegmentLog | None:
-        """Return an index from a closed segment's manifest; None if there is none."""
+        """Return an index from a closed segment's manifest, or None."""
         data = self._index(base, kind)
         return None if data is None else BytesLog(self._path(base, kind), data)
 
     def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
-        """Return an index's bytes; None if there is none."""
+        """Return an index's bytes, or None."""
         data = self._index(base, kind)
         return None if data is None else IndexBytes(memoryview(data))
 
@@ -201,7 +201,7 @@ class DisklessSegments:
     def _replayed(self, at: int, end: int = _NO_LIMIT) -> tuple[ProducerState, bytes]:
         """Return the producer state after extent number `at`, and its `.txnindex`, from batches.
 
-        Begins with the newest snapshot before it. `end`: batches from this offset on are left out.
+        Starts with the newest snapshot before it. `end`: batches from this offset on are left out.
         """
         extents = self._logs.extents
         first, state = 0, ProducerState(extents[0].base, expiration_ms=_NO_LIMIT)
@@ -246,13 +246,13 @@ class DisklessSegments:
         return state
 
     def _listed(self) -> PartitionState:
-        found = self._looked()
-        if found is not self._state:
-            if found.extents is not self._logs.extents:
-                self._logs = self._logs_of(found)
-            self._state = found
+        state = self._looked()
+        if state is not self._state:
+            if state.extents is not self._logs.extents:
+                self._logs = self._logs_of(state)
+            self._state = state
         self._bare.clear()
-        return found
+        return state
 
     def _logs_of(self, state: PartitionState) -> ExtentLogs:
         return ExtentLogs(
@@ -297,7 +297,7 @@ class DisklessSegments:
         )
 
     def _opened(self, extent: Extent) -> OpenedSegment | None:
-        """Return a closed segment's manifest; None if there is none, or not yet."""
+        """Return a closed segment's manifest, or None."""
         if not extent.segment or extent.segment in self._bare:
             return None
         try:
@@ -337,7 +337,7 @@ class DisklessSegments:
     ) -> DataCorruptionError:
         """Return the error for an object of the state that is missing or too short."""
         is_missing = isinstance(error, FileNotFoundError)
-        what = "the object is missing" if is_missing else f"the object is cut off ({error})"
+        fault = "the object is missing" if is_missing else f"the object is cut off ({error})"
         cure = "restore it from a copy of the bucket"
         if extent.segment:
             home = shlex.quote(self._objects.store.url)
@@ -346,7 +346,7 @@ class DisklessSegments:
                 f"merged from exist; otherwise {cure}"
             )
         return DataCorruptionError(
-            f"{what}, and its records can't be read; {cure}", path=self.url_of(extent),
+            f"{fault}, and its records can't be read; {cure}", path=self.url_of(extent),
             first=extent.base, end=extent.end,
         )  # fmt: skip
 

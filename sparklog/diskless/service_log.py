@@ -70,12 +70,12 @@ class ServiceLog:
 
         Raises: DataCorruptionError, StorageUnavailableError.
         """
-        found = self._times.get(number)
-        if found is None:
+        time_ms = self._times.get(number)
+        if time_ms is None:
             (entry,) = self.commits.head.entries.known([number])
-            found = entry.record.time_ms
-            self._times.put(number, found)
-        return found
+            time_ms = entry.record.time_ms
+            self._times.put(number, time_ms)
+        return time_ms
 
     def age_time_of(self, number: int, now_ms: int) -> int:
         """Return the time (ms) from which the age of an entry counts.
@@ -90,7 +90,7 @@ class ServiceLog:
         stored_ms = self._stored_times.get(number)
         if stored_ms is None:
             listed = self.store.list(entry_name(self.log_id, number))
-            stored_ms = min((one.time_ms for one in listed), default=time_ms)
+            stored_ms = min((stored.time_ms for stored in listed), default=time_ms)
             self._stored_times.put(number, stored_ms)
         return stored_ms
 

@@ -48,15 +48,15 @@ def read_chunks(chunk: Chunk) -> StagedChunks:
 
 def objects_of(chunks: Iterable[Chunk]) -> set[str]:
     """Return the staged objects that contain these chunks."""
-    found: set[str] = set()
+    objects: set[str] = set()
     seen: set[int] = set()
     for chunk in chunks:
         if chunk.path is not None:
-            found.add(chunk.path)
+            objects.add(chunk.path)
         elif isinstance(chunk.pieces, StagedChunks) and id(chunk.pieces.names) not in seen:
             seen.add(id(chunk.pieces.names))  # shared by all chunks that were merged together
-            found.update(name for name in chunk.pieces.names if name)
-    return found
+            objects.update(name for name in chunk.pieces.names if name)
+    return objects
 
 
 def gathered(tables: Sequence[ChunkTable], transport: bytes | None) -> list[Chunk]:
@@ -106,11 +106,11 @@ def _by_partition(
     partitions, pieces, earliest = partitions[order], pieces[order], earliest[order]
     starts = np.flatnonzero(np.diff(partitions, prepend=partitions[0] + np.uint64(1)))
     ends = [*starts[1:].tolist(), len(pieces)]
-    found = []
+    merged = []
     for first, end in zip(starts.tolist(), ends, strict=True):
         number, rows = int(partitions[first]), pieces[first:end]
         name, topic_id = topics[number >> 32]
-        found.append(
+        merged.append(
             Chunk(
                 topic=name,
                 topic_id=topic_id,
@@ -122,4 +122,4 @@ def _by_partition(
                 pieces=StagedChunks(names, rows, data, keys),
             )
         )
-    return found
+    return merged

@@ -1,7 +1,7 @@
 """Staging in a bucket: the objects that the tasks of a micro-batch write before its commit.
 
 A task's chunks of all partitions are stored one after the other in an object of its own, written
-once under a unique name. When an object is full, the task begins another one: this needs as many
+once under a unique name. When an object is full, the task starts another one: this needs as many
 requests as a multipart upload, but each object is complete, so that nothing unfinished is left
 behind. Objects are uploaded while the next rows are framed. Small amounts are sent to the driver
 instead, and become part of the entry. Failed and speculative attempts leave garbage, which is

@@ -233,13 +233,13 @@ class DisklessState:
         for each, key in entry.keys.items():
             self.keys[each or name] = key if each else key._replace(at=entry.data_at)
         sealed = self.keys.get(name)
-        found: dict[TopicPartition, list[Extent]] = {}
+        by_partition: dict[TopicPartition, list[Extent]] = {}
         for partition, extent in entry.extents:
             if not extent.object:  # inline
                 start = extent.start if sealed else extent.start + entry.data_at
                 extent = extent._replace(object=name, start=start)
-            found.setdefault(partition, []).append(extent._replace(born=number))
-        return found
+            by_partition.setdefault(partition, []).append(extent._replace(born=number))
+        return by_partition
 
     def _add(self, named: Mapping[TopicPartition, Iterable[Extent]]) -> None:
         for key, extents in named.items():
@@ -332,14 +332,14 @@ class DisklessState:
 
     def _trim(self, starts: Mapping[TopicPartition, int]) -> None:
         """Drop extents that end at or below the log start, perhaps all of them."""
-        gone: list[Extent] = []
+        removed: list[Extent] = []
         for key, start in starts.items():
             extents = self.extents.get(key, ())
             at = index_of(extents, start)
             if at:
                 self.extents[key] = extents[at:]
-                gone += extents[:at]
-        self._forget_keys(gone)
+                removed += extents[:at]
+        self._forget_keys(removed)
 
     def _reset(self, number: int, entry: Entry, record: ResetRecord) -> None:
         for writer in record.last_batches:

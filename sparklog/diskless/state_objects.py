@@ -7,8 +7,8 @@
 
 `id` is the id of entry n: if the entry has another id, the state belongs to another history. A
 state that is damaged, or of a newer sparklog or another fold, is skipped; an older state is read,
-or the whole ledger. A state is a single object: with 10,000 partitions of ten extents each it has 2
-MB.
+or the entire ledger. A state is a single object: with 10,000 partitions of ten extents each it has
+2 MB.
 """
 
 import json
@@ -143,13 +143,13 @@ def proves_entry(raw: bytes, *, log_id: str, number: int) -> bool:
 
 
 def _checked(body: bytes, *parts: Sequence[int]) -> list[bytes]:
-    found, at = [], 0
+    bodies, at = [], 0
     for size, crc in parts:
         part, at = body[at : at + size], at + size
         if len(part) != size or crc32c.crc32c(part) != crc:
             raise ValueError("its checksum doesn't fit")
-        found.append(part)
-    return found
+        bodies.append(part)
+    return bodies
 
 
 def _state_of(
@@ -253,14 +253,14 @@ def _check_inflated(raw: bytes) -> None:
 
 
 class StateObjects:
-    """The state objects of one log. Thread-safe."""
+    """The state objects of a log. Thread-safe."""
 
     def __init__(self, store: Store, log_id: Callable[[], str]) -> None:
         self._store, self._log_id = store, log_id
         self.known = Known()
 
     def newest(self, least: int = 0, *, is_strict: bool = True) -> DisklessState | None:
-        """Return the newest valid state after entry `least` or a later one; None if there is none.
+        """Return the newest valid state after entry `least` or a later one, or None.
 
         A state that can't be used is skipped with a warning; without `is_strict` also a state whose
         entry is missing.
@@ -270,8 +270,10 @@ class StateObjects:
         """
         log_id = self._log_id()
         listed = self._store.list(state_prefix(log_id))
-        found = [parse_state(log_id, one.name) for one in listed if one.size <= STATE_BYTES_MAX]
-        numbers = sorted(number for number in found if number is not None and number >= least)
+        candidates = [
+            parse_state(log_id, stored.name) for stored in listed if stored.size <= STATE_BYTES_MAX
+        ]
+        numbers = sorted(number for number in candidates if number is not None and number >= least)
         for number in reversed(numbers):
             state = self._read(log_id, number, is_strict=is_strict)
             if state is not None:
@@ -298,8 +300,8 @@ class StateObjects:
             state = decode_state(raw, path=path)
             if isinstance(entry, Exception):
                 raise DataCorruptionError(f"it is not the state after entry {number}", path=path)
-            found = decode_entry(entry, number=number, path=entry_path)
-            if (state.log_id, state.number, state.entry_id) != (log_id, number, found.id):
+            entry_before = decode_entry(entry, number=number, path=entry_path)
+            if (state.log_id, state.number, state.entry_id) != (log_id, number, entry_before.id):
                 raise DataCorruptionError(
                     "it belongs to another history of the log: its log id or entry id does not "
                     "match the ledger",

@@ -75,11 +75,11 @@ def plan_tier_import(
     names = _wanted(source.url, {key.topic for key in directories}, topics)
     keys = sorted(key for key in directories if key.topic in names)
     copies = {key: listing.segments(key) for key in keys}
-    lines = _lines(source, [one for key in keys for one in copies[key]], threads)
+    lines = _lines(source, [segment for key in keys for segment in copies[key]], threads)
     parts = []
     for key in keys:
         start, end = listing.span(key)
-        found = [lines[one.id] for one in copies[key] if one.end > start]
+        found = [lines[segment.id] for segment in copies[key] if segment.end > start]
         _check_whole(source.url, key, start, found)
         parts.append(_Part(key, start, end, found))
     now, latest = clock(), max((e for p in parts for e, _ in _epochs(p.manifests)), default=0)
@@ -98,11 +98,11 @@ def plan_tier_import(
         log_id=log_id,
         snapshot=snapshot,
         partitions=[_partition(objects, part) for part in parts],
-        objects=[_copied(source, target, one.log_name, one.stored_size) for one in whole],
-        manifests=[_copied(source, target, manifest_object(one.segment), -1) for one in whole],
+        objects=[_copied(source, target, m.log_name, m.stored_size) for m in whole],
+        manifests=[_copied(source, target, manifest_object(m.segment), -1) for m in whole],
         keys={
-            one.log_name: ObjectKey(one.segment.id, one.encryption, one.segment.size)
-            for one in whole if one.encryption is not None
+            m.log_name: ObjectKey(m.segment.id, m.encryption, m.segment.size)
+            for m in whole if m.encryption is not None
         },
     )  # fmt: skip
 
@@ -158,11 +158,11 @@ def _lines(source: Store, segments: Sequence[RemoteSegment], threads: int) -> di
 
     with ThreadPoolExecutor(max(1, threads), "sparklog-import") as pool:
         try:
-            found = list(pool.map(one, segments))
+            lines = list(pool.map(one, segments))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return {manifest.segment.id: manifest for manifest in found}
+    return {manifest.segment.id: manifest for manifest in lines}
 
 
 def _check_whole(url: str, key: TopicPartition, start: int, found: Iterable[Manifest]) -> None:
@@ -261,7 +261,7 @@ def producers_of(
 def batch_of(entry: ProducerEntry) -> ProducerBatch:
     """Return the last batch of a producer, from its entry in a snapshot.
 
-    If the producer's epoch has only markers, the batch ends before it begins.
+    If the producer's epoch has only markers, the batch ends before it starts.
     """
     is_bare = entry.last_offset < 0
     return ProducerBatch(

@@ -1,7 +1,7 @@
 """Readers' view of a log in a bucket: the state that results from folding its ledger. No lock.
 
-Offsets and topics are always those of the newest entry: one GET checks for a newer one, so a read
-that begins after a commit returned sees that commit. Within `metadata_snapshot` all questions are
+Offsets and topics are always those of the newest entry: a GET checks for a newer one, so a read
+that starts after a commit returned sees that commit. Within `metadata_snapshot` all questions are
 answered as of one moment, with one check. Everything else is answered from the known state.
 """
 
@@ -30,7 +30,7 @@ from sparklog.tiered.reading.store_retry import StoreRetry
 
 T = TypeVar("T")
 POLL_MS: Final = 250
-"""Poll interval of followers (ms); each poll is one GET. Kafka's consumers wait up to 500 ms."""
+"""Poll interval of followers (ms); each poll is a GET. Kafka's consumers wait up to 500 ms."""
 HOME_MS: Final = 30_000
 """How often to check that the log was not replaced (ms); each check is one additional GET."""
 _LOGGER: Final = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class KnownState(Protocol):
         """The state as of the newest folded entry: an immutable snapshot."""
 
     def follow(self, retry: StoreRetry = ...) -> DisklessState:
-        """Fold new entries and return the state. Cost: one GET if there are none."""
+        """Fold new entries and return the state. Cost: a GET if there are none."""
 
 
 class DisklessView:
@@ -147,11 +147,11 @@ class DisklessView:
 
     def _found(self, names: Sequence[str]) -> list[bytes]:
         """Return small objects, b"" for each missing one. Raises: StorageUnavailableError."""
-        found = self.objects.store.get_many(names)
-        for raw in found:
+        raws = self.objects.store.get_many(names)
+        for raw in raws:
             if isinstance(raw, Exception) and not isinstance(raw, FileNotFoundError):
                 raise raw
-        return [raw if isinstance(raw, bytes) else b"" for raw in found]
+        return [raw if isinstance(raw, bytes) else b"" for raw in raws]
 
     def renew(self) -> int:
         """Return the `incarnation`. Whether the log was replaced is checked by `news`."""
@@ -162,7 +162,7 @@ class DisklessView:
         self.news()
 
     def forget(self) -> None:
-        """Do nothing: the state already contains the changes of this process."""
+        """No-op: the state already contains the changes of this process."""
 
     def local_files(self, key: TopicPartition) -> None:
         """Return None, because no records are stored in files of this host."""
@@ -195,22 +195,22 @@ class DisklessView:
 
         Raises: UnknownTopicError. Cost: a GET if the topic is not in the known state.
         """
-        found = self.state.log.topics.get(topic) or self.news().log.topics.get(topic)
-        if found is not None:
-            return sorted(found.dirs)
+        topic_state = self.state.log.topics.get(topic) or self.news().log.topics.get(topic)
+        if topic_state is not None:
+            return sorted(topic_state.dirs)
         held = ", ".join(sorted(set(self.state.log.topics) - INTERNAL)) or "none"
         raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {held}")
 
     def topic_id(self, topic: str, partition: int) -> str | None:
-        """Return a partition's topic id; None if the partition does not exist.
+        """Return a partition's topic id, or None if the partition does not exist.
 
         Cost: a GET if the partition is not in the known state.
         """
         for asks in (False, True):
             state = self.news() if asks else self.state
-            found = state.log.topics.get(topic)
-            if found is not None and partition in found.dirs:
-                return found.id
+            topic_state = state.log.topics.get(topic)
+            if topic_state is not None and partition in topic_state.dirs:
+                return topic_state.id
         return None
 
     def bases(self, topic: str) -> Mapping[int, int]:
@@ -219,18 +219,18 @@ class DisklessView:
         return {} if topic_state is None else topic_state.bases
 
     def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
-        """Return {(topic, partition): (log start offset, end)} as of now. Cost: one GET.
+        """Return {(topic, partition): (log start offset, end)} as of now. Cost: a GET.
 
         Raises: UnknownTopicError: the topic was deleted after the partition was looked up.
         """
         log = self.news().log
-        found = {}
+        by_partition = {}
         for key in keys:
             if key not in log.ends:
                 raise unknown_partition(self, *key)
             start = log.starts.get(key, 0)
-            found[key] = start, max(start, log.ends.get(key, 0))
-        return found
+            by_partition[key] = start, max(start, log.ends.get(key, 0))
+        return by_partition
 
     def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
         """Return no partitions: there is no disk that could be missing."""

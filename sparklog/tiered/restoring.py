@@ -155,19 +155,19 @@ def _plan(
     held = view.topics()
     if not held:
         raise no_archive(view.home)
-    wanted = sorted(held if topics is None else topics)
-    unknown = [name for name in wanted if name not in held]
+    names = sorted(held if topics is None else topics)
+    unknown = [name for name in names if name not in held]
     if unknown:
         raise UnknownTopicError(
             f"{view.home} has no topic {', '.join(unknown)}; it has: {', '.join(sorted(held))}",
             path=view.home,
         )
-    if not wanted:
+    if not names:
         raise InvalidRequestError("topics: name at least one, or leave it out for all of them")
-    if len(wanted) > 1 and any(isinstance(at, Mapping) for at in (start, end)):
+    if len(names) > 1 and any(isinstance(at, Mapping) for at in (start, end)):
         raise InvalidRequestError("offsets are of one topic: name it, or give a time")
     parts = []
-    for topic in wanted:
+    for topic in names:
         numbers = view.partitions(topic)
         spans = view.spans([TopicPartition(topic, p) for p in numbers])
         ends = [

@@ -65,13 +65,13 @@ def read_settings(fs: FileSystem, home: str) -> RemoteSettings | None:
     read.
     """
     try:
-        found = _read(fs, home, REMOTE_NAME)
+        settings = _read(fs, home, REMOTE_NAME)
     except DataCorruptionError:
         spare = _spare(fs, home)
         if spare is None:
             raise
         return spare
-    return _spare(fs, home) if found is None else found
+    return _spare(fs, home) if settings is None else settings
 
 
 def settings_fault(fs: FileSystem, home: str) -> SettingsFault | None:
@@ -130,11 +130,11 @@ def _read(fs: FileSystem, home: str, name: str) -> RemoteSettings | None:
         raw = read_bytes(fs, path)
     except FileNotFoundError:
         return None
-    found = unseal("remote", raw, path=path, cure=_cure(home))
-    tokens = tuple(str(token) for token in found.get("tokens", ()))
-    key_id = found.get("key_id")
+    content = unseal("remote", raw, path=path, cure=_cure(home))
+    tokens = tuple(str(token) for token in content.get("tokens", ()))
+    key_id = content.get("key_id")
     return RemoteSettings(
-        str(found["url"]), str(found.get("log_id", "")), tokens,
+        str(content["url"]), str(content.get("log_id", "")), tokens,
         None if key_id is None else str(key_id),
     )  # fmt: skip
 

@@ -93,19 +93,19 @@ def status(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -
     settings = read_settings(fs, directories[0])
     view = LogDirView(fs, directories)
     cache = RemoteLogMetadataConsumer(LogDirView(fs, directories), clock).catch_up()
-    found = []
+    partitions = []
     for info in view.topics().values():
         for partition in sorted(info.dirs):
             key = TopicIdPartition(info.id, partition)
             known = cache.all(key)
             if known or info.config.remote_storage_enable:
                 readable = cache.readable(key)
-                found.append(_partition(fs, view, clock, info, partition, known, readable))
+                partitions.append(_partition(fs, view, clock, info, partition, known, readable))
     if settings is None:
-        if any(row.remote_segments for row in found):
+        if any(row.remote_segments for row in partitions):
             raise settings_missing(directories[0])
-        return TierStatus(None, found)
-    return TierStatus(settings.url, found, settings.key_id)
+        return TierStatus(None, partitions)
+    return TierStatus(settings.url, partitions, settings.key_id)
 
 
 def keys_of(

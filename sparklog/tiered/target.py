@@ -51,7 +51,7 @@ def open_store(
             '{"endpoint_url": "http://..."}',
             path=url,
         )
-    given = dict(storage_options or {})
+    options = dict(storage_options or {})
     if "::" in url:
         raise InvalidRequestError(
             f"{url}: chained URLs are not supported; sparklog has a cache of its own", path=url
@@ -69,11 +69,11 @@ def open_store(
         )
     limits = RequestLimits(parallel=max(SMALL_PARALLEL, 2 * parallel), timeout_ms=timeout_ms)
     return ObjectStore(
-        _open_driver(kind, url.rstrip("/"), given, limits),
+        _open_driver(kind, url.rstrip("/"), options, limits),
         retry=retry,
         part_bytes=part_bytes,
         parallel=parallel,
-        secrets=secrets_in(given),
+        secrets=secrets_in(options),
     )
 
 

@@ -319,7 +319,7 @@ MUTANTS = (
     mutant(
         "a-state-of-another-history",
         "diskless/state_objects.py",
-        "(state.log_id, state.number, state.entry_id) != (log_id, number, found.id)",
+        "(state.log_id, state.number, state.entry_id) != (log_id, number, entry_before.id)",
         "(state.log_id, state.number) != (log_id, number)",
         f"{STATES}::test_an_older_state_is_taken_for_one_that_is_not_good",
     ),

@@ -17,8 +17,8 @@ MUTANTS = (
     mutant(
         "half-a-copy-is-not-copied-again",
         "diskless/import_objects.py",
-        "None if self._held.get(one.name) == one.size else",
-        "None if one.name in self._held else",
+        "None if self._held.get(new.name) == new.size else",
+        "None if new.name in self._held else",
         f"{IMPORT}::test_half_a_copy_is_copied_again",
     ),
     mutant(

@@ -190,8 +190,8 @@ MUTANTS = (
     mutant(
         "positions-by-a-listing-that-lags",
         "diskless/groups.py",
-        "            while isinstance(found[-1], bytes | DataCorruptionError):\n",
-        "            while isinstance(found[-1], DataCorruptionError):\n",
+        "            while isinstance(raws[-1], bytes | DataCorruptionError):\n",
+        "            while isinstance(raws[-1], DataCorruptionError):\n",
         f"{GROUPS}::test_members_at_the_same_time_lose_nothing",
     ),
     mutant(

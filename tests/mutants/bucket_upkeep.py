@@ -169,7 +169,7 @@ MUTANTS = (
     mutant(
         "a-topic-that-was-given-back-is-given-up",
         "diskless/garbage.py",
-        "left = tuple(one for one in ids if one in now.deleted)",
+        "left = tuple(topic_id for topic_id in ids if topic_id in now.deleted)",
         "left = tuple(ids)",
         f"{GARBAGE}::test_a_topic_that_is_given_back_while_it_is_given_up",
     ),
@@ -190,7 +190,7 @@ MUTANTS = (
     mutant(
         "a-floor-by-the-services-clock",
         "diskless/garbage.py",
-        "before_ms = found[0].time_ms - self._options.stage_retention_ms",
+        "before_ms = heartbeats[0].time_ms - self._options.stage_retention_ms",
         "before_ms = report.time_ms - self._options.stage_retention_ms",
         f"{GARBAGE}::test_a_service_with_a_wrong_clock_raises_no_floor",
     ),
@@ -311,7 +311,7 @@ MUTANTS = (
     mutant(
         "replaced-before-a-manifest-covers-it",
         "diskless/garbage.py",
-        "                    self.write_missing_manifests(state, one)\n",
+        "                    self.write_missing_manifests(state, waiting)\n",
         "",
         f"{GARBAGE}::test_what_was_replaced_goes_after_the_manifest_of_what_covers_it",
     ),
@@ -410,15 +410,15 @@ MUTANTS = (
     mutant(
         "an-erasure-of-the-objects-of-a-deleted-topic",
         "diskless/erasure.py",
-        "stay = found.objects & self._garbage.live(state)",
-        "stay = found.objects & state.extents.keys()",
+        "stay = scanned.objects & self._garbage.live(state)",
+        "stay = scanned.objects & state.extents.keys()",
         f"{ERASURE}::test_an_entry_that_a_deleted_topic_shares_is_told",
     ),
     mutant(
         "merged-records-left-in-a-shared-object",
         "diskless/erasure.py",
-        "if part.object not in found.objects and self._holds(part, state):",
-        "if part.object in found.objects:",
+        "if part.object not in scanned.objects and self._holds(part, state):",
+        "if part.object in scanned.objects:",
         f"{ERASURE}::test_what_was_merged_out_of_a_shared_object_lies_there_still",
     ),
     mutant(
@@ -431,7 +431,7 @@ MUTANTS = (
     mutant(
         "an-erasure-deletes-what-is-on-its-way",
         "diskless/erasure.py",
-        "return found & set(held)",
+        "return referenced & set(held)",
         "return set(held)",
         f"{ERASURE}::test_staged_and_not_committed_is_told",
     ),

@@ -25,8 +25,8 @@ MUTANTS = (
     mutant(
         "directories-of-no-topic",
         "tiered/layout/object_names.py",
-        "        check_topic(found[1])\n",
-        "        assert found[1]\n",
+        "        check_topic(match[1])\n",
+        "        assert match[1]\n",
         "diskless/test_hostile_objects.py::test_a_manifest_of_a_copy_elsewhere_is_damage",
     ),
     mutant(

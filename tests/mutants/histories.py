@@ -80,8 +80,8 @@ MUTANTS = (
     mutant(
         "a-position-under-another-number-is-taken",
         "diskless/groups.py",
-        'if found.get("number", number) != number:',
-        'if found.get("number", number) is None:',
+        'if document.get("number", number) != number:',
+        'if document.get("number", number) is None:',
         "diskless/test_groups.py::test_a_group_continues_at_its_older_position",
     ),
     mutant(

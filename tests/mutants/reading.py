@@ -27,7 +27,7 @@ MUTANTS = (
     mutant(
         "inline-data-of-another-entry-read",
         "diskless/entry_cache.py",
-        "if raw and found != parse_entry(name):",
+        "if raw and number != parse_entry(name):",
         "if False:",
         "diskless/test_checksums.py::test_a_reader_of_inline_data_asks_for_its_own_entry",
     ),

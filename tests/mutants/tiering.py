@@ -17,8 +17,8 @@ MUTANTS = (
     mutant(
         "second-file-of-the-url-not-read",
         "tiered/settings.py",
-        "return _spare(fs, home) if found is None else found",
-        "return found",
+        "return _spare(fs, home) if settings is None else settings",
+        "return settings",
         "service/verification/test_remote_storage.py::test_one_of_two_files",
     ),
     mutant(
@@ -109,8 +109,8 @@ MUTANTS = (
     mutant(
         "manifest-part-not-checked",
         "tiered/layout/manifest.py",
-        "or crc32c.crc32c(found) != crc:",
-        "or not found:",
+        "or crc32c.crc32c(data) != crc:",
+        "or not data:",
         "service/verification/test_tier_verifier.py::test_what_was_cut_and_what_was_changed",
     ),
     mutant(
@@ -158,8 +158,8 @@ MUTANTS = (
     mutant(
         "remote-metadata-name-of-other-bytes-taken",
         "tiered/remote_log_metadata/records.py",
-        "return found.decode()",
-        'return found.decode(errors="replace")',
+        "return raw.decode()",
+        'return raw.decode(errors="replace")',
         "tiered/remote_log_metadata/test_records.py::test_a_field_that_kafka_does_not_write",
     ),
     mutant(
@@ -211,8 +211,8 @@ MUTANTS = (
     mutant(
         "young-orphans-deleted",
         "tiered/copying/orphans.py",
-        "if now_ms - one.time_ms >= grace_ms:",
-        "if now_ms - one.time_ms >= 0:",
+        "if now_ms - stored.time_ms >= grace_ms:",
+        "if now_ms - stored.time_ms >= 0:",
         "service/tiering/test_remote_log_manager.py::test_leftovers_go_once_they_are_old",
     ),
     mutant(

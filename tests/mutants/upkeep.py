@@ -17,8 +17,8 @@ MUTANTS = (
     mutant(
         "lost-attempts-that-are-of-the-log",
         "diskless/lost_attempts.py",
-        "[] if one.name in live or one.name in kept else",
-        "[] if one.name in kept else",
+        "[] if stored.name in live or stored.name in kept else",
+        "[] if stored.name in kept else",
         "sink/test_store_homes.py::test_records_of_before_a_reset_of_the_writer_stay",
     ),
     mutant(
@@ -83,7 +83,7 @@ MUTANTS = (
     mutant(
         "healed-from-whatever-the-sources-hold",
         "diskless/merging.py",
-        "if crc is not None and [one.crc32c for one in made] != [crc]:",
+        "if crc is not None and [log.crc32c for log in made] != [crc]:",
         "if crc is None and not made:",
         "service/repair/test_store_segments.py::test_old_sources_of_other_bytes_are_refused",
     ),
@@ -111,8 +111,8 @@ MUTANTS = (
     mutant(
         "manifest-with-the-time-of-its-put",
         "diskless/merging.py",
-        "self.put_manifest(one, entry.record.time_ms)",
-        "self.put_manifest(one, self._log.clock())",
+        "self.put_manifest(log, entry.record.time_ms)",
+        "self.put_manifest(log, self._log.clock())",
         f"{GARBAGE}::test_a_manifest_that_is_made_later_is_the_same",
     ),
     mutant(

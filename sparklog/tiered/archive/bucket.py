@@ -24,13 +24,13 @@ from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 def group(objects: Iterable[StoredObject]) -> dict[Directory, list[StoredObject]]:
     """Group a listing by partition; objects that can't belong to a partition are left out."""
-    found: dict[Directory, list[StoredObject]] = {}
+    by_directory: dict[Directory, list[StoredObject]] = {}
     for entry in objects:
         prefix, slash, name = entry.name.partition("/")
         directory = parse_directory(prefix) if slash and "/" not in name else None
         if directory is not None:
-            found.setdefault(directory, []).append(replace(entry, name=name))
-    return found
+            by_directory.setdefault(directory, []).append(replace(entry, name=name))
+    return by_directory
 
 
 def listed_segments(directory: Directory, objects: Iterable[StoredObject]) -> list[RemoteSegment]:
@@ -41,12 +41,12 @@ def listed_segments(directory: Directory, objects: Iterable[StoredObject]) -> li
     """
     objects = list(objects)
     logs = {parse_log(entry.name): entry.size for entry in objects}
-    found = []
+    segments = []
     for entry in objects:
         listed = parse_manifest(entry.name)
         if listed is None or (listed.base, listed.id) not in logs:
             continue
-        found.append(
+        segments.append(
             RemoteSegment(
                 topic=directory.topic,
                 topic_id=directory.topic_id,
@@ -61,7 +61,7 @@ def listed_segments(directory: Directory, objects: Iterable[StoredObject]) -> li
                 time_ms=entry.time_ms,
             )
         )
-    return sorted(found, key=lambda s: (s.base, s.end, s.id))
+    return sorted(segments, key=lambda s: (s.base, s.end, s.id))
 
 
 def log_start(objects: Iterable[StoredObject]) -> int:
@@ -99,12 +99,12 @@ def chosen(segments: list[RemoteSegment], objects: RemoteObjects) -> list[Remote
 
 def _overlapping(segments: list[RemoteSegment]) -> list[RemoteSegment]:
     """Return the segments (sorted by base) that overlap another segment."""
-    found: dict[str, RemoteSegment] = {}
+    overlapping: dict[str, RemoteSegment] = {}
     widest: RemoteSegment | None = None
     for segment in segments:
         if widest is not None and segment.base < widest.end:
-            found[widest.id] = widest
-            found[segment.id] = segment
+            overlapping[widest.id] = widest
+            overlapping[segment.id] = segment
         if widest is None or segment.end > widest.end:
             widest = segment
-    return list(found.values())
+    return list(overlapping.values())

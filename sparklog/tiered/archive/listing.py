@@ -119,19 +119,19 @@ class BucketListing:
 
     def _list(self) -> None:
         now = self._timer()
-        found: dict[TopicPartition, _Listed] = {}
+        partitions: dict[TopicPartition, _Listed] = {}
         for directory, objects in group(self._objects.store.list()).items():
             segments = listed_segments(directory, objects)
             if not segments:
                 continue
             key = TopicPartition(directory.topic, directory.partition)
             newest = max(segment.time_ms for segment in segments)
-            other = found.get(key)
+            other = partitions.get(key)
             if other is None or max(s.time_ms for s in other.segments) < newest:
-                found[key] = _Listed(directory, segments, log_start(objects), now)
-        for listed in found.values():
+                partitions[key] = _Listed(directory, segments, log_start(objects), now)
+        for listed in partitions.values():
             listed.segments = chosen(listed.segments, self._objects)
-        self._known, self._listed_ms = found, now
+        self._known, self._listed_ms = partitions, now
 
     def _list_one(self, key: TopicPartition, directory: Directory) -> None:
         now = self._timer()

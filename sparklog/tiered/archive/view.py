@@ -130,8 +130,8 @@ class ArchiveSegments:
         segments = self._listing.segments(self._key, news=news)
         if not segments:
             raise self._missing()
-        found = self._found = PartitionCopies(self._where, self._objects, segments)
-        return found
+        copies = self._found = PartitionCopies(self._where, self._objects, segments)
+        return copies
 
     def _missing(self) -> FileNotFoundError:
         return FileNotFoundError(errno.ENOENT, "not in the archive", self._where)
@@ -175,7 +175,7 @@ class ArchiveView:
                 kept.segments.gaps = self._has_gaps(key.topic)
 
     def forget(self) -> None:
-        """Do nothing: reading a bucket does not change it."""
+        """No-op: reading a bucket does not change it."""
 
     def metadata_snapshot(self) -> AbstractContextManager[None]:
         """Change nothing: each question is a look of its own."""
@@ -184,12 +184,12 @@ class ArchiveView:
     def topics(self) -> dict[str, TopicInfo]:
         """Return the topics; lists the bucket if the last listing is old."""
         self.refresh()
-        found: dict[str, dict[int, str]] = {}
+        by_topic: dict[str, dict[int, str]] = {}
         for topic, partition in sorted(self._partitions):
-            found.setdefault(topic, {})[partition] = self._where(topic, partition)
+            by_topic.setdefault(topic, {})[partition] = self._where(topic, partition)
         return {
             name: TopicInfo(name, known.id, max(dirs) + 1, known.config, dirs)
-            for name, dirs in found.items()
+            for name, dirs in by_topic.items()
             if (known := self._topics.get(name)) is not None
         }
 
@@ -198,9 +198,9 @@ class ArchiveView:
         for again in (False, True):
             if again:
                 self.refresh()
-            found = sorted(p for t, p in self._partitions if t == topic)
-            if found:
-                return found
+            numbers = sorted(p for t, p in self._partitions if t == topic)
+            if numbers:
+                return numbers
         held = ", ".join(sorted({t for t, _ in self._partitions})) or "none"
         raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {held}")
 
@@ -208,8 +208,8 @@ class ArchiveView:
         """Return the topic id of a partition in the last listing, or None."""
         if (topic, partition) not in self._partitions:
             self.refresh()
-        found = self._listing.all().get(TopicPartition(topic, partition))
-        return None if found is None else found.topic_id
+        directory = self._listing.all().get(TopicPartition(topic, partition))
+        return None if directory is None else directory.topic_id
 
     def bases(self, topic: str) -> Mapping[int, int]:
         """Return no offsets: records of an earlier topic are not known."""
@@ -321,9 +321,9 @@ class ArchiveView:
         return manifest.config, manifest.gaps
 
 
-def _answered(found: list[bytes | Exception]) -> list[bytes | Exception]:
+def _answered(answers: list[bytes | Exception]) -> list[bytes | Exception]:
     """Return the store's answers. Raises StorageUnavailableError if an answer is missing."""
-    for one in found:
-        if isinstance(one, StorageUnavailableError):
-            raise one
-    return found
+    for answer in answers:
+        if isinstance(answer, StorageUnavailableError):
+            raise answer
+    return answers

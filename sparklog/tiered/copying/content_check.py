@@ -55,7 +55,7 @@ def faults_of(
             for small in PARTS:
                 part(manifest, body, small)
         name = log_object(copy)
-        yield from ((name, what, at) for what, at in _log_faults(store, manifest, ask))
+        yield from ((name, fault, at) for fault, at in _log_faults(store, manifest, ask))
     except FileNotFoundError:
         yield name, "it is missing", None
     except DataCorruptionError as error:

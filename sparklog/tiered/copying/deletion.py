@@ -40,10 +40,10 @@ def delete_copies(
     Raises: StorageUnavailableError: the copies remain in DELETE_STARTED, for a later call.
     """
     for first in range(0, len(copies), STEP):
-        some = copies[first : first + STEP]
+        step = copies[first : first + STEP]
         check()
-        begun = [s.become(SegmentState.DELETE_STARTED, clock()) for s in some]
-        fresh = [s for s, before in zip(begun, some, strict=True) if s.state is not before.state]
+        begun = [s.become(SegmentState.DELETE_STARTED, clock()) for s in step]
+        fresh = [s for s, before in zip(begun, step, strict=True) if s.state is not before.state]
         if fresh:
             publish(session, clock, fresh)
         store.delete(begun, check=check)

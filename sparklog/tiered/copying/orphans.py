@@ -69,26 +69,26 @@ def find_orphans(
 
     Cost: a list request per 1,000 objects; two more per copy that the listing does not show.
     """
-    found = PrefixCheck()
+    differences = PrefixCheck()
     known = {s.id: s for s in copies}
     listed = store.list(directory.prefix)
-    names = {one.name for one in listed}
-    for one in listed:
-        segment_id, is_manifest = _whose(one, directory)
+    names = {stored.name for stored in listed}
+    for stored in listed:
+        segment_id, is_manifest = _whose(stored, directory)
         segment = known.get(segment_id)
-        if _is_old_start(one, directory, known.values()):
-            found.orphans.append(one)
-        if not segment_id or (segment is not None and one.name in objects_of(segment)):
+        if _is_old_start(stored, directory, known.values()):
+            differences.orphans.append(stored)
+        if not segment_id or (segment is not None and stored.name in objects_of(segment)):
             continue  # another log's object, or part of a known copy
         if is_manifest and segment is None:
-            found.unknown_manifests.append(one)
-        if now_ms - one.time_ms >= grace_ms:
-            found.orphans.append(one)
+            differences.unknown_manifests.append(stored)
+        if now_ms - stored.time_ms >= grace_ms:
+            differences.orphans.append(stored)
     for segment in known.values():
         finished = segment.state is SegmentState.COPY_FINISHED
         if finished and not objects_of(segment) <= names and is_lost(store, segment):
-            found.missing.append(segment)
-    return found
+            differences.missing.append(segment)
+    return differences
 
 
 def objects_of(segment: RemoteSegment) -> set[str]:
@@ -96,18 +96,20 @@ def objects_of(segment: RemoteSegment) -> set[str]:
     return {manifest_object(segment), log_object(segment)}
 
 
-def _whose(one: StoredObject, directory: Directory) -> tuple[str, bool]:
+def _whose(stored: StoredObject, directory: Directory) -> tuple[str, bool]:
     """Return (segment id, whether it is a manifest) of an object; "" for names of other kinds."""
-    name = one.name.removeprefix(directory.prefix)
+    name = stored.name.removeprefix(directory.prefix)
     log, manifest = parse_log(name), parse_manifest(name)
     if manifest is not None:
         return manifest.id, True
     return ("" if log is None else log[1]), False
 
 
-def _is_old_start(one: StoredObject, directory: Directory, copies: Iterable[RemoteSegment]) -> bool:
+def _is_old_start(
+    stored: StoredObject, directory: Directory, copies: Iterable[RemoteSegment]
+) -> bool:
     """Return True for a log start object that is outside of all copies, and so has no effect."""
-    start = parse_log_start(one.name.removeprefix(directory.prefix))
+    start = parse_log_start(stored.name.removeprefix(directory.prefix))
     return start is not None and not any(s.base < start < s.end for s in copies)
 
 

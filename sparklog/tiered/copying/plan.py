@@ -92,7 +92,7 @@ def segments_to_copy(
     """
     if config.remote_log_copy_disable or not config.remote_storage_enable:
         return []
-    found = []
+    candidates = []
     ordered = sorted(copies, key=lambda c: c.base)
     bases = [c.base for c in ordered]
     for held, following in itertools.pairwise(segments):
@@ -106,8 +106,8 @@ def segments_to_copy(
             others.append(ordered[at])
         outdated = _is_cleaned if config.compact else _is_outgrown
         if end > log_start and all(outdated(c, held, end) for c in others):
-            found.append(CandidateSegment(held.base, end, held.size))
-    return found
+            candidates.append(CandidateSegment(held.base, end, held.size))
+    return candidates
 
 
 def _is_outgrown(copy: RemoteSegment, held: LocalSegment, end: int) -> bool:
@@ -162,19 +162,19 @@ def expired_segments(
     )
     live = [c for c in copies if c.end > log_start]
     size, start = only_local + sum(c.size for c in live), log_start
-    gone: list[ExpiredSegment] = []
+    expired: list[ExpiredSegment] = []
     for copy in live if config.delete else ():
         if copy.base > start:
             break
-        found = _breach(copy, config, size=size, now_ms=now_ms)
-        if found is None:
+        breach = _breach(copy, config, size=size, now_ms=now_ms)
+        if breach is None:
             break
         if floor is not None and copy.end > floor:
-            return ExpiredSegments(tuple(gone), start, copy.size)
-        gone.append(ExpiredSegment(copy, *found))
+            return ExpiredSegments(tuple(expired), start, copy.size)
+        expired.append(ExpiredSegment(copy, *breach))
         size -= copy.size
         start = copy.end
-    return ExpiredSegments(tuple(gone), start)
+    return ExpiredSegments(tuple(expired), start)
 
 
 def _breach(

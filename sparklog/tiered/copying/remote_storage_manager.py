@@ -100,9 +100,9 @@ class RemoteStorageManager:
         Cost: a few requests, and a pass over the log; a few MiB of memory.
         """
         if put.resumed:
-            found = self._finished(put, check)
-            if found is not None:
-                return found
+            finished = self._finished(put, check)
+            if finished is not None:
+                return finished
             if self._keyring is not None:  # a process with the earlier data key may still write
                 raise SourceChangedError(
                     f"{put.segment.id}: an encrypted copy is not resumed but made again"
@@ -126,7 +126,7 @@ class RemoteStorageManager:
             manifest, _ = parse(self._store.get(name, limit=MANIFEST_BYTES_MAX), path=name)
         except (FileNotFoundError, DataCorruptionError):
             return None
-        found = manifest.segment
-        if replace(found, state=put.segment.state, time_ms=put.segment.time_ms) != put.segment:
+        segment = manifest.segment
+        if replace(segment, state=put.segment.state, time_ms=put.segment.time_ms) != put.segment:
             return None
         return manifest

@@ -198,9 +198,9 @@ class Source:
         wrong = committed and committed.first_wrong(batches, segment.base, segment.end)
         if wrong:
             where = self._put.data.where
-            what = "the segments are" if wrong.is_long else "the segment is"
+            subject = "the segments are" if wrong.is_long else "the segment is"
             raise DataCorruptionError(
-                f"{what} not copied: {wrong.message}",
+                f"{subject} not copied: {wrong.message}",
                 path=os.path.dirname(where) if wrong.is_long else where,
                 first=wrong.first,
                 end=wrong.end,

@@ -45,20 +45,20 @@ def rotate(
     Cost: a listing; a request per manifest, and another per manifest that changes.
     """
     store = store or open_store(url, storage_options)
-    names = [one.name for one in store.list() if _is_manifest(one.name)]
-    changed = plain = gone = 0
+    names = [stored.name for stored in store.list() if _is_manifest(stored.name)]
+    changed = plain = deleted = 0
     for first in range(0, len(names), _AT_ONCE):
-        some = names[first : first + _AT_ONCE]
-        for name, raw in zip(some, store.get_many(some, limit=MANIFEST_BYTES_MAX), strict=True):
+        batch = names[first : first + _AT_ONCE]
+        for name, raw in zip(batch, store.get_many(batch, limit=MANIFEST_BYTES_MAX), strict=True):
             if isinstance(raw, FileNotFoundError):
-                gone += 1  # deleted since the listing
+                deleted += 1  # deleted since the listing
                 continue
             if isinstance(raw, Exception):
                 raise raw
             manifest, body = parse(raw, path=f"{store.url}/{name}")
             plain += manifest.encryption is None
             changed += _rewrapped(store, keyring, manifest, body, name)
-    return Rotated(changed, len(names) - changed - plain - gone, plain)
+    return Rotated(changed, len(names) - changed - plain - deleted, plain)
 
 
 def _rewrapped(store: Store, keyring: Keyring, manifest: Manifest, body: bytes, name: str) -> bool:

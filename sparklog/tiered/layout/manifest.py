@@ -188,9 +188,9 @@ def parse_of(segment: RemoteSegment, raw: bytes, *, path: str) -> tuple[Manifest
 
 def _check_names(segment: RemoteSegment) -> None:
     """Reject a manifest whose copy would have names outside of its prefix. Raises: ValueError."""
-    found = parse_directory(directory_of(segment).prefix.rstrip("/"))
+    directory = parse_directory(directory_of(segment).prefix.rstrip("/"))
     log = parse_log(remote_log_name(segment.base, segment.id))
-    if found != directory_of(segment) or log is None:
+    if directory != directory_of(segment) or log is None:
         raise ValueError(f"{log_object(segment)!r} is not a valid name of a copy")
 
 
@@ -203,7 +203,7 @@ def part(manifest: Manifest, body: bytes, name: str) -> bytes | None:
     if place is None:
         return None
     at, end, crc = place
-    found = body[at:end]
-    if len(found) != end - at or crc32c.crc32c(found) != crc:
+    data = body[at:end]
+    if len(data) != end - at or crc32c.crc32c(data) != crc:
         raise DataCorruptionError(f"{name} is damaged; {_CURE}", path=manifest.name)
-    return found
+    return data

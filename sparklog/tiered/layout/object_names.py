@@ -60,14 +60,14 @@ def parse_directory(name: str) -> Directory | None:
 
     The topic's name is valid in Kafka, so it can be used as the name of a directory.
     """
-    found = _DIRECTORY.fullmatch(name)
-    if found is None or str(int(found[2])) != found[2]:
+    match = _DIRECTORY.fullmatch(name)
+    if match is None or str(int(match[2])) != match[2]:
         return None
     try:
-        check_topic(found[1])
+        check_topic(match[1])
     except InvalidRequestError:
         return None
-    return Directory(found[1], int(found[2]), found[3])
+    return Directory(match[1], int(match[2]), match[3])
 
 
 def remote_log_name(base: int, segment_id: str) -> str:
@@ -87,19 +87,19 @@ def log_start_name(offset: int) -> str:
 
 def parse_log_start(name: str) -> int | None:
     """Return the log start offset in an object's name, or None for other names."""
-    found = _LOG_START.fullmatch(name)
-    return None if found is None else int(found[1])
+    match = _LOG_START.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 def parse_log(name: str) -> tuple[int, str] | None:
     """Return (base offset, segment id) of a log's object name, or None for other names."""
-    found = _LOG.fullmatch(name)
-    return None if found is None else (int(found[1]), found[2])
+    match = _LOG.fullmatch(name)
+    return None if match is None else (int(match[1]), match[2])
 
 
 def parse_manifest(name: str) -> Listed | None:
     """Parse a manifest's object name; return None for other names."""
-    found = _MANIFEST.fullmatch(name)
-    if found is None:
+    match = _MANIFEST.fullmatch(name)
+    if match is None:
         return None
-    return Listed(int(found[1]), found[2], int(found[3]), int(found[4]))
+    return Listed(int(match[1]), match[2], int(match[3]), int(match[4]))

@@ -24,8 +24,8 @@ class WrappedKey:
 
         So a manifest can be read even if this version can't unwrap its key.
         """
-        found = content if isinstance(content, Mapping) else {}
-        scheme, key_id, wrapped, chunk_bytes = (found.get(name) for name in cls.__slots__)
+        fields = content if isinstance(content, Mapping) else {}
+        scheme, key_id, wrapped, chunk_bytes = (fields.get(name) for name in cls.__slots__)
         return cls(
             _text(scheme),
             _text(key_id),

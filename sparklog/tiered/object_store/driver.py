@@ -24,7 +24,7 @@ class Upload(Protocol):
     """An object that is being sent in parts. It becomes visible when it is finished."""
 
     def part(self, number: int, at: int, data: bytes, crc: int) -> Any:
-        """Send part `number` (from 1), which begins at byte `at`.
+        """Send part `number` (from 1), which starts at byte `at`.
 
         Args:
             number: The number of the part, from 1.

@@ -96,9 +96,9 @@ def failure_of(error: BaseException, outside: BaseException | None = None) -> Fa
     to new errors although it is unrelated.
     """
     for link in _chain(error, outside):
-        found = _of_one(link, told=link is error)
-        if found is not None:
-            return found
+        failure = _of_one(link, told=link is error)
+        if failure is not None:
+            return failure
     return Failure.OTHER
 
 
@@ -205,11 +205,11 @@ def _code_and_status(error: BaseException) -> tuple[str, int | None]:
 def secrets_in(options: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the texts that messages must not contain: from `storage_options` and the environment.
     """
-    found = set(_texts("", options))
+    secrets = set(_texts("", options))
     for name, value in os.environ.items():
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_")) and not name.endswith("_FILE"):
-            found.update(_texts(name, value))
-    return tuple(sorted(found, key=len, reverse=True))
+            secrets.update(_texts(name, value))
+    return tuple(sorted(secrets, key=len, reverse=True))
 
 
 def message_of(error: BaseException) -> str:

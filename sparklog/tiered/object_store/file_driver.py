@@ -101,15 +101,15 @@ class LocalDriver:
     def page(
         self, prefix: str, token: str | None, start_after: str = ""
     ) -> tuple[list[StoredObject], str | None]:
-        found = []
+        listed = []
         for name in self._names(prefix):
             if name > start_after and not name.endswith(PARTIAL):
                 path = self._path(name)
                 try:
-                    found.append(StoredObject(name, self._fs.size(path), self._fs.mtime_ms(path)))
+                    listed.append(StoredObject(name, self._fs.size(path), self._fs.mtime_ms(path)))
                 except FileNotFoundError:  # just deleted by another process
                     continue
-        return found, None
+        return listed, None
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
@@ -139,15 +139,15 @@ class LocalDriver:
         return f"{self.root}/{name}"
 
     def _make_directory(self, path: str) -> None:
-        there = self._fs.is_dir(path)
-        if there and path in self._durable:  # check both, as another process may have deleted it
+        exists = self._fs.is_dir(path)
+        if exists and path in self._durable:  # check both, as another process may have deleted it
             return
         above = os.path.dirname(path)
         ours = path.startswith(f"{self.root}/")
-        if ours or not there:  # an existing target was made durable by its creator
+        if ours or not exists:  # an existing target was made durable by its creator
             self._make_directory(above)
             with contextlib.suppress(FileExistsError):  # created by another thread
-                if not there:
+                if not exists:
                     self._fs.mkdir(path)
             self._fs.sync_dir(above)  # its creator may have been killed before the sync
         self._durable.add(path)

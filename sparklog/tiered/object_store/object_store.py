@@ -296,7 +296,7 @@ class ObjectStore:
         self, prefix: str = "", start_after: str = "", *, without: str = ""
     ) -> list[StoredObject]:
         """Return all objects below `prefix` and after `start_after`, sorted by name."""
-        found: list[StoredObject] = []
+        listed: list[StoredObject] = []
         token, behind = None, f"{without}~"
         while True:
 
@@ -306,15 +306,15 @@ class ObjectStore:
                 return self._once("lists", lambda: self._driver.page(prefix, token, after))
 
             page, token = self._retried("list", prefix, attempt)
-            found += [one for one in page if one.name > start_after]
+            listed += [stored for stored in page if stored.name > start_after]
             last = page[-1].name if page and without and token is not None else ""
             if last and last.startswith(without) and last < behind and self._driver.skips:
                 token, start_after = None, behind
             elif token is None:
                 break
         if without:
-            found = [one for one in found if not one.name.startswith(without)]
-        return sorted(found, key=lambda one: one.name)
+            listed = [stored for stored in listed if not stored.name.startswith(without)]
+        return sorted(listed, key=lambda stored: stored.name)
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete objects, by a request per 1,000 if the store can, otherwise per object."""

@@ -171,28 +171,28 @@ class S3Driver:
         if start_after:
             more["StartAfter"] = self._prefix + start_after
         answer = self._call("list_objects_v2", Prefix=self._prefix + prefix, **more)
-        found = [
+        listed = [
             StoredObject(
                 entry["Key"][len(self._prefix) :], entry["Size"], time_ms(entry["LastModified"])
             )
             for entry in answer.get("Contents", ())
             if not entry["Key"].endswith("/")  # a console's "folder"
         ]
-        return found, answer["NextContinuationToken"] if answer.get("IsTruncated") else None
+        return listed, answer["NextContinuationToken"] if answer.get("IsTruncated") else None
 
     def older_versions(self, prefix: str, before_ms: int) -> int:
         # "Suspended" retains earlier versions, "Enabled" all. Without versioning it is absent.
         if not self._call("get_bucket_versioning").get("Status"):
             return 0
-        found, more = 0, dict[str, str]()
+        count, more = 0, dict[str, str]()
         while True:
             answer = self._call("list_object_versions", Prefix=self._prefix + prefix, **more)
-            found += sum(
+            count += sum(
                 not each["IsLatest"] and time_ms(each["LastModified"]) < before_ms
                 for each in answer.get("Versions", ())
             )
             if not answer.get("IsTruncated"):
-                return found
+                return count
             more = {"KeyMarker": answer["NextKeyMarker"]}
             if "NextVersionIdMarker" in answer:
                 more["VersionIdMarker"] = answer["NextVersionIdMarker"]
@@ -277,9 +277,9 @@ class _S3Upload:
                 answer = {}
             if expected is None or _etag(answer) != expected:
                 raise OSError("the store gave up the upload; copy again") from None
-        found = _etag(answer)
-        if expected is not None and "-" in found and found != expected:
-            raise ConnectionError(f"{self._key} arrived changed: ETag {found}, not {expected}")
+        etag = _etag(answer)
+        if expected is not None and "-" in etag and etag != expected:
+            raise ConnectionError(f"{self._key} arrived changed: ETag {etag}, not {expected}")
 
     def abort(self) -> None:
         try:

@@ -92,7 +92,7 @@ class DiskBlocks:
 
     def _sweep(self) -> None:
         """Delete the oldest blocks until the limit is met, and old temporary files."""
-        found: list[tuple[int, int, str]] = []
+        files: list[tuple[int, int, str]] = []
         stale_ms = self._clock() - _STALE_MS
         with contextlib.suppress(*_REFUSED):
             for entry in self._fs.listdir(self.directory):
@@ -100,13 +100,13 @@ class DiskBlocks:
                 with contextlib.suppress(*_REFUSED):  # another process has deleted it
                     time_ms = self._fs.mtime_ms(path)
                     if entry.endswith(_SUFFIX):
-                        found.append((time_ms, self._fs.size(path), path))
+                        files.append((time_ms, self._fs.size(path), path))
                     elif entry.endswith(_TEMPORARY) and time_ms < stale_ms:
                         self._fs.unlink(path)
-        held = sum(size for _, size, _ in found)
+        held = sum(size for _, size, _ in files)
         if held > self._bytes_max:
             room = self._bytes_max - self._bytes_max // 16  # else each write would sweep
-            for _, size, path in sorted(found):
+            for _, size, path in sorted(files):
                 if held <= room:
                     break
                 self._unlink(path)

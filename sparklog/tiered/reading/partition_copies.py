@@ -82,10 +82,10 @@ class PartitionCopies:
     def producer_snapshot(self, offset: int) -> bytes:
         """Return a producer snapshot. Raises FileNotFoundError."""
         at = self._by_end.get(offset)
-        found = None if at is None else self._objects.open(self.segments[at]).part(SNAPSHOT)
-        if found is None:
+        snapshot = None if at is None else self._objects.open(self.segments[at]).part(SNAPSHOT)
+        if snapshot is None:
             raise self._missing(f"{self.where}/{snapshot_name(offset)}")
-        return found
+        return snapshot
 
     def leader_epochs(self) -> Epochs:
         """Return the leader epochs in the newest copy's manifest."""

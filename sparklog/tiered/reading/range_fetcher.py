@@ -75,10 +75,10 @@ class Fetcher:
         if start >= end:
             return b""
         first, last = start // BLOCK_BYTES, (end - 1) // BLOCK_BYTES
-        found, runs = self._claim(source, range(first, last + 1))
+        futures, runs = self._claim(source, range(first, last + 1))
         for run in runs:
             self._fetch(source, run)
-        parts = [future.result() for future in found]
+        parts = [future.result() for future in futures]
         parts[-1] = parts[-1][: end - last * BLOCK_BYTES]
         parts[0] = parts[0][start - first * BLOCK_BYTES :]
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -110,7 +110,7 @@ class Fetcher:
         """Return a future for each block, and the runs that the caller has to fetch."""
         if self._pid != os.getpid():
             self._renew()  # a forked child has none of its parent's threads
-        found: list[Future[bytes]] = []
+        futures: list[Future[bytes]] = []
         missing: list[tuple[int, Future[bytes]]] = []
         for number in numbers:
             key = source.cache_key, number
@@ -124,8 +124,8 @@ class Fetcher:
                     else:
                         self._flying[key] = future
                         missing.append((number, future))
-            found.append(future)
-        return found, list(_runs(missing))
+            futures.append(future)
+        return futures, list(_runs(missing))
 
     def _fetch(self, source: Ranges, run: _Run) -> None:
         """Fetch a run by a single request and set its futures.

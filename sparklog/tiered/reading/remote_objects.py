@@ -139,7 +139,7 @@ def _missing(
 ) -> FileNotFoundError:
     """Determine why an object is missing: only a definite absence counts as a loss."""
     try:
-        names = {one.name for one in store.list(directory_of(segment).prefix)}
+        names = {stored.name for stored in store.list(directory_of(segment).prefix)}
         known = bool(names) or is_owned(store, segment.topic_id)
     except StorageUnavailableError as failed:
         return UndeterminedLossError(
@@ -207,10 +207,10 @@ class RemoteObjects:
             it is encrypted, and its key is missing.
         """
         with self._lock:
-            found = self._opened.get(segment.id)
-            if found is not None:
+            cached = self._opened.get(segment.id)
+            if cached is not None:
                 self._opened.move_to_end(segment.id)
-                return found
+                return cached
         name = manifest_object(segment)
         opened = self._cached(segment, name)
         if opened is None:
@@ -233,16 +233,16 @@ class RemoteObjects:
         answers = self.store.get_many(
             [manifest_object(segment) for segment in segments], limit=MANIFEST_BYTES_MAX
         )
-        found: list[OpenedSegment | Exception] = []
+        results: list[OpenedSegment | Exception] = []
         for segment, answer in zip(segments, answers, strict=True):
             if isinstance(answer, bytes):
                 try:
-                    found.append(self._parsed(segment, answer, manifest_object(segment)))
+                    results.append(self._parsed(segment, answer, manifest_object(segment)))
                 except (DataCorruptionError, InvalidRequestError) as error:
-                    found.append(error)
+                    results.append(error)
             else:
-                found.append(answer)
-        return found
+                results.append(answer)
+        return results
 
     def _cached(self, segment: RemoteSegment, name: str) -> OpenedSegment | None:
         """Return a manifest from the disk cache, or None if it is missing or outdated."""

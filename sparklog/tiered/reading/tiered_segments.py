@@ -86,9 +86,9 @@ class TieredSegments:
     def metadata(self) -> list[SegmentMetadata]:
         """Return the segments by base offset, listed now."""
         bases = self.bases()
-        found = [*self._remote.metadata(), *self._local.metadata()]
+        segments = [*self._remote.metadata(), *self._local.metadata()]
         ends = dict(zip_longest(bases, bases[1:]))
-        return [replace(each, end=ends.get(each.base, each.end)) for each in found]
+        return [replace(each, end=ends.get(each.base, each.end)) for each in segments]
 
     def max_timestamp(self, base: int) -> int | None:
         """Return the largest timestamp (ms) of a remote segment; None for a local one."""
@@ -115,17 +115,17 @@ class TieredSegments:
 
     def index(self, base: int, kind: IndexKind) -> SegmentLog | None:
         """Open an index, preferably the local file."""
-        found: SegmentLog | None = self._local.index(base, kind)
-        if found is None and not self._local.has(base):
-            found = self._with(base).index(base, kind)
-        return found
+        index_log: SegmentLog | None = self._local.index(base, kind)
+        if index_log is None and not self._local.has(base):
+            index_log = self._with(base).index(base, kind)
+        return index_log
 
     def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
         """Return a closed segment's index, preferably the local file."""
-        found = self._local.closed_index(base, kind)
-        if found is None and not self._local.has(base):
-            found = self._with(base).closed_index(base, kind)
-        return found
+        index = self._local.closed_index(base, kind)
+        if index is None and not self._local.has(base):
+            index = self._with(base).closed_index(base, kind)
+        return index
 
     def producer_snapshots(self) -> list[int]:
         """Return the offsets of the producer snapshots of both, ascending, listed now."""

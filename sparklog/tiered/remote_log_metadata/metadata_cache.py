@@ -60,11 +60,11 @@ class RemoteLogMetadataCache:
 
     def readable(self, key: TopicIdPartition) -> list[RemoteSegment]:
         """Return the finished copies that no later copy supersedes, ascending, without overlaps."""
-        found = self._readable.get(key)
-        if found is None:
+        current = self._readable.get(key)
+        if current is None:
             finished = [s for s in self.all(key) if s.state is SegmentState.COPY_FINISHED]
-            found = self._readable[key] = not_superseded(finished)
-        return found
+            current = self._readable[key] = not_superseded(finished)
+        return current
 
 
 def not_superseded(finished: Iterable[RemoteSegment]) -> list[RemoteSegment]:

@@ -54,7 +54,7 @@ def find(store: Store, directories: Iterable[Directory]) -> FoundManifests:
     Raises: StorageUnavailableError. Cost: a list request per prefix and 1,000 objects, a request
         per manifest; 200 manifests in memory at a time.
     """
-    found = FoundManifests()
+    manifests = FoundManifests()
     for directory in directories:
         names = [
             o.name
@@ -62,10 +62,12 @@ def find(store: Store, directories: Iterable[Directory]) -> FoundManifests:
             if parse_manifest(o.name.removeprefix(directory.prefix)) is not None
         ]
         for first in range(0, len(names), _AT_ONCE):
-            some = names[first : first + _AT_ONCE]
-            for name, raw in zip(some, store.get_many(some, limit=MANIFEST_BYTES_MAX), strict=True):
-                _take(found, name, raw)
-    return found
+            batch = names[first : first + _AT_ONCE]
+            for name, raw in zip(
+                batch, store.get_many(batch, limit=MANIFEST_BYTES_MAX), strict=True
+            ):
+                _take(manifests, name, raw)
+    return manifests
 
 
 def _take(found: FoundManifests, name: str, raw: bytes | Exception) -> None:
@@ -101,21 +103,21 @@ def _check_some(session: "LogDirCommits", store: Store) -> None:
     Cost: a local listing of each partition; listings in the store until a copy is found.
     """
     view = LogDirView(session.fs, session.directories)
-    wanted = []
-    for one in _directories(session):
-        key = TopicPartition(one.topic, one.partition)
-        path = view.topics()[one.topic].dirs[one.partition]
+    needed = []
+    for directory in _directories(session):
+        key = TopicPartition(directory.topic, directory.partition)
+        path = view.topics()[directory.topic].dirs[directory.partition]
         start, end = view.spans([key])[key]
         try:
             local = next(iter(segment_bases(session.fs, path)), end)
         except FileNotFoundError:  # offline: its remote offsets are unknown
             continue
         if start < local:
-            wanted.append(f"{one.topic}-{one.partition} [{start}, {local})")
-    if wanted and not any(store.list(one.prefix) for one in _directories(session)):
+            needed.append(f"{directory.topic}-{directory.partition} [{start}, {local})")
+    if needed and not any(store.list(directory.prefix) for directory in _directories(session)):
         raise StorageUnavailableError(
             f"{store.url} has no copy of this log, though offsets are in remote storage only: "
-            f"{', '.join(wanted[:_SHOWN])}{', ...' if wanted[_SHOWN:] else ''}. It is another "
+            f"{', '.join(needed[:_SHOWN])}{', ...' if needed[_SHOWN:] else ''}. It is another "
             "store, or was emptied: correct endpoint_url and credentials (storage_options, or the "
             "environment), or bring its objects back; nothing was changed",
             path=store.url,
@@ -127,16 +129,16 @@ def fill(session: "LogDirCommits", clock: Clock, store: Store) -> FoundManifests
 
     The metadata topic must be empty.
     """
-    found = find(store, _directories(session))
-    segments = [manifest.segment for manifest in found.manifests]
+    manifests = find(store, _directories(session))
+    segments = [manifest.segment for manifest in manifests.manifests]
     publish(session, clock, segments, found=True)
-    for name, what in found.damaged.items():
-        _LOGGER.error("%s: not a usable copy: %s", name, what)
+    for name, fault in manifests.damaged.items():
+        _LOGGER.error("%s: not a usable copy: %s", name, fault)
     if segments:
         _LOGGER.warning(
             "%s: %d copies found in %s and taken over", session.home, len(segments), store.url
         )
-    return found
+    return manifests
 
 
 def _settings(session: "LogDirCommits", url: str | None) -> RemoteSettings | None:

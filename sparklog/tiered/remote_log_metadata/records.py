@@ -239,9 +239,9 @@ class _Source:
                 raise ValueError("an unsigned varint of more than 5 bytes")
 
     def number(self, kind: str) -> int:
-        found = _NUMBERS[kind].unpack_from(self._raw, self._at)[0]
+        value = _NUMBERS[kind].unpack_from(self._raw, self._at)[0]
         self._at += _NUMBERS[kind].size
-        return int(found)
+        return int(value)
 
     def take(self, size: int) -> bytes:
         if size > self.left:
@@ -254,10 +254,10 @@ class _Source:
         return None if not size else self.take(size - 1)
 
     def text(self) -> str:
-        found = self.nullable()
-        if found is None:
+        raw = self.nullable()
+        if raw is None:
             raise ValueError("a name is null")
-        return found.decode()
+        return raw.decode()
 
     def tags(self) -> dict[int, bytes]:
         return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}
@@ -324,12 +324,12 @@ def _partition_delete(source: _Source) -> PartitionDeleteRecord:
 
 
 def _partition(source: _Source) -> tuple[str, str, int]:
-    found = source.text(), topic_id_text(source.take(16)), source.number("i")
+    partition = source.text(), topic_id_text(source.take(16)), source.number("i")
     source.tags()
-    return found
+    return partition
 
 
 def _segment_id(source: _Source) -> str:
-    found = topic_id_text(source.take(16))
+    segment_id = topic_id_text(source.take(16))
     source.tags()
-    return found
+    return segment_id

@@ -78,7 +78,7 @@ RULES: Final = (
     ),
     Rule(
         "bytes", "bytes are those that were committed",
-        r"\bcrc != (extent\.)?crc\b|crc == extent\.crc|crc32c for one in made|found != number",
+        r"\bcrc != (extent\.)?crc\b|crc == extent\.crc|crc32c for log in made|found != number",
     ),
 )  # fmt: skip
 
@@ -91,7 +91,7 @@ NO_SWITCH: Final = {
     "made = self._store.create(name, _body((before + 1) % max(2, self._creators)))": "the same",
     "if topic is None or topic.id != one.topic_id:":
         "offsets of a topic that was made again lie above the old ones, so none is covered",
-    "is_same = topic is not None and topic.id == one.topic_id": "the same",
+    "is_same = topic is not None and topic.id == waiting.topic_id": "the same",
     "is_deleted = topic is None or topic.id != merge.topic_id":
         "for the report: extents of another topic are not there",
     "if state is None or state.topic_id != self._state.topic_id:":
@@ -101,7 +101,7 @@ NO_SWITCH: Final = {
     "is_new = extent.object in new.keys and extent.object not in named": "an estimate of bytes",
     "return self._merger.make_manifest(key, extent, self._log.follow())": "the repair itself",
     "if at < 0:": "an entry of a merge is only folded where its extents are",
-    "if not found or not state.number > state.floor:": "spares a look: a floor never falls",
+    "if not heartbeats or not state.number > state.floor:": "spares a look: a floor never falls",
     "if floor <= state.floor:": "the same",
     "if now.floor >= floor:": "the same",
 }  # fmt: skip
