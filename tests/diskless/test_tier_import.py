@@ -311,7 +311,7 @@ def test_of_two_claims_at_once_one_holds(target: Store) -> None:
         return found
 
     target.list = lists  # type: ignore[method-assign, assignment]
-    with pytest.raises(InvalidRequestError, match="was to become the tier"):
+    with pytest.raises(InvalidRequestError, match="is an incomplete import of the tier"):
         other.claim()
 
 
@@ -357,7 +357,7 @@ def test_refusals(made: tuple[Path, Store], target: Store) -> None:
     with pytest.raises(InvalidRequestError, match="other objects"):
         new_home(source).claim()
     new_home(target).claim()
-    with pytest.raises(InvalidRequestError, match="was to become the tier"):
+    with pytest.raises(InvalidRequestError, match="is an incomplete import of the tier"):
         new_home(target, "another one").claim()
 
 
