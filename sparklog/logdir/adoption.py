@@ -50,9 +50,9 @@ def is_unchanged(session: LogDirCommits, found: dict[TopicPartition, int]) -> bo
     known = {
         TopicPartition(t, p): d for t, topic in state.topics.items() for p, d in topic.dirs.items()
     }
-    if _but(known, session.offline) != _but(found, session.offline):
+    if _without(known, session.offline) != _without(found, session.offline):
         return False
-    for topic, partition in _but(known, session.offline):
+    for topic, partition in _without(known, session.offline):
         path = session.partition_path(topic, partition)
         if stored_topic_id(fs, path) != state.topics[topic].id:
             return False
@@ -69,11 +69,11 @@ def is_unchanged(session: LogDirCommits, found: dict[TopicPartition, int]) -> bo
     marks: Offsets = {}
     for directory in session.present:
         marks |= read_offsets(session.fs, directory, HIGH_WATERMARK)
-    ends = _but(session.state.ends, session.offline)
+    ends = _without(session.state.ends, session.offline)
     return all(marks.get(key) == end for key, end in ends.items())
 
 
-def _but(
+def _without(
     places: Mapping[TopicPartition, int], offline: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
     return {key: value for key, value in places.items() if key not in offline}
@@ -132,9 +132,8 @@ def adopt(
     brokers = _brokers_topics(session)
     for key in session.offline:
         before = state.topics[key.topic]
-        topics.setdefault(key.topic, _as_of(before, before.id)).dirs[key.partition] = before.dirs[
-            key.partition
-        ]
+        adopted_topic = topics.setdefault(key.topic, _adopted_topic(before, before.id))
+        adopted_topic.dirs[key.partition] = before.dirs[key.partition]
     for (topic, partition), number in sorted(found.items()):
         key = TopicPartition(topic, partition)
         if key in session.offline:
@@ -143,7 +142,7 @@ def adopt(
         topic_id = ids[topic]
         known = state.topics.get(topic)
         same = known if known is not None and known.id == topic_id else None
-        fresh = _as_of(same, topic_id, brokers.get(topic))
+        fresh = _adopted_topic(same, topic_id, brokers.get(topic))
         topics.setdefault(topic, fresh).dirs[partition] = number
         if same is not None and _is_short(session, key, path):
             continue
@@ -245,20 +244,22 @@ def _brokers_topics(session: LogDirCommits) -> dict[str, KnownTopic]:
     return {name: topic for name, topic in found.items() if name not in RESERVED}
 
 
-def _as_of(same: TopicState | None, topic_id: str, known: KnownTopic | None = None) -> TopicState:
+def _adopted_topic(
+    same: TopicState | None, topic_id: str, known: KnownTopic | None = None
+) -> TopicState:
     """Return an adopted topic, without its partitions.
 
     `same`: the topic in the ledger; `known`: in the broker's metadata, possibly with another id.
     """
     config, bases = (_KEEP, {}) if same is None else (same.config, same.bases)
     if known is not None and known.id == topic_id:
-        config = _taken_config(known.config, {} if same is None else same.config)
+        config = _adopted_config(known.config, {} if same is None else same.config)
         if same is None:
             config = {**_KEEP, **config}
     return TopicState(topic_id, dict(config), {}, adopted=True, bases=dict(bases))
 
 
-def _taken_config(brokers: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+def _adopted_config(brokers: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Return a topic's config from a broker, plus sparklog's own configs that a broker lacks."""
     config = {key: value for key, value in own.items() if key in OWN_KEYS | TIERED_KEYS}
     for key, value in sorted(brokers.items()):

@@ -90,7 +90,7 @@ class ClusterMetadata:
     _configs: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
-    def is_begun(self) -> bool:
+    def has_controller_records(self) -> bool:
         """Whether a controller wrote its first records; if not, it will use the bootstrap file."""
         return METADATA_VERSION in self.features
 

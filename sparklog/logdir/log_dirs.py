@@ -194,15 +194,15 @@ def find_dirs(fs: FileSystem, directories: Sequence[str]) -> LogDirs:
     places: Mapping[int, list[str]] | None = None
     for number, path in enumerate(directories):
         if number in files:
-            _take_own(dirs, files[number], number, path)
+            _add_dir(dirs, files[number], number, path)
         elif number and number not in failed:
             places = _places(fs, home) if places is None else places
-            if why := _why_bare(fs, path, places.get(number, [])):
+            if why := _why_unlisted(fs, path, places.get(number, [])):
                 dirs.absent[number] = why
     return dirs
 
 
-def _take_own(dirs: LogDirs, found: _DirsFile, number: int, path: str) -> None:
+def _add_dir(dirs: LogDirs, found: _DirsFile, number: int, path: str) -> None:
     """Add a directory's file; reject another log's, and this log's in another order."""
     if found.log != dirs.log:
         paths = ",".join(entry.path for entry in found.dirs)
@@ -246,7 +246,7 @@ def _places(fs: FileSystem, home: str) -> dict[int, list[str]]:
     return found
 
 
-def _why_bare(fs: FileSystem, path: str, expected: Sequence[str]) -> str:
+def _why_unlisted(fs: FileSystem, path: str, expected: Sequence[str]) -> str:
     """Return why a directory without a file can't be the log's; "" if it may be.
 
     Older versions wrote no file, and a file may be lost: then its partitions identify it.

@@ -320,7 +320,7 @@ class LogManager:
         except FileNotFoundError:
             if key not in self.state.ends:
                 raise
-            raise self._taken_away(key) from None
+            raise self._files_removed(key) from None
 
     def _check_whole(self, key: TopicPartition, log: PartitionLog) -> None:
         """Raise PartitionOfflineError if a partition to write to has missing segments."""
@@ -331,9 +331,9 @@ class LogManager:
                 raise
             is_short = True
         if is_short:
-            raise self._taken_away(key)
+            raise self._files_removed(key)
 
-    def _taken_away(self, key: TopicPartition) -> DataCorruptionError:
+    def _files_removed(self, key: TopicPartition) -> DataCorruptionError:
         """Return the error for a partition whose files were removed just now."""
         self.forget_writers()  # a cached writer may have the old path
         self.dirs = self.read_dirs()

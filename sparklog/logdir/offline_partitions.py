@@ -121,7 +121,7 @@ def missing(
     return None
 
 
-def leave_brokers(fs: FileSystem, directories: Sequence[str], dirs: LogDirs) -> None:
+def exclude_broker_dirs(fs: FileSystem, directories: Sequence[str], dirs: LogDirs) -> None:
     """Mark a log dir as absent if a broker wrote to it while the other log dirs were open.
 
     In that case the first log dir has the guard, and this log dir has neither the guard nor

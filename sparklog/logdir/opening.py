@@ -48,7 +48,7 @@ from sparklog.logdir.ledger_end import checked_end
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dir_identity import check_same
 from sparklog.logdir.log_dirs import LogDirUnnamedError, claim_dirs, find_dirs
-from sparklog.logdir.offline_partitions import leave_brokers, stored_metadata, why_foreign
+from sparklog.logdir.offline_partitions import exclude_broker_dirs, stored_metadata, why_foreign
 from sparklog.logdir.partition.directories import remove_tree
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.paths import check_distinct, check_writable
@@ -110,8 +110,8 @@ def open_session(
             session.dirs = session.read_dirs()  # another process may have opened it since
             if short := below_floor(session):  # before anything is written
                 make_room(fs, [shortage.directory for shortage in short])
-            _enter(session, news=news)
-        session.moving = _move
+            _open_locked(session, news=news)
+        session.moving = _reopen_replaced
         return session
     except BaseException:
         for file in brokers_out:
@@ -140,25 +140,25 @@ def clear_up(session: LogDirCommits) -> None:
         purge_topics(session, lambda topic: topic.until_ms <= now_ms)
 
 
-def _enter(session: LogDirCommits, *, news: bool) -> None:
+def _open_locked(session: LogDirCommits, *, news: bool) -> None:
     """Open the log dir under the lock, recovering it first if it was not closed cleanly."""
     if is_marked_open(session.fs, session.home):
         _check_ledger(session)
-        leave_brokers(session.fs, session.directories, session.dirs)
+        exclude_broker_dirs(session.fs, session.directories, session.dirs)
         mark_open(session.fs, session.present)  # the others' too, after a crash in between
         session.refresh()
         repair_topics_file(session)
-        _look_for_partitions(session)
+        _check_partitions(session)
     else:
         restored = _has_ledger(session) and session.lock.is_foreign()
-        _take_over(session, news=news)
+        _open_closed(session, news=news)
         if restored and session.ledger.end > 1:  # a fork already has a new epoch
             session.begin_history()
     session.dirs = claim_dirs(session.fs, session.directories, session.dirs)
     _check_brokers_out(session.brokers_out)
 
 
-def _move(session: LogDirCommits) -> None:
+def _reopen_replaced(session: LogDirCommits) -> None:
     """Continue in a log dir that was replaced under an open log, as if it were opened again.
 
     Raises: LogReplacedError: another log, or records that this session knows are missing.
@@ -171,7 +171,7 @@ def _move(session: LogDirCommits) -> None:
     session.dirs = session.read_dirs()
     session.brokers_out[:] = lock_out_brokers(session.fs, session.present)
     session.forget()
-    _enter(session, news=True)
+    _open_locked(session, news=True)
     if not is_first:  # the page of the first log dir is unaware of it
         log_recovery.full(session)
     session.lock.replaced = False
@@ -198,7 +198,7 @@ def _has_ledger(session: LogDirCommits) -> bool:
     return session.fs.is_dir(ledger_path(session.home))
 
 
-def _take_over(session: LogDirCommits, *, news: bool) -> None:
+def _open_closed(session: LogDirCommits, *, news: bool) -> None:
     """Open a directory that no session of sparklog has open."""
     fs, home = session.fs, session.home
     page = session.lock.read()
@@ -215,7 +215,7 @@ def _take_over(session: LogDirCommits, *, news: bool) -> None:
         session.reload(end, generation=generation, fresh=True)
         _check_dirs(session)
         found = _partitions(session)
-        _leave_others(session, found)
+        _skip_foreign_directories(session, found)
         ours = was_closed_by_us(fs, own)
         leave_missing(session, found, ours=ours)
         if ours:
@@ -224,8 +224,8 @@ def _take_over(session: LogDirCommits, *, news: bool) -> None:
             adopt(session, found, clean=clean, news=news)
     else:
         found = _partitions(session)
-        _leave_others(session, found)
-        _refuse_foreign(session)
+        _skip_foreign_directories(session, found)
+        _check_subdirectories(session)
         _make_ledger(session, generation)
         if found:
             adopt(session, found, clean=clean, news=news)
@@ -236,10 +236,10 @@ def _take_over(session: LogDirCommits, *, news: bool) -> None:
 
 
 def _is_in_place(session: LogDirCommits, key: TopicPartition, number: int) -> bool:
-    return key not in session.offline and _place_known(session, key) == number
+    return key not in session.offline and _number_in_ledger(session, key) == number
 
 
-def _look_for_partitions(session: LogDirCommits) -> None:
+def _check_partitions(session: LogDirCommits) -> None:
     """Check that all partitions exist; damaged partitions are recovered if possible."""
     _check_dirs(session)
     first = session.lock.is_last()
@@ -317,7 +317,7 @@ def _partitions(session: LogDirCommits) -> dict[TopicPartition, int]:
             if not session.fs.is_dir(os.path.join(directory, name)):
                 continue
             if key in found:
-                at = _place_known(session, key)
+                at = _number_in_ledger(session, key)
                 if at is None or at not in (found[key], number):
                     raise InvalidRequestError(
                         f"{name} is in two log dirs, {session.directories[found[key]]} and "
@@ -329,13 +329,13 @@ def _partitions(session: LogDirCommits) -> dict[TopicPartition, int]:
     return found
 
 
-def _place_known(session: LogDirCommits, key: TopicPartition) -> int | None:
+def _number_in_ledger(session: LogDirCommits, key: TopicPartition) -> int | None:
     """Return the number of a partition's log dir in the ledger, or None if it is unknown."""
     topic = session.state.topics.get(key.topic)
     return None if topic is None else topic.dirs.get(key.partition)
 
 
-def _leave_others(session: LogDirCommits, found: dict[TopicPartition, int]) -> None:
+def _skip_foreign_directories(session: LogDirCommits, found: dict[TopicPartition, int]) -> None:
     """Remove directories that are not partitions of this log from `found`.
 
     These are a broker's metadata of remote storage, directories that only have a partition's name
@@ -358,7 +358,7 @@ def _is_copy(session: LogDirCommits, key: TopicPartition, place: str) -> bool:
         return False
 
 
-def _refuse_foreign(session: LogDirCommits) -> None:
+def _check_subdirectories(session: LogDirCommits) -> None:
     """Reject a new log in a directory with subdirectories that a broker could not load."""
     fs = session.fs
     for directory in session.present:

@@ -106,8 +106,8 @@ class LogDirView:
         self._remote = remote
         self._paths: dict[TopicPartition, str] = {}
         self._missing: dict[TopicPartition, tuple[str, str]] = {}
-        self._kept: dict[TopicPartition, CachedPartition] = {}
-        self._standing = LogDirIdentity(fs, self._directories)
+        self._cache: dict[TopicPartition, CachedPartition] = {}
+        self._identity = LogDirIdentity(fs, self._directories)
         self._published = PublishedFile(fs, self.home)
         self._is_published_current = False
         self._last_erasure = LastErasure(fs, self.home)
@@ -132,16 +132,16 @@ class LogDirView:
         Also closes open segments if records were erased. Cost: a stat per log dir plus one.
         """
         if self._last_erasure.is_new():
-            self._kept = {}
+            self._cache = {}
         if self._forget_replaced():
             self._list()
         return self.incarnation
 
     def _forget_replaced(self) -> bool:
-        if self._standing.is_current():
+        if self._identity.is_current():
             return False
-        self._standing.renew()  # first, so that later reads are at least as new
-        self._paths, self._kept = {}, {}
+        self._identity.renew()  # first, so that later reads are at least as new
+        self._paths, self._cache = {}, {}
         self.incarnation += 1
         _LOGGER.info("%s was replaced; reading the new log", self.home)
         return True
@@ -164,11 +164,11 @@ class LogDirView:
             if not self._missing or self._written == self._read_topics():
                 break
         paths = self._paths
-        self._kept = {
-            k: kept for k, kept in self._kept.items() if paths.get(k) == kept.segments.where
+        self._cache = {
+            k: cached for k, cached in self._cache.items() if paths.get(k) == cached.segments.where
         }
-        for key, kept in self._kept.items():
-            kept.segments.gaps = self._has_gaps(key.topic)
+        for key, cached in self._cache.items():
+            cached.segments.gaps = self._has_gaps(key.topic)
 
     def _read_topics(self) -> dict[str, TopicState] | None:
         """Return the topics; from the ledger if sparklog's topics file is missing.
@@ -266,14 +266,14 @@ class LogDirView:
     def local_files(self, key: TopicPartition) -> LocalFiles | None:
         """Return a partition's local segments; see `sparklog.storage.view.View`."""
         listing = self.of_partition(*key, self._listing)  # checks the log dirs first
-        standing = self._standing.files()
+        identities = self._identity.files()
         try:
             bases = listing.bases()
         except FileNotFoundError:
             return None
-        if standing is None or not bases:
+        if identities is None or not bases:
             return None
-        return LocalFiles(listing.directory, bases, listing.gaps, standing)
+        return LocalFiles(listing.directory, bases, listing.gaps, identities)
 
     def _listing(self, segments: PartitionSegments) -> SegmentListing:
         return SegmentListing(self._fs, segments)
@@ -322,10 +322,10 @@ class LogDirView:
 
     def _drop_former(self, ids: Mapping[str, str | None]) -> None:
         """Clear cached segments of former topics of these names, whose files had the same paths."""
-        for key, kept in list(self._kept.items()):
-            topic_id = kept.segments.topic_id
+        for key, cached in list(self._cache.items()):
+            topic_id = cached.segments.topic_id
             if key.topic in ids and topic_id not in (None, ids[key.topic]):
-                del self._kept[key]
+                del self._cache[key]
 
     def bases(self, topic: str) -> dict[int, int]:
         """Return {partition: first offset} of partitions that start above 0.
@@ -362,11 +362,11 @@ class LogDirView:
             raise self._offline_error(key)
         if key not in self._paths:
             raise unknown_partition(self, topic, partition)
-        kept = self._kept.get(key)
-        if kept is None or topic_id not in (None, kept.segments.topic_id):
+        cached = self._cache.get(key)
+        if cached is None or topic_id not in (None, cached.segments.topic_id):
             self._check_owner(key)
-            kept = self._kept[key] = CachedPartition(self._segments(key))
-        return kept.cached(make)
+            cached = self._cache[key] = CachedPartition(self._segments(key))
+        return cached.cached(make)
 
     def _segments(self, key: TopicPartition) -> PartitionSegments:
         topic_id = self.topic_id(*key)  # first, because it lists again if the partition moved

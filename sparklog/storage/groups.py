@@ -129,7 +129,7 @@ def reader_from_json(content: Mapping[str, Any]) -> Reader:
     )  # fmt: skip
 
 
-def _paced(known: Reader | None, reader: Reader) -> Reader:
+def _with_commit_rate(known: Reader | None, reader: Reader) -> Reader:
     """Return the reader after a commit, with its commit rate. Cost: a few us, 40 bytes a point."""
     if not reader.offsets:
         return reader
@@ -244,12 +244,12 @@ def committed_by_query(
     if planner is not None:
         planners = {**planners, planner: topics}
     reader = replace(query, offsets={**known.offsets, **after}, planners=planners)
-    if planner is not None and _says(known, reader) and known.is_alone(planner, topics):
+    if planner is not None and _has_positions(known, reader) and known.is_alone(planner, topics):
         return None  # the planner has committed the same positions
-    return _paced(known, reader)
+    return _with_commit_rate(known, reader)
 
 
-def _says(known: Reader, reader: Reader) -> bool:
+def _has_positions(known: Reader, reader: Reader) -> bool:
     """Return True if a group already has the positions that are about to be written."""
     same = {key: at.offset for key, at in known.offsets.items()}
     wanted = {key: at.offset for key, at in reader.offsets.items()}
@@ -272,7 +272,7 @@ def committed_as_planned(
     if known is None or not known.is_alone(planner, {topic for topic, _ in offsets}):
         return None
     after = {key: Committed(o, now_ms, origins.get(key)) for key, o in offsets.items()}
-    return _paced(known, replace(known, offsets={**known.offsets, **after}))
+    return _with_commit_rate(known, replace(known, offsets={**known.offsets, **after}))
 
 
 Decision = Callable[[Reader | None], Reader | None]
@@ -296,7 +296,7 @@ def committed_by_client(
     if not offsets:
         return None
     before: Mapping[TopicPartition, Committed] = {} if known is None else known.offsets
-    return _paced(known, replace(client, offsets={**before, **offsets}))
+    return _with_commit_rate(known, replace(client, offsets={**before, **offsets}))
 
 
 def without_partitions(known: Reader | None, keys: Collection[TopicPartition]) -> Reader | None:

@@ -126,7 +126,7 @@ class LogState:
     def _drop(self, record: DropRecord) -> None:
         name = record.topic
         if record.delay_ms:
-            self.deleted[record.id] = self._held(record)
+            self.deleted[record.id] = self._deleted_topic(record)
         for partition in self.topics.pop(name).dirs:
             key = TopicPartition(name, partition)
             self.dropped[key] = max(self.dropped.get(key, 0), self.ends.pop(key))
@@ -141,7 +141,7 @@ class LogState:
         for key in keys:
             self.tails.pop(key, None)
 
-    def _held(self, record: DropRecord) -> DeletedTopic:
+    def _deleted_topic(self, record: DropRecord) -> DeletedTopic:
         """Return the state of a topic that is deleted, from which it can be restored."""
         name, topic = record.topic, self.topics[record.topic]
         keys = {partition: TopicPartition(name, partition) for partition in topic.dirs}

@@ -58,7 +58,7 @@ def test_there_is_none(tmp_path):
     assert read_cluster_metadata(LOCAL, str(tmp_path)) is None
     assert read_bootstrap(LOCAL, str(tmp_path)) is None
     (tmp_path / METADATA_DIR).mkdir()
-    assert not _read(tmp_path).is_begun
+    assert not _read(tmp_path).has_controller_records
 
 
 def test_topics_configs_and_partitions(tmp_path):
@@ -73,7 +73,7 @@ def test_topics_configs_and_partitions(tmp_path):
         [ConfigRecord(4, "", "min.insync.replicas", "1")],
     )
     found = _read(tmp_path)
-    assert found.is_begun
+    assert found.has_controller_records
     topic = found.topics["t"]
     assert (topic.id, topic.config) == (ID, {"retention.ms": "5"})
     epochs = {p: (each.leader_epoch, each.partition_epoch) for p, each in topic.partitions.items()}
@@ -108,7 +108,7 @@ def test_a_transaction_over_two_segments(tmp_path):
 
 def test_an_unfinished_bootstrap_is_none(tmp_path):
     _log(tmp_path, [BEGIN, FEATURE, TopicRecord("t", ID)])
-    assert not _read(tmp_path).is_begun
+    assert not _read(tmp_path).has_controller_records
 
 
 def test_the_newest_snapshot_and_what_came_after_it(tmp_path):

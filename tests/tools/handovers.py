@@ -34,7 +34,7 @@ def starts(fs: FileSystem, directories: Sequence[str]) -> bool:
 def known(fs: FileSystem, directory: str) -> ClusterMetadata:
     """What the cluster knows: by its metadata log, or by what will be in it at first."""
     found = read_cluster_metadata(fs, directory)
-    if found is None or not found.is_begun:
+    if found is None or not found.has_controller_records:
         found = read_bootstrap(fs, directory)
     assert found is not None
     return found

@@ -85,7 +85,7 @@ class SegmentEraser:
         """
         for _ in range(_TRIES):
             try:
-                if self._once(report, dry_run=dry_run):
+                if self._make_pass(report, dry_run=dry_run):
                     return
             except FileNotFoundError as error:  # it was moved to another log dir
                 _LOGGER.info("%s: starting again: %s", self._key, error)
@@ -94,7 +94,7 @@ class SegmentEraser:
             "again"
         )
 
-    def _once(self, report: PartitionErasure, *, dry_run: bool) -> bool:
+    def _make_pass(self, report: PartitionErasure, *, dry_run: bool) -> bool:
         """Make a pass; return False if another process changed the segments."""
         place = self._place()
         found: dict[int, Tally] = {}

@@ -137,7 +137,7 @@ def fork(
                     session.write_snapshot()  # linked files must be durable
             given: Any = {"writer": writer, "batch": batch, "time_ms": time_ms, "offsets": offsets}
             point = find_point(session, **given)
-            plan = _take(session, staged, point, tally, leave_remote=leave_remote)
+            plan = _plan_and_link(session, staged, point, tally, leave_remote=leave_remote)
         finally:
             close_session(session)
         ids = _complete(fs, clock, staged, plan, tally, threads)
@@ -178,7 +178,7 @@ def _check_places(fs: FileSystem, sources: list[str], targets: list[str]) -> Non
         check_file_system(fs, os.path.dirname(target))
 
 
-def _take(
+def _plan_and_link(
     session: LogDirCommits,
     staged: StagedDirectories,
     point: ForkPoint,

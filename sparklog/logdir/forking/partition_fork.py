@@ -138,7 +138,7 @@ def plan_partition_fork(
         dense=end < cleaned, epochs=read_epochs(session.fs, path),
     )  # fmt: skip
     if start < end:
-        _choose(part, segment_bases(session.fs, path), limit)
+        _choose_segments(part, segment_bases(session.fs, path), limit)
     return part
 
 
@@ -148,7 +148,7 @@ def _may_have_gaps(topic: TopicState, now: TopicState) -> bool:
     return topic.adopted or now.adopted or cleaned_since
 
 
-def _choose(part: PartitionFork, bases: list[int], limit: int) -> None:
+def _choose_segments(part: PartitionFork, bases: list[int], limit: int) -> None:
     for base, following in zip(bases, [*bases[1:], None], strict=True):
         if base >= part.end or (limit if following is None else following) <= part.start:
             continue
@@ -173,14 +173,14 @@ def link_files(fs: FileSystem, part: PartitionFork, target: str, tails: str, tal
     """
     fs.mkdir(target)
     for base in part.linked:
-        _bring(fs, part.source, target, base, (*_SEGMENT, snapshot_name), tally)
+        _link_or_copy(fs, part.source, target, base, (*_SEGMENT, snapshot_name), tally)
     if part.tail is not None:
         fs.mkdir(tails)
-        _bring(fs, part.source, tails, part.tail, _SEGMENT, tally)
-        _bring(fs, part.source, target, part.tail, (snapshot_name,), tally)
+        _link_or_copy(fs, part.source, tails, part.tail, _SEGMENT, tally)
+        _link_or_copy(fs, part.source, target, part.tail, (snapshot_name,), tally)
 
 
-def _bring(
+def _link_or_copy(
     fs: FileSystem,
     source: str,
     target: str,

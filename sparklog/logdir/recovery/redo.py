@@ -76,10 +76,10 @@ def redo_record(session: LogManager, record: LedgerRecord) -> None:
             if isinstance(record, DropRecord):
                 settle_directories(session, gone=record.id)
             elif moves:
-                _leave_old_places(session)
+                _remove_old_places(session)
         case UndeleteRecord():
             settle_directories(session)
-            _take_in(session, record.topic)
+            _recover_restored(session, record.topic)
             write_starts(session)
             publish_all(session)  # before the topics file, whose readers need the ends
             write_topics(session.fs, session.home, session.state)
@@ -120,7 +120,7 @@ def _is_undelete_unfinished(session: LogManager) -> bool:
     return any(topic.id not in ids for topic in session.state.topics.values())
 
 
-def _take_in(session: LogManager, topic: str) -> None:
+def _recover_restored(session: LogManager, topic: str) -> None:
     """Recover the partitions of a topic that was restored, because of a possible power cut.
 
     Everything below a partition's active segment is durable since the roll, as with a recovery
@@ -176,7 +176,7 @@ def _copies(session: LogManager) -> list[tuple[str, str, int, int]]:
     return found
 
 
-def _leave_old_places(session: LogManager) -> None:
+def _remove_old_places(session: LogManager) -> None:
     """Remove the old directories of moved partitions; retried later if the disk fails."""
     try:
         settle_directories(session)
@@ -213,13 +213,13 @@ def settle_directories(session: LogManager, *, gone: str = "") -> None:
             if not fs.is_dir(path):
                 continue
             if retired is not None:
-                target = _name_again(session, number, *retired)
+                target = _right_path(session, number, *retired)
                 if target is None:
                     session.doomed.add(path)
                 elif target != path:
                     renames.append((path, target))
             elif live is not None:
-                renamed, doomed = _out_of_use(session, number, live, path)
+                renamed, doomed = _retired_path(session, number, live, path)
                 renames += [(path, renamed)] if renamed else []
                 session.doomed |= {renamed} if doomed else set()
         for path, target in renames:
@@ -245,7 +245,7 @@ def _number(session: LogManager, key: TopicPartition) -> int | None:
     return None if known is None else known.dirs.get(key.partition)
 
 
-def _name_again(session: LogManager, number: int, partition: int, mark: str) -> str | None:
+def _right_path(session: LogManager, number: int, partition: int, mark: str) -> str | None:
     """Return the right path of a retired directory: its own, a live partition's, or None.
 
     None: it may be removed.
@@ -262,7 +262,7 @@ def _name_again(session: LogManager, number: int, partition: int, mark: str) -> 
     return None
 
 
-def _out_of_use(
+def _retired_path(
     session: LogManager, number: int, key: TopicPartition, path: str
 ) -> tuple[str, bool]:
     """Return the new name of a directory without a topic, and whether to remove it.

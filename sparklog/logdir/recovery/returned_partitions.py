@@ -11,7 +11,7 @@ from sparklog.errors import InvalidRequestError, LogLockedError, PartitionOfflin
 from sparklog.logdir.broker_lockout import lock_out_brokers, mark_open
 from sparklog.logdir.log_dirs import claim_dirs, find_dirs
 from sparklog.logdir.log_manager import LogManager
-from sparklog.logdir.offline_partitions import leave_brokers
+from sparklog.logdir.offline_partitions import exclude_broker_dirs
 from sparklog.logdir.recovery.redo import redo_all
 from sparklog.logdir.recovery.single_partition import recover_partition, recovery_points
 
@@ -68,7 +68,7 @@ def _returned(session: LogManager) -> bool:
         except LogLockedError as error:
             found.absent[number] = str(error)
             continue
-        leave_brokers(fs, session.directories, found)
+        exclude_broker_dirs(fs, session.directories, found)
         if number not in found.absent:
             mark_open(fs, [path])
     session.dirs = claim_dirs(fs, session.directories, found)

@@ -220,7 +220,7 @@ class _Join:
         places = [self._metadata] if self._metadata else self._theirs
         held = metadata_dirs(self._fs, places)
         known = read_cluster_metadata(self._fs, held[0]) if held else None
-        if known is None or not known.is_begun:
+        if known is None or not known.has_controller_records:
             raise InvalidRequestError(
                 f"{','.join(places)}: no metadata log of a cluster that has run: give all of the "
                 "broker's log.dirs, and its metadata.log.dir; for a new cluster hand the log over "

@@ -230,7 +230,7 @@ class _Handover:
     def _begun(self, node_id: int, metadata_dir: str) -> ClusterMetadata | None:
         """Return the metadata of a cluster that has begun, which must be this node's alone."""
         known = read_cluster_metadata(self._fs, metadata_dir)
-        if known is None or not known.is_begun:
+        if known is None or not known.has_controller_records:
             return None
         check_one_node(known, node_id, metadata_dir)
         return known
@@ -345,7 +345,7 @@ class _Handover:
     def _first_records(self, metadata_dir: str) -> list[MetadataRecord]:
         """Return a new cluster's first records; those of `kafka-storage format` if it was run."""
         given = read_bootstrap(self._fs, metadata_dir)
-        if given is None or not given.is_begun:
+        if given is None or not given.has_controller_records:
             return feature_records()
         return [*(FeatureLevelRecord(*each) for each in given.features.items()), *given.others]
 
