@@ -1,16 +1,16 @@
-"""The command `sparklog`. It needs the extra `cli`; the rest of the package does without.
+"""The command `sparklog`. It needs the extra `cli`; the rest of the package does not.
 
-Exit codes: 0 all is well; 1 damage or a difference was found, or the command failed; 2 wrong use;
-130 stopped by Ctrl-C; 141 nobody reads the output any more, as of `| head`.
+Exit codes: 0 success; 1 damage or a difference was found, or the command failed; 2 the command line
+is wrong; 130 stopped by Ctrl-C; 141 the reader of the output has ended, as with `| head`.
 
-- `app`: the list of commands, errors, exit codes; a module for each command or family of them:
-  `import_export` (import, export), `ledger` (commits), `readers` and
-  `reader_resets`, `archive` (checkpoint archive, restore, ...), all others by their names
-- `command`, `parsing`, `output`, `arrow_tables`, `findings`, `stop_signal`, `exit_codes`: what
-  commands share; `terminal`: what a terminal is shown of a log's own bytes
-- `examples`: a call of each command
-- `kafka_tools`: Kafka's tools by their names, and Kafka's flags
-- `open_log`: the log that a command works on; `storage`: how remote storage is reached
+- `app`: the list of commands, errors and exit codes; each command or family has a module:
+  `import_export` (import, export), `ledger` (commits), `readers` and `reader_resets`, `archive`
+  (checkpoint archive, restore, ...), all others by their names
+- `command`, `parsing`, `output`, `arrow_tables`, `findings`, `stop_signal`, `exit_codes`: shared by
+  commands; `terminal`: safe output of a log's data on terminals
+- `examples`: an example of each command
+- `kafka_tools`: names and flags of Kafka's tools
+- `open_log`: opens the log of a command; `storage`: options of remote storage
 """
 
 import os
@@ -22,26 +22,26 @@ from sparklog.extras import hint
 
 
 def main() -> None:
-    """Run the command line of this process and leave it."""
+    """Run the command line of this process and exit."""
     _fill_streams()
     guard_streams()
     try:
         from sparklog.cli.app import run
 
         code = run()
-    except KeyboardInterrupt:  # before click took over
+    except KeyboardInterrupt:  # before click handles it
         code = EXIT_STOPPED
     except ModuleNotFoundError as error:
-        said = hint(error)
-        if said is None:
+        advice = hint(error)
+        if advice is None:
             raise
-        sys.stderr.write(f"Error: {said}\n")
+        sys.stderr.write(f"Error: {advice}\n")
         code = EXIT_MISUSED
     sys.exit(code)
 
 
 def _fill_streams() -> None:
-    """Open what the process was started without (`>&-`), lest a log's file get its number."""
+    """Open missing standard streams (`>&-`), so that no file of a log gets their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for the process's life

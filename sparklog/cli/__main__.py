@@ -1,4 +1,4 @@
-"""`python -m sparklog.cli`, for where no script was installed."""
+"""`python -m sparklog.cli`, for environments without the script."""
 
 from sparklog.cli import main
 

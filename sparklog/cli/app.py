@@ -1,4 +1,4 @@
-"""The commands as one group, and what becomes of errors: one line, an exit code, no traceback."""
+"""The commands as one group, and error handling: one line, an exit code, no traceback."""
 
 import logging
 import sys
@@ -24,7 +24,7 @@ _EPILOG: Final = (
 )
 
 
-_COMMANDS: Final = {  # heading: {name: (module and attribute, the line in the list of commands)}
+_COMMANDS: Final = {  # heading: {name: (module and attribute, line in the list of commands)}
     "Data": {
         "topics": ("topics:topics", "List, describe, create, alter and delete topics."),
         "configs": ("configs:configs", "Describe and alter topic configs (kafka-configs)."),
@@ -109,7 +109,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return EXIT_UNREAD
     except SparklogError as error:
         return _fail(one_line(error))
-    except OSError as error:  # the disk that the output goes to is full, say
+    except OSError as error:  # for example a full disk under the output file
         drop_output()
         return _fail(f"{error.filename or 'standard output'}: {error.strerror or error}")
     return int(code or 0)

@@ -1,4 +1,4 @@
-"""`sparklog checkpoint archive`, `restore`, `points`: to object storage and back."""
+"""`sparklog checkpoint archive`, `restore` and `points`: archives of checkpoints."""
 
 from datetime import UTC, datetime
 from functools import partial
@@ -40,10 +40,10 @@ _threads = click.option(
 
 
 def check_checkpoint(path: str) -> None:
-    """Raise InvalidRequestError if there is nothing at `path`, which should be a checkpoint."""
+    """Raise InvalidRequestError if nothing exists at `path`, which should be a checkpoint."""
     local = local_path(path)
     if local is not None:
-        check_directory(local, "what the query has as checkpointLocation")
+        check_directory(local, "the query's checkpointLocation")
 
 
 @click.command(cls=Command)

@@ -1,4 +1,4 @@
-"""Arrow tables as commands show them: chosen rows, for people or for scripts."""
+"""Arrow tables in the output of commands: row selection, and text or JSON."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from sparklog.cli.output import print_table
 
 
 def only(table: pa.Table, **wanted: str | None) -> pa.Table:
-    """Return the rows whose columns have these values; None: any."""
+    """Return the rows whose columns have these values; None matches any."""
     for name, value in wanted.items():
         if value is not None:
             table = table.filter(pc.equal(table[name], value))
@@ -18,12 +18,12 @@ def only(table: pa.Table, **wanted: str | None) -> pa.Table:
 
 
 def as_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return rows for scripts: times in ms since the epoch."""
+    """Return rows for JSON; times are in ms since the epoch."""
     at = table.schema.get_field_index("time")
     return list(table.set_column(at, "time", table["time"].cast(pa.int64())).to_pylist())
 
 
 def show(table: pa.Table, columns: Sequence[str]) -> None:
-    """Print columns for people."""
+    """Print columns as a table."""
     rows = table.select(columns).to_pylist()
     print_table([name.replace("_", " ") for name in columns], [list(row.values()) for row in rows])

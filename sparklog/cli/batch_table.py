@@ -1,4 +1,4 @@
-"""Batch figures for people: a row a topic and codec."""
+"""Record batch statistics as a table: a row per topic and codec."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -13,7 +13,7 @@ COLUMNS: Final = (
 
 
 def batch_rows(batches: Mapping[str, Iterable[BatchFigures]]) -> list[list[str]]:
-    """Return the rows under COLUMNS."""
+    """Return the rows for COLUMNS."""
     return [
         [
             topic, each.codec, f"{each.records_avg:.1f}", str(each.records_p50),

@@ -1,4 +1,4 @@
-"""`sparklog checkpoint`: what is in a query's checkpoint, is it whole, back to a batch of it."""
+"""`sparklog checkpoint`: inspects, verifies, forks, resets and converts checkpoints."""
 
 import json
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.pluralize import pluralize
 from sparklog.quantities import size_text
 
-_DIGITS_MAX: Final = 100  # so many Python reads at any time
+_DIGITS_MAX: Final = 100  # Python parses numbers of this length whatever its limits
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _to = click.option(
     "--to", "wanted", required=True, metavar="BATCH|TIME|OFFSETS",
@@ -96,7 +96,7 @@ def _print_history(found: History) -> None:
 
 
 def _when(iso: str | None) -> str:
-    """A time in UTC, to the second."""
+    """Return a time in UTC, to the second."""
     return "-" if iso is None else f"{iso[:19]}Z"
 
 
@@ -279,7 +279,9 @@ def _target(text: str) -> Target:
         try:
             return {"offsets": json.loads(text)}
         except ValueError as error:
-            raise click.BadParameter(f"{text!r} is no JSON: {error}", param_hint="'--to'") from None
+            raise click.BadParameter(
+                f"{text!r} is not JSON: {error}", param_hint="'--to'"
+            ) from None
     return parse_when(text, "--to", "a batch, offsets as JSON or an ISO time")
 
 

@@ -1,4 +1,4 @@
-"""What all commands have in common: how a refused call looks, and that modules come late."""
+"""Base classes of commands: error messages, help pages, and lazy imports."""
 
 import contextlib
 import difflib
@@ -26,14 +26,15 @@ DROPPED: Final[Mapping[str, str]] = {
     "report": "use `sparklog ui PATH --export FILE`",
     "retain": "use `sparklog serve PATH --once --task retain`",
 }
-"""Commands of earlier versions, and what to do instead."""
-_WHOLE: Final = 500  # no sentence is so long
-_ALIKE: Final = 0.7  # of difflib's ratio: a letter or two; not that both begin with "kafka-"
-_TOLD: Final = 4000  # characters of an error
+"""Removed commands of earlier versions, with their replacement."""
+_WHOLE: Final = 500  # longer than any sentence
+# difflib ratio: accepts one or two wrong letters, but not only the common prefix "kafka-"
+_ALIKE: Final = 0.7
+_TOLD: Final = 4000  # maximum characters of an error message
 
 
 class Command(click.Command):
-    """A command whose refused calls look as click's own: its usage, "Error: ...", exit code 2."""
+    """A command that reports errors in click's style: usage, "Error: ...", exit code 2."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command.
@@ -52,8 +53,8 @@ class Command(click.Command):
     def spelled(self, message: str) -> str:
         """Return an error message with the command's options in place of Python arguments.
 
-        The engine's messages name the arguments of Python functions, such as leave_remote; its
-        user typed, and is to type, --leave-remote.
+        The engine's messages name the arguments of Python functions, for example leave_remote. The
+        user typed, and has to type, --leave-remote.
         """
         for param in self.params:
             name, option = param.name or "", max(param.opts, key=len)
@@ -62,7 +63,7 @@ class Command(click.Command):
         return message
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a call of the command, in one line however long, for copying."""
+        """Write an example of the command on one line, so that it can be copied."""
         shown = example(ctx.command_path.partition(" ")[2])
         if shown is not None:
             with formatter.section("Example"):
@@ -71,14 +72,14 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """Commands below a name, as `topics`; its list says of each a whole sentence."""
+    """A group of commands, such as `topics`. Its list shows a whole sentence per command."""
 
     command_class = Command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that arguments begin with, and what is behind it.
+        """Return the command that the arguments begin with, and the remaining arguments.
 
         Raises: click.UsageError, with the command of a similar name.
         """
@@ -106,10 +107,10 @@ class Group(click.Group):
 
 
 class LazyGroup(Group):
-    """A group whose commands are imported when they are chosen.
+    """A group whose commands are imported when they are used.
 
-    Arrow and what else the commands are made of takes a second to import; who asks for help, the
-    version or the completion of a name, or mistypes one, doesn't wait for it.
+    Importing Arrow and the commands takes a second, which help, the version, completion and
+    mistyped names should not need.
     """
 
     def __init__(
@@ -136,16 +137,16 @@ class LazyGroup(Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that arguments begin with, and what is behind it."""
+        """Return the command that the arguments begin with, and the remaining arguments."""
         if args and args[0] not in self._lazy:
             args = [*(self._other_names(args[0]) or args[:1]), *args[1:]]
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; where nobody reads its output any more, leave with EXIT_UNREAD."""
+        """Run a command; exit with EXIT_UNREAD if the reader of its output has ended."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # click would leave with 1, which says that something is damaged
+        except BrokenPipeError:  # click would exit with 1, which means damage
             drop_output()
             ctx.exit(EXIT_UNREAD)
 
@@ -154,7 +155,7 @@ class LazyGroup(Group):
         return sorted({*self._lazy, *self.commands})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; None if there is none of the name."""
+        """Return a command; None if the name is unknown."""
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
@@ -163,7 +164,7 @@ class LazyGroup(Group):
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a list of commands below each heading, all of them aligned."""
+        """Write the list of commands below each heading, all aligned."""
         width = max(map(len, self._lazy))
         for heading, below in self.headings.items():
             with formatter.section(heading):
@@ -181,12 +182,12 @@ class LazyGroup(Group):
 
 
 def drop_output() -> None:
-    """Let what is still to be written go nowhere, for the interpreter would complain at its end."""
+    """Redirect further output to /dev/null, so that the interpreter reports no error at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def one_line(error: Exception) -> str:
-    """Return an error's text without line breaks, for logs and terminals; a huge one is cut."""
+    """Return an error's text without line breaks; a very long one is shortened."""
     text = " ".join(str(error).split())
     return text if len(text) <= _TOLD else f"{text[: _TOLD // 2]} … {text[-_TOLD // 2 :]}"

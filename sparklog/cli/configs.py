@@ -1,4 +1,4 @@
-"""`sparklog configs`: topic configs shown and changed, as kafka-configs does."""
+"""`sparklog configs`: describes and alters topic configs, like kafka-configs."""
 
 from typing import IO, Final
 
@@ -23,13 +23,13 @@ from sparklog.tools.configs import (
 )
 
 _OTHER_ENTITIES: Final = {
-    "users": "users, their passwords and rights are kept by `sparklog kafka-users FILE`",
-    "clients": "clients have no quotas; limits for all of them: `sparklog serve --kafka-option`",
-    "ips": "limits on connections are options of the endpoint: `sparklog serve --kafka-option`",
-    "brokers": "options of a log are given where it is opened or served: `sparklog serve --option`",
-    "broker-loggers": "-v and -vv before a command's name say how much is logged",
-    "client-metrics": "an endpoint collects nothing from its clients",
-    "groups": "sessions are options of the endpoint: `sparklog serve --kafka-option`",
+    "users": "`sparklog kafka-users FILE` manages users, their passwords and rights",
+    "clients": "clients have no quotas, only common limits: `sparklog serve --kafka-option`",
+    "ips": "connection limits are options of the endpoint: `sparklog serve --kafka-option`",
+    "brokers": "options of a log are set where it is opened or served: `sparklog serve --option`",
+    "broker-loggers": "-v and -vv before a command's name set the log level",
+    "client-metrics": "an endpoint collects no metrics from its clients",
+    "groups": "session limits are options of the endpoint: `sparklog serve --kafka-option`",
 }  # fmt: skip
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -40,7 +40,7 @@ def _topics_only(
 ) -> tuple[str, ...]:
     for kind in given:
         if kind not in ("topics", "topic"):
-            why = _OTHER_ENTITIES.get(kind, "no such thing has configs")
+            why = _OTHER_ENTITIES.get(kind, "this entity type does not exist")
             raise click.BadParameter(f"{kind}: want topics; {why}", ctx=context, param=option)
     return given
 

@@ -1,4 +1,4 @@
-"""`sparklog consume`: records of a topic on standard output."""
+"""`sparklog consume`: prints the records of a topic."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ _OFFSETS: Final = "a number, earliest, latest, or an ISO time"
 def _formatter(context: click.Context, option: click.Parameter, given: str) -> str:
     name = _FORMATTERS.get(given, given)
     if name not in FORMATS:
-        wanted = f"want one of {', '.join(FORMATS)}; a class of Kafka's: {', '.join(_FORMATTERS)}"
+        wanted = f"want one of {', '.join(FORMATS)}, or Kafka's class {', '.join(_FORMATTERS)}"
         raise click.BadParameter(f"{given}: {wanted}", ctx=context, param=option)
     return name
 
@@ -179,10 +179,10 @@ def _header_regex(text: str) -> tuple[str, str]:
 
 
 def _print(found: Any, write: Any, *, stopped: Callable[[], bool]) -> int | None:
-    """Write batch after batch, each whole, and count records.
+    """Write batch after batch and return the number of records.
 
-    Args: stopped: whether a signal came; then a wait for a store ends, which is no failure.
-    None where nobody reads any more: it ends there, and how many were read can't be told.
+    `stopped`: whether a signal arrived. It ends a wait for a store, which is not an error then.
+    None: the reader of the output has ended, so the number is unknown.
     """
     count, out = 0, sys.stdout.buffer
     try:
@@ -201,11 +201,11 @@ def _print(found: Any, write: Any, *, stopped: Callable[[], bool]) -> int | None
 
 
 def _has_no_reader() -> bool:
-    """Tell whether standard output is a pipe that nobody reads any more, as `tail -f` asks."""
+    """Return True if standard output is a pipe without a reader, as `tail -f` checks."""
     try:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)
-    except (OSError, ValueError):  # no file at all
+    except (OSError, ValueError):  # not a file
         return False
     return any(events & select.POLLERR for _, events in poll.poll(0))
 
@@ -242,5 +242,5 @@ def _start(
             for number, (start, end) in zip(numbers, known, strict=True)
         }
     if len(numbers) != 1:
-        raise click.UsageError("--offset with a number wants one --partition")
+        raise click.UsageError("--offset with a number needs exactly one --partition")
     return {numbers[0]: int(offset)}

@@ -1,4 +1,4 @@
-"""`sparklog delete-records`: log starts raised, as kafka-delete-records does."""
+"""`sparklog delete-records`: raises log start offsets, like kafka-delete-records."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -60,6 +60,6 @@ def delete(
         print_json([asdict(each) for each in done])
         return EXIT_FAILED if failed else EXIT_OK
     for each in done:
-        said = f"begins at {each.low_watermark}" if each.error is None else each.error
-        click.echo(f"{each.topic}-{each.partition}: {said}", err=each.error is not None)
+        outcome = f"begins at {each.low_watermark}" if each.error is None else each.error
+        click.echo(f"{each.topic}-{each.partition}: {outcome}", err=each.error is not None)
     return EXIT_FAILED if failed else EXIT_OK

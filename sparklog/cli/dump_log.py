@@ -1,4 +1,4 @@
-"""`sparklog dump-log`: what kafka-dump-log prints of a partition's files."""
+"""`sparklog dump-log`: prints the files of a partition, like kafka-dump-log."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ _ELSEWHERE = ("offsets", "transaction-log", "cluster-metadata", "share-group-sta
 def _refuse(context: click.Context, option: click.Parameter, given: bool) -> None:
     if given:
         raise click.BadParameter(
-            "topics of a Kafka broker's own aren't decoded here; use kafka-dump-log for that",
+            "internal topics of Kafka brokers can't be decoded here; use kafka-dump-log",
             ctx=context, param=option,
         )  # fmt: skip
 
@@ -84,7 +84,7 @@ def dump_log(
     sparklog.
     """
     options = DumpOptions(
-        # Asking for a decoder is asking for what it decodes.
+        # A decoder option implies printing the data that it decodes.
         print_data_log=print_data_log
         or remote_log_metadata_decoder
         or bool(key_decoder_class or value_decoder_class),
@@ -112,7 +112,7 @@ def dump_log(
                 to, raw = out, json.dumps(each, ensure_ascii=False).encode() + b"\n"
             to.buffer.write(visible_bytes(raw, to))
     finally:
-        out.buffer.flush()  # what was printed before an error, too
+        out.buffer.flush()  # also the output before an error
         err.buffer.flush()
     return EXIT_FAILED if dump.damaged else EXIT_OK
 

@@ -1,4 +1,4 @@
-"""`sparklog erase`: records of some keys go for good, in both tiers, and a report says which."""
+"""`sparklog erase`: erases records by key from all tiers and reports the result."""
 
 import base64
 import codecs
@@ -25,7 +25,7 @@ from sparklog.storage.erasure_report import ErasedOffsets, ErasureReport
 from sparklog.tiered.keyring import Keyring
 
 _RANGES_SHOWN = 3
-_WANTED = 'want a JSON array of texts, or of {"base64": "..."}'
+_WANTED = 'want a JSON array of strings or of {"base64": "..."}'
 
 
 @click.command(cls=Command)
@@ -118,7 +118,7 @@ def erase(
     report = erase_records(
         path, topic, wanted, partitions=partitions or None, null_key=null_key, before=offset,
         before_ms=time_ms, dry_run=dry_run, wait_ms=wait_s * 1000, storage_options=storage,
-        waiting=lambda who: click.echo(f"waiting for {who}", err=True),
+        waiting=lambda holder: click.echo(f"waiting for {holder}", err=True),
         keyring=None if keyring is None else Keyring.load(keyring),
         options=parse_properties(options, "--option"),
     )  # fmt: skip
@@ -133,21 +133,21 @@ def erase(
 def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except ValueError:  # binascii.Error is one
-        raise click.BadParameter(f"{text!r} is no base64", param_hint="'--key-base64'") from None
+    except ValueError:  # binascii.Error is a ValueError
+        raise click.BadParameter(f"{text!r} is not base64", param_hint="'--key-base64'") from None
 
 
 def _from_hex(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no hexadecimal", param_hint="'--key-hex'") from None
+        raise click.BadParameter(f"{text!r} is not hexadecimal", param_hint="'--key-hex'") from None
 
 
 def _lines(file: IO[bytes]) -> list[bytes]:
-    """A key a line; an empty line is none."""
+    """Return one key per line; empty lines are skipped."""
     text = file.read().removeprefix(codecs.BOM_UTF8)
-    # By line feeds alone: a carriage return within a key is the key's.
+    # Split at line feeds only, because a carriage return may be part of a key.
     return [line for each in text.split(b"\n") if (line := each.removesuffix(b"\r"))]
 
 
@@ -176,13 +176,13 @@ def _encoded(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         raise click.BadParameter(
-            f"{text!r}: half a surrogate pair is no text: give it as base64",
+            f"{text!r} contains an unpaired surrogate: give it as base64",
             param_hint="'--keys-json'",
         ) from None
 
 
 def _bound(before: str | None) -> tuple[int | None, int | None]:
-    """(offset, ms) of --before."""
+    """Return (offset, ms) of --before."""
     if before is not None and before.isascii() and before.isdigit() and len(before) < 20:
         return int(before), None
     return None, parse_time(before, "--before")

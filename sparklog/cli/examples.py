@@ -1,7 +1,7 @@
-"""One call of each command, as its `--help` and docs/cli.md show it; a test parses them all.
+"""An example of each command, shown by `--help` and in docs/cli.md; a test parses them all.
 
-In one place, so that they tell one story: a log at /data/log, its topic orders, a query's
-checkpoint at /data/checkpoint, a bucket at s3://bucket.
+The examples use one scenario: a log at /data/log, its topic orders, a query's checkpoint at
+/data/checkpoint, and a bucket at s3://bucket.
 """
 
 from typing import Final
@@ -56,10 +56,10 @@ EXAMPLES: Final = {
     "ui": "/data/log",
     "verify": "/data/log",
 }
-"""The words of a command -> what to write behind them."""
+"""{command: arguments of its example}"""
 
 
 def example(words: str) -> str | None:
-    """Return a whole call of the command with these words; None for a group of commands."""
+    """Return the whole example of a command; None for a group of commands."""
     behind = EXAMPLES.get(words)
     return None if behind is None else f"sparklog {words} {behind}"

@@ -1,4 +1,4 @@
-"""What a verification found, for people."""
+"""Output of verification findings."""
 
 import os
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ _STYLES: Final = {
 
 
 def print_report(report: Verification, *, batches: bool = False) -> None:
-    """Print what a verification found, a row each, and what was or would be done.
+    """Print the findings of a verification, a row each, and the repairs that were or would be made.
 
-    `batches`: also how large each topic's batches are; told anyway where these are few rows.
+    `batches`: print the batch statistics even if they have many rows.
     """
     out = console()
     counts = ", ".join(f"{n} {name}" for name, n in report.counts().items() if n)
@@ -62,12 +62,12 @@ def _print_batches(rows: list[list[str]]) -> None:
 
 
 def print_findings(findings: Sequence[Finding], directories: Sequence[str]) -> None:
-    """Print findings, a row each; files by their place below the `directories`."""
+    """Print findings, a row each; file names are relative to `directories`."""
     if not findings:
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("severity", "file", "where", "what", "repair"):
-        # The names of segments stay whole as long as there is room.
+        # Segment names are not wrapped while there is room.
         table.add_column(name, overflow="fold", no_wrap=name in ("severity", "file"))
     for finding in findings:
         repair = "done" if finding.repaired else finding.repair or "-"
@@ -82,7 +82,10 @@ def print_findings(findings: Sequence[Finding], directories: Sequence[str]) -> N
 
 
 def _file(directories: Sequence[str], finding: Finding) -> str:
-    """The path below its log dir; of several dirs, the dir's name first."""
+    """Return the path relative to its log dir.
+
+    With several log dirs prefixed with the dir's name.
+    """
     for directory in directories:
         if finding.file.startswith(directory + os.sep):
             name = os.path.relpath(finding.file, directory)

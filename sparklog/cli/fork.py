@@ -1,4 +1,4 @@
-"""`sparklog fork`: a new log as an old one stood at one of its commits."""
+"""`sparklog fork`: creates a log with the contents of another log at a commit."""
 
 import json
 from dataclasses import asdict
@@ -67,7 +67,7 @@ def fork(
     if (writer is None) != (batch is None):
         raise click.UsageError("--writer and --batch belong together")
     if [writer, when, offsets].count(None) != 2:
-        raise click.UsageError("say where to fork: --writer with --batch, --time or --offsets")
+        raise click.UsageError("give a fork point: --writer with --batch, --time or --offsets")
     point: dict[str, Any] = {
         "writer": writer,
         "batch": batch,
@@ -112,8 +112,8 @@ def _fork_in_store(
     for one, mode in ((path, "r"), (new_path, "rw")):
         if url_of(one, mode=mode) is None:
             raise InvalidRequestError(
-                f"{one} is a log dir and the other place a store: a fork stays in its kind of "
-                "home; `sparklog export --all --to` crosses over",
+                f"{one} is a log dir and the other path a store: a fork must have the same kind of "
+                "home; use `sparklog export --all --to` instead",
                 path=one,
             )
     with bytes_bar("copying", shown=not as_json) as progress:
@@ -126,7 +126,7 @@ def _fork_in_store(
 
 
 def print_made(made: MadeLog, *, as_json: bool) -> None:
-    """Print what a log was made, of another one."""
+    """Print a new log that was made from another one."""
     if as_json:
         print_json(asdict(made))
         return
@@ -144,7 +144,7 @@ def print_made(made: MadeLog, *, as_json: bool) -> None:
 
 
 def to_dict(made: Forked) -> dict[str, Any]:
-    """Return what scripts get of a fork."""
+    """Return the JSON document of a fork."""
     return {
         "path": made.path,
         "ledger_offset": made.offset,

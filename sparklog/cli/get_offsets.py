@@ -1,4 +1,4 @@
-"""`sparklog get-offsets`: topic:partition:offset, as kafka-get-offsets prints it."""
+"""`sparklog get-offsets`: prints topic:partition:offset, like kafka-get-offsets."""
 
 import click
 

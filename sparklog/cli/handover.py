@@ -1,4 +1,4 @@
-"""`sparklog handover`: a log becomes a directory that a Kafka broker starts on."""
+"""`sparklog handover`: turns a log into a directory that a Kafka broker starts on."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -84,10 +84,10 @@ def handover(
     if into is not None:
         given = (node_id, cluster_id, properties, groups)
         if any(each is not None for each in given) or listeners != DEFAULT_LISTENERS:
-            raise click.UsageError("--into takes the broker as it is: only --topic goes with it")
+            raise click.UsageError("--into keeps the broker's settings: only --topic may be added")
         return _join(path, into, topics, metadata_log_dir, check=check, as_json=as_json)
     if topics:
-        raise click.UsageError("--topic goes with --into: a log is handed over as a whole")
+        raise click.UsageError("--topic needs --into: without it a log is handed over as a whole")
     done = hand_over(
         path, check=check, node_id=node_id, cluster_id=cluster_id, listeners=listeners,
         metadata_log_dir=metadata_log_dir, properties_file=properties, groups_file=groups,
@@ -110,7 +110,7 @@ def _join(
     check: bool,
     as_json: bool,
 ) -> int:
-    """Copy topics into a cluster that exists."""
+    """Copy topics into an existing cluster."""
     done = hand_over_into(
         path, into, topics=topics or None, check=check, metadata_log_dir=metadata_log_dir
     )
@@ -156,7 +156,7 @@ def _say(done: HandedOver) -> None:
 
 
 def to_dict(done: HandedOver) -> dict[str, Any]:
-    """Return what scripts get."""
+    """Return the JSON document."""
     document = asdict(done)
     document["groups"] = {
         group: [

@@ -1,4 +1,4 @@
-"""A log's health, for people and for monitoring systems."""
+"""Output of a log's health for people and monitoring systems."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ _NAGIOS: Final = {Level.GREEN: "OK", Level.AMBER: "WARNING", Level.RED: "CRITICA
 
 
 def print_health(found: Health) -> None:
-    """Print the verdict, a line a check, and the commands that help."""
+    """Print the verdict, a line per check, and the recommended commands."""
     out = console()
     head = (f"{found.level}: ", _STYLES[found.level])
     out.print(Text.assemble(head, one_row(found.verdict)), soft_wrap=True)
@@ -28,7 +28,7 @@ def print_health(found: Health) -> None:
 
 
 def print_nagios(found: Health) -> None:
-    """Print one line as plugins of Nagios do: a state, words, and a figure a check.
+    """Print one line in the format of Nagios plugins: a state, a text, and a value per check.
 
     Source: Nagios Plugins Development Guidelines, "Plugin Output", "Plugin Return Codes".
     """

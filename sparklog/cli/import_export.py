@@ -71,13 +71,13 @@ def _no_table(_: click.Context, __: click.Parameter, path: str | None) -> None:
 
 
 def _no_table_file(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    """Refuse the name of a Parquet file, which earlier versions wrote."""
+    """Refuse a Parquet file, which earlier versions wrote."""
     _no_table(ctx, param, path if path is not None and path.endswith(".parquet") else None)
     return path
 
 
 class _Span(TypedDict):
-    """What is exported."""
+    """The exported range."""
 
     start: Position
     end: Position
@@ -246,7 +246,7 @@ def _check_alone(target: "_Target", is_range: bool) -> None:
     changed = target["compression_type"] or target["kafka_topic"] or target["create"]
     to_kafka = target["to_kafka"] or target["command_config"]
     if target["to"] is None or to_kafka or is_range or changed:
-        raise click.UsageError("--all takes the log as it is: give --to alone with it")
+        raise click.UsageError("--all exports the log unchanged: give only --to with it")
 
 
 def _move(path: str, to: str, access: StoreAccess, *, as_json: bool) -> int:
@@ -255,8 +255,8 @@ def _move(path: str, to: str, access: StoreAccess, *, as_json: bool) -> int:
     into_store, home = url_of(to, mode="rw") is not None, url_of(path)
     if into_store == (home is not None):
         raise InvalidRequestError(
-            f"{path} and {to} are of one kind: --all goes from a log dir to a store, or back; a "
-            "copy in the same kind of home is a fork (`sparklog fork`)",
+            f"{path} and {to} are the same kind of home: --all copies from a log dir to a store, "
+            "or back; use `sparklog fork` for a copy in the same kind of home",
             path=path,
         )
     move = move_to_store if home is None else move_to_log_dir
@@ -278,7 +278,7 @@ def _export(
 ) -> Exported:
     codec = target["compression_type"]
     if target["to_kafka"] is None and (target["kafka_topic"] or target["command_config"]):
-        raise click.UsageError("--kafka-topic and --command-config go with --to-kafka")
+        raise click.UsageError("--kafka-topic and --command-config need --to-kafka")
     if target["to_kafka"] is not None:
         config = {} if target["command_config"] is None else read_config(target["command_config"])
         config |= {} if codec is None else {"compression.type": codec}
@@ -314,7 +314,9 @@ def _position(
                                      param_hint=f"'--{side}-offset'")  # fmt: skip
         numbers = [int(partition)] if equals else view_of(log).partitions(topic)
         if len(numbers) != 1:
-            raise click.UsageError(f"--{side}-offset wants PARTITION=OFFSET: there are several")
+            raise click.UsageError(
+                f"--{side}-offset needs PARTITION=OFFSET: there are several partitions"
+            )
         found[numbers[0]] = int(offset)
     return found
 
@@ -336,7 +338,7 @@ def _show(topic: str, offsets: dict[int, tuple[int, int]]) -> None:
 
 def _say(done: Imported | Exported, where: str = "") -> None:
     took = f"{pluralize(done.records, 'record')} in {done.took_ms / 1000:.1f} s"
-    ended = "; stopped, do it again to go on" if done.stopped else ""
+    ended = "; stopped, run the command again to continue" if done.stopped else ""
     click.echo(f"{took if done.offsets else 'nothing new'}{where}{ended}", err=True)
 
 

@@ -1,4 +1,4 @@
-"""What `sparklog serve --kafka` runs: an endpoint, on the log that is at the path."""
+"""The endpoint of `sparklog serve --kafka`, which reopens a replaced log."""
 
 import contextlib
 import logging
@@ -19,7 +19,7 @@ _LOGGER = logging.getLogger("sparklog.kafka")
 
 @dataclass(frozen=True, slots=True)
 class KafkaServing:
-    """What is to be served, and where; `read_only`: nothing is written."""
+    """Settings of the endpoint. `read_only`: clients cannot write."""
 
     path: str
     access: StoreAccess
@@ -39,17 +39,18 @@ class KafkaServing:
         read_only: bool,
         alone: bool = True,
     ) -> "KafkaServing | None":
-        """Return what a command line asks for; None if it doesn't. Raises: click.UsageError.
+        """Build the settings from the command line; None without `--kafka`.
 
-        `alone`: nothing else is there to be served.
+        `alone`: no `--ui` was given either, so `--read-only` is an error. Raises: click.UsageError.
         """
         if address is None:
             if read_only and alone:
-                raise click.UsageError("--read-only is for --kafka and --ui: give one of them")
+                raise click.UsageError("--read-only needs --kafka or --ui: give one of them")
             if options:
-                raise click.UsageError("--kafka-option is for --kafka: give it")
+                raise click.UsageError("--kafka-option needs --kafka: give it")
             return None
-        from sparklog.kafka.listeners import parse_address  # `serve` alone needs no extra endpoint
+        # `serve` itself does not need the extra `endpoint`
+        from sparklog.kafka.listeners import parse_address
 
         found = parse_address(address)
         given = key_values(options, "--kafka-option")
@@ -57,17 +58,17 @@ class KafkaServing:
 
 
 class KafkaServer:
-    """A context manager; `bootstrap_servers` is what clients are given.
+    """A context manager that runs the endpoint. `bootstrap_servers`: the address for clients.
 
-    A log that is replaced (restored, deleted and made again) is opened anew, at the same address;
-    while there is none clients can't connect, and try again.
+    A log that is replaced (restored, or deleted and created again) is opened again at the same
+    address. While there is no log, clients cannot connect and retry.
     """
 
     def __init__(self, serving: KafkaServing) -> None:
         self._serving, self._port = serving, serving.port
         self._opened = contextlib.ExitStack()
         self._log: Log | None = None
-        self._refused = ""  # why there is none
+        self._refused = ""  # error of the last attempt to open
         self.bootstrap_servers = ""
 
     def __enter__(self) -> Self:
@@ -78,15 +79,15 @@ class KafkaServer:
         self._close()
 
     def reopen_if_replaced(self) -> None:
-        """Open the log anew if another one is at the path; called now and then. Cost: a stat."""
+        """Reopen the log if it was replaced. Called periodically. Cost: a stat."""
         if self._log is not None and is_replaced(self._log):
-            _LOGGER.warning("%s was replaced: opening what is there now", self._serving.path)
+            _LOGGER.warning("%s was replaced: opening the new log", self._serving.path)
             self._close()
         if self._log is None:
             try:
                 self._open()
             except SparklogError as error:
-                if str(error) != self._refused:  # once, not at every look
+                if str(error) != self._refused:  # log an error only once
                     self._refused = str(error)
                     _LOGGER.warning(
                         "%s can't be served, trying again: %s", self._serving.path, error
@@ -111,5 +112,5 @@ class KafkaServer:
 
     def _close(self) -> None:
         self._log = None
-        with contextlib.suppress(SparklogError):  # of a log that is gone
+        with contextlib.suppress(SparklogError):  # the log may be missing
             self._opened.close()

@@ -1,13 +1,14 @@
-"""What a Kafka user's fingers type: Kafka's tools by their names, its flags for what is to be done.
+"""Names and flags of Kafka's tools, accepted as commands.
 
-`kafka-topics.sh --create --topic t --bootstrap-server localhost:9092` is here `sparklog topics
-create PATH --topic t`. The first form works as well, with the log's path where the address was:
+`kafka-topics.sh --create --topic t --bootstrap-server localhost:9092` corresponds to `sparklog
+topics create PATH --topic t`. The first form works as well, with the log's path in place of the
+address:
 
     sparklog topics --create --topic t --bootstrap-server PATH
     sparklog kafka-topics.sh --bootstrap-server PATH --create --topic t
 
-What of Kafka's means nothing here is refused with a sentence that says why, or what does it.
-Source: the options of Kafka 4.1's tools.
+Tools and flags of Kafka without a meaning for a log are refused with a message that gives the
+reason or an alternative. Source: the options of Kafka 4.1's tools.
 """
 
 import difflib
@@ -30,106 +31,109 @@ TOOLS: Final[Mapping[str, tuple[str, ...]]] = {
         )
     },
 }  # fmt: skip
-"""bin/kafka-NAME.sh -> what does it."""
+"""{NAME of bin/kafka-NAME.sh: the corresponding command}"""
 
 _SERVER: Final = (
-    "a log needs no server; `sparklog serve PATH --kafka 9092` is one for Kafka clients"
+    "a log needs no server; `sparklog serve PATH --kafka 9092` runs one for Kafka clients"
 )
 _ONE_NODE: Final = (
-    "a log is one node's, which `sparklog serve PATH --kafka 9092` is to Kafka's clients"
+    "a log has a single node; `sparklog serve PATH --kafka 9092` runs it for Kafka clients"
 )
-_BENCHMARKS: Final = "benchmarks of a log are run from a checkout: `make bench`"
+_BENCHMARKS: Final = "a checkout of sparklog has benchmarks: `make bench`"
 UNSUPPORTED_TOOLS: Final[Mapping[str, str]] = {
-    "acls": "users and their rights are kept by `sparklog kafka-users FILE`",
-    "broker-api-versions": _SERVER + ", and answers Kafka's own kafka-broker-api-versions",
-    "client-metrics": "an endpoint collects nothing from its clients; its own metrics: "
+    "acls": "`sparklog kafka-users FILE` manages users and their rights",
+    "broker-api-versions": _SERVER + ", which also answers Kafka's kafka-broker-api-versions",
+    "client-metrics": "an endpoint collects no metrics from its clients; its own metrics: "
     "`sparklog serve PATH --kafka 9092 --metrics-port 9404`",
     "cluster": f"{_ONE_NODE}; its cluster id is in meta.properties once it is handed over "
     "(`sparklog handover PATH`)",
-    "connect-mirror-maker": "a topic is copied by `sparklog import` from Kafka, and by "
-    "`sparklog export` to it, offsets kept",
+    "connect-mirror-maker": "`sparklog import` copies a topic from Kafka, `sparklog export` to "
+    "Kafka; offsets are preserved",
     "consumer-perf-test": _BENCHMARKS,
     "delegation-tokens": "users of an endpoint have passwords or certificates: "
     "`sparklog kafka-users FILE`",
     "e2e-latency": _BENCHMARKS,
-    "features": "a log has its format's version alone; a newer one is refused by name",
-    "groups": "`sparklog readers list PATH --type --state` lists groups; all are of one kind here",
-    "metadata-quorum": f"there is no quorum: {_ONE_NODE}",
-    "metadata-shell": "topics are in the log's ledger: `sparklog topics`, `sparklog commits`",
-    "mirror-maker": "a topic is copied by `sparklog import` from Kafka, and by `sparklog export`",
+    "features": "a log only has a format version; a newer one is refused with its number",
+    "groups": "`sparklog readers list PATH --type --state` lists groups of all types",
+    "metadata-quorum": f"a log has no quorum: {_ONE_NODE}",
+    "metadata-shell": "the log's ledger records topics: `sparklog topics`, `sparklog commits`",
+    "mirror-maker": "`sparklog import` copies a topic from Kafka, `sparklog export` to Kafka",
     "producer-perf-test": _BENCHMARKS,
-    "reassign-partitions": "a partition moves to another log dir by "
+    "reassign-partitions": "this moves a partition to another log dir: "
     "`sparklog log-dirs move PATH --topic NAME --partition N --to DIR`",
-    "replica-verification": "there is one replica of a partition: `sparklog verify PATH` checks it",
-    "run-class": "tools go by their own names: `sparklog kafka-get-offsets` (GetOffsetShell), "
+    "replica-verification": "a partition has one replica, which `sparklog verify PATH` checks",
+    "run-class": "tools are called by name: `sparklog kafka-get-offsets` (GetOffsetShell), "
     "`sparklog kafka-dump-log` (DumpLogSegments)",
     "server-start": _SERVER,
     "server-stop": _SERVER,
-    "share-groups": "there are no share groups: `sparklog readers` has consumer groups",
+    "share-groups": "there are no share groups: `sparklog readers` shows consumer groups",
     "console-share-consumer": "there are no share groups: "
     "`sparklog consume PATH --topic NAME --group GROUP`",
-    "storage": "a log dir needs no formatting; `sparklog handover PATH` makes it a broker's",
-    "streams-application-reset": "a query goes back by "
+    "storage": "a log dir needs no formatting; `sparklog handover PATH` prepares it for a broker",
+    "streams-application-reset": "this resets a query: "
     "`sparklog checkpoint reset CHECKPOINT --to BATCH`",
-    "streams-groups": "there are no streams groups: Spark's streaming queries process a log",
-    "transactions": "Kafka clients have no transactions here; a micro-batch is one commit: "
+    "streams-groups": "there are no streams groups; Spark's streaming queries process a log",
+    "transactions": "transactions are not supported; a micro-batch is one commit: "
     "`sparklog commits PATH`",
 }
-"""Tools of Kafka's that mean nothing here, and what does instead."""
+"""Kafka tools without a meaning for a log, and an alternative."""
 
 _CONNECTION: Final = (
-    "there is no connection to configure: how a store is reached says --storage-options"
+    "there is no connection to configure; --storage-options configures a store"
 )
 _CONSUMER: Final = (
-    "there is no consumer to configure; say it by --group, --isolation-level, --offset"
+    "there is no consumer to configure; use --group, --isolation-level and --offset"
 )
-_PRODUCER: Final = "there is no producer to configure: what is committed is on disk, in order, once"
-_REPLICAS: Final = "a partition has one replica, so none is behind; --unavailable-partitions shows"
+_PRODUCER: Final = "there is no producer to configure: commits are durable, in order, exactly once"
+_REPLICAS: Final = (
+    "a partition has one replica, which is never behind; --unavailable-partitions shows "
+    "offline partitions"
+)
 UNSUPPORTED_FLAGS: Final[Mapping[str, str]] = {
     "--command-config": _CONNECTION,
     "--admin.config": _CONNECTION,
-    "--bootstrap-controller": "there is no controller: give the log's PATH",
-    "--zookeeper": "there is no ZooKeeper: give the log's PATH",
-    "--timeout": "there is no server to wait for; --patience-ms says how long for a store",
-    "--replica-assignment": "a partition has one replica, here; partitions go to the log dir that "
-    "has fewest",
+    "--bootstrap-controller": "a log has no controller: give its PATH",
+    "--zookeeper": "a log has no ZooKeeper: give its PATH",
+    "--timeout": "there is no server to wait for; --patience-ms limits the wait for a store",
+    "--replica-assignment": "a partition has one replica, in the log dir with the fewest "
+    "partitions",
     "--under-replicated-partitions": _REPLICAS,
     "--under-min-isr-partitions": _REPLICAS,
     "--at-min-isr-partitions": _REPLICAS,
     "--partition-size-limit-per-response": "all partitions are shown at once",
-    "--broker-list": "there are no brokers to access or to choose: give the log's PATH",
+    "--broker-list": "a log has no brokers to choose: give its PATH",
     "--include": "one topic at a time: --topic",
     "--whitelist": "one topic at a time: --topic",
     "--consumer-property": _CONSUMER,
     "--consumer.config": _CONSUMER,
     "--command-property": _CONSUMER,
-    "--skip-message-on-error": "damage ends it: `sparklog verify PATH --repair` repairs what it "
-    "can, restore the rest from a copy",
-    "--enable-systest-events": "--json prints what a script needs",
-    "--key-deserializer": "say it as --property key.deserializer=CLASS",
-    "--value-deserializer": "say it as --property value.deserializer=CLASS",
+    "--skip-message-on-error": "damage stops the command: run `sparklog verify PATH --repair`, and "
+    "restore the rest from a copy",
+    "--enable-systest-events": "--json prints output for scripts",
+    "--key-deserializer": "use --property key.deserializer=CLASS",
+    "--value-deserializer": "use --property value.deserializer=CLASS",
     "--formatter-config": "give --formatter-property KEY=VALUE",
     "--producer-property": _PRODUCER,
     "--producer.config": _PRODUCER,
     "--reader-config": "give --reader-property KEY=VALUE",
     "--line-reader": "give --format",
-    "--sync": "each commit is on disk before the next one begins; --linger-ms says how large it is",
+    "--sync": "each commit is durable before the next one begins; --linger-ms bounds its size",
     "--request-required-acks": _PRODUCER,
     "--request-timeout-ms": _PRODUCER,
     "--message-send-max-retries": _PRODUCER,
     "--retry-backoff-ms": _PRODUCER,
     "--max-block-ms": _PRODUCER,
-    "--max-memory-bytes": "a commit holds 64 MiB at most",
+    "--max-memory-bytes": "a commit has at most 64 MiB",
     "--max-partition-memory-bytes": "a batch is as large as the topic's max.message.bytes allows",
     "--batch-size": "a batch is as large as the topic's max.message.bytes allows",
     "--metadata-expiry-ms": _PRODUCER,
     "--socket-buffer-size": _PRODUCER,
-    "--validate-regex": "what no regular expression is, is said where it is given",
-    "--entity-default": "defaults of all topics are options of who opens the log: "
+    "--validate-regex": "regular expressions are validated by the commands that take them",
+    "--entity-default": "defaults of all topics are options of the opening process: "
     "sparklog.open(..., options={...}), `sparklog serve --option`",
-    "--force": "nothing asks for confirmation",
+    "--force": "no command asks for confirmation",
 }
-"""Flags of Kafka's that no command here has, and why."""
+"""Flags of Kafka's tools that no command has, and the reason."""
 
 
 def tool_command(name: str) -> tuple[str, ...] | None:
@@ -145,7 +149,7 @@ def tool_command(name: str) -> tuple[str, ...] | None:
 
 
 class KafkaTool(Command):
-    """A command that is one of Kafka's tools: its PATH may be given as --bootstrap-server."""
+    """A command that corresponds to a Kafka tool: PATH may be given as --bootstrap-server."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments. Raises: click.UsageError."""
@@ -159,9 +163,9 @@ class KafkaTool(Command):
 
 
 def path_first(args: Sequence[str]) -> list[str]:
-    """Return arguments with the value of --bootstrap-server in front, where a PATH stands.
+    """Return arguments with the value of --bootstrap-server moved to the front, as PATH.
 
-    Raises: click.UsageError: it is given twice, or without a value.
+    Raises: click.UsageError: the flag is given twice, or without a value.
     """
     name, paths, rest = "--bootstrap-server", [], []
     waiting = iter(args)
@@ -183,9 +187,9 @@ def path_first(args: Sequence[str]) -> list[str]:
 
 
 class KafkaToolGroup(Group):
-    """A tool of Kafka's: what it is to do is a command here, and a flag there.
+    """A Kafka tool whose action is a flag in Kafka and a command here.
 
-    `actions`: {Kafka's flag: the command}. `default`: the command where neither is given.
+    `actions`: {Kafka's flag: the command}. `default`: the command if neither is given.
     """
 
     command_class = KafkaTool
@@ -203,7 +207,7 @@ class KafkaToolGroup(Group):
         return super().parse_args(ctx, args)
 
     def _commanded(self, ctx: click.Context, args: Sequence[str]) -> list[str]:
-        """Return the command's name and its arguments, of arguments that are Kafka's."""
+        """Convert Kafka's arguments to a command name and its arguments."""
         found = [at for at in range(len(args)) if self.is_action(args, at)]
         if len(found) > 1 or (not found and self._default is None):
             if not found and (near := difflib.get_close_matches(args[0], self.commands, n=1)):
@@ -217,7 +221,7 @@ class KafkaToolGroup(Group):
         return [self._actions[args[found[0]]], *args[: found[0]], *args[found[0] + 1 :]]
 
     def is_action(self, args: Sequence[str], at: int) -> bool:
-        """Tell whether an argument says what is to be done."""
+        """Return True if an argument is an action."""
         return args[at] in self._actions and "--" not in args[:at]
 
 
@@ -225,8 +229,8 @@ def _one_replica(context: click.Context, option: click.Parameter, given: int | N
     if given in (None, 1):
         return given
     raise click.BadParameter(
-        f"{given}: want 1. A log keeps one copy of each record; more of them are its disk's or "
-        "its bucket's to keep",
+        f"{given}: want 1. A log stores one copy of each record; redundancy is the task of its "
+        "disk or bucket",
         ctx=context, param=option,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""`sparklog kafka-users`: who may connect to a Kafka endpoint, and what they may do."""
+"""`sparklog kafka-users`: manages users of a Kafka endpoint, and their rights."""
 
 import sys
 from typing import IO
@@ -71,9 +71,9 @@ def users(
         raise click.UsageError("give one of --add, --alter, --delete")
     asks = password or password_file is not None
     if add is None and alter is None and (asks or rights is not None or no_password):
-        raise click.UsageError("--rights and the password's options are for --add and --alter")
+        raise click.UsageError("--rights and the password options need --add or --alter")
     if no_password and (asks or alter is not None):
-        raise click.UsageError("--no-password is for --add, without a password")
+        raise click.UsageError("--no-password needs --add, without a password option")
     if add is not None:
         check_name(add)
         granted = parse_rights("read" if rights is None else rights)
@@ -101,14 +101,14 @@ def users(
 
 
 def _password(file: IO[str] | None) -> str:
-    """Return the password: a file's first line, or what is typed twice, without echo."""
+    """Return the password: the first line of a file, or typed twice without echo."""
     if file is not None:
         try:
             found = file.readline().rstrip("\r\n")
         except UnicodeDecodeError:
             found = ""
         if not found:
-            raise click.BadParameter("no password in its first line", param_hint="--password-file")
+            raise click.BadParameter("its first line has no password", param_hint="--password-file")
         return found
     if not sys.stdin.isatty():
         raise click.UsageError("there is no terminal to ask for a password: give --password-file -")

@@ -1,4 +1,4 @@
-"""`sparklog commits`: who wrote what."""
+"""`sparklog commits`: shows which micro-batch wrote which offsets."""
 
 import click
 import pyarrow.compute as pc
@@ -45,7 +45,7 @@ def commits(
         print_json(as_rows(table))
         return EXIT_OK
     if not table.num_rows:
-        click.echo("no commit is in the ledger" + (" of these" if writer or topic else ""))
+        click.echo("the ledger has no commit" + (" of these" if writer or topic else ""))
         return EXIT_OK
     named = ["query"] if table["query"].null_count < table.num_rows else []
     show(table, ["offset", "time", "kind", *named, "writer", "batch", "topic", "partition",

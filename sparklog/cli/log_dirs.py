@@ -1,4 +1,4 @@
-"""`sparklog log-dirs`: sizes of the partitions in each log dir, and moving them."""
+"""`sparklog log-dirs`: shows partition sizes per log dir, and moves partitions."""
 
 from dataclasses import asdict
 
@@ -20,9 +20,9 @@ def log_dirs() -> None:
 
 @log_dirs.command(cls=KafkaTool)
 @click.argument("path")
-@click.option("--describe", is_flag=True, help="Show the sizes (what it does in any case).")
-@click.option("--topic-list", help="Only these topics, joined by ','.")
-@click.option("--json", "as_json", is_flag=True, help="The JSON document of kafka-log-dirs.")
+@click.option("--describe", is_flag=True, help="Accepted for compatibility; has no effect.")
+@click.option("--topic-list", help="Show only these topics, joined by ','.")
+@click.option("--json", "as_json", is_flag=True, help="Print the JSON document of kafka-log-dirs.")
 def describe(path: str, describe: bool, topic_list: str | None, as_json: bool) -> int:
     """Show the size of each partition in each log dir: the bytes of its .log files.
 
@@ -60,7 +60,7 @@ def move(path: str, topic: str, partition: int, to: str, as_json: bool) -> int:
     dirs of the log, joined by ','. A log dir that is named behind them is new, and empty. Each
     batch is checked. Damage, a full disk or any other failure leaves the partition where it was.
     """
-    check_log_dirs(path, "all of it is stored in one place")
+    check_log_dirs(path, "its partitions are all in that store")
     with to_change(path, topic) as log, bytes_bar("moving", shown=not as_json) as progress:
         moved = log.move_partition(topic, partition, to, progress=progress)
     if as_json:

@@ -1,4 +1,4 @@
-"""`sparklog metrics`: a log's numbers once, read from its files or its store."""
+"""`sparklog metrics`: prints a log's metrics once, read from its files or its store."""
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -81,8 +81,8 @@ def _print(found: LogMetrics) -> None:
     for directory in found.directories:
         free = directory.free_bytes
         text = "offline" if free is None else f"{size_text(free)} free"
-        if "://" in directory.directory:  # a store doesn't tell its free room
-            text = "offline" if directory.error else "there"
+        if "://" in directory.directory:  # the free space of a store is unknown
+            text = "offline" if directory.error else "available"
         if directory.failing:
             text += "; the last write there failed"
         out.print(f"{directory.directory}: {text}", markup=False)

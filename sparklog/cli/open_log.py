@@ -1,7 +1,7 @@
-"""Opens the log that a command is to work on, and refuses paths where there is none.
+"""Opens the log of a command, and refuses paths without a log.
 
-What is missing, a file, empty or something else is told in one wording here, for all commands: an
-empty directory must never look like a log in which all is well.
+All commands use the same messages for a missing path, a file, an empty directory or something else.
+An empty directory must never look like a healthy log.
 """
 
 import os
@@ -26,11 +26,11 @@ from sparklog.opening import check_log_dirs as refuse_store
 from sparklog.tiered.archive.opening import no_archive
 from sparklog.tiered.reading.options import RemoteOptions
 
-_ADDRESS: Final = re.compile(r"[\w.\-]+:[0-9]{1,5}")  # what Kafka's tools have there
+_ADDRESS: Final = re.compile(r"[\w.\-]+:[0-9]{1,5}")  # the form of addresses in Kafka's tools
 
 
 def check_directory(path: str, what: str = "the log's directory") -> None:
-    """Raise InvalidRequestError unless there is a directory at `path`; `what` it should be."""
+    """Raise InvalidRequestError unless `path` is a directory; `what`: the expected content."""
     if LOCAL.is_dir(path):
         return
     if LOCAL.exists(path):
@@ -40,30 +40,30 @@ def check_directory(path: str, what: str = "the log's directory") -> None:
 
 
 def refuse_address(path: str) -> None:
-    """Raise InvalidRequestError for what isn't there and looks like Kafka servers' addresses.
+    """Raise InvalidRequestError for a missing path that looks like addresses of Kafka servers.
 
-    A log that is made there would be a directory of that name.
+    Otherwise a command that creates a log would create a directory of that name.
     """
     for part in path.split(","):
         if _ADDRESS.fullmatch(part) and not LOCAL.exists(part):
             raise InvalidRequestError(
                 f"{part} looks like a server's address: give the log's directory or URL (./{part} "
-                "if that is a directory). A log needs no server; Kafka's own tools reach one by "
-                "`sparklog serve PATH --kafka 9092`"
+                "if that is a directory). A log needs no server; Kafka's own tools can use the one "
+                "that `sparklog serve PATH --kafka 9092` runs"
             )
 
 
 def check_directories(path: str) -> None:
-    """Raise InvalidRequestError unless all log dirs of `path` are there, be they empty."""
+    """Raise InvalidRequestError unless all log dirs of `path` exist; they may be empty."""
     for part in split_path(path):
         if "://" not in part:
             check_directory(part, "the log's directory; `sparklog topics create` makes one")
 
 
 def check_creation(path: str, topic: str, config: Mapping[str, str]) -> None:
-    """Raise InvalidRequestError if a topic can't be made, before a log is made for it.
+    """Raise InvalidRequestError if a topic cannot be created, before a log is created for it.
 
-    What lies in a store is looked at when the log is opened there.
+    A store is checked only when the log is opened there.
     """
     url = url_of(path)
     if url is None:
@@ -78,7 +78,7 @@ def check_creation(path: str, topic: str, config: Mapping[str, str]) -> None:
 
 
 def is_log(path: str, access: StoreAccess | None = None) -> bool:
-    """Tell whether something of a log is at `path`: in one of the log dirs, or a store's home."""
+    """Return True if `path` contains parts of a log: in one of its log dirs, or a store's home."""
     url = url_of(path)
     if url is not None:
         return _is_home(url, access)
@@ -86,9 +86,11 @@ def is_log(path: str, access: StoreAccess | None = None) -> bool:
 
 
 def check_log_dirs(path: str, instead: str, *, offline: bool = False) -> None:
-    """Raise InvalidRequestError unless there is a log in log dirs at `path`, whose files it takes.
+    """Raise InvalidRequestError unless `path` is a log in log dirs.
 
-    Args: instead: what does the same for a log in a store; offline: as `check_log` has it.
+    Args:
+        instead: how to do the same for a log in a store.
+        offline: see `check_log`.
     """
     refuse_store(path, instead)
     check_log(path, offline=offline)
@@ -102,13 +104,13 @@ def check_log(
     offline: bool = False,
     cure: str = "`sparklog topics create` makes one",
 ) -> None:
-    """Raise InvalidRequestError unless there is a log at `path`, a broker's or an archive too.
+    """Raise InvalidRequestError unless `path` is a log, a broker's directory or an archive.
 
     Args:
-        archives: whether the URL of an archive will do; what it holds isn't looked at. Else a
-            store is asked whether it is a log's home.
-        offline: whether log dirs behind the first one may be missing.
-        cure: how a log is made, where there is none.
+        archives: accept the URL of an archive without looking at its content. Otherwise a store
+            must be the home of a log.
+        offline: whether log dirs after the first one may be missing.
+        cure: how to create a log if there is none.
     """
     directories = split_path(path)
     url = url_of(path)
@@ -121,8 +123,8 @@ def check_log(
         check_directory(directory, f"the log's directory; {cure}")
     if not is_log(path):
         raise InvalidRequestError(
-            f"{','.join(directories)} holds no log: neither a partition (NAME-NUMBER with .log "
-            f"files) nor {TOPICS_NAME} nor {META_PROPERTIES} is there. "
+            f"{','.join(directories)} contains no log: neither a partition (NAME-NUMBER with .log "
+            f"files) nor {TOPICS_NAME} nor {META_PROPERTIES} exists. "
             f"Give a log's directory; {cure}"
         )
 
@@ -130,7 +132,7 @@ def check_log(
 def check_dry_run(path: str, *, dry_run: bool) -> None:
     """Raise InvalidRequestError for a dry run on a broker's directory.
 
-    What is to be done is found out by who has the log open for writing, and that takes it over.
+    A dry run needs a log that is open for writing, which takes the directory over.
     """
     if not dry_run or url_of(path) is not None:
         return
@@ -138,8 +140,8 @@ def check_dry_run(path: str, *, dry_run: bool) -> None:
     is_ours = has_ledger(LOCAL, home) or LOCAL.exists(os.path.join(home, TOPICS_NAME))
     if not is_ours and holds_log(LOCAL, home):
         raise InvalidRequestError(
-            f"{home} is a broker's directory, and even to look for what would be done takes it "
-            "over: do that first, by opening the log for writing, or rehearse on a copy of it"
+            f"{home} is a broker's directory, and even a dry run would take it over: open the log "
+            "for writing first, or rehearse on a copy of it"
         )
 
 
@@ -150,8 +152,8 @@ def _is_home(url: str, access: StoreAccess | None) -> bool:
 
 def _archive(path: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"{path} is an archive, which holds segments alone, no ledger, readers or service, or "
-        "nothing is there: give a log's directory (`sparklog tier restore` makes one), or the URL "
+        f"{path} is an archive, which has only segments and no ledger, readers or service, or it "
+        "is empty: give a log's directory (`sparklog tier restore` makes one), or the URL "
         f"of a log in a store. {SERVED_READ_ONLY}"
     )
 
@@ -164,9 +166,9 @@ def to_read(
     stopped: Callable[[], bool] = lambda: False,
     **given: Any,
 ) -> Iterator[Log]:
-    """Open a log or an archive for reading; nothing is locked or changed.
+    """Open a log or an archive for reading, without locks or changes.
 
-    `stopped` ends a wait for remote storage. `given`: as `check_log` takes it.
+    `stopped` ends a wait for remote storage. `given`: arguments of `check_log`.
     """
     check_log(path, access, **given)
     access = access or StoreAccess()
@@ -180,9 +182,9 @@ def to_read(
 
 @contextmanager
 def to_change(path: str, *topics: str, access: StoreAccess | None = None) -> Iterator[Log]:
-    """Open a log for writing, after a look whether it and the `topics` are there.
+    """Open a log for writing, after checking that the log and `topics` exist.
 
-    So a mistyped name makes no log and takes none over.
+    Therefore a mistyped name neither creates a log nor takes one over.
     """
     access = access or StoreAccess()
     check_log(path, access, archives=False)

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, one JSON document for scripts."""
+"""Output of commands: tables for people, JSON for scripts."""
 
 import contextlib
 import json
@@ -27,18 +27,18 @@ from rich.text import Text
 from sparklog.cli.terminal import one_row, plain_stream, visible
 from sparklog.progress import Progress
 
-_PIPED_COLUMNS: Final = 200  # where no terminal says how wide it is
+_PIPED_COLUMNS: Final = 200  # width without a terminal
 
 
 def console(*, err: bool = False) -> Console:
-    """A console as wide as the terminal, or wide enough for `grep`."""
+    """Return a console as wide as the terminal, or wide enough for `grep`."""
     stream = plain_stream(sys.stderr if err else sys.stdout)
     width = None if stream.isatty() else _PIPED_COLUMNS
     return _Console(file=stream, width=width, highlight=False)
 
 
 class _Console(Console):
-    """Its colours are obeyed, its texts are not: they may be anybody's."""
+    """Applies styles, but shows control characters in texts, which are untrusted."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -48,7 +48,7 @@ class _Console(Console):
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print rows for people; columns of numbers are aligned to the right."""
+    """Print rows as a table; columns of numbers are aligned to the right."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for number, name in enumerate(columns):
         kinds = {type(row[number]) for row in rows}
@@ -75,21 +75,21 @@ def print_json(document: Any) -> None:
 
 
 def print_event(event: str, path: str, *, as_json: bool, **urls: str) -> None:
-    """Say what a server does: a line of JSON an event, or words on stderr."""
+    """Print an event of a server: a line of JSON, or text on stderr."""
     if as_json:
         click.echo(json.dumps({"event": event, "path": path, **urls}))
     else:
-        said = "".join(f", {name} at {url}" for name, url in urls.items())
-        click.echo(f"{event} {path}{said}", err=True)
+        addresses = "".join(f", {name} at {url}" for name, url in urls.items())
+        click.echo(f"{event} {path}{addresses}", err=True)
 
 
 def bytes_bar(what: str, *, shown: bool) -> AbstractContextManager[Progress | None]:
-    """A bar of bytes on stderr where a person looks at it."""
+    """Return a progress bar of bytes on stderr, if it is a terminal."""
     return _bar(what, DownloadColumn(), TransferSpeedColumn(), shown=shown)
 
 
 def count_bar(what: str, *, shown: bool) -> AbstractContextManager[Progress | None]:
-    """A bar of (done, total) things on stderr where a person looks at it."""
+    """Return a progress bar of (done, total) items on stderr, if it is a terminal."""
     return _bar(what, MofNCompleteColumn(), TimeElapsedColumn(), shown=shown)
 
 

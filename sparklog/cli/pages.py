@@ -1,4 +1,4 @@
-"""What `sparklog serve --ui` and `sparklog ui` show: the options of both, and the pages' server."""
+"""The pages of `sparklog serve --ui` and `sparklog ui`: their options and their server."""
 
 import contextlib
 import functools
@@ -24,12 +24,12 @@ from sparklog.tools.report.model import LogReport
 from sparklog.tools.report.segments import ReportCache
 
 PORT: Final = "8080"
-_PATIENCE_MS: Final = 3000  # for a store that doesn't answer: somebody sits there and waits
+_PATIENCE_MS: Final = 3000  # for a store that does not answer, while a person waits
 
 
 @dataclass(frozen=True, slots=True)
 class PagesOptions:
-    """The options of the pages, as they were given."""
+    """The options of the pages, as given."""
 
     token_file: str | None
     certificate: str | None
@@ -39,11 +39,11 @@ class PagesOptions:
 
 
 NO_PAGES: Final = PagesOptions(None, None, None, (), False)
-"""The options of a command that was given none."""
+"""The options of a command without any of them."""
 
 
 def pages_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the options of its pages, as its argument `pages`."""
+    """Add the options of pages to a command, which gets them as its argument `pages`."""
 
     @functools.wraps(command)
     def run(
@@ -89,9 +89,9 @@ _OPTIONS: Final = (
 
 
 class Pages:
-    """The pages of one log, to be shown. Makes sure at once that they may be.
+    """The pages of one log. The constructor checks that they may be served.
 
-    Raises: InvalidRequestError, with the option; StorageUnavailableError.
+    Raises: InvalidRequestError with the option; StorageUnavailableError.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Pages:
 
     @contextlib.contextmanager
     def served(self) -> Iterator[str]:
-        """Show them; gives their URL."""
+        """Serve the pages; yields their URL."""
         memory = ReportCache()
 
         def make() -> LogReport:

@@ -1,4 +1,4 @@
-"""Values of options that several commands take."""
+"""Parsers of option values that several commands share."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -16,29 +16,30 @@ _TEXT_MAX: Final = 64 << 20
 
 
 def as_text(context: click.Context, option: click.Parameter, given: str | None) -> str | None:
-    """Let text through: a callback of options. Of bytes that are no UTF-8 Python makes surrogates.
+    """Check that a value is valid UTF-8; a callback of options.
 
-    Raises: click.BadParameter for those, which no log can hold.
+    Python decodes others as surrogates.
+    Raises: click.BadParameter for such a value, which no log can contain.
     """
     try:
         (given or "").encode()
     except UnicodeEncodeError:
-        raise click.BadParameter(f"{given!r} is no UTF-8", context, option) from None
+        raise click.BadParameter(f"{given!r} is not UTF-8", context, option) from None
     return given
 
 
 def read_text(file: IO[str], option: str) -> str:
-    """Return what an option's file holds, without a byte order mark.
+    """Return the content of an option's file, without a byte order mark.
 
-    Raises: click.BadParameter: it is no UTF-8, or larger than any such file.
+    Raises: click.BadParameter: the file is not UTF-8, or too large.
     """
     try:
         text = file.read(_TEXT_MAX + 1)
     except UnicodeDecodeError:
-        raise click.BadParameter("it is no UTF-8", param_hint=f"'{option}'") from None
+        raise click.BadParameter("the file is not UTF-8", param_hint=f"'{option}'") from None
     if len(text) > _TEXT_MAX:
         raise click.BadParameter(
-            f"it holds more than {_TEXT_MAX} characters: is it another file?",
+            f"the file has more than {_TEXT_MAX} characters: is it the right one?",
             param_hint=f"'{option}'",
         )
     return text.removeprefix("\ufeff")
@@ -50,10 +51,10 @@ def parse_time(text: str | None, option: str) -> int | None:
 
 
 def parse_when(text: str, option: str, wanted: str = _WANTED) -> datetime:
-    """Return a time that is given as Kafka has it, in ms since the epoch, or in ISO form.
+    """Return a time given in ms since the epoch, as in Kafka, or in ISO form.
 
-    An ISO time without a zone is UTC, as for Kafka's tools; eight digits are a date (20130703).
-    Raises: click.BadParameter, which names all that is `wanted`.
+    An ISO time without a zone is UTC, as in Kafka's tools; eight digits are a date (20130703).
+    Raises: click.BadParameter with the forms in `wanted`.
     """
     try:
         if text.isascii() and text.isdecimal() and len(text) != _DATE_DIGITS:
@@ -67,7 +68,7 @@ def parse_when(text: str, option: str, wanted: str = _WANTED) -> datetime:
 
 
 def parse_properties(given: Sequence[str], option: str) -> dict[str, str]:
-    """Return KEY=VALUE texts as a dict; `\\t` and `\\n` in a value are those characters.
+    r"""Return KEY=VALUE texts as a dict; `\\t` and `\\n` in a value are those characters.
 
     Raises click.BadParameter.
     """
@@ -82,7 +83,7 @@ def parse_properties(given: Sequence[str], option: str) -> dict[str, str]:
 
 
 def key_values(given: Sequence[str], option: str) -> dict[str, str]:
-    """Return KEY=VALUE texts, one a text, as a dict. Raises click.BadParameter."""
+    """Return KEY=VALUE texts as a dict, one pair per text. Raises click.BadParameter."""
     found: dict[str, str] = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -93,5 +94,5 @@ def key_values(given: Sequence[str], option: str) -> dict[str, str]:
 
 
 def _is_list(text: str) -> bool:
-    """Whether several pairs were given at once, a=1,b=2, as Kafka's tools take them."""
+    """Return True if a text has several pairs, a=1,b=2, which Kafka's tools accept."""
     return text.count("=") > 1 and all("=" in pair for pair in text.split(","))

@@ -1,4 +1,4 @@
-"""`sparklog produce`: lines, JSON, CSV or Parquet into a topic."""
+"""`sparklog produce`: appends lines, JSON, CSV or Parquet to a topic."""
 
 import contextlib
 import os
@@ -99,7 +99,7 @@ def produce(
     """
     lines = Lines.parse(parse_properties(properties, "--property"))
     if properties and form != "lines":
-        raise click.UsageError("--property is for --format lines")
+        raise click.UsageError("--property needs --format lines")
     if (writer is None) != (batch is None):
         raise click.UsageError("--writer and --batch belong together")
     codec = None if compression_type is None else Codec.parse(compression_type)
@@ -107,7 +107,7 @@ def produce(
     with contextlib.ExitStack() as stack:
         inputs = [(name, stack.enter_context(_opened(name))) for name in files or ("-",)]
         seen = stack.enter_context(_bar(files, shown=not as_json))
-        # A micro-batch is written as a whole, so a signal ends it as it would have without us.
+        # A micro-batch is written as a whole, so signals keep their default action.
         stop = stack.enter_context(stop_signal()) if writer is None else threading.Event()
         try:
             records = Records(
@@ -136,7 +136,7 @@ def _end(done: Produced, *, as_json: bool) -> int:
 def _check(
     path: str, topic: str, partition: int | None, create: int | None, access: StoreAccess
 ) -> None:
-    """Raise InvalidRequestError before any input is read, and before anything is made."""
+    """Raise InvalidRequestError before any input is read or anything is created."""
     known = None
     if create is not None:
         check_creation(path, topic, {})
@@ -183,7 +183,7 @@ def _bar(files: Sequence[str], *, shown: bool) -> Any:
 
 
 def to_dict(done: Produced) -> dict[str, Any]:
-    """Return what scripts get."""
+    """Return the JSON document."""
     return {
         "topic": done.topic,
         "records": done.records,
@@ -202,9 +202,9 @@ def _show(done: Produced) -> None:
         for p, (first, end) in sorted(done.offsets.items()):
             table.add_row(done.topic, str(p), str(first), str(end))
         console().print(table)
-    said = pluralize(done.records, "record")
+    outcome = pluralize(done.records, "record")
     if done.replayed:
-        said = "committed before, nothing was written"
+        outcome = "committed before, nothing was written"
     if done.stopped:
-        said += "; stopped, and what the input gave of a further one is left out"
-    click.echo(f"{done.topic}: {said}", err=True)
+        outcome += "; stopped, an incomplete further record was discarded"
+    click.echo(f"{done.topic}: {outcome}", err=True)

@@ -1,4 +1,4 @@
-"""`sparklog readers reset`: where groups go on, as kafka-consumer-groups --reset-offsets has it."""
+"""`sparklog readers reset`: resets offsets, like kafka-consumer-groups --reset-offsets."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -22,14 +22,14 @@ from sparklog.storage.query_origin import query_text
 from sparklog.tools.reader_groups import parse_duration, parse_plans, parse_topics, plans_csv
 
 _NOTHING_DONE: Final = (
-    "Nothing was changed: this is what would be. --execute makes it so; with --dry-run this line "
-    "is left out."
+    "Nothing was changed: these are the new offsets. --execute applies them; --dry-run omits this "
+    "line."
 )
 _PLACES: Final[dict[str, Place]] = {
     "to_earliest": "earliest", "to_latest": "latest", "to_current": "current",
 }  # fmt: skip
 Plan = Callable[[Log, str], ResetPlan | None]
-"""Plans the reset of a group; None: there is none for it."""
+"""Plans the reset of a group; None if there is no plan for it."""
 
 _SCENARIOS: Final = {
     "to_earliest": click.option("--to-earliest", is_flag=True, help="Reset to the log start."),
@@ -63,7 +63,7 @@ _SCENARIOS: Final = {
 
 
 def _scenarios(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the options that say where groups go on, as its argument `scenario`."""
+    """Add the options of a new offset to a command, which gets them as its argument `scenario`."""
 
     @functools.wraps(command)
     def run(*args: Any, **given: Any) -> int:
@@ -142,10 +142,10 @@ def reset(
 
 
 def _planned(log: Log, groups: Sequence[str], plan: Plan) -> list[ResetPlan]:
-    """Return the groups' plans, all before one is carried out: what can't be leaves all as it was.
+    """Return the plans of all groups before any is executed, so that an error changes nothing.
 
-    A group that is at work, or isn't in the file, is told, and left out.
-    Raises: InvalidRequestError: a group can't be reset so at all.
+    Groups that have members, or are missing in the file, are reported and left out. Raises:
+    InvalidRequestError: the reset is impossible for a group.
     """
     plans = []
     for group in groups:
@@ -162,7 +162,7 @@ def _planned(log: Log, groups: Sequence[str], plan: Plan) -> list[ResetPlan]:
 
 
 def _is_executed(plan: ResetPlan) -> bool:
-    """Carry a plan out; what keeps one group from it is told, and the others go on."""
+    """Execute a plan; an error of one group is reported and does not stop the others."""
     try:
         plan.execute()
     except SparklogError as error:
@@ -174,11 +174,14 @@ def _is_executed(plan: ResetPlan) -> bool:
 def _plan_of(
     scenario: Mapping[str, Any], topics: Sequence[str], all_topics: bool, groups: Sequence[str]
 ) -> Plan:
-    """Return what plans the reset of a group. Raises: click.UsageError, InvalidRequestError."""
+    """Return a function that plans the reset of a group.
+
+    Raises: click.UsageError, InvalidRequestError.
+    """
     ((name, value),) = scenario.items()
     if name == "from_file":
         if topics or all_topics:
-            raise click.UsageError("--from-file says itself which topics it is about")
+            raise click.UsageError("--from-file names the topics itself, so --topic is not allowed")
         known = parse_plans(read_text(value, "--from-file"), groups)
         return lambda log, group: (
             log.reset_reader(group, offsets=known[group]) if group in known else None
@@ -208,8 +211,8 @@ def _all(log: Log) -> list[str]:
         else:
             query = one_row(query_text(reader.group, reader.name))
             click.echo(
-                f"{query} is a streaming query, which goes on from its checkpoint: it is "
-                "left alone (`sparklog checkpoint reset CHECKPOINT --to BATCH`)", err=True,
+                f"{query} is a streaming query, which continues from its checkpoint: it is "
+                "skipped (`sparklog checkpoint reset CHECKPOINT --to BATCH`)", err=True,
             )  # fmt: skip
     return found
 

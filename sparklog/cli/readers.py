@@ -1,4 +1,4 @@
-"""`sparklog readers`: who reads a log how far, and resets: kafka-consumer-groups, on a log."""
+"""`sparklog readers`: shows and resets positions of readers, like kafka-consumer-groups."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -35,10 +35,10 @@ _UNKNOWN: Final = "is not in this log"
 
 
 class _Readers(KafkaToolGroup):
-    """The flag --delete was `--delete GROUP` here before it was Kafka's, which has --group."""
+    """Supports the earlier flag `--delete GROUP` besides Kafka's --delete, which has --group."""
 
     def is_action(self, args: Sequence[str], at: int) -> bool:
-        """Tell whether an argument says what is to be done."""
+        """Return True if an argument is an action."""
         if not super().is_action(args, at):
             return False
         if args[at] != "--delete" or any(a.startswith(("--group", "--all-groups")) for a in args):
@@ -86,7 +86,7 @@ def show_readers(
     with to_read(path, access, archives=False) as log:
         if delete is not None:
             if topic is not None or group is not None:
-                raise click.UsageError("--delete goes alone")
+                raise click.UsageError("--delete can't be combined with --topic or --group")
             known = log.delete_reader(delete)
             if as_json:
                 print_json({"deleted": [delete] if known else []})
@@ -99,7 +99,7 @@ def show_readers(
         print_json(as_rows(table))
         return EXIT_OK
     if not table.num_rows:
-        click.echo("no reader is registered" + (" there" if topic or group else ""))
+        click.echo("no reader is registered" + (" that matches" if topic or group else ""))
         return EXIT_OK
     named = ["query"] if table["query"].null_count < table.num_rows else []
     show(table, [*named, "group", "kind", "topic", "partition", "offset", "log_start",
@@ -144,7 +144,7 @@ def list_groups(
 
 
 def _wanted(text: str | None, known: Sequence[str], option: str) -> set[str]:
-    """Return the states or types that are named, in any case. Raises click.BadParameter."""
+    """Return the named states or types, in any case. Raises click.BadParameter."""
     by_name = {name.lower(): name for name in known}
     named = [name.strip().lower() for name in (text or "").split(",") if name.strip()]
     for name in named:
@@ -327,11 +327,11 @@ def _check_one_scope(groups: Sequence[str], all_groups: bool, *, needed: bool = 
     if groups and all_groups:
         raise click.UsageError("give --group or --all-groups")
     if needed and not groups and not all_groups:
-        raise click.UsageError("want --group or --all-groups")
+        raise click.UsageError("want either --group or --all-groups")
 
 
 def _named(log: Log, groups: Sequence[str]) -> list[str]:
-    """Return the groups that are named; else all of plain readers and Kafka clients."""
+    """Return the named groups, or all groups of plain readers and Kafka clients."""
     return list(dict.fromkeys(groups)) or [
         reader.group for reader in home_of(log).groups.readers().groups if reader.kind == GROUP
     ]

@@ -131,7 +131,7 @@ def serve(
     shown = _pages(path, address, pages, given, keyring)
     if (serving is not None or shown is not None) and once:
         raise click.UsageError(
-            "--kafka and --ui are served until they are stopped: leave out --once, --dry-run"
+            "--kafka and --ui run until they are stopped: leave out --once, --dry-run"
         )
     if read_only:
         return _serve_only(path, serving, shown, as_json=as_json)
@@ -180,7 +180,7 @@ def _print_round(path: str, report: Report, *, as_json: bool) -> None:
 def _store_access(
     options: Mapping[str, str], storage_options: dict[str, Any], keyring: str | None
 ) -> StoreAccess:
-    """Return how the endpoint's own handle on the log reads remote segments, and its options."""
+    """Return the options with which the endpoint opens the log and reads remote segments."""
     _, log_options = ServiceOptions.parse(options)
     if keyring is not None:
         log_options |= {"remote.keyring": keyring}
@@ -191,7 +191,7 @@ def _check_task(task: str | None, topics: Sequence[str], *, once: bool) -> None:
     if task is not None and not once:
         raise click.UsageError("--task runs a task once: give --once or --dry-run as well")
     if topics and task != "compact":
-        raise click.UsageError("--topic chooses what to compact: give --task compact as well")
+        raise click.UsageError("--topic selects topics to compact: give --task compact as well")
 
 
 def _run_once(
@@ -215,7 +215,7 @@ def _run_once(
 
 @contextlib.contextmanager
 def _serving_kafka(serving: KafkaServing | None) -> Iterator[KafkaServer | None]:
-    """Serve Kafka's clients, if it is asked for."""
+    """Serve Kafka clients if requested."""
     if serving is None:
         yield None
         return
@@ -226,9 +226,9 @@ def _serving_kafka(serving: KafkaServing | None) -> Iterator[KafkaServer | None]
 def _serve_only(
     path: str, serving: KafkaServing | None, shown: Pages | None, *, as_json: bool
 ) -> int:
-    """Serve Kafka's clients, and show the pages; nothing else is done with the log."""
+    """Serve Kafka clients and pages, without the service."""
     with to_read(path, StoreAccess() if serving is None else serving.access, offline=True):
-        pass  # there is a log
+        pass  # raises if there is no log
     with stop_signal() as stop, _showing(shown) as url, _serving_kafka(serving) as server:
         _wait(path, stop, server, as_json=as_json, ui=url)
     print_event("stopped", path, as_json=as_json)
@@ -238,7 +238,7 @@ def _serve_only(
 def _wait(
     path: str, stop: Event, server: KafkaServer | None, *, as_json: bool, **urls: str | None
 ) -> None:
-    """Print where the log is served, and wait until that is to stop."""
+    """Print the addresses, and wait for the stop signal."""
     if server is not None:
         urls["kafka"] = server.bootstrap_servers
     print_event("serving", path, as_json=as_json, **{n: at for n, at in urls.items() if at})
@@ -254,10 +254,10 @@ def _pages(
     storage_options: Mapping[str, Any],
     keyring: str | None,
 ) -> Pages | None:
-    """Return the pages that are to be shown, if any are asked for."""
+    """Return the pages to serve, None without --ui."""
     if address is None:
         if options != NO_PAGES:
-            raise click.UsageError("--ui-... are for --ui: give it")
+            raise click.UsageError("the options --ui-... need --ui: give it")
         return None
     given: dict[str, object] = {} if keyring is None else {"remote.keyring": keyring}
     return Pages(path, address, options, storage_options, given)
@@ -265,7 +265,7 @@ def _pages(
 
 @contextlib.contextmanager
 def _showing(shown: Pages | None) -> Iterator[str | None]:
-    """Show the pages, if they are asked for; gives their URL."""
+    """Serve the pages if requested; yields their URL."""
     if shown is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""`sparklog spark-conf`: the settings of a Spark application that uses logs, and its jar."""
+"""`sparklog spark-conf`: prints Spark settings for logs, and compiles the jar."""
 
 import click
 

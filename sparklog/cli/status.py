@@ -1,4 +1,4 @@
-"""`sparklog status`: is the log healthy?"""
+"""`sparklog status`: reports whether a log is healthy."""
 
 import logging
 from typing import Final
@@ -47,9 +47,9 @@ def status(
     no lock and changes nothing. The exit code is 1 if the log is red; see --fail-on.
     """
     if as_json + nagios + (every_s is not None) > 1:
-        raise click.UsageError("--json, --nagios and --watch: want one of them")
+        raise click.UsageError("--json, --nagios and --watch exclude each other")
     if not click.get_current_context().find_root().params.get("verbose"):
-        logging.getLogger("sparklog").setLevel(logging.ERROR)  # the checks tell it all
+        logging.getLogger("sparklog").setLevel(logging.ERROR)  # the output contains these messages
     try:
         examiner = Examiner(path, storage_options=access.storage, options=access.options)
         found = examiner.examine()
@@ -71,7 +71,7 @@ def status(
 
 
 def _watched(examiner: Examiner, found: Health, every_s: float) -> Health:
-    """Show it again and again; return the last one."""
+    """Print the health periodically; return the last result."""
     with stop_signal() as stop:
         while True:
             click.clear()

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as an event, for commands that end between two steps."""
+"""SIGTERM and SIGINT as an event, for commands that stop between two steps."""
 
 import contextlib
 import logging
@@ -12,7 +12,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def stop_signal() -> Iterator[threading.Event]:
-    """Give an event that SIGTERM and SIGINT set; a second one ends the process at once."""
+    """Yield an event that SIGTERM and SIGINT set. A second signal ends the process at once."""
     stop = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 

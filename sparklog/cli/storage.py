@@ -1,6 +1,4 @@
-"""The options that say how to reach remote storage, how to read what lies there, and how long to
-wait for it.
-"""
+"""Options of remote storage: access, key ring, and how long to wait."""
 
 import functools
 from collections.abc import Callable
@@ -33,14 +31,14 @@ _patience_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class StoreAccess:
-    """How remote segments are read: fsspec's options, and sparklog's (`remote.*`)."""
+    """How a log is accessed: fsspec's options, and sparklog's options (`remote.*`)."""
 
     storage: dict[str, Any] = field(default_factory=dict)
     options: dict[str, object] = field(default_factory=dict)
 
 
 def access_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command that reads a log the options of remote storage, as its argument `reach`."""
+    """Add the options of remote storage to a command, which gets them as its argument `access`."""
 
     @functools.wraps(command)
     def run(
@@ -59,9 +57,9 @@ def access_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def parse_storage_options(text: str) -> dict[str, Any]:
-    """Return the options that a JSON object, or @FILE with one, holds. Raises click.BadParameter.
+    """Return the options in a JSON object, or in @FILE. Raises click.BadParameter.
 
-    Messages never repeat the text, which may hold secrets.
+    Messages never contain the text, which may include secrets.
     """
     path = text.strip().removeprefix("@") if text.strip().startswith("@") else None
     try:

@@ -1,8 +1,8 @@
-"""What a terminal is shown of a log's own bytes: letters, and nothing that it would obey.
+"""Makes a log's data safe for terminals by replacing control characters.
 
-A key, a header or a group's name may hold what clears a screen, sets a title, fills the clipboard
-(OSC 52) or overwrites the line before it. On a terminal such characters become pictures of
-themselves (ESC is ␛); a file or a pipe gets every byte as it is, as Kafka's tools write it.
+Keys, headers and group names may contain sequences that clear the screen, set the title, fill the
+clipboard (OSC 52) or overwrite earlier output. On a terminal such characters are shown as symbols
+(ESC as ␛). Files and pipes get the original bytes, as from Kafka's tools.
 """
 
 import io
@@ -11,43 +11,50 @@ import sys
 from typing import Final, TextIO
 
 _LOST: Final = "\ufffd"
-_BIDI: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))  # they turn what follows round
+# they reverse the direction of the following text
+_BIDI: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _ONE_LINE: Final = {
     **{code: chr(0x2400 + code) for code in range(32)},
     127: "\u2421",
-    **dict.fromkeys(range(0x80, 0xA0), _LOST),  # C1: CSI and OSC in one character
+    **dict.fromkeys(range(0x80, 0xA0), _LOST),  # C1: CSI and OSC as single characters
     **dict.fromkeys((0x2028, 0x2029, *_BIDI), _LOST),
 }
 _VISIBLE: Final = {code: to for code, to in _ONE_LINE.items() if code not in (9, 10)}
 
 
 def visible(text: str) -> str:
-    """Return text without control characters but line feeds and tabs; as many letters as before."""
+    """Return text with visible control characters, except line feeds and tabs.
+
+    The length is kept.
+    """
     return text.translate(_VISIBLE)
 
 
 def one_row(text: str) -> str:
-    """Return text that stays in its line: without line feeds, too."""
+    """Return text on one line: line feeds are replaced as well."""
     return text.translate(_ONE_LINE)
 
 
 def visible_bytes(raw: bytes | memoryview, stream: TextIO) -> bytes | memoryview:
-    """Return what goes to a stream's buffer: as it is, but where the stream is a terminal."""
+    """Return `raw`, with control characters replaced if `stream` is a terminal."""
     if not stream.isatty():
         return raw
     return visible(str(raw, "utf-8", "replace")).encode("utf-8", "replace")
 
 
 class RowFormatter(logging.Formatter):
-    """A message is one line, whatever names it holds: none makes up a line of its own."""
+    """Formats each log message as one line, so that names cannot forge further lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line; a traceback comes behind it as it is."""
+        """Return the line; a traceback follows it unchanged."""
         return one_row(super().formatMessage(record))
 
 
 class TerminalStream(io.TextIOWrapper):
-    """A terminal's stream that shows what it is given. `plain`: what obeys, for colours."""
+    """A terminal stream that replaces control characters.
+
+    `plain`: the original stream, for colours.
+    """
 
     def __init__(self, plain: TextIO) -> None:
         super().__init__(
@@ -56,12 +63,12 @@ class TerminalStream(io.TextIOWrapper):
         self.plain = plain
 
     def write(self, text: str, /) -> int:
-        """Write it."""
+        """Write text with control characters replaced."""
         return super().write(visible(text))
 
 
 def guard_streams() -> None:
-    """Let this process's standard streams be `TerminalStream`s, where they are terminals."""
+    """Replace standard streams that are terminals with `TerminalStream`s."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper) and stream.isatty():
@@ -70,5 +77,5 @@ def guard_streams() -> None:
 
 
 def plain_stream(stream: TextIO) -> TextIO:
-    """Return a stream that obeys, for who guards what he writes."""
+    """Return the original stream, for callers that replace control characters themselves."""
     return stream.plain if isinstance(stream, TerminalStream) else stream

@@ -1,4 +1,4 @@
-"""`sparklog tier`: what is remote, and back from there."""
+"""`sparklog tier`: shows, verifies, restores and rebuilds copies in remote storage."""
 
 import json
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ from sparklog.tiered.status import status as tier_status
 from sparklog.tools.moving.export_log import export_log
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 
-_UNTIERED = "`sparklog topics describe` shows its segments, all of which are there"
+_UNTIERED = "`sparklog topics describe` shows its segments, which are all in that store"
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
@@ -154,7 +154,7 @@ def restore(
     """
     if url_of(path, mode="rw") is not None:
         if start is not None or end is not None:
-            raise click.UsageError("--start and --end are for a log dir; a log in a store has all")
+            raise click.UsageError("--start and --end need a log dir as PATH, not a store")
         return _into_store(url, path, topics, threads, access, dry_run=dry_run, as_json=as_json)
     if dry_run:
         raise click.UsageError("--dry-run is for a log in a store")
@@ -220,11 +220,11 @@ def _whole_log(url: str, path: str, threads: int, access: StoreAccess, *, as_jso
 def _of_log(
     url: str, path: str, topics: Sequence[str], span: _Span, access: StoreAccess, *, as_json: bool
 ) -> int:
-    """Bring the records of a log in a store, topic after topic."""
+    """Restore the records of a log in a store, topic by topic."""
     with open_log(url, storage_options=access.storage, options=access.options) as log:
         wanted = topics or sorted(log.topics())
         if len(wanted) > 1 and any(isinstance(at, dict) for at in span.values()):
-            raise click.UsageError("offsets are of one topic: name it, or give a time")
+            raise click.UsageError("offsets apply to one topic: name it, or give a time")
         done = [export_log(log, topic, path, **span) for topic in wanted]
     records = sum(one.records for one in done)
     if as_json:
@@ -326,8 +326,8 @@ def rotate(url: str, keyring: str, storage_options: str, as_json: bool) -> int:
         )
         if done.plain:
             click.echo(
-                f"{pluralize(done.plain, 'copy is', 'copies are')} NOT encrypted, and a rotation "
-                "doesn't change that: `sparklog tier status PATH --keys` tells of which topics",
+                f"{pluralize(done.plain, 'copy is', 'copies are')} NOT encrypted, which a rotation "
+                "does not change: `sparklog tier status PATH --keys` shows their topics",
                 err=True,
             )
     return EXIT_OK

@@ -1,4 +1,4 @@
-"""`sparklog topics`: what kafka-topics does, on a log dir."""
+"""`sparklog topics`: lists, describes, creates, alters and deletes topics, like kafka-topics."""
 
 import shlex
 from collections.abc import Sequence
@@ -305,7 +305,7 @@ def delete(
     elif there and delay_ms:
         until = _time_text(system_clock() + delay_ms)
         click.echo(
-            f"Deleted topic {topic}. Until {until} this gives it back: "
+            f"Deleted topic {topic}. Until {until} this command restores it: "
             f"sparklog topics undelete {shlex.quote(path)} --topic {topic}"
         )
     elif there:

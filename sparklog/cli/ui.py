@@ -1,4 +1,4 @@
-"""`sparklog ui`: a log in a browser, or as one HTML page."""
+"""`sparklog ui`: shows a log in a browser, or exports one HTML page."""
 
 import json
 
@@ -61,7 +61,7 @@ def ui(
         return _export(path, export, access, as_json=as_json)
     shown = Pages(path, address or PORT, pages, access.storage, access.options)
     with to_read(path, access, offline=True):
-        pass  # a mistyped path is told at once, not by the first page
+        pass  # reports a mistyped path at once, not on the first page
     with stop_signal() as stop, shown.served() as url:
         print_event("serving", path, as_json=as_json, ui=url)
         while not stop.wait(_LOOK_S):

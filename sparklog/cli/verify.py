@@ -1,4 +1,4 @@
-"""`sparklog verify`: checks a log, repairs it, or gives up what offline partitions miss."""
+"""`sparklog verify`: checks a log, repairs it, or gives up missing data of offline partitions."""
 
 import contextlib
 from collections.abc import Sequence
@@ -95,18 +95,18 @@ def verify(
                 "--give-up checks nothing: leave out --repair, --quick and --batches"
             )
         if partitions and topic is None:
-            raise click.UsageError("--partition is one of a topic: give --topic as well")
+            raise click.UsageError("--partition needs a topic: give --topic as well")
         return _give_up(path, topic, partitions, dry_run=dry_run, as_json=as_json)
     if topic is not None or partitions:
-        raise click.UsageError("--topic and --partition choose what to give up: give --give-up")
+        raise click.UsageError("--topic and --partition select what to give up: give --give-up")
     if quick:
         if repair or dry_run:
-            raise click.UsageError("--quick finds too little for a repair: leave one of them out")
+            raise click.UsageError("--quick checks too little for a repair: leave one of them out")
         report = verify_log(
             path, quick=True, storage_options=access.storage, options=access.options
         )
         return _print_result(report, batches=batches, as_json=as_json)
-    with contextlib.suppress(DataCorruptionError):  # the report has a finding for it
+    with contextlib.suppress(DataCorruptionError):  # the report contains a finding for it
         check_log(path, access, archives=False)
     with count_bar("verifying", shown=not as_json) as progress:
         report = verify_log(
@@ -132,7 +132,7 @@ def _print_result(report: Verification, *, batches: bool, as_json: bool) -> int:
 def _give_up(
     path: str, topic: str | None, partitions: Sequence[int], *, dry_run: bool, as_json: bool
 ) -> int:
-    check_log_dirs(path, "nothing of it can be offline", offline=True)
+    check_log_dirs(path, "its partitions cannot be offline", offline=True)
     check_dry_run(path, dry_run=dry_run)
     with open_log(path, mode="rw") as log:
         lost = log.give_up(topic, partitions or None, dry_run=dry_run)

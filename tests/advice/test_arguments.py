@@ -258,7 +258,7 @@ OF_READERS: list[Case] = [
 ]  # fmt: skip
 
 OF_COPIES: list[Case] = [
-    ("say where to fork", lambda p: fork(p.log, p.new("f")),
+    ("give a fork point", lambda p: fork(p.log, p.new("f")),
      (lambda p: fork(p.log, p.new("f"), offsets={"t": {0: 1}}),
       lambda p: fork(p.log, p.new("g"), time_ms=1 << 50))),
     ("give both", lambda p: fork(p.log, p.new("f"), writer="w"),
@@ -280,14 +280,14 @@ OF_COPIES: list[Case] = [
     ("give --topic, or --all for the whole log", cli("export", "LOG", "--to", "NEW/x"),
      (cli("export", "LOG", "--topic", "t", "--to", "NEW/x"),
       cli("export", "LOG", "--all", "--to", "URL"))),
-    ("give --to alone with it", cli("export", "LOG", "--all", "--topic", "t", "--to", "URL"),
+    ("give only --to with it", cli("export", "LOG", "--all", "--topic", "t", "--to", "URL"),
      (cli("export", "LOG", "--all", "--to", "URL"),)),
     ("give one of --to, --to-kafka", cli("export", "LOG", "--topic", "t"),
      (cli("export", "LOG", "--topic", "t", "--to", "NEW/x"),)),
     ("read the topic with Spark (spark.read.format(\"sparklog\")) or with Log.read, and write the "
      "table with Spark, pyarrow or Polars, as docs/tools.md shows",
      cli("export", "LOG", "--topic", "t", "--to-parquet", "NEW/x"), (write_parquet,)),
-    ("a copy in the same kind of home is a fork (`sparklog fork`)",
+    ("use `sparklog fork` for a copy in the same kind of home",
      cli("export", "LOG", "--all", "--to", "NEW/x"),
      (cli("fork", "LOG", "NEW/x", "--time", "2100-01-01T00:00:00Z"),)),
     ("choose another place", cli("export", "LOG", "--topic", "t", "--to", "LOG"),
@@ -388,7 +388,7 @@ OF_MORE: list[Case] = [
      (after(on_log(lambda log: log.commit_offsets("g", {"t": {0: 1}})),
             cli("readers", "describe", "LOG", "--group", "g", "--offsets"),
             cli("readers", "describe", "LOG", "--group", "g", "--state")),)),
-    ("`sparklog export --all --to` crosses over",
+    ("use `sparklog export --all --to` instead",
      cli("fork", "LOG", "URL", "--time", "2100-01-01T00:00:00Z"),
      (cli("export", "LOG", "--all", "--to", "URL"),)),
     ("choose another prefix",

@@ -100,36 +100,35 @@ USERS = (cli("kafka-users", "NEW/u", "--add", "a", "--no-password"),
 COMMIT_GROUP = on_log(lambda log: log.commit_offsets("g", {"t": {0: 1}}))
 
 OF_KAFKAS_TOOLS: list[Case] = [
-    ("users and their rights are kept by `sparklog kafka-users FILE`", cli("kafka-acls.sh"), USERS),
+    ("`sparklog kafka-users FILE` manages users and their rights", cli("kafka-acls.sh"), USERS),
     ("`sparklog kafka-users FILE`", cli("kafka-delegation-tokens.sh"), USERS),
-    ("users, their passwords and rights are kept by `sparklog kafka-users FILE`",
+    ("`sparklog kafka-users FILE` manages users, their passwords and rights",
      cli("configs", "describe", "LOG", "--entity-type", "users"), USERS),
-    ("a partition moves to another log dir by "
-     "`sparklog log-dirs move PATH --topic NAME --partition N --to DIR`",
+    ("`sparklog log-dirs move PATH --topic NAME --partition N --to DIR`",
      cli("reassign-partitions", "LOG", "--list"), (moves,)),
     ("its cluster id is in meta.properties once it is handed over (`sparklog handover PATH`)",
      cli("kafka-cluster.sh"), (cli("handover", "LOG"), has_cluster_id)),
-    ("`sparklog handover PATH` makes it a broker's", cli("kafka-storage.sh"),
+    ("`sparklog handover PATH` prepares it for a broker", cli("kafka-storage.sh"),
      (cli("handover", "LOG"), a_broker_would_start)),
     ("`sparklog readers list PATH --type --state` lists groups", cli("kafka-groups.sh"),
      (COMMIT_GROUP, says(r"group type state ─+ g ", cli("readers", "list", "LOG", "--type",
                                                     "--state")))),
-    ("`sparklog readers` has consumer groups", cli("kafka-share-groups.sh"),
+    ("`sparklog readers` shows consumer groups", cli("kafka-share-groups.sh"),
      (COMMIT_GROUP, says("g", cli("readers", "list", "LOG")))),
     ("`sparklog topics`, `sparklog commits`", cli("kafka-metadata-shell"),
      (says("t", cli("topics", "list", "LOG")), says("append", cli("commits", "LOG")))),
     ("`sparklog commits PATH`", cli("kafka-transactions.sh"),
      (says("append", cli("commits", "LOG")),)),
-    ("`sparklog verify PATH` checks it", cli("kafka-replica-verification.sh"),
+    ("which `sparklog verify PATH` checks", cli("kafka-replica-verification.sh"),
      (says("2 partitions", cli("verify", "LOG")),)),
     ("`sparklog consume PATH --topic NAME --group GROUP`", cli("kafka-console-share-consumer.sh"),
      (says("v v v", cli("consume", "LOG", "--topic", "t", "--group", "g", "--from-beginning")),)),
-    ("say it by --group, --isolation-level, --offset",
+    ("use --group, --isolation-level and --offset",
      cli("consume", "LOG", "--topic", "t", "--consumer-property", "x=y"),
      (cli("consume", "LOG", "--topic", "t", "--group", "g"),
       cli("consume", "LOG", "--topic", "t", "--isolation-level", "read_committed"),
       says("^v$", cli("consume", "LOG", "--topic", "t", "--partition", "0", "--offset", "1")))),
-    ("give the log's PATH", cli("topics", "list", "--zookeeper", "x"),
+    ("give its PATH", cli("topics", "list", "--zookeeper", "x"),
      (cli("topics", "list", "LOG"),)),
     ("give --reader-property KEY=VALUE",
      cli("produce", "LOG", "IN", "--topic", "t", "--reader-config", "x"),
@@ -157,7 +156,7 @@ OF_PATHS: list[Case] = [
     ("`sparklog topics describe` shows its sizes",
      lambda p: p.cli("log-dirs", "describe", store_log(p)),
      (says(r"\b\d+ B\b", cli("topics", "describe", "URL")),)),
-    ("`sparklog topics describe` shows its segments, all of which are there",
+    ("`sparklog topics describe` shows its segments, which are all in that store",
      lambda p: p.cli("tier", "status", store_log(p)),
      (says("segments", cli("topics", "describe", "URL")),)),
     ("`sparklog export --all --to DIR` makes a log dir of it",
@@ -238,17 +237,17 @@ def test_what_a_command_advises_works(
 # --- what `serve` is advised for -----------------------------------------------------------------
 
 SERVED = {
-    ("kafka-server-start.sh",): "`sparklog serve PATH --kafka 9092` is one for Kafka clients",
-    ("kafka-metadata-quorum.sh",): "which `sparklog serve PATH --kafka 9092` is to Kafka's clients",
+    ("kafka-server-start.sh",): "`sparklog serve PATH --kafka 9092` runs one for Kafka clients",
+    ("kafka-metadata-quorum.sh",): "`sparklog serve PATH --kafka 9092` runs it for Kafka clients",
     ("kafka-client-metrics.sh",): "`sparklog serve PATH --kafka 9092 --metrics-port 9404`",
-    ("topics", "list", "h:1"): "Kafka's own tools reach one by `sparklog serve PATH --kafka 9092`",
+    ("topics", "list", "h:1"): "can use the one that `sparklog serve PATH --kafka 9092` runs",
     ("configs", "describe", "LOG", "--entity-type", "clients"): "`sparklog serve --kafka-option`",
     ("configs", "describe", "LOG", "--entity-type", "ips"): "`sparklog serve --kafka-option`",
     ("configs", "describe", "LOG", "--entity-type", "groups"): "`sparklog serve --kafka-option`",
     ("configs", "describe", "LOG", "--entity-type", "brokers"): "`sparklog serve --option`",
-    ("serve", "LOG", "--kafka-option", "node.id=7"): "--kafka-option is for --kafka: give it",
-    ("serve", "LOG", "--ui-insecure"): "--ui-... are for --ui: give it",
-    ("serve", "LOG", "--read-only"): "--read-only is for --kafka and --ui: give one of them",
+    ("serve", "LOG", "--kafka-option", "node.id=7"): "--kafka-option needs --kafka: give it",
+    ("serve", "LOG", "--ui-insecure"): "the options --ui-... need --ui: give it",
+    ("serve", "LOG", "--read-only"): "--read-only needs --kafka or --ui: give one of them",
 }  # fmt: skip
 
 
@@ -284,7 +283,7 @@ def test_a_log_is_served_with_the_options_that_refusals_name(
 
 
 def test_damage_ends_a_consume_until_it_is_repaired_or_restored(place: Place) -> None:
-    with pytest.raises(SparklogError, match="`sparklog verify PATH --repair` repairs what it can"):
+    with pytest.raises(SparklogError, match="run `sparklog verify PATH --repair`"):
         cli("consume", "LOG", "--topic", "t", "--skip-message-on-error")(place)
     consume = cli("consume", "LOG", "--topic", "t", "--partition", "0", "--from-beginning")
     log, index = Path(segment(place)), Path(segment(place)).with_suffix(".index")
@@ -336,7 +335,7 @@ def test_copies_without_a_key_are_listed_by_topic(place: Place) -> None:
     Path(ring).write_text(json.dumps({"current": "k", "keys": {"k": "A" * 43 + "="}}))
     assert run(["tier", "rotate", url, "--keyring", ring]) == 0
     said = " ".join(place.capsys.readouterr().err.split())
-    assert "`sparklog tier status PATH --keys` tells of which topics" in said
+    assert "`sparklog tier status PATH --keys` shows their topics" in said
     told = place.cli("tier", "status", place.log, "--keys")
     for topic in ("a", "b"):
         assert re.search(rf"(?m)^{topic}: \d+ copies NOT encrypted$", told)
@@ -350,7 +349,7 @@ def test_a_query_that_a_reset_of_all_groups_leaves_alone(place: Place) -> None:
     words = ["readers", "reset", place.log, "--all-groups", "--all-topics", "--to-earliest"]
     assert run([*words, "--execute"]) == 0
     said = " ".join(place.capsys.readouterr().err.split())
-    assert "it is left alone (`sparklog checkpoint reset CHECKPOINT --to BATCH`)" in said
+    assert "it is skipped (`sparklog checkpoint reset CHECKPOINT --to BATCH`)" in said
     with place.opened("r") as log:
         at = {row["group"]: row["offset"] for row in log.readers().to_pylist()}
     assert at == {"g": 0, "q": 2}

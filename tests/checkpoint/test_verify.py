@@ -20,7 +20,7 @@ from tests.checkpoint.conftest import NAMES, Golden
 
 
 def test_a_directory_that_is_no_checkpoint(golden: Golden, tmp_path: Path) -> None:
-    advice = "no checkpoint of a streaming query: give what the query has as checkpointLocation"
+    advice = "no checkpoint of a streaming query: give the query's checkpointLocation"
     with pytest.raises(InvalidRequestError, match=advice):
         verify(tmp_path)
     assert verify(golden("hdfs")).ok

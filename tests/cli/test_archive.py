@@ -61,7 +61,10 @@ def test_for_scripts_and_encrypted(
         (["restore", "file:///nowhere/at/all", "back"], "no archived point"),
         (["prune", "memory://x", "--keep", "1"], "prune was removed: set lifecycle rules"),
         (["archive", "/", "memory://x", "--rewrite-days", "0"], "0 is not in the range x>=1"),
-        (["archive", "/nowhere/at/all", "memory://x"], "does not exist: give what the query has"),
+        (
+            ["archive", "/nowhere/at/all", "memory://x"],
+            "does not exist: give the query's checkpointLocation",
+        ),
     ],
 )
 def test_wrong_use_is_2(capsys: Capture, arguments: list[str], words: str) -> None:

@@ -231,7 +231,7 @@ def test_damage_ends_it_behind_whole_lines(tmp_path: Path, capsysbinary: Capture
     [
         (["--topic", "none"], "none is not in"),
         (["--topic", "t", "--partition", "7"], "has no partition 7"),
-        (["--topic", "t", "--offset", "1"], "wants one --partition"),
+        (["--topic", "t", "--offset", "1"], "needs exactly one --partition"),
         (["--topic", "t", "--partition", "7", "--offset", "-3"], "has no partition 7"),
         (["--topic", "t", "--formatter", "kafka.Nice"], "want one of text, json, hex, raw"),
         (["--topic", "t", "--property", "key.deserializer=Avro"], "want Kafka's class for String"),

@@ -57,7 +57,7 @@ def test_for_scripts(log: Path, clock: ManualClock, capsys: Capture) -> None:
     [
         (["--writer", "q", "--batch", "9"], "no commit of batch 9"),
         (["--writer", "q"], "belong together"),
-        ([], "say where to fork"),
+        ([], "give a fork point"),
         (["--time", "yesterday"], "an ISO time"),
         (["--offsets", "[1]"], "want JSON as"),
     ],
@@ -96,7 +96,7 @@ def test_in_a_store(tmp_path: Path, capsys: Capture) -> None:
     assert run(["fork", new, forked, "--offsets", point]) == 0
     assert f"t-0: offsets [0, {end})\n" in capsys.readouterr().out
     assert run(["fork", new, str(tmp_path / "dir"), "--offsets", point]) == 2
-    assert "stays in its kind of home" in capsys.readouterr().err
+    assert "must have the same kind of home" in capsys.readouterr().err
 
 
 def test_a_log_in_a_store_becomes_a_log_dir_and_back(tmp_path: Path, capsys: Capture) -> None:

@@ -69,7 +69,7 @@ def test_by_time(log: str, tmp_path: Path, capsys: Capture) -> None:
         (["--to", "a", "--from-offset", "5"], "there are several"),
         (["--to", "a", "--from-offset", "x=5"], "want OFFSET or PARTITION=OFFSET"),
         (["--to", "a", "--from-offset", "0=1", "--from-time", "2020-01-01"], "exclude each other"),
-        (["--to", "a", "--kafka-topic", "k"], "go with --to-kafka"),
+        (["--to", "a", "--kafka-topic", "k"], "need --to-kafka"),
         (["--to", "a", "--from-offset", "9=1"], "not among those to read"),
         (["--to", "a", "--from-offset", "0=3", "--to-offset", "0=1"],
          "t-0 would begin at 3 and end at 1"),
@@ -143,6 +143,6 @@ def test_a_copy_that_was_stopped_is_no_success(
     )  # fmt: skip
     for command in (["import", log, "--bootstrap-server"], ["export", log, "--to-kafka"]):
         assert run([*command, "localhost:1", "--topic", "t"]) == 130
-        assert "; stopped, do it again to go on" in capsys.readouterr().err
+        assert "; stopped, run the command again to continue" in capsys.readouterr().err
         assert run([*command, "localhost:1", "--topic", "t", "--json"]) == 130
         assert json.loads(capsys.readouterr().out)["stopped"] is True

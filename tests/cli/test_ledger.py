@@ -64,7 +64,7 @@ def test_commits(log: str, capsys: Capture, clock: ManualClock) -> None:
     assert run(["commits", log, "--writer", "q/b", "--last", "1"]) == 0
     assert " commit   hourly totals   q/b " in capsys.readouterr().out
     assert run(["commits", log, "--writer", "nobody"]) == 0
-    assert capsys.readouterr().out == "no commit is in the ledger of these\n"
+    assert capsys.readouterr().out == "the ledger has no commit of these\n"
 
 
 def test_no_log(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_reset(log: str, capsys: Capture, scenario: list[str], wanted: int) -> N
     words = ["reset", log, "--group", "g", "--topic", "t:0", *scenario]
     out, err = printed(capsys, *words)
     assert [line.split() for line in rows(out)] == [["g", "t", "0", "3", str(wanted)]]
-    assert err.endswith("--execute makes it so; with --dry-run this line is left out.\n")
+    assert err.endswith("--execute applies them; --dry-run omits this line.\n")
     assert "Nothing was changed" not in printed(capsys, *words, "--dry-run")[1]
     assert offsets(log) == {("t", 0): 3, ("t", 1): 0}
     assert printed(capsys, *words, "--execute")[0] == out
@@ -239,7 +239,7 @@ def test_all_groups_leave_queries_alone(log: str, capsys: Capture) -> None:
     register_query(log)
     words = [log, "--reset-offsets", "--all-topics", "--to-latest", "--execute"]
     out, err = printed(capsys, *words, "--all-groups")
-    assert "query-1 is a streaming query, which goes on from its checkpoint" in err
+    assert "query-1 is a streaming query, which continues from its checkpoint" in err
     assert "query-1" not in out
     assert (
         "sparklog checkpoint reset CHECKPOINT"
@@ -305,7 +305,7 @@ def test_json(log: str, capsys: Capture) -> None:
         (["--group", "g", "--topic", "t", "--by-duration", "PT"], "want PnDTnHnMnS"),
         (["--group", "g", "--topic", "t", "--by-duration", "P9999999999D"], "longer than any log"),
         (["--group", "g", "--topic", "t", "--from-file", "/none"], "No such file"),
-        (["--group", "g", "--topic", "t", "--from-file", "FILE"], "says itself which topics"),
+        (["--group", "g", "--topic", "t", "--from-file", "FILE"], "names the topics itself"),
         (["--group", "g", "--from-file", "FILE"], "plan, row 2: 't,0,x': want topic,partition"),
         (["--group", "h h", "--topic", "t", "--shift-by", "1"], "Cannot shift offset for"),
         (["--group", "g", "--topic", "t", "--to-latest", "--command-config", "x"], "no meaning"),

@@ -76,8 +76,8 @@ def test_an_archive_is_served_read_only(
     [
         (["--kafka", "nowhere"], "want PORT or HOST:PORT"),
         (["--kafka", "0", "--kafka-option", "node.id=x"], "node.id=x: want"),
-        (["--kafka-option", "node.id=2"], "is for --kafka"),
-        (["--read-only"], "is for --kafka and --ui"),
+        (["--kafka-option", "node.id=2"], "needs --kafka: give it"),
+        (["--read-only"], "needs --kafka or --ui"),
         (["--kafka", "0", "--once"], "leave out --once"),
     ],
 )

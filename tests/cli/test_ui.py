@@ -68,7 +68,7 @@ def test_a_log_is_shown(path: Path) -> None:
         (["ui", "LOG", "--listen", "http://h:80"], "leave out http://"),
         (["ui", "nowhere", "--listen", "0"], "does not exist"),
         (["serve", "LOG", "--ui", "0.0.0.0:0"], "--ui-token-file"),
-        (["serve", "LOG", "--ui-insecure"], "are for --ui"),
+        (["serve", "LOG", "--ui-insecure"], "need --ui"),
         (["serve", "LOG", "--ui", "0", "--once"], "leave out --once"),
         (["serve", "LOG", "--read-only"], "--kafka and --ui"),
     ],
