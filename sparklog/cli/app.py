@@ -95,7 +95,7 @@ def app(verbose: int) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code."""
+    """Run a command; return its exit code."""
     try:
         code = app.main(args=arguments, prog_name="sparklog", standalone_mode=False)
         sys.stdout.flush()

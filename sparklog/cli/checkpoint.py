@@ -170,7 +170,7 @@ def fork(
     storage_options: str,
     as_json: bool,
 ) -> int:
-    """Create a checkpoint at NEW_PATH whose query continues behind a batch of the one at PATH.
+    """Create a checkpoint at NEW_PATH whose query continues after a batch of the one at PATH.
 
     The original is not changed and may be in use.
     """

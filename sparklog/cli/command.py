@@ -126,7 +126,7 @@ class LazyGroup(Group):
         Args:
             headings: {heading: {name: ("module:attribute", the line in the list of commands)}}.
             other_names: Returns the command that a name outside the list stands for, with the
-                arguments that precede those given; None if there is none. May raise
+                arguments that precede those given, or None if there is none. May raise
                 click.UsageError.
         """
         super().__init__(**given)
@@ -155,7 +155,7 @@ class LazyGroup(Group):
         return sorted({*self._lazy, *self.commands})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; None if the name is unknown."""
+        """Return a command, or None if the name is unknown."""
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = self._lazy[cmd_name][0].partition(":")

@@ -145,7 +145,7 @@ def _from_hex(text: str) -> bytes:
 
 
 def _lines(file: IO[bytes]) -> list[bytes]:
-    """Return one key per line; empty lines are skipped."""
+    """Return a key per line; empty lines are skipped."""
     text = file.read().removeprefix(codecs.BOM_UTF8)
     # Split at line feeds only, because a carriage return may be part of a key.
     return [line for each in text.split(b"\n") if (line := each.removesuffix(b"\r"))]

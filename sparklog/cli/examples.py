@@ -60,6 +60,6 @@ EXAMPLES: Final = {
 
 
 def example(words: str) -> str | None:
-    """Return the whole example of a command; None for a group of commands."""
+    """Return the whole example of a command, or None for a group of commands."""
     behind = EXAMPLES.get(words)
     return None if behind is None else f"sparklog {words} {behind}"

@@ -28,7 +28,7 @@ def print_health(found: Health) -> None:
 
 
 def print_nagios(found: Health) -> None:
-    """Print one line in the format of Nagios plugins: a state, a text, and a value per check.
+    """Print a line in the format of Nagios plugins: a state, a text, and a value per check.
 
     Source: Nagios Plugins Development Guidelines, "Plugin Output", "Plugin Return Codes".
     """

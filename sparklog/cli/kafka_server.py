@@ -39,7 +39,7 @@ class KafkaServing:
         read_only: bool,
         alone: bool = True,
     ) -> "KafkaServing | None":
-        """Build the settings from the command line; None without `--kafka`.
+        """Build the settings from the command line, or None without `--kafka`.
 
         `alone`: no `--ui` was given either, so `--read-only` is an error. Raises: click.UsageError.
         """

@@ -140,7 +140,7 @@ def tool_command(name: str) -> tuple[str, ...] | None:
     """Return the command for the name of a Kafka tool, and what precedes its arguments.
 
     Returns: None if no tool has that name.
-    Raises: click.UsageError for a tool that means nothing here.
+    Raises: click.UsageError for a tool that does not apply here.
     """
     plain = name.removeprefix("kafka-").removesuffix(".sh")
     if plain in UNSUPPORTED_TOOLS:

@@ -70,7 +70,7 @@ def _cell(value: Any) -> str:
 
 
 def print_json(document: Any) -> None:
-    """Print one JSON document."""
+    """Print a JSON document."""
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 

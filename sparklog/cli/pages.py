@@ -89,7 +89,7 @@ _OPTIONS: Final = (
 
 
 class Pages:
-    """The pages of one log. The constructor checks that they may be served.
+    """The pages of a log. The constructor checks that they may be served.
 
     Raises: InvalidRequestError with the option; StorageUnavailableError.
     """

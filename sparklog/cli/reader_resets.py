@@ -29,7 +29,7 @@ _PLACES: Final[dict[str, Place]] = {
     "to_earliest": "earliest", "to_latest": "latest", "to_current": "current",
 }  # fmt: skip
 Plan = Callable[[Log, str], ResetPlan | None]
-"""Plans the reset of a group; None if there is no plan for it."""
+"""Plans the reset of a group, or None if there is no plan for it."""
 
 _SCENARIOS: Final = {
     "to_earliest": click.option("--to-earliest", is_flag=True, help="Reset to the log start."),

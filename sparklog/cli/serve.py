@@ -165,7 +165,7 @@ def serve(
 
 
 def _print_round(path: str, report: Report, *, as_json: bool) -> None:
-    """Print one line about a round that copied or deleted something."""
+    """Print a line about a round that copied or deleted something."""
     moved = report.moved
     if not moved:
         return

@@ -32,7 +32,7 @@ _CLUSTER: Final = ErrorCode.cluster_authorization_failed
 
 
 def required_right(api: Api) -> Right | None:
-    """Return the right that a request requires; None for ANY_RIGHT_APIS."""
+    """Return the right that a request requires, or None for ANY_RIGHT_APIS."""
     if api in ANY_RIGHT_APIS:
         return None
     if api in _READS:

@@ -19,7 +19,7 @@ class Client(Protocol):
     """The authenticated principal, `User:alice`; `User:ANONYMOUS` without authentication."""
 
     sasl: SaslServer | None
-    """The SASL exchange of the connection; None if SASL is disabled."""
+    """The SASL exchange of the connection, or None if SASL is disabled."""
 
     is_closed: bool
 

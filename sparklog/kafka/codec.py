@@ -31,7 +31,7 @@ class MalformedMessageError(InvalidRequestError):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a struct.
+    """A field of a struct.
 
     `kind`: Kafka's name of the type (int8 ... int64, uint16, uint32, float64, bool, string, bytes,
     records, uuid), or "struct" with the schema in `struct`. `tag`: None for a field without tag.
@@ -49,7 +49,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """The schema of one version of a message or of a part of a message."""
+    """The schema of a version of a message or of a part of a message."""
 
     name: str
     fields: tuple[Field, ...]
@@ -160,7 +160,7 @@ def _runs(schema: Struct) -> list[tuple[Field, ...]]:
 
 
 def _run_format(run: tuple[Field, ...]) -> struct.Struct | None:
-    """Return the struct format of a group of fields of fixed size; None for any other field."""
+    """Return the struct format of a group of fields of fixed size, or None for any other field."""
     if run[0].kind not in _FORMATS or run[0].is_array:
         return None
     return struct.Struct(">" + "".join(_FORMATS[field.kind] for field in run))

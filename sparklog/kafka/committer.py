@@ -27,7 +27,7 @@ _LOGGER: Final = logging.getLogger("sparklog.kafka")
 
 
 class Work:
-    """The batches of one Produce request.
+    """The batches of a Produce request.
 
     `answer` is done when their outcome is known or given up.
     """

@@ -48,7 +48,7 @@ SCRAM: Final = tuple(_HASHES)
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """A user's keys for one mechanism. The repr contains no key.
+    """A user's keys for a mechanism. The repr contains no key.
 
     Raises: InvalidRequestError: the salt, a key or `iterations` is out of range.
     """

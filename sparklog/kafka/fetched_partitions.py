@@ -35,7 +35,7 @@ _NO_TOPIC: Final = UUID(int=0)
 
 @dataclass(slots=True, eq=False)
 class FetchedPartition:
-    """One partition of a Fetch request, and the data read for it so far.
+    """A partition of a Fetch request, and the data read for it so far.
 
     `topic` or `topic_uuid`: the name or id in the request. `current_epoch`, `last_epoch`: the
     leader epochs that the client considers current, and of the last record that it has (-1 if it

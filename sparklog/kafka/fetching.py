@@ -57,7 +57,7 @@ class _Consumer:
         self.alike: list[Any] = []
         """Bodies with the same content in another order."""
         self.empty: Encoded | None = None
-        """The empty response, valid until something changes; None if the last one had content."""
+        """The empty response, valid until a change, or None if the last response had content."""
         self.incarnation = 0
         self.watch: Watch | None = None
         self.is_news = True

@@ -78,7 +78,7 @@ def described(log: Log, wanted: Mapping[str, frozenset[int]] | None) -> list[Ans
 
 
 def _size(log: Log, info: TopicInfo, partition: int, *, is_local: bool) -> int | None:
-    """Return a partition's size; None if the partition was deleted or is offline."""
+    """Return a partition's size, or None if the partition was deleted or is offline."""
     if partition in info.offline:
         return None
     for _ in attempts(_PATIENCE_MS):

@@ -52,7 +52,7 @@ class PartitionCache:
         """Return the leader epochs that begin below the high watermark.
 
         The list is empty if their file is damaged; clients can still read. Raises:
-        UnknownTopicError, PartitionOfflineError, StorageUnavailableError. Cost: one small file.
+        UnknownTopicError, PartitionOfflineError, StorageUnavailableError. Cost: reads a small file.
         """
         known = self._entry(key, span)
         if known.epochs is None or reload:

@@ -305,7 +305,7 @@ def known_partition(topics: Mapping[str, TopicInfo], key: TopicPartition) -> boo
 
 
 def _place(key: TopicPartition, topics: Mapping[str, TopicInfo]) -> tuple[str, bool] | None:
-    """Return a partition's topic id and whether it is offline; None if it is not listed."""
+    """Return a partition's topic id and whether it is offline, or None if it is not listed."""
     if not known_partition(topics, key):
         return None
     info = topics[key.topic]

@@ -89,7 +89,7 @@ class Producing:
     # --- Produce -----------------------------------------------------------------------------
 
     def produce(self, request: Request) -> Awaitable[Response | None] | Response | None:
-        """Answer Produce. Requests of one connection are committed in order."""
+        """Answer Produce. Requests of a connection are committed in order."""
         body = request.body
         refusal = self._refusal(body)
         if refusal is None and request.version >= TOPIC_ID_VERSION:

@@ -20,12 +20,12 @@ class ReadBuffers:
         self._free: deque[bytearray] = deque(maxlen=max(kept_bytes // MOST_BYTES, 1))
 
     def lease(self) -> "Lease":
-        """Return a lease for one response."""
+        """Return a lease for a response."""
         return Lease(self._free)
 
 
 class Lease:
-    """The buffers of one response. Used by one thread at a time.
+    """The buffers of a response. Used by one thread at a time.
 
     Only `close` returns the buffers, after the response was sent. If the client disconnects during
     a read, the buffers are never reused.

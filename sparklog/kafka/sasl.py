@@ -65,7 +65,7 @@ class Answer:
 
 
 class Exchange(Protocol):
-    """One authentication attempt with a mechanism."""
+    """An authentication attempt with a mechanism."""
 
     def step(self, token: bytes) -> tuple[bytes, str | None]:
         """Return the server's token, and the user's name after the last token.
@@ -79,7 +79,7 @@ class _BadCredentials(Exception):
 
 
 class SaslServer:
-    """The authentication state of one connection. `user`: the authenticated name, None before.
+    """The authentication state of a connection. `user`: the authenticated name, None before.
 
     `step` may use 100 ms of CPU time (PLAIN) and checks the users' file, so it must not run on the
     event loop's thread. One call at a time.

@@ -62,11 +62,11 @@ class Security:
 
     @property
     def context(self) -> ssl.SSLContext | None:
-        """The TLS context of new connections; None without TLS."""
+        """The TLS context of new connections, or None without TLS."""
         return None if self.tls is None else self.tls.context
 
     def sasl(self) -> SaslServer | None:
-        """Return the SASL exchange of a new connection; None if SASL is disabled."""
+        """Return the SASL exchange of a new connection, or None if SASL is disabled."""
         if not self.mechanisms:
             return None
         return SaslServer(

@@ -44,7 +44,7 @@ class Operation(enum.IntEnum):
 
 
 class Alteration(NamedTuple):
-    """One change of one config; `value` is None for DELETE."""
+    """A change of a config; `value` is None for DELETE."""
 
     name: str
     operation: int

@@ -179,7 +179,7 @@ def _plan(
             if last < first:
                 raise InvalidRequestError(
                     f"{topic}-{p}: the range ends at offset {last}, before it starts at {first}: "
-                    "give an end behind the start"
+                    "give an end after the start"
                 )
             # An empty range within a segment has no records; its end isn't rounded up to a batch.
             wanted_here = view.copies(topic, p) if first < last else []

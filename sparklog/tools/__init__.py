@@ -1,11 +1,11 @@
-"""What the command line does, as Python functions: no terminal, no Spark.
+"""The commands of the command line as Python functions, without terminal and Spark.
 
 - `topics`, `configs`, `get_offsets`, `delete_records`, `log_dirs`: Kafka's tools of these names
 - `reader_groups`: kafka-consumer-groups; `console/`: kafka-console-consumer and -producer
 - `dump/`: kafka-dump-log
-- `handover/`: a log becomes a directory that a Kafka broker starts on
-- `moving/`: import and export: Kafka, log dirs, stores
-- `browse/`: records and figures of a log for people, bounded
+- `handover/`: turns a log into a directory that a Kafka broker starts on
+- `moving/`: import from and export to Kafka, log dirs and stores
+- `browse/`: records and statistics of a log for people, within limits
 - `report/`: a log as numbers, and as one HTML page
-- `live/`: the same over HTTP, and a log's records to look through
+- `live/`: the report and a log's records over HTTP
 """

@@ -1,4 +1,4 @@
-"""What kafka-configs tells of topics, and changes."""
+"""Describes and changes topic configs, like kafka-configs."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -15,10 +15,10 @@ _SEPARATOR: Final = re.compile(r"\s*[=:]\s*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """A topic's config: its value, where that comes from, and what it may be.
+    """A topic's config: its value, source and valid values.
 
-    `source`: DYNAMIC_TOPIC_CONFIG was set on the topic, DEFAULT_CONFIG was not; `default` is what
-    it has then. `own`: Kafka doesn't know the key.
+    `source`: DYNAMIC_TOPIC_CONFIG if the config was set on the topic, else DEFAULT_CONFIG;
+    `default`: the value if it is not set. `own`: Kafka does not have this key.
     """
 
     name: str
@@ -35,7 +35,7 @@ class ConfigEntry:
 
 
 def describe_configs(info: TopicInfo, *, everything: bool = False) -> list[ConfigEntry]:
-    """Return the configs that were set on a topic; with `everything` the defaults too, by name."""
+    """Return the configs that were set on a topic, by name; with `everything` also the defaults."""
     entries = []
     for name, key in sorted(KEYS.items()):
         value = getattr(info.config, key.field)
@@ -57,7 +57,7 @@ def describe_configs(info: TopicInfo, *, everything: bool = False) -> list[Confi
 
 
 def parse_configs(pairs: Iterable[str]) -> dict[str, str]:
-    """Read "key=value"s. Raises InvalidRequestError; what a key may be is checked later."""
+    """Parse "key=value" pairs. Raises InvalidRequestError. Values are validated later."""
     found: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -70,7 +70,7 @@ def parse_configs(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def parse_config_file(text: str) -> dict[str, str]:
-    """Read a properties file: "key=value" or "key: value" a line, # and ! begin a comment.
+    """Parse a properties file: "key=value" or "key: value" per line, comments with # and !.
 
     Raises InvalidRequestError, as `parse_configs`.
     """
@@ -80,7 +80,7 @@ def parse_config_file(text: str) -> dict[str, str]:
 
 
 def split_configs(text: str) -> list[str]:
-    """Split --add-config at commas, but for those in brackets: k1=v1,k2=[v1,v2].
+    """Split --add-config at commas, except within brackets: k1=v1,k2=[v1,v2].
 
     Source: ConfigCommand.parseConfigsToBeAdded.
     """
@@ -99,13 +99,13 @@ def split_configs(text: str) -> list[str]:
 def changed_configs(
     info: TopicInfo, add: Mapping[str, str], delete: Collection[str]
 ) -> dict[str, object | None]:
-    """Return what `Log.alter_topic` is to be given to set and reset configs of a topic.
+    """Return the argument of `Log.alter_topic` that sets and resets configs of a topic.
 
     Raises: InvalidRequestError for a config that is unknown, out of range, both added and deleted,
-        or to be deleted though it isn't set.
+    or deleted although it is not set.
     """
     if both := sorted(set(add) & set(delete)):
-        raise InvalidRequestError(f"config {', '.join(both)} is to be added and deleted at once")
+        raise InvalidRequestError(f"config {', '.join(both)} is both added and deleted")
     known = info.config.to_dict()
     if missing := sorted(name for name in delete if name not in known):
         raise InvalidRequestError(

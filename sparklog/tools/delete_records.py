@@ -1,7 +1,4 @@
-"""What kafka-delete-records does: log starts raised as a JSON file says.
-
-Source: DeleteRecordsCommand (Kafka 4.1), KIP-107.
-"""
+"""Raises log start offsets as a JSON file specifies, like kafka-delete-records."""
 
 import json
 from collections.abc import Iterable
@@ -17,7 +14,7 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordDeletion:
-    """What became of one partition: its log start now, or why nothing was deleted."""
+    """Result for one partition: its new log start, or why nothing was deleted."""
 
     topic: str
     partition: int
@@ -26,21 +23,21 @@ class RecordDeletion:
 
 
 def parse_offset_json(text: str) -> Offsets:
-    """Read {"partitions": [{"topic": "t", "partition": 0, "offset": 5}], "version": 1}.
+    """Parse {"partitions": [{"topic": "t", "partition": 0, "offset": 5}], "version": 1}.
 
-    Raises: InvalidRequestError for anything else, or a partition that is named twice.
+    Raises: InvalidRequestError for another format, or a duplicate partition.
     """
     wanted = '{"partitions": [{"topic": "t", "partition": 0, "offset": 5}], "version": 1}'
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"the offset file is no JSON ({error}): want {wanted}") from None
+        raise InvalidRequestError(f"the offset file is not JSON ({error}): want {wanted}") from None
     rows = document.get("partitions") if isinstance(document, dict) else None
     if not isinstance(rows, list):
         raise InvalidRequestError(f"the offset file has no list 'partitions': want {wanted}")
     if document.get("version", 1) != 1:
         raise InvalidRequestError(
-            f"the offset file's version is {document['version']!r}, 1 is known: want {wanted}"
+            f"the offset file has version {document['version']!r} instead of 1: want {wanted}"
         )
     return offsets_by_partition(_row(row, wanted) for row in rows)
 
@@ -54,19 +51,19 @@ def _row(row: Any, wanted: str) -> tuple[str, int, int]:
 
 
 def parse_offset(text: str) -> tuple[str, int, int]:
-    """Read "topic:partition:offset". Raises InvalidRequestError."""
+    """Parse "topic:partition:offset". Raises InvalidRequestError."""
     topic, _, rest = text.partition(":")
     partition, _, offset = rest.partition(":")
     try:
         return topic, int(partition), int(offset)
     except ValueError:
         raise InvalidRequestError(
-            f"offset {text!r}: want topic:partition:offset, -1 for all that is committed"
+            f"offset {text!r}: want topic:partition:offset, where -1 means all committed records"
         ) from None
 
 
 def offsets_by_partition(rows: Iterable[tuple[str, int, int]]) -> Offsets:
-    """Return {(topic, partition): offset}. Raises InvalidRequestError for one named twice."""
+    """Return {(topic, partition): offset}. Raises InvalidRequestError for a duplicate partition."""
     found: Offsets = {}
     for topic, partition, offset in rows:
         key = TopicPartition(topic, partition)
@@ -79,7 +76,7 @@ def offsets_by_partition(rows: Iterable[tuple[str, int, int]]) -> Offsets:
 
 
 def delete_records(log: Log, offsets: Offsets) -> list[RecordDeletion]:
-    """Raise log starts, each partition for itself; -1 means its high watermark."""
+    """Raise log starts, each partition independently. -1 means the high watermark."""
     done = []
     for (topic, partition), offset in offsets.items():
         try:

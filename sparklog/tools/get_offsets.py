@@ -1,7 +1,4 @@
-"""What kafka-get-offsets asks: which offset each partition has at a time.
-
-Source: GetOffsetShell (Kafka 4.1).
-"""
+"""Returns the offset of each partition at a time, like kafka-get-offsets."""
 
 import re
 from collections.abc import Callable
@@ -23,7 +20,7 @@ _PATTERN: Final = re.compile(r"([^:,]*)(?::(?:([0-9]*)|([0-9]*)-([0-9]*)))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetQuery:
-    """Which partitions, and when: `time` is ms since the epoch, or -1 to -5 as in TIMES."""
+    """A query for offsets. `time`: ms since the epoch, or -1 to -5 as in TIMES."""
 
     topic: str | None = None
     partitions: tuple[int, ...] | None = None
@@ -33,10 +30,7 @@ class OffsetQuery:
 
 
 def parse_time(text: str) -> int:
-    """Read a --time: a name, -1 to -5, ms since the epoch, or an ISO time (without a zone: UTC).
-
-    Raises: InvalidRequestError.
-    """
+    """Parse a --time: a name, -1 to -5, ms since the epoch, or an ISO time (UTC without a zone)."""
     if text in TIMES:
         return TIMES[text]
     try:
@@ -52,7 +46,7 @@ def parse_time(text: str) -> int:
 
 
 def _iso_ms(text: str) -> int:
-    """An ISO time in ms since the epoch; -6, which no time is, for what is none."""
+    """Return an ISO time in ms since the epoch; -6, which is no valid time, if it is invalid."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -61,7 +55,7 @@ def _iso_ms(text: str) -> int:
 
 
 def parse_partitions(text: str) -> tuple[int, ...]:
-    """Read numbers joined by commas. Raises InvalidRequestError."""
+    """Parse numbers joined by commas. Raises InvalidRequestError."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -71,9 +65,10 @@ def parse_partitions(text: str) -> tuple[int, ...]:
 
 
 def get_offsets(log: Log, query: OffsetQuery) -> dict[str, dict[int, int]]:
-    """Return {topic: {partition: offset}} in order; without those that have no such offset.
+    """Return {topic: {partition: offset}}, sorted, without partitions that have no such offset.
 
-    As in Kafka: no record so late, none local, none tiered.
+    As in Kafka, that is a partition without a record as late, without local or without tiered
+    records.
     Raises: InvalidRequestError if nothing matches.
     """
     chosen = _chosen(log, query)
@@ -112,14 +107,17 @@ def _chosen(log: Log, query: OffsetQuery) -> dict[str, list[int]]:
 
 
 def _rule(text: str) -> Callable[[str, int], bool]:
-    """One of --topic-partitions: TOPIC, TOPIC:2, TOPIC:2-5 (without 5), TOPIC:2-, TOPIC:-5."""
+    """Return the predicate of a --topic-partitions element.
+
+    Forms: TOPIC, TOPIC:2, TOPIC:2-5 (without 5), TOPIC:2-, TOPIC:-5.
+    """
     match = _PATTERN.fullmatch(text)
     if match is None:
         raise InvalidRequestError(
-            f"topic-partitions {text!r}: want a topic (or a regular expression), and behind ':' "
+            f"topic-partitions {text!r}: want a topic (or a regular expression), and after ':' "
             "a partition or a range such as 0-3"
         )
-    topic, one, low, high = match.groups()
+    topic, number, low, high = match.groups()
     try:
         expression = re.compile(topic or ".*")
     except re.error as error:
@@ -128,8 +126,8 @@ def _rule(text: str) -> Callable[[str, int], bool]:
     def holds(name: str, partition: int) -> bool:
         if name != topic and not expression.fullmatch(name):
             return False
-        if one:
-            return partition == int(one)
+        if number:
+            return partition == int(number)
         return (not low or partition >= int(low)) and (not high or partition < int(high))
 
     return holds

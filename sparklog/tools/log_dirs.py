@@ -1,4 +1,4 @@
-"""What kafka-log-dirs --describe tells: the sizes of the partitions in each log dir."""
+"""Sizes of the partitions in each log dir, like kafka-log-dirs --describe."""
 
 import os
 from collections.abc import Collection
@@ -18,7 +18,7 @@ _NODE_KEYS: Final = ("node.id", "broker.id")
 
 
 class PartitionSize(TypedDict):
-    """A partition in a log dir; `size` in bytes."""
+    """A partition in a log dir. `size` is in bytes."""
 
     partition: str
     size: int
@@ -27,7 +27,7 @@ class PartitionSize(TypedDict):
 
 
 class LogDirDescription(TypedDict):
-    """A log dir; `error`: why nothing of it can be read."""
+    """A log dir. `error`: why the log dir cannot be read."""
 
     logDir: str
     error: str | None
@@ -42,7 +42,7 @@ class BrokerLogDirs(TypedDict):
 
 
 class LogDirsDocument(TypedDict):
-    """What kafka-log-dirs prints."""
+    """The document that kafka-log-dirs prints."""
 
     version: int
     brokers: list[BrokerLogDirs]
@@ -53,14 +53,14 @@ def describe_log_dirs(
 ) -> LogDirsDocument:
     """Return the document of kafka-log-dirs for the log dirs at `path`.
 
-    Sizes are the bytes of a partition's .log files. A log dir that can't be read, or isn't
-    mounted, has an `error` and no partitions. `topics`: only these.
-    Cost: a listing of each partition, a stat of each segment.
+    Sizes are the bytes of a partition's .log files. A log dir that cannot be read or is not mounted
+    has an `error` and no partitions. `topics`: restricts the result. Cost: a listing per partition,
+    a stat per segment.
     Source: LogDirsCommand.formatAsJson (Kafka 4.1).
     """
     directories = split_path(path)
     view = LogDirView(fs, directories)
-    known = view.topics()  # raises where it is no log
+    known = view.topics()  # raises if there is no log
     absent = find_dirs(fs, directories).absent
     wanted = set(known) if topics is None else set(topics)
     dirs: list[LogDirDescription] = [
@@ -85,7 +85,7 @@ def _log_dir(fs: FileSystem, directory: str, topics: Collection[str]) -> LogDirD
                 {
                     "partition": str(key),
                     "size": _size(fs, os.path.join(directory, name)),
-                    "offsetLag": 0,  # max(high watermark - log end, 0): one log has no followers
+                    "offsetLag": 0,  # max(high watermark - log end, 0); a log has no followers
                     "isFuture": False,
                 }
             )
@@ -98,13 +98,13 @@ def _size(fs: FileSystem, path: str) -> int:
     for _ in range(3):
         try:
             return sum(held.size for held in segments_of(fs, path))
-        except FileNotFoundError:  # retention took a segment meanwhile, or the topic went
+        except FileNotFoundError:  # retention deleted a segment, or the topic was deleted
             continue
     return 0
 
 
 def node_of(fs: FileSystem, home: str) -> int:
-    """The number of the broker that was here; else 1, which an endpoint and a hand-over have."""
+    """Return the broker id of this log dir, or 1, the default of endpoints and handovers."""
     values = read_properties(fs, home)
     for key in _NODE_KEYS:
         if (number := values.get(key, "")).isdecimal():

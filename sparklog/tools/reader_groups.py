@@ -1,6 +1,6 @@
-"""A log's readers as groups; the forms of topics, times and plans of kafka-consumer-groups.
+"""A log's readers as consumer groups, and the formats of kafka-consumer-groups.
 
-A streaming query shows as a stable group of one member, its host, as an endpoint shows it to
+A streaming query appears as a stable group with one member, its host, as an endpoint shows it to
 Kafka's own tool. Source: ConsumerGroupCommand, CsvUtils (Kafka 4.1).
 """
 
@@ -32,7 +32,7 @@ _DURATION: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOffset:
-    """How far a group is in a partition, and which member has it. None: nobody can tell."""
+    """A group's position in a partition, and the member that owns the partition. None: unknown."""
 
     topic: str
     partition: int
@@ -43,13 +43,13 @@ class ReaderOffset:
 
     @property
     def lag(self) -> int | None:
-        """Offsets up to the end."""
+        """Number of offsets between the position and the end."""
         return None if self.offset is None or self.end is None else self.end - self.offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderGroup:
-    """A group as Kafka's tools see it."""
+    """A group in the representation of Kafka's tools."""
 
     group: str
     kind: str
@@ -67,9 +67,9 @@ class ReaderGroup:
 
 
 def describe_groups(log: Log, names: Sequence[str] | None = None) -> dict[str, ReaderGroup]:
-    """Return {name: group} of a log's groups, or of those of `names` that are there.
+    """Return {name: group} of all groups of a log, or of the existing groups in `names`.
 
-    Raises: DataCorruptionError for one that is damaged and named.
+    Raises: DataCorruptionError for a named group that is damaged.
     """
     at_work = log.groups_at_work()
     groups = home_of(log).groups
@@ -130,14 +130,11 @@ def _of_query(reader: Reader) -> Member:
     )  # fmt: skip
 
 
-# --- what is to be reset ------------------------------------------------------------------------
+# --- arguments of resets --------------------------------------------------------------------------
 
 
 def parse_topics(given: Iterable[str]) -> dict[str, list[int] | None]:
-    """Read topics, or "topic:0,1", as {topic: partitions, None for all}.
-
-    Raises: InvalidRequestError.
-    """
+    """Parse topics, or "topic:0,1", as {topic: partitions, or None for all}."""
     found: dict[str, list[int] | None] = {}
     for text in given:
         topic, *rest = text.split(":")
@@ -160,7 +157,7 @@ def parse_topics(given: Iterable[str]) -> dict[str, list[int] | None]:
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read an ISO duration as Java does: PnDTnHnMnS. Raises InvalidRequestError."""
+    """Parse an ISO duration as Java does: PnDTnHnMnS. Raises InvalidRequestError."""
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()[1:]) or text[-1] in "tT":
         raise InvalidRequestError(f"duration {text!r}: want PnDTnHnMnS, such as PT1H or P1DT12H")
@@ -176,18 +173,20 @@ def parse_duration(text: str) -> timedelta:
 
 
 def parse_plans(text: str, groups: Sequence[str]) -> dict[str, Offsets]:
-    """Read {group: offsets} from CSV: "topic,partition,offset" lines of the one group that is
-    named, or "group,topic,partition,offset". Raises InvalidRequestError.
+    """Parse {group: offsets} from CSV.
+
+    Lines are "group,topic,partition,offset", or "topic,partition,offset" if exactly one group is
+    given. Raises InvalidRequestError.
     """
     try:
         rows = [row for row in csv.reader(io.StringIO(text)) if row]
     except csv.Error as error:
-        raise InvalidRequestError(f"plan: no CSV: {error}") from None
+        raise InvalidRequestError(f"the plan is not CSV: {error}") from None
     found: dict[str, dict[str, dict[int, int]]] = {}
     for at, row in enumerate(rows, 1):
-        of_one = groups if len(row) == 3 and len(groups) == 1 else []
+        given_group = groups if len(row) == 3 and len(groups) == 1 else []
         try:
-            group, topic, partition, offset = [*of_one, *row]
+            group, topic, partition, offset = [*given_group, *row]
             found.setdefault(group, {}).setdefault(topic, {})[int(partition)] = int(offset)
         except ValueError:
             wanted = "topic,partition,offset (of one --group) or group,topic,partition,offset"
@@ -197,7 +196,7 @@ def parse_plans(text: str, groups: Sequence[str]) -> dict[str, Offsets]:
 
 
 def plans_csv(plans: Iterable[ResetPlan], *, with_group: bool) -> str:
-    """Return plans as CSV, a line a partition, which `parse_plans` and Kafka's tool read."""
+    """Return plans as CSV, a line per partition, readable by `parse_plans` and Kafka's tool."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(
         [*[plan.group] * with_group, each.topic, each.partition, each.offset]

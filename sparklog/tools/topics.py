@@ -1,4 +1,4 @@
-"""What kafka-topics --describe tells of a log's topics."""
+"""Descriptions of topics, like kafka-topics --describe."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
-    """A partition: offsets [start, end), where it lies, and its segments; sizes in bytes.
+    """A partition: offsets [start, end), its directory and its segments. Sizes are in bytes.
 
-    `size` and `segments` count what is local (of a log whose home is a store: all of it),
-    `remote_segments` what is in remote storage alone.
-    `leader_epoch` is None before the first record, `offline` why nothing of it can be seen.
+    `size` and `segments` count local segments (all segments of a log in a store), `remote_segments`
+    those in remote storage only. `leader_epoch` is None before the first record. `offline`: why the
+    partition cannot be read.
     """
 
     partition: int
@@ -46,7 +46,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """A topic: its id, how many partitions it has, and the configs that differ from defaults."""
+    """A topic: its id, number of partitions, and configs that differ from the defaults."""
 
     topic: str
     topic_id: str
@@ -59,18 +59,18 @@ class TopicDescription:
         return asdict(self)
 
     def offline(self) -> Self:
-        """Return it with those of its partitions alone that are offline."""
+        """Return a copy with only the offline partitions."""
         return replace(self, partitions=[p for p in self.partitions if p.offline is not None])
 
 
 def matching(
     names: Iterable[str], pattern: str | None, *, exclude_internal: bool = False
 ) -> list[str]:
-    """Return the names that a --topic of Kafka's tools means, sorted.
+    """Return the sorted names that match a --topic argument of Kafka's tools.
 
-    An existing name means itself; else the pattern is a regular expression for whole names, as
-    in Kafka, where a comma is another way to write "|". None means all.
-    Raises: InvalidRequestError: it is no regular expression.
+    An existing name matches itself. Otherwise the pattern is a regular expression for whole names,
+    in which a comma means "|", as in Kafka. None matches all. Raises: InvalidRequestError: the
+    regular expression is invalid.
     """
     found = sorted(n for n in names if not (exclude_internal and n in KAFKA_INTERNAL))
     if pattern is None or pattern in found:
@@ -80,16 +80,13 @@ def matching(
         expression = re.compile(cleaned)
     except re.error as error:
         raise InvalidRequestError(
-            f"topic {pattern!r} is no name and no regular expression: {error}"
+            f"topic {pattern!r} is neither an existing name nor a regular expression: {error}"
         ) from None
     return [name for name in found if expression.fullmatch(name)]
 
 
 def describe_topics(log: Log, topics: Sequence[TopicInfo]) -> list[TopicDescription]:
-    """Describe topics of an open log, but for those that were deleted since `topics` was made.
-
-    Cost: a listing of each partition, a stat of each segment.
-    """
+    """Describe topics of an open log. Topics that were deleted in the meantime are left out."""
     described = []
     for info in topics:
         try:
@@ -137,7 +134,7 @@ def _partition(
 ) -> PartitionDescription:
     segments = settled(reader.metadata)
     here = [segment for segment in segments if segment.local]
-    if not here and has_ledger:  # no log dir: one of those has an active segment
+    if not here and has_ledger:  # a log in a store; a log dir always has a local, active segment
         here = segments
     return PartitionDescription(
         partition=partition,
@@ -152,7 +149,7 @@ def _partition(
 
 
 def settled(look: Callable[[], T]) -> T:
-    """Look at files that a writer or the service may just be changing, again where they went."""
+    """Read files that a writer or the service may be changing; retry if they disappeared."""
     for _ in attempts(PATIENCE_MS):
         try:
             return look()

@@ -106,7 +106,7 @@ def test_a_damaged_position_is_moved_once_it_is_written_or_forgotten(
         "readers/g/*" if is_store else "sparklog.readers-*"
     ):
         cut(file)
-    with pytest.raises(DataCorruptionError, match="let its reader commit anew, or") as refusal:
+    with pytest.raises(DataCorruptionError, match="let its reader commit again, or") as refusal:
         move(path, target)
     if cure == "commit":
         with sparklog.open(path, "rw") as log:

@@ -62,7 +62,7 @@ def test_one_that_cant_be_stops_no_other(log: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "is no JSON"),
+        ("", "is not JSON"),
         ("[1]", "no list 'partitions'"),
         ('{"partitions": {}}', "no list 'partitions'"),
         ('{"partitions": [1]}', "entry 1: want"),

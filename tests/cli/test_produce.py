@@ -119,15 +119,15 @@ def test_parquet(log: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "data", "words"),
     [
-        ("lines", b"k\tv\nno key\n", "line 2: no key.separator '\\t' in it: 'no key'. Name"),
+        ("lines", b"k\tv\nno key\n", "line 2 has no key.separator '\\t': 'no key'. Set"),
         ("json", b'{"value":"a"}\n\n{"value":\n', "line 3: not JSON"),
         ("json", b'{"value":"a"}\n[1]\n', "line 2: not a JSON object"),
         ("json", b'{"value":"a"}\n{"vlaue":"b"}\n', "line 2: unknown fields ['vlaue']"),
         ("json", b'{"value":"a"}\n{"value":{"b":1}}\n', "line 2: "),
         ("json", b'{"value":"a"}\n{"valueBase64":"%"}\n', "line 2: its value is not base64"),
         ("json", b"\xff\xfe\x00junk\n", "line 1: "),
-        ("csv", b"value,key\na,b\nc\n", "line 3: 1 columns, 2 wanted"),
-        ("csv", b"value,nose\na,b\n", "want value and, if wanted"),
+        ("csv", b"value,key\na,b\nc\n", "line 3 has 1 columns, not 2"),
+        ("csv", b"value,nose\na,b\n", "want value and optionally"),
         ("csv", b"value,partition\na,b\n", "CSV: "),
         ("csv", b"", "CSV: "),
         ("csv", b"value,k\xe9y\na,b\n", "line 1: the names of the columns are not UTF-8"),

@@ -60,7 +60,7 @@ def test_damage_is_told(log: Path, tmp_path: Path, capsys: Capture) -> None:
     shutil.rmtree(path / "t-1")
     page = tmp_path / "page.html"
     assert run(["ui", str(path), "--export", str(page)]) == 1
-    assert f"damage: {path}: partitions are not there: t-1" in capsys.readouterr().err
+    assert f"damage: {path}: partitions are missing: t-1" in capsys.readouterr().err
     assert "t-1" in page.read_text("utf-8")
 
 

@@ -570,7 +570,7 @@ def test_partitions_that_nobody_knows(tmp_path):
     told = hand_over(path, check=True)
     assert any("no topic id yet" in note for note in told.notes)
     with served(path, tmp_path) as (broker, done):
-        assert any("one name in the broker's metrics" in note for note in done.notes)
+        assert any("same name in the broker's metrics" in note for note in done.notes)
         ids = topic_ids(broker)
         assert ids.keys() == {"a.b", "a_b", "__sparklog_commits"}
         assert len(set(ids.values())) == 3

@@ -293,7 +293,7 @@ def test_records_are_not_sent_back_to_where_they_came_from(
     for topic in ("origin", "copy"):
         command = ["export", path, "--topic", topic, "--to-kafka", broker.bootstrap]
         assert run([*command, "--kafka-topic", "origin", "--create"]) == 2
-        assert "came from there" in " ".join(capsys.readouterr().err.split())
+        assert "was imported from" in " ".join(capsys.readouterr().err.split())
     assert broker.offsets("origin") == (0, 10)
     with sparklog.open(path) as log:
         done = export_kafka(log, "origin", broker.bootstrap, kafka_topic="elsewhere", create=True)

@@ -166,7 +166,7 @@ def test_number_decoders(decoder: str, width: int, tmp_path: Path, oracle: Oracl
     assert not assert_same(oracle, [path], value_decoder=decoder, print_data_log=True)
     out, _, failure = ours([path], value_decoder=decoder, print_data_log=True)
     assert out.endswith(" payload: -1\n")  # as far as it goes
-    assert f"the record at offset 101: {decoder.rpartition('.')[2]} wants {width}" in str(failure)
+    assert f"the record at offset 101: {decoder.rpartition('.')[2]} needs {width}" in str(failure)
 
 
 def test_remote_log_metadata(tmp_path: Path, oracle: Oracle) -> None:

@@ -186,7 +186,7 @@ def test_indexes_without_their_log(partition: Path) -> None:
         path = first(partition, suffix)
         before = sorted(partition.iterdir())
         _, _, failure = ours([path])
-        assert f"{path.with_suffix('.log')} isn't there" in str(failure)
+        assert f"{path.with_suffix('.log')} does not exist" in str(failure)
         assert sorted(partition.iterdir()) == before  # Kafka's tool would make empty indexes
 
 

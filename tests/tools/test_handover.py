@@ -583,7 +583,7 @@ def test_what_is_refused_into_a_cluster(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="a log of sparklog's"):
         _make(tmp_path / "other")
         hand_over_into(log, str(tmp_path / "other"))
-    with pytest.raises(InvalidRequestError, match="lie within each other: give the log"):
+    with pytest.raises(InvalidRequestError, match="contain each other: give the log"):
         hand_over_into(log, str(log))
     with pytest.raises(InvalidRequestError, match="away does not exist: give a broker's log dirs"):
         hand_over_into(log, str(tmp_path / "away"))

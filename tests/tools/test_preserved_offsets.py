@@ -133,7 +133,7 @@ def test_a_copy_whose_topic_is_deleted_meanwhile_is_made_anew(
                 return found
 
             patch.setattr(log, "offsets", offsets)
-            with pytest.raises(UnknownTopicError, match="deleted meanwhile; make the copy anew"):
+            with pytest.raises(UnknownTopicError, match="deleted meanwhile; repeat the copy"):
                 copied_ends(log, "t", "w", "Kafka")
         log.create_topic("t", 1, starts={0: 7})
         assert copied_ends(log, "t", "w", "Kafka") == {0: 7}

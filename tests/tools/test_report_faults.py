@@ -127,7 +127,7 @@ def test_a_partition_that_was_removed_by_hand(tmp_path: Path) -> None:
     make(tmp_path / "log")
     shutil.rmtree(tmp_path / "log" / "t-1")
     ((where, what),) = damage(report(tmp_path / "log"))
-    assert (where, what) == (str(tmp_path / "log"), "partitions are not there: t-1")
+    assert (where, what) == (str(tmp_path / "log"), "partitions are missing: t-1")
     assert report(tmp_path / "log").health.verdict.startswith("1 partition (t-1) offline: ")
 
 

@@ -62,7 +62,7 @@ class Budget:
 
 
 class ClassicGroup:
-    """One group. `members` are in the order in which they joined."""
+    """A group. `members` are in the order in which they joined."""
 
     def __init__(self, group: str, now_ms: float, budget: Budget) -> None:
         self.group = group
@@ -77,7 +77,7 @@ class ClassicGroup:
         self.pending_syncs: set[str] = set()
         self.static_members: dict[str, str] = {}
         self.topics: frozenset[str] | None = None
-        """The topics that the members subscribe to; None if unknown."""
+        """The topics that the members subscribe to, or None if unknown."""
         self.was_joined = False
         """Whether a member joined during the delay before the first rebalance."""
         self._supported: Counter[str] = Counter()
@@ -270,7 +270,7 @@ class ClassicGroup:
         self.transition(State.COMPLETING if self.members else State.EMPTY, now_ms)
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Return the topics that members subscribe to; None if a subscription is unreadable."""
+        """Return the topics that members subscribe to, or None if a subscription is unreadable."""
         if self.protocol_type != PROTOCOL_TYPE:
             return None
         found: set[str] = set()

@@ -106,7 +106,7 @@ class Coordinator:
         return ErrorCode.none if self.is_here else ErrorCode.not_coordinator
 
     async def find(self) -> Node | None:
-        """Return the coordinating endpoint, which is this one if no other is; None if unknown."""
+        """Return the coordinating endpoint, by default this one, or None if it is unknown."""
         if self.is_here:
             return self._own
         if self._looking is None:

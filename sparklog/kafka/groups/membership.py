@@ -108,7 +108,7 @@ class Membership:
         return {"error_code": error}
 
     async def leave(self, request: Request) -> Response:
-        """Answer LeaveGroup for one member, or from version 3 on for several."""
+        """Answer LeaveGroup for a single member, or from version 3 on for several."""
         body = request.body
         error = name_error(body.group_id) or await self._coordinator.check()
         if request.version < 3:

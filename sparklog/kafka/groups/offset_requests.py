@@ -151,7 +151,7 @@ class OffsetRequests:
     # --- OffsetFetch -------------------------------------------------------------------------
 
     async def fetch(self, request: Request) -> Response:
-        """Answer OffsetFetch for one group, or from version 8 on for several.
+        """Answer OffsetFetch for a single group, or from version 8 on for several.
 
         There are no transactions, so every commit is stable.
         """

@@ -59,7 +59,7 @@ class OffsetStore:
     # --- reading -----------------------------------------------------------------------------
 
     async def reader(self, group: str) -> Reader | None:
-        """Return a group's reader; None if it has never committed."""
+        """Return a group's reader, or None if it has never committed."""
         check_group(group)
         if self._memory is not None and (known := self._memory.reader(group)) is not None:
             return known

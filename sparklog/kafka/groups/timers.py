@@ -50,7 +50,7 @@ class Timers:
 
     @property
     def next_ms(self) -> float | None:
-        """Latest time for the next call of `expire`; None if nothing is scheduled."""
+        """Latest time for the next call of `expire`, or None if nothing is scheduled."""
         while self._heap and self._heap[0][2] not in self._due:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

@@ -1,7 +1,7 @@
-"""Some record batches of a partition as Arrow columns, from an offset on.
+"""Reads record batches of a partition, from an offset on, as Arrow columns.
 
-What a consumer isn't shown is shown here: records of aborted transactions, and the markers that
-end transactions, each with its batch's attributes.
+Unlike a consumer, it also returns the records of aborted transactions and transaction markers, each
+with its batch's attributes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from sparklog.storage.view import View
 from sparklog.tools.browse.limits import Budget, ChunkReadBudget
 
 CHUNK_BYTES: Final = 2 << 20
-_GIVEN_BYTES: Final = 16 << 20  # of keys and values, at which the decoder gives out
+_GIVEN_BYTES: Final = 16 << 20  # of keys and values, at which the decoder returns
 _UNPACKED_BYTES: Final = 64 << 20  # at which a chunk ends
 _FAULTS_TOLD: Final = 3
 COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "headers")
@@ -36,7 +36,7 @@ Table = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A partition of a topic, as it was when the request began. `mark`: its high watermark."""
+    """A partition as of the start of a request. `mark`: its high watermark."""
 
     view: View
     topic: str
@@ -53,10 +53,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The records of offsets [start, end), ascending: `rows`, of which there may be none.
+    """The records of offsets [start, end), ascending: `rows`, possibly empty.
 
-    Columns: those of COLUMNS, of BATCH_FIELDS, and `aborted`. `fault`: why what is
-    missing of [start, end) can't be shown.
+    Columns: the requested ones, `offset`, BATCH_FIELDS and `aborted`. `fault`: why records in
+    [start, end) are missing.
     """
 
     start: int
@@ -68,17 +68,17 @@ class Chunk:
 def read_chunk(
     source: Source, start: int, budget: Budget, *, max_bytes: int = CHUNK_BYTES
 ) -> Chunk:
-    """Return the records from `start` on, as many as come with `max_bytes` of log; one batch comes.
+    """Return the records from `start` on that `max_bytes` of log contain, at least one batch.
 
-    The chunk ends at the high watermark where nothing is left.
-    Raises: as `sparklog.log.raw_batches.read_batches`, but for damage, which is in the chunk.
-    Cost: an index look-up, a pread for each 2 MiB, CRC, decoding.
+    `end`: at or below the high watermark. The chunk ends at `end` if no records follow. Damage is
+    reported in the chunk. Raises: other errors of `sparklog.log.raw_batches.read_batches`. Cost: an
+    index lookup, a pread per 2 MiB, CRC, decoding.
     """
     end, room = source.mark, ChunkReadBudget(max_bytes, budget.limits.batch_bytes)
     try:
         raw = _read(source, start, room)
     except DataCorruptionError as error:
-        # Behind what is damaged it goes on; where that ends nobody may know.
+        # Continue after the damage. The end of the damage may be unknown.
         reached = end if error.end is None else min(max(error.end, start + 1), end)
         where = f"offsets [{start}, {reached})"
         return Chunk(start, reached, (), f"{where} can't be read: {error.reason}")
@@ -103,7 +103,7 @@ def _decoded(source: Source, raw: RawBatches, start: int, end: int, budget: Budg
     faults: list[str] = []
     unpacked, reached = 0, end
     for part in raw.parts:
-        batches = scan(part, path=source.key, check_crc=False)  # it was checked when it was read
+        batches = scan(part, path=source.key, check_crc=False)  # the read checked it
         within = batches.table[batches.table["base_offset"] < end]
         if not len(within):
             break
@@ -128,15 +128,15 @@ def _decoded(source: Source, raw: RawBatches, start: int, end: int, budget: Budg
 def _records(
     decoder: Decoder, window: Window, start: int, end: int, path: str
 ) -> Iterator[tuple[pa.RecordBatch, int, str]]:
-    """Yield the records of whole batches, markers too, the offset behind, and what is wrong."""
+    """Yield the records of whole batches, including markers, the next offset, and any fault."""
     table = window.batches.table.copy()
-    table["attributes"] &= ~CONTROL  # the decoder would leave them out
+    table["attributes"] &= ~CONTROL  # otherwise the decoder skips them
     while len(table):
         fault = ""
         try:
             done = decoder.add_many(window.data, table, first=start, end=end, path=path)
         except DataCorruptionError as error:
-            # The batches before it were added; without it the others go on.
+            # The batches before it were added; continue after it.
             at = len(window.data) if error.position is None else error.position
             done = max(int(np.searchsorted(table["position"], at, side="right")), 1)
             base, last = table["base_offset"][done - 1], table["last_offset"][done - 1]
@@ -146,7 +146,7 @@ def _records(
 
 
 def _with_batches(rows: pa.RecordBatch, table: Table, aborted: NDArray[np.bool_]) -> pa.RecordBatch:
-    """Add what is known of each record's batch."""
+    """Add the columns of each record's batch."""
     offsets = rows.column("offset").to_numpy()
     at = np.searchsorted(table["last_offset"], offsets)
     columns = {name: rows.column(name) for name in rows.schema.names}
@@ -158,16 +158,19 @@ def _with_batches(rows: pa.RecordBatch, table: Table, aborted: NDArray[np.bool_]
 
 
 def _too_large(source: Source, start: int, end: int, size: int, budget: Budget) -> Chunk:
-    """What stands for a batch that nobody should have in memory; the range continues behind it."""
+    """Return a chunk in place of a batch that is too large for memory.
+
+    The range continues after it.
+    """
     fault = (
-        f"the record batch at offset {start} has {size:,} bytes, more than the "
-        f"{budget.limits.batch_bytes:,} that are shown here: `sparklog consume` reads it"
+        f"the record batch at offset {start} has {size:,} bytes, more than the limit of "
+        f"{budget.limits.batch_bytes:,} for pages: `sparklog consume` reads it"
     )
     return Chunk(start, _behind_batch(source, start, end), (), fault)
 
 
 def _behind_batch(source: Source, start: int, end: int) -> int:
-    """Where the batch that holds `start` ends, by its header."""
+    """Return the offset after the batch that contains `start`, from batch headers."""
 
     def ask(reader: PartitionReader) -> int:
         lookup = Lookup(reader.segments)

@@ -1,6 +1,7 @@
-"""Topics in figures: size, rate, lag. Looked at together, and not more often than is well.
+"""Sizes, rates and lags of topics, cached and refreshed at a limited rate.
 
-Rates are what high watermarks rose by between two looks, so they begin with the second one.
+Rates are the increase of high watermarks between two refreshes, so they are known from the second
+one on.
 """
 
 import threading
@@ -18,20 +19,21 @@ from sparklog.log.log import Log, view_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.storage.view import TopicInfo
 
-_WINDOW_MS: Final = 60_000  # of rates
+_WINDOW_MS: Final = 60_000  # for rates
 _AGAIN_MS: Final = 2000
-_FRESH_MS: Final = 10_000  # for how long one topic's size will do
-_REST: Final = 5  # times as long as a look took
-_PATIENCE_S: Final = 5.0  # for somebody else's first look
-CHECK_MS: Final = 3000  # what listing segments may take of one look
-_KNOWN_MAX: Final = 100_000  # topics whose sizes are remembered
+_FRESH_MS: Final = 10_000  # maximum age of a topic's size
+_REST: Final = 5  # minimum pause as a multiple of a refresh's duration
+_PATIENCE_S: Final = 5.0  # for the first refresh by another thread
+CHECK_MS: Final = 3000  # time limit for listing segments in one refresh
+_KNOWN_MAX: Final = 100_000  # topics whose sizes are cached
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFigures:
-    """Offsets [start, end); bytes of all segments, of which `remote_segments` aren't local.
+    """Offsets [start, end) and size of a partition.
 
-    `offline`: why it can't be read; then sizes aren't known.
+    `remote_segments` of its segments are remote only.
+    `offline`: why the partition cannot be read; sizes are unknown then.
     """
 
     partition: int
@@ -46,9 +48,11 @@ class PartitionFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFigures:
-    """A topic. `records`: offsets between log starts and high watermarks, more than there are
-    where it is compacted. `size_bytes`: None until it was looked at. `rate`: records a second over
-    the last minute, None until the second look. `lag`: the greatest of its readers'.
+    """A topic. `records`: offsets between log starts and high watermarks.
+
+    A compacted topic has fewer records. `size_bytes`: None until it was listed. `rate`: records per
+    second over the last minute, None until the second refresh. `lag`: the largest lag of its
+    readers.
     """
 
     info: TopicInfo
@@ -65,12 +69,12 @@ class TopicFigures:
 
     @property
     def offline(self) -> int:
-        """How many of its partitions can't be read."""
+        """Number of partitions that cannot be read."""
         return len(self.info.offline)
 
 
 class Figures:
-    """What is known of a log's topics, looked at anew when somebody asks. Threads may share it."""
+    """Cached statistics of a log's topics, refreshed on request. Thread-safe."""
 
     def __init__(self, clock: Clock = system_clock) -> None:
         self._clock = clock
@@ -79,22 +83,22 @@ class Figures:
         self._fresh_until_ms = 0.0
         self._ends: deque[tuple[float, dict[str, int]]] = deque()
         self._own_mutex = threading.Lock()
-        self._own_ends: dict[str, deque[tuple[float, int]]] = {}  # as `topic` saw them
-        self._sizes: dict[str, tuple[float, int | None]] = {}  # topic id: looked at when, bytes
+        self._own_ends: dict[str, deque[tuple[float, int]]] = {}  # recorded by `topic`
+        self._sizes: dict[str, tuple[float, int | None]] = {}  # topic id: (time of listing, bytes)
 
     def topics(self, log: Log, stopped: Callable[[], bool] = lambda: False) -> list[TopicFigures]:
-        """Return all topics by name; what is a few seconds old will do.
+        """Return all topics by name, at most a few seconds old.
 
-        Cost: one look at the watermarks, and some 0.1 ms a segment's listing; where that takes
-        more than 3 s the sizes of the topics that were longest not looked at come first.
-        Raises: SparklogError, OSError: the topics can't be listed.
+        Cost: one read of the watermarks, and about 0.1 ms per segment listed. If that takes more
+        than 3 s, the sizes that are oldest are refreshed first. Raises: SparklogError, OSError: the
+        topics cannot be listed.
         """
         if self._known and monotonic_ms() < self._fresh_until_ms:
             return self._known
         if not self._mutex.acquire(timeout=0 if self._known else _PATIENCE_S):
-            if self._known:  # somebody else is looking: what he saw before will do
+            if self._known:  # another thread is refreshing; return its previous result
                 return self._known
-            raise StorageUnavailableError("topics are still being looked at: try again")
+            raise StorageUnavailableError("topics are still being read: try again")
         try:
             if not self._known or monotonic_ms() >= self._fresh_until_ms:
                 began = monotonic_ms()
@@ -108,10 +112,10 @@ class Figures:
     def topic(
         self, log: Log, name: str, stopped: Callable[[], bool] = lambda: False
     ) -> TopicFigures:
-        """Return one topic, as it is now; nothing of the others is looked at.
+        """Return one topic as it is now, without reading the others.
 
-        Cost: a listing of the log dirs, and a listing a partition of this topic where its size
-        wasn't looked at of late. Raises: UnknownTopicError, SparklogError, OSError.
+        Cost: a listing of the log dirs, and a listing per partition of this topic unless its size
+        is recent. Raises: UnknownTopicError, SparklogError, OSError.
         """
         info = log.topic(name)
         spans = spans_of(log, {name: info})[name]
@@ -183,7 +187,7 @@ class Figures:
 
 
 def spans_of(log: Log, infos: Mapping[str, TopicInfo]) -> dict[str, dict[int, tuple[int, int]]]:
-    """Return {topic: {partition: (log start, high watermark)}}; without what can't be told now."""
+    """Return {topic: {partition: (log start, high watermark)}}, without unreadable partitions."""
     found: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in infos}
     keys = [TopicPartition(name, p) for name, info in infos.items() for p in info.dirs]
     try:
@@ -203,9 +207,9 @@ def spans_of(log: Log, infos: Mapping[str, TopicInfo]) -> dict[str, dict[int, tu
 def partition_figures(
     log: Log, info: TopicInfo, partition: int, span: tuple[int, int]
 ) -> PartitionFigures:
-    """Return one partition's figures; what can't be read is told by `offline`.
+    """Return the statistics of a partition; `offline` is set if it cannot be read.
 
-    Cost: a listing, and a stat a segment.
+    Cost: a listing, and a stat per segment.
     """
     figures = PartitionFigures(
         partition=partition, start=span[0], end=span[1], directory=info.dirs.get(partition, "")
@@ -225,7 +229,7 @@ def partition_figures(
 
 
 def _lags(rows: Iterable[dict[str, Any]]) -> dict[str, tuple[int, int | None]]:
-    """{topic: (groups that read it, the greatest lag)}, without those that expired."""
+    """Return {topic: (number of groups, largest lag)}, without expired groups."""
     groups: dict[str, set[str]] = {}
     lags: dict[str, int] = {}
     for row in rows:
@@ -237,7 +241,7 @@ def _lags(rows: Iterable[dict[str, Any]]) -> dict[str, tuple[int, int | None]]:
 
 
 def reader_rows(log: Log, topic: str | None = None) -> list[dict[str, Any]]:
-    """Return the rows of `Log.readers`, of one topic if it is named; none where none are kept.
+    """Return the rows of `Log.readers`, of all topics or one; empty if the log has no readers.
 
     `time` is in ms since the epoch.
     """

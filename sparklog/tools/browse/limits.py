@@ -1,4 +1,4 @@
-"""What one request may cost: bytes read, bytes kept, time; whether its client went away."""
+"""Limits of one request in bytes and time, and cancellation when the client disconnects."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,15 +9,16 @@ from sparklog.log.partition_reader import ReadBudget
 
 MIB: Final = 1 << 20
 RECORDS_MAX: Final = 500
-"""Most records of one request."""
+"""Maximum records per request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """`read_bytes`: of log, as it lies; what is read at once may go past it by `batch_bytes`.
+    """Limits of a request.
 
-    `kept_bytes`: of records that are held until the page is made. `batch_bytes`: a record batch
-    that is larger, packed or unpacked, is left out and said so: a few bytes may unpack to anything.
+    `read_bytes`: bytes of log; a single read may exceed them by `batch_bytes`. `kept_bytes`: memory
+    of the records until the page is complete. `batch_bytes`: larger record batches, compressed or
+    not, are left out with a note, because a few bytes may decompress to any size.
     """
 
     records: int = 50
@@ -28,9 +29,9 @@ class Limits:
 
 
 class Budget:
-    """What is left of the limits of one request. For one thread.
+    """The remaining limits of one request. Used by one thread.
 
-    `gone`: whether nobody waits any more; asked between two reads.
+    `gone`: returns True if the client has disconnected; called between reads.
     """
 
     def __init__(self, limits: Limits, *, gone: Callable[[], bool] = lambda: False) -> None:
@@ -42,7 +43,7 @@ class Budget:
 
     @property
     def over(self) -> str:
-        """Why the request ends here: "bytes", "memory", "time", "gone"; "" if it may go on."""
+        """Why the request must end: "bytes", "memory", "time", "gone"; "" if it may continue."""
         if self._gone():
             return "gone"
         if self.read_bytes >= self.limits.read_bytes:
@@ -58,7 +59,7 @@ class Budget:
 
 
 class ChunkReadBudget(ReadBudget):
-    """A budget in bytes of whole batches; a single batch may be larger, up to `batch_bytes`."""
+    """Limits a read to some bytes of whole batches. A single batch may have up to `batch_bytes`."""
 
     def __init__(self, max_bytes: int, batch_bytes: int) -> None:
         super().__init__(max_bytes)

@@ -1,4 +1,4 @@
-"""`RecordPreview`: a record that was found, as Python values; no more of it than is to be shown."""
+"""`RecordPreview`: a record as Python values, truncated to the displayed size."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,17 +11,18 @@ from sparklog.format.batch import CODEC_MASK, CONTROL, TRANSACTIONAL
 from sparklog.format.compression import Codec
 
 HEADERS_MAX: Final = 100
-"""Most headers of a record that are shown."""
-_HEADERS_MIN: Final = 16 << 10  # bytes of a record's headers that are shown in any case
+"""Maximum number of displayed headers."""
+_HEADERS_MIN: Final = 16 << 10  # bytes of a record's headers that are always displayed
 _KINDS: Final = {b"\0\0\0\0": "abort", b"\0\0\0\1": "commit"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPreview:
-    """A record; `key` and `value` are the first bytes of `key_bytes` and `value_bytes`.
+    """A record. `key` and `value` are the first bytes of `key_bytes` and `value_bytes`.
 
-    `marker`: of a control record, what it ends the transaction with ("control" of another kind).
-    `headers`: the first of `header_count`, HEADERS_MAX or as many as have room, the last cut.
+    `marker`: for a control record, how it ends the transaction ("control" for other kinds).
+    `headers`: the first of `header_count`, at most HEADERS_MAX and within the size limit, the last
+    one truncated.
     """
 
     partition: int
@@ -44,7 +45,7 @@ class RecordPreview:
 
 
 class HeaderPreview(NamedTuple):
-    """A header; `name` and `value` may be beginnings. `value_bytes`: of the whole value."""
+    """A header. `name` and `value` may be truncated. `value_bytes`: size of the whole value."""
 
     name: str
     value: bytes | None
@@ -52,7 +53,10 @@ class HeaderPreview(NamedTuple):
 
 
 def record_previews(rows: pa.Table, *, most_bytes: int) -> Iterator[RecordPreview]:
-    """Yield the rows of a range. `most_bytes`: of each key and value, and of all headers."""
+    """Yield the rows of a range.
+
+    `most_bytes`: limit of each key, of each value and of all headers.
+    """
     if not rows.num_rows:
         return
     columns: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""`read_range`: records of one partition from an offset or a time on, within limits.
+"""`read_range`: records of a partition from an offset or a time on, within limits.
 
 Cost (2 vCPUs, page cache): see `docs/browse.md`.
 """

@@ -1,7 +1,7 @@
-"""Bytes as people read them: JSON, text, hex; of Avro and Protobuf as registries frame them the id.
+"""Renders bytes as JSON, text or hex, and recognizes the schema id of framed Avro and Protobuf.
 
-What is shown is cut at a number of bytes, and made of no more than these: a record may have 100 MB,
-and anything in it. Nothing here is escaped: that is the page's business.
+The output is limited, and so is the input that is processed, because a record may have 100 MB of
+any content. Escaping is left to the page.
 """
 
 import json
@@ -12,16 +12,16 @@ from enum import StrEnum
 from typing import Final
 
 SHOWN_MAX: Final = 256 << 10
-"""Most bytes of a value that are shown; the rest is to be fetched."""
-_WIDTH: Final = 16  # bytes a line of hex
+"""Maximum bytes of a displayed value; the rest must be downloaded."""
+_WIDTH: Final = 16  # bytes per line of hex
 _INDENT: Final = "  "
-_DEPTH_MAX: Final = 40  # beyond it lines aren't indented further: the text would grow as a square
+_DEPTH_MAX: Final = 40  # deeper levels are not indented, because the text would grow quadratically
 _CONTROLS: Final = {*range(32), 127} - {9, 10, 13}
 _REGISTRY_HEADER: Final = struct.Struct(">bI")  # magic byte 0, schema id
 
 
 class Form(StrEnum):
-    """What bytes look like."""
+    """The form of displayed bytes."""
 
     NULL = "null"
     EMPTY = "empty"
@@ -32,9 +32,10 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RenderedValue:
-    """A value as text. `size`: its bytes; `cut`: whether there are more than `text` shows.
+    """A value as text. `size`: its bytes; `cut`: whether `text` is incomplete.
 
-    `schema_id`: of a schema registry's, where the bytes look as one frames them (Avro, Protobuf).
+    `schema_id`: the schema id if the bytes are framed like those of a schema registry (Avro,
+    Protobuf).
     """
 
     form: Form
@@ -51,10 +52,9 @@ def render_value(
     form: Form | None = None,
     size: int | None = None,
 ) -> RenderedValue:
-    """Return bytes as text that begins with their first `most` bytes. `form`: this one, if it can.
+    """Return the first `most` bytes as text. `form`: the required form, if possible.
 
-    `size`: of all bytes, where `raw` is only their beginning.
-    Cost: some ms at 256 KiB of JSON.
+    `size`: the full size if `raw` is truncated. Cost: some ms for 256 KiB of JSON.
     """
     if raw is None:
         return RenderedValue(Form.NULL, "", 0)
@@ -73,7 +73,7 @@ def render_value(
 
 
 def preview(raw: bytes | None, most: int, *, size: int | None = None) -> str:
-    """Return bytes in one line of about `most` characters, for a table; "" of null."""
+    """Return bytes on one line of about `most` characters, for a table; "" for null."""
     if not raw:
         return ""
     whole = len(raw) if size is None else size
@@ -86,7 +86,7 @@ def preview(raw: bytes | None, most: int, *, size: int | None = None) -> str:
 
 
 def hex_lines(raw: bytes) -> str:
-    """Return bytes as lines of offset, hex and ASCII, as `hexdump -C` has them."""
+    """Return bytes as lines of offset, hex and ASCII, like `hexdump -C`."""
     return "\n".join(_hex_lines(raw))
 
 
@@ -98,16 +98,17 @@ def _hex_lines(raw: bytes) -> Iterator[str]:
 
 
 def as_number(raw: bytes | None) -> int | None:
-    """Return what Kafka's Integer- and LongSerializer make of 4 or 8 bytes that are no text."""
+    """Return the number in 4 or 8 bytes that are not text, as Kafka's serializers write it."""
     if raw is None or len(raw) not in (4, 8) or _text(raw, cut=False) is not None:
         return None
     return int.from_bytes(raw, "big", signed=True)
 
 
 def _framed(raw: bytes) -> tuple[int | None, bytes]:
-    """The schema id and what is behind it; a small number in 8 bytes has the id 0, which none has.
+    """Return the schema id and the data after it.
 
-    Source: Confluent's wire format, which other registries took over.
+    Small numbers of 8 bytes look like id 0, which is not used. Source: Confluent's wire format,
+    which other registries adopted.
     """
     if len(raw) <= _REGISTRY_HEADER.size or raw[0] != 0:
         return None, raw
@@ -116,7 +117,10 @@ def _framed(raw: bytes) -> tuple[int | None, bytes]:
 
 
 def _text(raw: bytes, *, cut: bool) -> str | None:
-    """UTF-8 without control characters, else None; what the cut left of a letter is left out."""
+    """Return UTF-8 text without control characters, else None.
+
+    A truncated last character is dropped.
+    """
     try:
         found = raw.decode()
     except UnicodeDecodeError as error:
@@ -137,9 +141,10 @@ def _is_json(text: str, *, cut: bool) -> bool:
 
 
 def _pretty(text: str) -> str | None:
-    """JSON with a line each member; every literal stays as it is written. None: it grows too much.
+    """Return JSON with a line per member, keeping every literal as it is written.
 
-    `text` is whole and right. (Parsed and printed again, 1.10 would be 1.1, and doubles be lost.)
+    Returns None if the result is too large. `text` is complete and valid. Parsing and printing
+    would change 1.10 to 1.1 and lose duplicate keys.
     """
     out: list[str] = []
     size, depth, at, limit = 0, 0, 0, 4 * len(text) + (64 << 10)

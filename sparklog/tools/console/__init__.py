@@ -1,6 +1,6 @@
-"""Records out of a log as text, and into it from files: consume and produce.
+"""Records from a log as text, and from files into a log: consume and produce.
 
-- `consuming`: which records; `formatting`: record batches as text, JSON lines, hex, raw values
-- `producing`: record batches into a topic; `input_files`: the bytes of a file or a pipe;
-  `input_formats`: lines, JSON, CSV and Parquet as record batches
+- `consuming`: selects records; `formatting`: record batches as text, JSON lines, hex or raw values
+- `producing`: appends record batches to a topic; `input_files`: reads files and pipes
+- `input_formats`: lines, JSON, CSV and Parquet as record batches
 """

@@ -1,4 +1,4 @@
-"""Records of a topic as they are asked for on a command line: from where, how many, which."""
+"""Selects the records of a topic that a command line requests."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ _PLACES: Final = ("partition", "offset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Which records are wanted; those that fit all that is given. Regular expressions are RE2's.
+    """Conditions for records, which must all match. Regular expressions have RE2's syntax.
 
-    `headers`: (a header's key, its value or None for any); a record fits that has such a header,
-    among several of one key too. `header_regexes`: (key, pattern that the value has a match for).
+    `headers`: (header key, value, or None for any value). `header_regexes`: (header key, pattern
+    for the value). A record matches if any of its headers with the key does.
     """
 
     key: bytes | None = None
@@ -35,7 +35,7 @@ class Match:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that it looks at."""
+        """The columns that the conditions use."""
         key = self.key is not None or self.key_regex is not None
         headers = bool(self.headers or self.header_regexes)
         return (
@@ -43,7 +43,7 @@ class Match:
         )
 
     def check(self) -> None:
-        """Raise InvalidRequestError for a regular expression that isn't one."""
+        """Raise InvalidRequestError for an invalid regular expression."""
         of_headers = [pattern for _, pattern in self.header_regexes]
         for pattern in (self.key_regex, self.value_regex, *of_headers):
             if pattern is not None:
@@ -53,7 +53,7 @@ class Match:
                     raise InvalidRequestError(f"{pattern!r}: {error}") from None
 
     def mask(self, rows: pa.RecordBatch) -> Any | None:
-        """Tell of each row whether it fits; None: all do. A null fits nothing."""
+        """Return a mask of the matching rows, None if all match. Nulls match nothing."""
         masks = []
         if self.key is not None:
             masks.append(pc.equal(rows.column("key"), pa.scalar(self.key, pa.binary())))
@@ -70,7 +70,7 @@ class Match:
 
 
     def _header_masks(self, rows: pa.RecordBatch) -> Iterator[Any]:
-        """Yield a mask for each header that is wanted."""
+        """Yield a mask for each condition on headers."""
         if not (self.headers or self.header_regexes):
             return
         lists = rows.column("headers")
@@ -82,7 +82,7 @@ class Match:
             hit = pc.equal(keys, key)
             hit = hit if fits is None else pc.and_(hit, fits)
             mask = np.zeros(rows.num_rows, bool)
-            mask[of_row.filter(hit).to_numpy()] = True  # a null isn't taken
+            mask[of_row.filter(hit).to_numpy()] = True  # skips nulls
             yield pa.array(mask)
 
 
@@ -103,15 +103,16 @@ def consume(
     timeline: str = "all",
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield record batches with `columns` (see `Log.read`), and partition and offset besides.
+    """Yield record batches with `columns` (see `Log.read`), plus partition and offset.
 
     Args:
-        match: leaves out what doesn't fit; `max_messages` counts what is left.
-        follow_on: wait for more at the end; for `timeout_ms` without anything new, else for ever.
-        group: registered as a reader; goes on where it has committed to unless `start` names an
-            offset or a time. A record counts as taken when the next batch is asked for.
-        timeline: see `Log.read`.
-        stopped: ends it between two batches, and while it waits.
+        match: Selects records; `max_messages` counts the selected ones.
+        follow_on: Wait for more records at the end, for `timeout_ms` without a new one or else for
+            ever.
+        group: The reader to register. Continues at its committed offsets unless `start` names an
+            offset or a time. A batch counts as consumed when the next one is requested.
+        timeline: See `Log.read`.
+        stopped: Ends the iteration between two batches and while waiting.
     Raises: as `Log.read`.
     """
     match = match or Match()
@@ -167,7 +168,7 @@ def _numbers(log: Log, topic: str, partitions: Sequence[int] | None) -> list[int
 def _limited(
     batches: Iterator[pa.RecordBatch], match: Match, most: int | None
 ) -> Iterator[tuple[pa.RecordBatch, tuple[int, int]]]:
-    """Yield what fits, `most` records in all, and (partition, offset) behind what was seen."""
+    """Yield at most `most` matching rows, and (partition, next offset) after each batch."""
     for rows in batches:
         chosen, behind = _chosen(rows, match, most)
         most = None if most is None else most - chosen.num_rows
@@ -179,7 +180,7 @@ def _limited(
 def _chosen(
     rows: pa.RecordBatch, match: Match, most: int | None
 ) -> tuple[pa.RecordBatch, tuple[int, int]]:
-    """Return the rows that fit, `most` at most, and (partition, offset) behind what was seen."""
+    """Return the matching rows, at most `most`, and (partition, next offset) after them."""
     partition, offsets = rows.column("partition")[0].as_py(), rows.column("offset")
     last = offsets[len(offsets) - 1].as_py()
     mask = match.mask(rows)
@@ -192,7 +193,7 @@ def _chosen(
 
 
 class _IdleTimeout:
-    """How long a follower waits for something new."""
+    """Limits how long a follower waits for new records."""
 
     def __init__(self, timeout_ms: int | None, stopped: Callable[[], bool]) -> None:
         self._timeout_ms, self._stopped = timeout_ms, stopped

@@ -1,7 +1,7 @@
-"""Record batches as bytes for a terminal or a pipe: Kafka's text, JSON lines, hex, raw values.
+"""Record batches as bytes for a terminal or pipe: Kafka's text, JSON lines, hex, raw values.
 
-Whole columns at a time, by Arrow's kernels; only text that JSON can't carry as it is goes through
-Python, and only in the batch that has it.
+Arrow kernels process whole columns. Only batches with text that JSON cannot represent directly are
+processed in Python.
 """
 
 import base64
@@ -31,17 +31,17 @@ _TEXTS: Final = {
 _DESERIALIZERS: Final[dict[str, int | None]] = {
     "String": None, "ByteArray": None, "Long": 8, "Integer": 4, "Short": 2,
 }  # fmt: skip
-"""What Kafka's deserializers take: bytes of a number, or None: they show bytes as they are."""
+"""Kafka's deserializers: bytes of a number, or None to print bytes unchanged."""
 _DECODED: Final = {"key.deserializer": "key", "value.deserializer": "value"}
 _HEX: Final = pa.binary()
 _ESCAPES: Final = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _SPACE: Final = 0x20
-_NAMED: Final = np.array([ord(what) for what, _ in _ESCAPES], np.uint8)
+_NAMED: Final = np.array([ord(character) for character, _ in _ESCAPES], np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What the text form shows. `prints`: columns in Kafka's order."""
+    """Fields of the text format. `prints`: columns in Kafka's order."""
 
     prints: tuple[str, ...] = ("value",)
     separator: bytes = b"\t"
@@ -49,11 +49,11 @@ class Layout:
     headers_separator: bytes = b","
     null: bytes = b"null"
     widths: Mapping[str, int] = field(default_factory=dict)
-    """{"key" or "value": bytes of the number that it is}, where it is one."""
+    """{"key" or "value": bytes of the number}, for columns that are numbers."""
 
     @classmethod
     def parse(cls, properties: dict[str, str]) -> "Layout":
-        """Read the properties of kafka-console-consumer. Raises InvalidRequestError.
+        """Parse the properties of kafka-console-consumer. Raises InvalidRequestError.
 
         Source: DefaultMessageFormatter (Kafka 4.1).
         """
@@ -83,7 +83,10 @@ class Layout:
 
 
 def _width(name: str, value: str) -> int | None:
-    """Return how many bytes a deserializer takes; None: any. Raises InvalidRequestError."""
+    """Return the number of bytes that a deserializer requires, or None.
+
+    Raises InvalidRequestError.
+    """
     plain = value.removeprefix("org.apache.kafka.common.serialization.")
     plain = plain.removesuffix("Deserializer")
     if plain not in _DESERIALIZERS:
@@ -95,7 +98,7 @@ def _width(name: str, value: str) -> int | None:
 
 
 def formatter(name: str, layout: Layout | None = None) -> tuple[Format, list[str]]:
-    """Return what turns batches into bytes, and the columns that it needs."""
+    """Return a function that formats batches as bytes, and the columns that it needs."""
     layout = layout or Layout()
     if name == "raw":
         return _raw, ["value"]
@@ -117,7 +120,7 @@ def _raw(rows: pa.RecordBatch) -> memoryview | bytes:
 
 
 def _bytes_of(column: Any) -> memoryview | bytes:
-    """All values of a binary or string array, one behind the other."""
+    """Return all values of a binary or string array as one buffer."""
     if column.null_count:
         column = column.drop_null()
     _, offsets, data = column.buffers()
@@ -154,12 +157,15 @@ def _text(rows: pa.RecordBatch, layout: Layout, show: Callable[[Any], Any]) -> m
 
 
 def _numbers(column: Any, width: int, name: str) -> Any:
-    """Return big-endian numbers as text. Raises InvalidRequestError for what isn't as long."""
+    """Return big-endian numbers as text.
+
+    Raises InvalidRequestError for values of another length.
+    """
     sizes = pc.binary_length(column)
     if not pc.all(pc.equal(sizes, width), min_count=0).as_py():
         raise InvalidRequestError(
-            f"a {name} is no number of {width} bytes; without {name}.deserializer it is shown as "
-            "it is"
+            f"a {name} is not a number of {width} bytes; without {name}.deserializer it is printed "
+            "unchanged"
         )
     found = [
         None if r is None else int.from_bytes(r, "big", signed=True) for r in column.to_pylist()
@@ -176,11 +182,11 @@ def _digits(column: Any) -> Any:
 
 
 def _joined(*parts: Any, separator: bytes = b"") -> Any:
-    """Element by element; bytes stand for a column of them. Null where a part is."""
+    """Join columns element by element; bytes are constants. Null if any part is null."""
     given: list[Any] = []
     for part in parts:
         if isinstance(part, bytes) and not separator and given and isinstance(given[-1], bytes):
-            given[-1] += part  # fewer to join
+            given[-1] += part  # reduces the number of parts
         else:
             given.append(part)
     given = [pa.scalar(p, pa.binary()) if isinstance(p, bytes) else p for p in given]
@@ -188,7 +194,7 @@ def _joined(*parts: Any, separator: bytes = b"") -> Any:
 
 
 def _stamps(times: Any, kinds: Any) -> Any:
-    """CreateTime:1700000000000, as Kafka prints it; NO_TIMESTAMP for -1."""
+    """Return CreateTime:1700000000000, as Kafka prints it; NO_TIMESTAMP for -1."""
     ms = _millis(times)
     names = pa.array([kind.encode() for kind in _KINDS], pa.binary()).take(kinds)
     text = _joined(names, _digits(ms), separator=b":")
@@ -211,14 +217,14 @@ def _headers(column: Any, layout: Layout, show: Callable[[Any], Any]) -> Any:
 
 
 def _lists(like: Any, values: Any) -> Any:
-    """Lists of `values` as long as those of `like`, whose elements they were made of."""
+    """Return lists of `values` with the lengths of the lists in `like`."""
     lengths = pc.list_value_length(like).fill_null(0).to_numpy(zero_copy_only=False)
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(ends), values)
 
 
 def to_hex(column: Any) -> Any:
-    """A binary array in hexadecimal digits, two a byte; null stays null."""
+    """Return a binary array in hexadecimal, two digits per byte. Nulls stay null."""
     valid, offsets, data = column.buffers()
     if not len(column):
         return column
@@ -238,7 +244,7 @@ def to_hex(column: Any) -> Any:
 
 
 def _json(rows: pa.RecordBatch) -> memoryview | bytes:
-    """One object a line; bytes that aren't UTF-8 in base64, as keyBase64 and valueBase64."""
+    """Return one object per line; values that are not UTF-8 in base64 as keyBase64, valueBase64."""
     kinds = pa.array([f'"{kind}"'.encode() for kind in _KINDS], pa.binary())
     topic = json.dumps(rows.column("topic")[0].as_py()).encode() if rows.num_rows else b""
     line = _joined(
@@ -263,7 +269,10 @@ def _json_headers(column: Any) -> Any:
 
 
 def _json_field(column: Any, name: str) -> Any:
-    """A column as `"name":"text"`, `"name":null` or `"nameBase64":"..."`; bytes if all are null."""
+    """Return a column as `"name":"text"`, `"name":null` or `"nameBase64":"..."`.
+
+    The result is bytes if all values are null.
+    """
     if column.null_count == len(column):
         return f'"{name}":null'.encode()
     try:
@@ -277,16 +286,16 @@ def _json_field(column: Any, name: str) -> Any:
 
 
 def _escaped(text: Any) -> Any | None:
-    """JSON's escapes; None if there are control characters that need numbers."""
+    """Escape text for JSON; return None if control characters need numeric escapes."""
     held = np.frombuffer(_bytes_of(text), np.uint8)
     low = held[held < _SPACE]
     known = np.isin(low, _NAMED)
     if not known.all():
         return None
-    for what, by in _ESCAPES:
-        code = ord(what)
+    for character, escape in _ESCAPES:
+        code = ord(character)
         if ((low if code < _SPACE else held) == code).any():
-            text = pc.replace_substring(text, what, by)
+            text = pc.replace_substring(text, character, escape)
     return text
 
 

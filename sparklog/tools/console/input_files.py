@@ -1,4 +1,4 @@
-"""The bytes of an input file, hashed and counted; a slow pipe gives what it has after a while."""
+"""Reads input files with hashing and counting. A slow pipe returns partial data after a while."""
 
 import os
 import select
@@ -7,16 +7,16 @@ from typing import Any, BinaryIO, Final
 
 from sparklog.clock import monotonic_ms
 
-_LOOK_MS: Final = 100  # how often a pipe that gives nothing is asked whether it ends
+_LOOK_MS: Final = 100  # how often a silent pipe is polled for its end
 _PIPE_BYTES: Final = 1 << 20
 
 
 class Stopped(Exception):
-    """The input ended by a signal: what was read of an unfinished record is not one."""
+    """A signal ended the input. An incomplete record must be discarded."""
 
 
 class Linger:
-    """How long (ms) what was read may wait for its commit; None: until there is enough of it."""
+    """How long (ms) data may wait for its commit; None: until there is enough data."""
 
     def __init__(self, most_ms: int | None = None) -> None:
         self.most_ms = most_ms
@@ -24,16 +24,16 @@ class Linger:
 
     @property
     def waits(self) -> bool:
-        """Whether anything was read since the last commit."""
+        """Whether data was read since the last commit."""
         return self._since is not None
 
     def came(self) -> None:
-        """Note that bytes came."""
+        """Record that data was read."""
         if self._since is None:
             self._since = monotonic_ms()
 
     def is_over(self) -> bool:
-        """Tell whether it is time for a commit."""
+        """Return True if it is time for a commit."""
         since = self._since
         return (
             self.most_ms is not None
@@ -42,12 +42,12 @@ class Linger:
         )
 
     def done(self) -> None:
-        """Begin anew, for all that was read is committed."""
+        """Restart after a commit of all data read."""
         self._since = None
 
 
 class Source:
-    """An open binary file. Of a pipe `read` gives less than was asked where `linger` is over."""
+    """An open binary file. For a pipe, `read` returns partial data once `linger` is over."""
 
     def __init__(
         self,
@@ -64,8 +64,9 @@ class Source:
         self.closed = False
 
     def read(self, size: int) -> bytes | None:
-        """Return bytes, none at the end; None if a pipe has none now and something waits.
+        """Return data, empty at the end.
 
+        None if a pipe has no data yet but earlier data must be committed.
         Raises: Stopped.
         """
         if self._pipe is None:
@@ -80,7 +81,7 @@ class Source:
         return data
 
     def whole(self, size: int) -> bytes:
-        """Return bytes as `read` does, for who can't be told to come again."""
+        """Return data like `read`, for callers that cannot handle None."""
         while (data := self.read(size)) is None:
             pass
         return data
@@ -109,13 +110,14 @@ class Source:
             held += len(data)
             if self._stopped():
                 break
-        if self._stopped() and not found:  # at the end, too: who writes may have been stopped
+        # also at the end, because the writer may have been stopped as well
+        if self._stopped() and not found:
             raise Stopped
         return b"".join(found)
 
 
 class Readable:
-    """A source as Arrow reads it: it takes no "come again"."""
+    """A source as a file object for Arrow, which cannot handle None."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

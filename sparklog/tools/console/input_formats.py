@@ -1,7 +1,7 @@
-"""Lines, JSON lines, CSV and Parquet as record batches that `Log.append` takes.
+"""Lines, JSON lines, CSV and Parquet as record batches for `Log.append`.
 
-Column by column, a block of input at a time, so memory stays at a few blocks. A line that can't be
-read is an InvalidRequestError with its number, before anything of its block goes on.
+Data is processed by column and block, so memory is limited to a few blocks. An unreadable line
+raises InvalidRequestError with its number before any record of its block is used.
 """
 
 import base64
@@ -43,13 +43,13 @@ _JSON: Final = pa.schema(
     ]
 )  # fmt: skip
 NOTHING: Final = pa.RecordBatch.from_pydict({"value": pa.nulls(0, pa.binary())})
-"""What a pipe gives that has nothing for now: time to see to what it gave before."""
+"""Yielded while a pipe has no data, so that the caller can commit earlier data."""
 _KNOWN: Final = ("key", "value", "headers", "timestamp", "partition")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """How a line becomes a record, in the words of kafka-console-producer (LineMessageReader)."""
+    """How a line becomes a record, with kafka-console-producer's properties (LineMessageReader)."""
 
     parse_key: bool = False
     parse_headers: bool = False
@@ -58,11 +58,11 @@ class Lines:
     headers_delimiter: bytes = b"\t"
     headers_separator: bytes = b","
     headers_key_separator: bytes = b":"
-    null_marker: bytes = b""  # empty: none
+    null_marker: bytes = b""  # empty means no marker
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> "Lines":
-        """Read --property values. Raises InvalidRequestError."""
+        """Parse --property values. Raises InvalidRequestError."""
         given: dict[str, Any] = {}
         for name, value in properties.items():
             field = name.replace(".", "_")
@@ -84,11 +84,10 @@ class Lines:
 def batches(file: Any, form: str, lines: Lines | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the records of an open file.
 
-    `form`: one of FORMATS. JSON: an object a line, as `sparklog consume --formatter json` prints
-    it; topic, offset and timestampType are passed over. CSV and Parquet: columns value and, if
-    wanted, key, headers (not in CSV), timestamp, partition. A pipe that is slow gives NOTHING at
-    times, of lines and JSON.
-    Raises: InvalidRequestError, with the line of the file.
+    `form`: one of FORMATS. JSON: an object per line, as `sparklog consume --formatter json` prints;
+    topic, offset and timestampType are ignored. CSV and Parquet: column value, and optionally key,
+    headers (not in CSV), timestamp, partition. A slow pipe of lines or JSON sometimes yields
+    NOTHING. Raises: InvalidRequestError with the line of the file.
     """
     if form == "lines":
         yield from _numbered(file, lines or Lines(), _of_lines)
@@ -103,10 +102,10 @@ def batches(file: Any, form: str, lines: Lines | None = None) -> Iterator[pa.Rec
 
 
 def blocks(file: Any) -> Iterator[bytes]:
-    """Yield whole lines, about BLOCK_BYTES at a time; nothing while `file` has nothing for now."""
+    """Yield whole lines, about BLOCK_BYTES at a time; nothing while the file has no data."""
     rest: list[bytes] = []
     while (block := file.read(BLOCK_BYTES)) != b"":
-        if block is None:  # a pipe has nothing now
+        if block is None:  # a pipe without data at the moment
             yield b""
             continue
         end = block.rfind(b"\n") + 1
@@ -151,7 +150,7 @@ def _of_lines(block: bytes, first: int, how: Lines) -> pa.RecordBatch:
 
 
 def _split_lines(block: bytes) -> Any:
-    """The lines of a block, without their ends (LF or CR LF)."""
+    """Return the lines of a block, without their ends (LF or CR LF)."""
     if block.endswith(b"\n"):
         block = block[:-1]
     whole = pa.Array.from_buffers(
@@ -166,15 +165,15 @@ def _split_lines(block: bytes) -> Any:
 
 
 def _cut(column: Any, separator: bytes, name: str, first: int, how: Lines) -> tuple[Any, Any]:
-    """Split at the first `separator` into what is before and behind it."""
+    """Split at the first `separator` into the parts before and after it."""
     parts = pc.split_pattern(column, separator.decode(), max_splits=1)
     whole = pc.equal(pc.list_value_length(parts), 2)
     if not pc.all(whole, min_count=0).as_py():
         if not how.ignore_error:
             at = int(pc.index(whole, False).as_py())
             raise InvalidRequestError(
-                f"line {first + at}: no {name} {separator.decode()!r} in it: {_shown(column[at])}. "
-                f"Name another by {name}=..., or take such lines as they are by ignore.error=true"
+                f"line {first + at} has no {name} {separator.decode()!r}: {_shown(column[at])}. "
+                f"Set another with {name}=..., or accept such lines with ignore.error=true"
             )
         before = pc.if_else(whole, pc.list_element(_padded(parts), 0), _NULL)
         return before, pc.if_else(whole, pc.list_element(_padded(parts), 1), column)
@@ -184,17 +183,17 @@ def _cut(column: Any, separator: bytes, name: str, first: int, how: Lines) -> tu
 
 
 def _shown(line: Any) -> str:
-    """A line's beginning, for an error."""
+    """Return the beginning of a line, for an error message."""
     return repr(line.as_py()[:60].decode(errors="replace"))
 
 
 def _padded(parts: Any) -> Any:
-    """Lists of one made lists of two, so that an element of each can be asked for."""
+    """Extend lists of one element to two, so that both elements can be selected."""
     return pa.array([[*one, None][:2] for one in parts.to_pylist()], pa.list_(pa.binary()))
 
 
 def _headers(texts: Any, first: int, how: Lines) -> Any:
-    """From h1:v1,h2:v2 to lists of headers; an empty text has none."""
+    """Convert h1:v1,h2:v2 to lists of headers; an empty text has none."""
     texts = texts.fill_null(b"")
     lists = pc.split_pattern(texts, how.headers_separator.decode())
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False).copy()
@@ -236,7 +235,7 @@ def _of_json(block: bytes, first: int, _: None) -> pa.RecordBatch:
     if not block.strip():
         return pa.RecordBatch.from_pydict({"value": pa.nulls(0, pa.binary())})
     if _TOP_NULL.search(block) and _TOP_NULL.search(_STRING.sub(b'""', block)):
-        # Arrow (up to 25 at least) reads a null that is no field's as an object, and crashes.
+        # Arrow (up to version 25 at least) reads a null outside a field as an object, and crashes.
         _refuse_json(block, first, ValueError("null isn't a JSON object"))
     options = pa.json.ParseOptions(explicit_schema=_JSON, unexpected_field_behavior="error")
     reading = pa.json.ReadOptions(block_size=len(block) + 1, use_threads=False)
@@ -288,7 +287,7 @@ def _decoded(text: Any, coded: Any, name: str, first: int) -> Any:
 
 
 def _refuse_json(block: bytes, first: int, error: Exception) -> NoReturn:
-    """Find the line that Arrow couldn't read, which it doesn't name."""
+    """Raise an error with the number of the line that Arrow could not read."""
     for at, line in enumerate(block.split(b"\n")):
         if not line.strip():
             continue
@@ -353,7 +352,7 @@ def _of_csv(file: BinaryIO) -> Iterator[pa.RecordBatch]:
         if refused:
             row = refused[0]
             raise InvalidRequestError(
-                f"line {row.number}: {row.actual_columns} columns, {row.expected_columns} wanted: "
+                f"line {row.number} has {row.actual_columns} columns, not {row.expected_columns}: "
                 f"{row.text[:60]!r}"
             ) from None
         raise InvalidRequestError(f"CSV: {error}") from None
@@ -379,12 +378,12 @@ def _check_names(names: list[str], known: Any) -> None:
     if unknown or "value" not in names or len(set(names)) < len(names):
         others = ", ".join(name for name in known if name != "value")
         raise InvalidRequestError(
-            f"columns {names}: want value and, if wanted, {others}, each once"
+            f"columns {names}: want value and optionally {others}, each once"
         )
 
 
 def _stamped(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Timestamps as ms since the epoch, or as ISO times."""
+    """Convert timestamps from ms since the epoch or ISO times."""
     if "timestamp" not in rows.schema.names:
         return rows
     at, text = rows.schema.get_field_index("timestamp"), rows.column("timestamp")

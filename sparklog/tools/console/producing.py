@@ -1,4 +1,4 @@
-"""Records from files or a pipe into a topic: in commits of bounded size, or one micro-batch."""
+"""Appends records from files or a pipe to a topic, in bounded commits or as one micro-batch."""
 
 import contextlib
 import hashlib
@@ -20,17 +20,17 @@ from sparklog.tools.console.input_files import Linger, Readable, Source, Stopped
 from sparklog.tools.console.input_formats import Lines, batches
 
 COMMIT_BYTES: Final = 64 << 20
-"""Without an identity, so many bytes of Arrow data are one commit."""
+"""Without an identity, a commit has about this many bytes of Arrow data."""
 
 _READ: Final = 1 << 20
 
 
 @dataclass(slots=True, kw_only=True)
 class Produced:
-    """What was written: offset ranges {partition: (first, end)}, over all `commits`.
+    """The offset ranges {partition: (first, end)} that were written, over all `commits`.
 
-    `replayed`: the micro-batch had been committed before; nothing was written, and the ranges are
-    those of that commit. `stopped`: the input ended by a signal.
+    `replayed`: the micro-batch was committed before, so nothing was written, and the ranges are
+    those of that commit. `stopped`: a signal ended the input.
     """
 
     topic: str
@@ -41,16 +41,16 @@ class Produced:
     offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, spans: dict[int, tuple[int, int]]) -> None:
-        """Take down one commit."""
+        """Add one commit."""
         self.commits += 1
         for p, (first, end) in spans.items():
             self.offsets[p] = (min(first, self.offsets.get(p, (first, end))[0]), end)
 
 
 class Records:
-    """The records of open binary files, one after the other. The first block is read at once.
+    """The records of open binary files in sequence. The first block is read immediately.
 
-    So what is refused there is refused before a log or a topic is made for it.
+    Errors in the first block are therefore raised before a log or topic is created.
     """
 
     def __init__(
@@ -68,12 +68,13 @@ class Records:
         """See `produce`.
 
         Args:
-            files: (name, file); the name is for errors. form, lines: see `input_formats.batches`.
-            partition: for all records; else as `Log.append` chooses.
-            seen: is told how many bytes were read.
-            linger_ms: how long what came from a pipe waits for more, of lines and JSON. Parquet
-                and CSV are written as far as there is enough, or at the end.
-            stopped: ends the input; what follows the last whole record is left out.
+            files: (name, file); the name is for errors.
+            form, lines: See `input_formats.batches`.
+            partition: For all records; by default as `Log.append` chooses.
+            seen: Called with the number of bytes read.
+            linger_ms: How long lines and JSON from a pipe wait for more input. Parquet and CSV are
+                committed when there is enough data, or at the end.
+            stopped: Ends the input; an incomplete last record is discarded.
         Raises: InvalidRequestError with file and line; Stopped before the first block.
         """
         self.topic, self.partition = topic, partition
@@ -99,12 +100,12 @@ def produce(
     """Append records to their topic.
 
     Args:
-        writer, batch: all files together are this micro-batch of that writer, one atomic commit
-            however large it is. Doing it again with the same bytes writes nothing. Without them
-            about COMMIT_BYTES, or what a pipe gave in `linger_ms`, are one commit, and what was
-            committed before a failure, or a stop, stays.
+        writer, batch: Write all files as this micro-batch of the writer, in one atomic commit of
+            any size. A repeated call with the same bytes writes nothing. Without them a commit has
+            about COMMIT_BYTES, or the input of `linger_ms`, and earlier commits remain after a
+            failure or a stop.
     Raises: InvalidRequestError with file and line; BatchConflictError: the batch was committed
-        from other bytes; as `Log.append`.
+    before with other content.
     """
     if (writer is None) != (batch is None):
         raise InvalidRequestError("writer and batch belong together: give both, or neither")
@@ -143,7 +144,7 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     for name, source, file in files:
         try:
-            if form == "parquet":  # it is read out of order
+            if form == "parquet":  # its reads are not sequential
                 with _seekable(file) as (whole, keep):
                     while block := source.whole(_READ):
                         keep(block)
@@ -157,7 +158,7 @@ def _rows(
 
 @contextlib.contextmanager
 def _seekable(file: BinaryIO) -> Iterator[tuple[BinaryIO, Callable[[bytes], Any]]]:
-    """Give a file to read back, and what takes each block: a pipe goes through a temporary file."""
+    """Yield a seekable file and a function for each block; a pipe is copied to a temporary file."""
     if file.seekable():
         yield file, lambda block: None
         return
@@ -168,7 +169,7 @@ def _seekable(file: BinaryIO) -> Iterator[tuple[BinaryIO, Callable[[bytes], Any]
 def _in_commits(log: Log, records: Records, framing: Framing) -> Produced:
     topic, rows, linger = records.topic, iter(records), records.linger
     done = Produced(topic=topic)
-    log.topic(topic)  # raises for one that isn't there, whatever the input is
+    log.topic(topic)  # raises for a missing topic, whatever the input
     largest = _Largest()
     while True:
         stager, size, count = log.stager(framing), 0, 0
@@ -195,19 +196,19 @@ def _in_commits(log: Log, records: Records, framing: Framing) -> Produced:
 
 
 class _Largest:
-    """The largest record of a commit, by its number in the input: what a refusal is about."""
+    """The largest record of a commit, by its number in the input, for error messages."""
 
     def __init__(self) -> None:
         self.size, self._number, self._seen = 0, 0, 0
 
     def observe(self, rows: pa.RecordBatch) -> None:
-        """Look at the next rows of the input."""
+        """Inspect the next rows of the input."""
         sizes = np.zeros(rows.num_rows, np.int64)
         for name in {"key", "value"} & set(rows.schema.names):
             try:
                 lengths = pc.binary_length(rows.column(name)).fill_null(0)
             except pa.ArrowNotImplementedError:
-                continue  # the stager says what it wants, or makes it fit
+                continue  # the stager reports unsuitable columns, or converts them
             sizes += lengths.to_numpy(zero_copy_only=False)
         at = int(sizes.argmax())
         if sizes[at] > self.size:
@@ -216,11 +217,11 @@ class _Largest:
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Say of a record that is too large which one it is."""
+        """Add the record's number to an error about a record that is too large."""
         try:
             yield
         except RecordTooLargeError as error:
             raise RecordTooLargeError(
-                f"record {self._number} of the input has {self.size} bytes ({error}); nothing of "
-                "its commit was written"
+                f"record {self._number} of the input has {self.size} bytes ({error}); its commit "
+                "was not written"
             ) from None

@@ -1,6 +1,6 @@
-"""kafka-dump-log: its lines, of whole files and of damaged ones.
+"""kafka-dump-log: the same output for whole and damaged files.
 
-- `dump_log`: files in Kafka's order, errors, exit; `json_lines`: the same as JSON objects
+- `dump_log`: files in Kafka's order, errors, exit code; `json_lines`: the output as JSON objects
 - `log`, `batch`, `records`: .log files; `index`, `time_index`: indexes and producer snapshots
-- `remote_log_metadata`: payloads of __remote_log_metadata; `text`: values as Java has them
+- `remote_log_metadata`: payloads of __remote_log_metadata; `text`: values in Java's format
 """

@@ -1,9 +1,9 @@
-"""One batch read record by record, exactly as Kafka's classes do it, damage included.
+"""Reads a batch record by record, exactly as Kafka's classes do, including damaged ones.
 
-The slow way: for transaction markers, batches of magic 0 and 1, and whatever the engine's own
-reader refuses but Kafka's tool still prints. Everything else goes by `records.RecordLines`.
-Source: DefaultRecordBatch, DefaultRecord, AbstractLegacyRecordBatch, LegacyRecord,
-ControlRecordType, EndTransactionMarker (Kafka 4.1).
+This is the slow path: for transaction markers, batches of magic 0 and 1, and batches that the
+engine's reader refuses but Kafka's tool prints. `records.RecordLines` handles all others. Source:
+DefaultRecordBatch, DefaultRecord, AbstractLegacyRecordBatch, LegacyRecord, ControlRecordType,
+EndTransactionMarker (Kafka 4.1).
 """
 
 import struct
@@ -40,7 +40,7 @@ _TIME: Final = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedRecord:
-    """A record; `timestamp` in ms. `note` is what is printed of old messages besides."""
+    """A record. `timestamp` is in ms. `note`: extra output for old messages."""
 
     offset: int
     timestamp: int
@@ -53,7 +53,7 @@ class DumpedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedBatch:
-    """A batch's header as Kafka's tool shows it; `data` are all its bytes."""
+    """A batch header as Kafka's tool prints it; `data` is the whole batch."""
 
     data: memoryview
     path: str
@@ -84,7 +84,7 @@ class DumpedBatch:
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     def records(self) -> Iterator[DumpedRecord]:
-        """Yield the records one by one. Raises DataCorruptionError where Kafka's reader throws."""
+        """Yield the records. Raises DataCorruptionError where Kafka's reader throws."""
         try:
             if self.magic >= MAGIC:
                 yield from _records(self)
@@ -94,22 +94,23 @@ class DumpedBatch:
             raise self.damage(f"bad record: {error}") from None
 
     def marker(self, record: DumpedRecord) -> str:
-        """Return what a record of a control batch says. Raises DataCorruptionError."""
+        """Return the text of a control record. Raises DataCorruptionError."""
         try:
             return _marker(record)
         except (ValueError, struct.error) as error:
             raise self.damage(f"bad control record: {error}") from None
 
     def damage(self, reason: str) -> DataCorruptionError:
-        """Return the error for what can't be read of it."""
+        """Return an error about this batch."""
         return DataCorruptionError(reason, path=self.path, position=self.position)
 
 
 def read_batch(data: memoryview, ahead: bytes, *, path: str, position: int) -> DumpedBatch:
-    """Read the header of the batch whose bytes are `data`.
+    """Read the header of the batch with the bytes `data`.
 
-    Args: ahead: the batch's first 61 bytes, of a shorter one with what follows it in the file:
-        Kafka reads so many whatever the length says.
+    Args:
+        ahead: The first 61 bytes from the batch's position, which for a shorter batch include the
+            following data, because Kafka reads that many whatever the length says.
     Raises: DataCorruptionError where Kafka's tool throws.
     """
     magic = data[16] - 256 if data[16] > 127 else data[16]
@@ -153,17 +154,17 @@ def _codec(attributes: int, path: str, position: int) -> Codec:
 
 
 def _long(value: int) -> int:
-    """Two's complement of 64 bits."""
+    """Return a value as a signed 64-bit integer (two's complement)."""
     return ((value + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
 
 
 def _int(value: int) -> int:
-    """Two's complement of 32 bits."""
+    """Return a value as a signed 32-bit integer (two's complement)."""
     return ((value + (1 << 31)) & ((1 << 32) - 1)) - (1 << 31)
 
 
 def last_sequence(base: int, delta: int) -> int:
-    """The last sequence of a batch. Source: DefaultRecordBatch.incrementSequence."""
+    """Return the last sequence of a batch. Source: DefaultRecordBatch.incrementSequence."""
     if base == -1:
         return -1
     if base > _int(SEQUENCE_MAX - delta):
@@ -182,17 +183,17 @@ def _records(batch: DumpedBatch) -> Iterator[DumpedRecord]:
     packed = batch.data[HEADER_SIZE:]
     plain = decompress(batch.codec, packed, path=batch.path, position=batch.position)
     reader = _Reader(memoryview(plain).cast("B"))
-    # What is compressed is read as a whole before anything is printed of it.
+    # Compressed records are all read before any is printed.
     made = (_record(reader, batch) for _ in range(batch.count))
     yield from made if batch.codec == Codec.NONE else list(made)
     if reader.left:
-        raise ValueError(f"{reader.left} bytes are left over behind {batch.count} records")
+        raise ValueError(f"{reader.left} bytes are left over after {batch.count} records")
 
 
 def _record(reader: "_Reader", batch: DumpedBatch) -> DumpedRecord:
     size = reader.varint(5)
     if not 0 <= size <= reader.left:
-        raise ValueError(f"a record of {size} bytes, {reader.left} are there")
+        raise ValueError(f"a record declares {size} bytes, but {reader.left} are left")
     body = _Reader(reader.take(size))
     body.take(1)  # attributes
     timestamp = _long(batch.base_timestamp + body.varint(10))
@@ -223,12 +224,12 @@ def _record(reader: "_Reader", batch: DumpedBatch) -> DumpedRecord:
 
 
 def _marker(record: DumpedRecord) -> str:
-    """What a control record says; KRaft's own aren't decoded."""
-    version, kind = struct.unpack_from(">hh", _there(record.key))
+    """Return the text of a control record; KRaft's own are not decoded."""
+    version, kind = struct.unpack_from(">hh", _present(record.key))
     if version < 0:
         raise ValueError(f"control record of version {version}")
     if kind in (0, 1):
-        value_version, epoch = struct.unpack_from(">hi", _there(record.value))
+        value_version, epoch = struct.unpack_from(">hi", _present(record.value))
         if value_version < 0:
             raise ValueError(f"transaction marker of version {value_version}")
         name = "COMMIT" if kind else "ABORT"
@@ -241,14 +242,14 @@ def _marker(record: DumpedRecord) -> str:
     return f" controlType: {_CONTROL_NAMES.get(kind, 'UNKNOWN')}({kind})"
 
 
-def _there(data: bytes | None) -> bytes:
+def _present(data: bytes | None) -> bytes:
     if data is None:
         raise ValueError("a control record without a key or value")
     return data
 
 
 class _Reader:
-    """Takes fields off the front of some bytes; IndexError or ValueError where they end."""
+    """Reads fields from the front of a buffer. Raises IndexError or ValueError at its end."""
 
     def __init__(self, data: memoryview) -> None:
         self._data, self._at = data, 0
@@ -259,7 +260,7 @@ class _Reader:
 
     def take(self, size: int) -> memoryview:
         if size > self.left:
-            raise ValueError(f"a field of {size} bytes, {self.left} are there")
+            raise ValueError(f"a field declares {size} bytes, but {self.left} are left")
         self._at += size
         return self._data[self._at - size : self._at]
 
@@ -268,7 +269,7 @@ class _Reader:
         return None if size < 0 else bytes(self.take(size))
 
     def varint(self, most: int) -> int:
-        """A zig-zag number; `most` is 5 for an i32, 10 for an i64."""
+        """Read a zig-zag number; `most` is 5 for an int32, 10 for an int64."""
         bits = 0
         for shift in range(0, 7 * most, 7):
             byte = self._data[self._at]
@@ -320,6 +321,6 @@ def _legacy_records(batch: DumpedBatch) -> Iterator[DumpedRecord]:
             timestamp=batch.max_timestamp if append_time else entry.timestamp,
             key=entry.key if entry.key is None else bytes(entry.key),
             value=entry.value if entry.value is None else bytes(entry.value),
-            # One brace too many: so prints Kafka.
+            # Kafka prints this extra brace.
             note=f" isValid: {str(valid).lower()} crc: {crc}}}",
         )

@@ -1,7 +1,4 @@
-"""kafka-dump-log without Kafka: the same lines of the same files, on stdout and on stderr.
-
-Source: kafka.tools.DumpLogSegments (Kafka 4.1).
-"""
+"""kafka-dump-log without Kafka: the same lines for the same files, on stdout and stderr."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -30,10 +27,10 @@ MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpOptions:
-    """The options of kafka-dump-log, under its names; sizes in bytes.
+    """The options of kafka-dump-log, under its names. Sizes are in bytes.
 
-    `print_data_log` implies `deep_iteration`. `max_message_size` bounds the batches to which an
-    index may point, `max_bytes` what is read of a log.
+    `print_data_log` implies `deep_iteration`. `max_message_size` limits the batches that index
+    entries point to, `max_bytes` the part of a log that is read.
     """
 
     print_data_log: bool = False
@@ -49,7 +46,7 @@ class DumpOptions:
 
 
 class Output(NamedTuple):
-    """Whole lines, UTF-8; `is_error`: for stderr."""
+    """Whole lines in UTF-8. `is_error`: for stderr."""
 
     text: bytes
     is_error: bool = False
@@ -57,11 +54,11 @@ class Output(NamedTuple):
 
 @dataclass(slots=True)
 class Dump:
-    """A dump under way. `damaged` holds once all was taken: a file is not as it should be.
+    """A dump in progress. `damaged` is valid once all output was consumed.
 
-    Damage is what Kafka's own code would not read: a wrong CRC, bytes that are no batch, an index
-    that doesn't fit its log, a snapshot that can't be read. Gaps between offsets are none:
-    compaction leaves them.
+    Damage is data that Kafka would not read: a wrong CRC, bytes that are not a batch, an index that
+    does not match its log, an unreadable snapshot. Gaps between offsets are no damage, because
+    compaction creates them.
     """
 
     files: Sequence[str]
@@ -72,21 +69,21 @@ class Dump:
     _gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
     def lines(self) -> Iterator[Output]:
-        """Yield what kafka-dump-log prints, many lines at a time.
+        """Yield the output of kafka-dump-log, many lines at a time.
 
-        Raises: InvalidRequestError for a file that isn't there; DataCorruptionError where Kafka's
-            tool ends with an exception, after what it prints before that.
-        Cost: one pass over the files. Memory: a few MiB, or a batch and its lines where those are
-            larger.
+        Raises: InvalidRequestError for a missing file; DataCorruptionError where Kafka's tool ends
+        with an exception, after the output before it.
+        Cost: one pass over the files. Memory: a few MiB, or a batch and its lines if those are
+        larger.
         """
         for path in self.files:
             yield from self.file_lines(path)
         yield from self.mismatches()
 
     def check(self) -> None:
-        """Raise InvalidRequestError for a file that can't be dumped, before anything is printed.
+        """Raise InvalidRequestError for a file that cannot be dumped, before any output.
 
-        Kafka's tool says "Dumping" of a file first, then ends with an exception.
+        Kafka's tool prints "Dumping" for such a file, then ends with an exception.
         """
         for path in self.files:
             self._check(path)
@@ -107,15 +104,17 @@ class Dump:
     def _check(self, path: str) -> None:
         if "://" in path:
             raise InvalidRequestError(
-                f"{path} is a URL: segments are dumped from a disk; `sparklog tier restore` brings "
-                "them back to one"
+                f"{path} is a URL, only local files can be dumped; `sparklog tier restore` "
+                "restores segments to a disk"
             )
         if self.fs.is_dir(path):
             raise InvalidRequestError(f"{path} is a directory; {_KNOWN}")
 
     def _suffix(self, path: str) -> str:
-        """The suffix of a file's name. Raises InvalidRequestError for names that segments' files
-        don't have."""
+        """Return a file's suffix.
+
+        Raises InvalidRequestError for names that segment files do not have.
+        """
         name = os.path.basename(_shown(path))
         dot = name.rfind(".")
         if dot < 0:
@@ -174,7 +173,7 @@ class Dump:
         )
 
     def in_log(self, path: str, take: Callable[[File, LogDump], Iterator[T]]) -> Iterator[T]:
-        """Yield what `take` makes of a log; keep what it found of it."""
+        """Yield the results of `take` for a log, and record its gaps and damage."""
         self._check(path)
         found = LogDump()
         with self.fs.open(path) as file:
@@ -192,7 +191,7 @@ class Dump:
             yield Output(f"{error.reason}\n".encode(), is_error=True)
 
     def mismatches(self) -> Iterator[Output]:
-        """Yield what Kafka's tool says on stderr at the end."""
+        """Yield the mismatches that Kafka's tool prints on stderr at the end."""
         said: list[str] = []
         faults = self._faults
         for path in scala_order(p for p in faults if faults[p].offsets):
@@ -226,11 +225,11 @@ _KNOWN: Final = f"want files of a partition, which end with {', '.join(_SUFFIXES
 
 def _missing(path: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"{path} isn't there: give the files of one segment, an index with its .log beside it"
+        f"{path} does not exist: give the files of one segment, an index with its .log beside it"
     )
 
 
 def _shown(path: str) -> str:
-    """The path as java.io.File writes it: single slashes, none at the end."""
+    """Return the path as java.io.File prints it: single slashes, none at the end."""
     parts = [part for part in path.split("/") if part]
     return ("/" if path.startswith("/") else "") + "/".join(parts)

@@ -1,4 +1,4 @@
-"""Offset and transaction indexes and producer snapshots as lines, as kafka-dump-log has them."""
+"""Offset and transaction indexes and producer snapshots as kafka-dump-log prints them."""
 
 import os
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from sparklog.format.names import LOG
 from sparklog.fs import File, FileSystem, read_bytes
 from sparklog.tools.dump.log import batch_ahead, size_of
 
-_LINES: Final = 4096  # that are yielded at once
+_LINES: Final = 4096  # yielded at once
 
 
 @dataclass(slots=True)
 class IndexFaults:
-    """What doesn't fit between an index and its log: pairs of what each of them says.
+    """Mismatches between an index and its log, as pairs of their values.
 
-    Of a time index: `times` are (indexed, the batch's), `order` (indexed, the one before),
+    For a time index: `times` are (indexed, the batch's), `order` (indexed, the previous one),
     `missing` (indexed offset, last offset of the batch found or -1).
     """
 
@@ -35,7 +35,7 @@ class IndexFaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexStyle:
-    """How far an index is looked at. `max_message_size`: bytes that a batch may have."""
+    """How an index is checked. `max_message_size`: maximum bytes of a batch."""
 
     sanity_only: bool = False
     verify_only: bool = False
@@ -58,13 +58,13 @@ def _is_number(stem: str) -> bool:
 
 
 def beside(path: str, suffix: str) -> str:
-    """Return the path of the same segment's other file."""
+    """Return the path of another file of the same segment."""
     stem = os.path.basename(path).partition(".")[0]
     return os.path.join(os.path.dirname(path), stem + suffix)
 
 
 def whole_entries(fs: FileSystem, path: str, dtype: "np.dtype[np.void]") -> tuple[Entries, int]:
-    """Return the whole entries of an index file, and how many bytes are too many."""
+    """Return the whole entries of an index file, and the number of extra bytes."""
     raw = read_bytes(fs, path)
     odd = len(raw) % dtype.itemsize
     return np.frombuffer(raw[: len(raw) - odd], dtype), odd
@@ -89,7 +89,7 @@ def dump_index(
             return
         lines = []
         for number, (relative, position) in enumerate(entries.tolist()):
-            if relative == 0 and number:  # the zeros of an index that nobody trimmed
+            if relative == 0 and number:  # the zeros of an index that was not trimmed
                 break
             last = _last_offset(log, position, end, style.max_message_size, path, number)
             if last != base + relative:
@@ -103,18 +103,18 @@ def dump_index(
 
 
 def insane(odd: int, width: int) -> str:
-    """Return why an index fails its sanity check, and what to do."""
+    """Return why an index fails its sanity check, and the remedy."""
     why = f"{odd} bytes are left over, an entry has {width}" if odd else (
-        "the last entry lies before the first"
+        "the last entry is before the first"
     )  # fmt: skip
     return f"{why}; `sparklog verify --repair` rebuilds it"
 
 
 def _last_offset(log: File, at: int, end: int, most: int, path: str, number: int) -> int:
-    """The last offset of the batch to which an entry points."""
+    """Return the last offset of the batch that an entry points to."""
     size, last = batch_ahead(log, at, min(end, at + most)) if 0 <= at <= end else (0, -1)
     if not size:
-        reach = f"no batch of up to {most} bytes is whole there (--max-message-size)"
+        reach = f"there is no complete batch of up to {most} bytes (--max-message-size)"
         raise DataCorruptionError(
             f"entry {number} points to byte {at} of {log.path}: {reach}", path=path
         )
@@ -124,7 +124,7 @@ def _last_offset(log: File, at: int, end: int, most: int, path: str, number: int
 def dump_txn_index(fs: FileSystem, path: str) -> Iterator[bytes]:
     """Yield the lines of an index of aborted transactions. Raises: DataCorruptionError.
 
-    As Kafka's tool it takes the first byte for the version, and says nothing of a cut entry.
+    Like Kafka's tool it takes the first byte for the version, and ignores a truncated entry.
     """
     base_of(path)
     entries, _ = whole_entries(fs, path, TXN_ENTRY)
@@ -138,10 +138,10 @@ def dump_txn_index(fs: FileSystem, path: str) -> Iterator[bytes]:
 
 
 def dump_snapshot(fs: FileSystem, path: str) -> Iterator[bytes]:
-    """Yield the lines of a producer snapshot. Raises: DataCorruptionError: it can't be read.
+    """Yield the lines of a producer snapshot. Raises: DataCorruptionError: unreadable snapshot.
 
-    Kafka's own reader is laxer than ours, and so is this: bytes behind the entries are nothing to
-    it as long as the CRC is right.
+    Like Kafka's reader, which is more tolerant than the engine's, it ignores bytes after the
+    entries as long as the CRC is correct.
     """
     for entry in _producers(read_bytes(fs, path), path):
         producer, epoch, last_sequence, last, delta, timestamp, coordinator, first = entry
@@ -160,7 +160,7 @@ def dump_snapshot(fs: FileSystem, path: str) -> Iterator[bytes]:
 
 
 def _producers(raw: bytes, path: str) -> list[tuple[int, ...]]:
-    """The entries of a snapshot. Reasons are in Kafka's words."""
+    """Return the entries of a snapshot. Error messages are Kafka's."""
     schema = "Snapshot failed schema validation: "
     if len(raw) >= 2 and (version := int.from_bytes(raw[:2], "big", signed=True)) != 1:
         reason = f"{schema}Snapshot contained an unknown file version {version}"

@@ -1,4 +1,4 @@
-"""A dump for scripts: a JSON object for each batch, index entry or producer, in Kafka's names."""
+"""A dump for scripts: a JSON object per batch, index entry or producer, with Kafka's names."""
 
 from collections.abc import Iterator
 
@@ -15,15 +15,15 @@ from sparklog.tools.dump.text import batch_line, check_decoder, decode_one, java
 
 Value = int | bool | str | None
 Document = dict[str, "Value | list[str] | list[Document]"]
-"""A JSON object: fields under Kafka's names."""
+"""A JSON object with fields under Kafka's names."""
 
 
 def documents(dump: Dump) -> Iterator[Document | Output]:
-    """Yield an object a batch, entry or producer; what Kafka's tool says on stderr stays text.
+    """Yield an object per batch, entry or producer; Kafka's stderr output remains text.
 
-    Objects have the file, and the fields that `Dump.lines` prints, under the same names; a batch
-    has `records` if the options ask for these. Slower than text: record by record.
-    Raises: as `Dump.lines`.
+    Objects have the file and the fields of `Dump.lines`; a batch also has `records` if the options
+    request them. Slower than text, because records are processed one by one. Raises: as
+    `Dump.lines`.
     """
     for path in dump.files:
         if path.endswith(".log"):
@@ -40,11 +40,11 @@ def documents(dump: Dump) -> Iterator[Document | Output]:
 
 
 def _checked(dump: Dump, path: str) -> Iterator[Document]:
-    base_of(path)  # a name without an offset is refused here too
+    base_of(path)  # raises for a name without an offset
     try:
         yield from dump.in_log(path, lambda file, found: _log(file, path, dump.options, found))
     except FileNotFoundError:
-        raise InvalidRequestError(f"{path} isn't there") from None
+        raise InvalidRequestError(f"{path} does not exist") from None
 
 
 def _log(file: File, path: str, options: DumpOptions, found: LogDump) -> Iterator[Document]:
@@ -94,7 +94,7 @@ def _text(batch: DumpedBatch, data: bytes | None, decoder: str) -> str | None:
 
 
 def _fields(line: str, path: str) -> Document:
-    """The fields of a line "name: value name: value"; a line of other form is one of its own."""
+    """Return the fields of a line "name: value name: value"; another line becomes one field."""
     words = line.removeprefix(f"{path} ").split()
     if not words[0].endswith(":") or len(words) % 2:
         return {"says": line}

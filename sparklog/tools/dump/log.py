@@ -1,4 +1,4 @@
-"""The batches and records of a `.log` file as lines, in the words of kafka-dump-log."""
+"""The batches and records of a `.log` file as kafka-dump-log prints them."""
 
 import os
 from collections.abc import Iterator
@@ -25,16 +25,16 @@ from sparklog.tools.dump.records import RecordLines
 from sparklog.tools.dump.text import batch_line, head_text
 
 WINDOW_BYTES: Final = 1 << 20
-SIZE_MAX: Final = 2**31 - 1  # of a file that Kafka opens as a segment
+SIZE_MAX: Final = 2**31 - 1  # maximum size of a file that Kafka opens as a segment
 _CODECS: Final = [codec.name.lower() for codec in Codec]
 
 
 @dataclass(slots=True)
 class LogDump:
-    """What was found in one file, complete once its lines were taken.
+    """Result of dumping one file, complete once its lines were consumed.
 
-    `gaps` are pairs of offsets that don't follow each other; `damaged`: a batch's CRC is wrong or
-    bytes at the end are no batch.
+    `gaps` are pairs of offsets that are not consecutive. `damaged`: a CRC is wrong, or bytes at the
+    end are not a batch.
     """
 
     gaps: list[tuple[int, int]] = field(default_factory=list)
@@ -42,30 +42,30 @@ class LogDump:
     last_offset: int = -1
 
     def follow(self, offsets: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
-        """Note where records' offsets leave gaps."""
+        """Record gaps between the records' offsets."""
         if not len(offsets):
             return
         before = np.concatenate(([self.last_offset], offsets[:-1]))
-        # -1 is Kafka's "none yet", wherever it comes up.
+        # Kafka uses -1 for "none yet", wherever it occurs.
         for at in np.flatnonzero((offsets != before + 1) & (before != -1)).tolist():
             self.gaps.append((int(before[at]), int(offsets[at])))
         self.last_offset = int(offsets[-1])
 
 
 def size_of(file: File) -> int:
-    """Return a segment's size. Raises InvalidRequestError for one that Kafka doesn't open."""
+    """Return a segment's size. Raises InvalidRequestError for a file that Kafka does not open."""
     size = file.size()
     if size > SIZE_MAX:
         raise InvalidRequestError(
-            f"{file.path} has {size} bytes, a segment has {SIZE_MAX} at most: this is none"
+            f"{file.path} has {size} bytes; a segment has at most {SIZE_MAX}: this is not one"
         )
     return size
 
 
 def whole_batch(file: File, at: int, end: int) -> int:
-    """Return the size of the batch at byte `at` of a file that ends at `end`; 0 if none is whole.
+    """Return the size of the batch at `at` of a file that ends at `end`, or 0 if it is incomplete.
 
-    Raises DataCorruptionError for a length that can't be. Source: FileLogInputStream.nextBatch.
+    Raises DataCorruptionError for an invalid length. Source: FileLogInputStream.nextBatch.
     """
     return 0 if at >= end - MAGIC_END else _size(file, file.pread(LOG_OVERHEAD, at), at, end)
 
@@ -80,9 +80,9 @@ def _size(file: File, head: bytes, at: int, end: int) -> int:
 
 
 def batch_ahead(file: File, at: int, end: int) -> tuple[int, int]:
-    """Return size and last offset of the batch at byte `at`, (0, -1) if none is whole.
+    """Return size and last offset of the batch at byte `at`; (0, -1) if it is incomplete.
 
-    Raises as `whole_batch`. Reads no more than the header.
+    Reads only the header. Raises as `whole_batch`.
     """
     if at >= end - MAGIC_END:
         return 0, -1
@@ -102,7 +102,10 @@ def batch_ahead(file: File, at: int, end: int) -> tuple[int, int]:
 
 
 def batch_at(file: File, at: int, size: int) -> DumpedBatch:
-    """Read the batch of `size` bytes at byte `at`. Raises DataCorruptionError as Kafka throws."""
+    """Read the batch of `size` bytes at byte `at`.
+
+    Raises DataCorruptionError where Kafka throws.
+    """
     data = file.pread(max(size, HEADER_SIZE), at)
     return read_batch(
         memoryview(data)[:size], data[:HEADER_SIZE], path=file.path, position=at
@@ -112,10 +115,10 @@ def batch_at(file: File, at: int, size: int) -> DumpedBatch:
 def dump_batches(
     file: File, *, max_bytes: int, lines: RecordLines | None, found: LogDump
 ) -> Iterator[bytes]:
-    """Yield the lines of all batches, and of their records if `lines` are given.
+    """Yield the lines of all batches, and of their records if `lines` is given.
 
     Many lines at a time. Raises: DataCorruptionError where Kafka's tool throws, after the lines
-    of what lies before.
+    before that position.
     """
     size = size_of(file)
     end = min(size, max_bytes)
@@ -152,7 +155,7 @@ def dump_batches(
 
 
 def _leading(table: Table, at: int) -> Table:
-    """The rows that lie one behind the other from byte `at` on: what is left out was legacy."""
+    """Return the rows that are contiguous from byte `at` on. Gaps are legacy batches."""
     ends = np.concatenate(([at], (table["position"] + table["size"])[:-1]))
     broken = np.flatnonzero(table["position"] != ends[: len(table)])
     return table[: broken[0]] if len(broken) else table
@@ -166,7 +169,7 @@ def _dump_run(
     lines: RecordLines | None,
     found: LogDump,
 ) -> Iterator[bytes]:
-    """Yield the lines of sound batches v2 that lie in `data`."""
+    """Yield the lines of valid v2 batches in `data`."""
     heads = _batch_lines(data, table, position, found)
     if lines is None:
         yield "".join(heads).encode()
@@ -211,7 +214,7 @@ def _dump_one_by_one(batch: DumpedBatch, lines: RecordLines, found: LogDump) -> 
 def _batch_lines(
     data: memoryview, table: Table, position: int, found: LogDump
 ) -> list[str]:
-    """The lines of sound batches v2, a string each."""
+    """Return the lines of valid v2 batches, a string each."""
     made = []
     for at, size, base, last, base_time, max_time, *rest in table.tolist():
         producer, producer_epoch, sequence, count, attributes, epoch, _ = rest

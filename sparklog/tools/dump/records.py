@@ -1,4 +1,4 @@
-"""Records as the lines of Kafka's dump tool: a column at a time, or one by one where need be."""
+"""Records as the lines of Kafka's dump tool, by column or one by one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from sparklog.tools.dump.batch import CREATE_TIME, DumpedBatch, DumpedRecord
 from sparklog.tools.dump.remote_log_metadata import remote_payload
 from sparklog.tools.dump.text import STRING, decode_column, decode_one, java_text
 
-_BYTES_MAX: Final = 4 << 20  # of keys and values that become text at once
-MICROS_MAX: Final = 2**63 - 1  # what a time becomes that microseconds can't hold
+_BYTES_MAX: Final = 4 << 20  # bytes of keys and values that become text at once
+MICROS_MAX: Final = 2**63 - 1  # replaces a time that does not fit into microseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordStyle:
-    """What is printed of a record: its metadata, its contents; by which decoders.
+    """What is printed of a record: metadata, contents, and with which decoders.
 
-    `remote_metadata`: values are those of __remote_log_metadata, and keys aren't printed.
+    `remote_metadata`: values are decoded as __remote_log_metadata, and keys are not printed.
     """
 
     metadata: bool = True
@@ -36,9 +36,9 @@ class RecordStyle:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines of the records of some batches: batch n has text[cuts[n]:cuts[n + 1]].
+    """Lines of the records of some batches. Batch n has text[cuts[n]:cuts[n + 1]].
 
-    Its records are [ends[n], ends[n + 1]) of `offsets`. Control batches have none here.
+    Its records are [ends[n], ends[n + 1]) of `offsets`. Control batches have no lines here.
     """
 
     text: memoryview
@@ -49,7 +49,7 @@ class Lines:
 
 
 class RecordLines:
-    """Makes lines out of the batches of a scan's table."""
+    """Formats the batches of a scan's table as lines."""
 
     def __init__(self, style: RecordStyle, path: str) -> None:
         self._style, self._path = style, path
@@ -71,17 +71,17 @@ class RecordLines:
         try:
             done = self._decoder.add_many(data, wanted, path=self._path, position=position)
         except DataCorruptionError:
-            # What was added before the damage: whole batches, of which the counts tell.
+            # Keep the batches that were added before the damage, according to the counts.
             done = int(counts.cumsum().searchsorted(self._decoder.rows, side="right"))
         rows = self._decoder.finish()
         stamps = rows["timestamp"].cast(pa.int64()).to_numpy()
         if not done or (len(stamps) and np.abs(stamps).max() >= MICROS_MAX):
-            return None  # or a time that the columns can't hold
+            return None  # or the columns cannot represent a time
         counts = counts[:done]
         try:
             lines = self._text(rows, stamps // 1000, wanted[:done], counts)
         except (ValueError, pa.ArrowInvalid):
-            return None  # a decoder refuses a value: line by line up to it
+            return None  # a decoder rejects a value; continue line by line up to it
         ends = np.concatenate(([0], counts.cumsum()))
         places = np.frombuffer(lines.buffers()[1], np.int32, len(lines) + 1)
         text = lines.buffers()[2]
@@ -112,7 +112,7 @@ class RecordLines:
                 parts += [shown, decode_column(column, decoder)]
         if not parts or not len(rows):
             return pa.array([b"\n"] * len(rows), pa.binary())
-        parts += [b"\n", b""]  # the last one is the separator
+        parts += [b"\n", b""]  # the last part is the separator
         joined = pc.binary_join_element_wise(
             *[pa.scalar(p, pa.binary()) if isinstance(p, bytes) else p for p in parts],
             null_handling="replace", null_replacement="",
@@ -142,12 +142,12 @@ class RecordLines:
         names = headers.values.field("key")
         if not len(names):
             return b""
-        # As text in the columns already; bytes that were none are replaced as Python does it.
+        # The columns contain text, in which Python replaced invalid bytes.
         lists = pa.ListArray.from_arrays(headers.offsets, names.view(pa.binary()))
         return pc.binary_join(lists, pa.scalar(b",", pa.binary()))
 
     def one_by_one(self, batch: DumpedBatch) -> Iterator[tuple[int, bytes]]:
-        """Yield (offset, line) of each record as Kafka's own reader would come upon them."""
+        """Yield (offset, line) of each record, read like Kafka's own reader does."""
         for record in batch.records():
             yield record.offset, self._line(batch, record)
 

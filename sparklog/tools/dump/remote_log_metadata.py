@@ -1,8 +1,4 @@
-"""Values of __remote_log_metadata as kafka-dump-log --remote-log-metadata-decoder prints them.
-
-Source: RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemotePartitionDeleteMetadata
-(toString, Kafka 4.1).
-"""
+"""Values of __remote_log_metadata as kafka-dump-log --remote-log-metadata-decoder prints them."""
 
 from sparklog.errors import SparklogError
 from sparklog.tiered.remote_log_metadata.records import (
@@ -18,11 +14,11 @@ _NULL = (
     'Cannot invoke "java.nio.ByteBuffer.remaining()" because the return value of '
     '"org.apache.kafka.common.record.Record.value()" is null'
 )
-"""What Kafka's tool says of a tombstone, in the words of its machine."""
+"""The message that Kafka's tool prints for a tombstone, which comes from the JVM."""
 
 
 def remote_payload(raw: bytes | None, offset: int) -> str:
-    """Return the text of one value; of one that can't be read, why."""
+    """Return the text of one value, or why it cannot be read."""
     if raw is None:
         return f"Error at offset {offset}, skipping. {_NULL}"
     try:

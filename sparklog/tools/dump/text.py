@@ -1,4 +1,4 @@
-"""How Kafka's dump tool writes things: batches, decoders, text out of bytes, the order of files."""
+"""Formats of Kafka's dump tool: batches, decoders, Java text, and the order of files."""
 
 import re
 from collections.abc import Iterable
@@ -19,30 +19,30 @@ _SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 def check_decoder(name: str) -> str:
-    """Return the full name of a decoder class. Raises InvalidRequestError for one that isn't had.
+    """Return the full name of a decoder class. Raises InvalidRequestError for unsupported classes.
 
-    DefaultDecoder makes Kafka's tool print the address of a Java object, which nobody can use.
+    DefaultDecoder makes Kafka's tool print the address of a Java object, which is useless.
     """
     for known in (STRING, LONG, INTEGER):
         if name in (known, known.rpartition(".")[2]):
             return known
     raise InvalidRequestError(
-        f"decoder {name} can't be had here: use {STRING}, {LONG} or {INTEGER}; for other formats "
+        f"decoder {name} is not supported: use {STRING}, {LONG} or {INTEGER}; for other formats "
         "read the topic with sparklog.open(path).read(topic) and decode its columns"
     )
 
 
 def java_text(data: bytes) -> str:
-    """Return bytes as UTF-8, faults replaced as `new String(data, UTF_8)` does.
+    """Decode UTF-8, replacing invalid bytes as `new String(data, UTF_8)` does.
 
-    Python differs where three bytes are a surrogate: one fault to Java, three to Python. 0xED
-    begins such bytes and nothing else, so one byte that is never right may stand for them.
+    The two differ where three bytes encode a surrogate: Java replaces it once, Python three times.
+    Only such sequences begin with 0xED, so they can be replaced by one invalid byte.
     """
     return _SURROGATE.sub(b"\xff", data).decode("utf-8", "replace")
 
 
 def utf8_column(column: Any) -> Any:
-    """Return a binary column whose values are all UTF-8, faults replaced as Java does."""
+    """Return a binary column with valid UTF-8, in which invalid bytes are replaced as in Java."""
     try:
         column.view(pa.string()).validate(full=True)
     except pa.ArrowInvalid:
@@ -52,16 +52,16 @@ def utf8_column(column: Any) -> Any:
 
 
 def decode_column(column: Any, decoder: str) -> Any:
-    """Return a binary column as the decoder's text, UTF-8 bytes.
+    """Return a binary column as the decoder's text, in UTF-8.
 
-    Numbers are the first 8 or 4 bytes, as Java reads them. Raises ValueError for fewer.
+    Numbers are the first 8 or 4 bytes, as in Java. Raises ValueError for shorter values.
     """
     if decoder == STRING:
         return utf8_column(column)
     width = _WIDTHS[decoder]
     least = pc.min(pc.binary_length(column)).as_py()
     if least is not None and least < width:
-        raise ValueError(f"{decoder.rpartition('.')[2]} wants {width} bytes, there are {least}")
+        raise ValueError(f"{decoder.rpartition('.')[2]} needs {width} bytes, a value has {least}")
     raws = column.to_pylist()
     numbers = [None if r is None else int.from_bytes(r[:width], "big", signed=True) for r in raws]
     return pa.array(numbers, pa.int64()).cast(pa.string()).cast(pa.binary())
@@ -73,7 +73,7 @@ def decode_one(data: bytes, decoder: str) -> bytes:
 
 
 def batch_line(batch: DumpedBatch) -> str:
-    """The line of one batch, as kafka-dump-log writes it."""
+    """Return the line of a batch, as kafka-dump-log prints it."""
     if batch.magic < 2:
         head = f"offset: {batch.last_offset}"
     else:
@@ -101,7 +101,7 @@ def head_text(
     attributes: int,
     base_timestamp: int,
 ) -> str:
-    """The first half of the line of a batch v2."""
+    """Return the first half of the line of a v2 batch."""
     horizon = f"OptionalLong[{base_timestamp}]" if attributes & 0x40 else "OptionalLong.empty"
     return (
         f"baseOffset: {base} lastOffset: {last} count: {count} baseSequence: {base_sequence} "
@@ -119,10 +119,10 @@ class _Slot:
 
 
 def scala_order(names: Iterable[str]) -> list[str]:
-    """Return names in the order in which Scala's mutable.HashMap gives them.
+    """Return names in the iteration order of Scala's mutable.HashMap.
 
-    Kafka's tool keeps what it complains of in such maps, a file each.
-    Source: scala.collection.mutable.HashMap (2.13): improveHash, addOne, growTable.
+    Kafka's tool stores mismatches in such maps, keyed by file. Source:
+    scala.collection.mutable.HashMap (2.13): improveHash, addOne, growTable.
     """
     slots = [_Slot(_spread(_java_hash(name)), name) for name in names]
     size = 16

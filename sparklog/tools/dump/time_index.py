@@ -1,4 +1,4 @@
-"""Time indexes as lines, in the words of kafka-dump-log; compared with their log on the way."""
+"""Time indexes as kafka-dump-log prints them, compared with their log."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,12 +28,15 @@ from sparklog.tools.dump.records import MICROS_MAX
 
 _WARM_BYTES: Final = 8192  # the end of an index, which Kafka searches first
 _GROUP: Final = 256  # entries that are compared at once, or
-_GROUP_BYTES: Final = 4 << 20  # so many bytes of batches
+_GROUP_BYTES: Final = 4 << 20  # this many bytes of batches
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A time entry with the batch to which it points; None: `last` is another's last offset."""
+    """A time entry and the batch that it points to.
+
+    Without batch, `last` is the offset found instead.
+    """
 
     timestamp: int
     offset: int
@@ -52,11 +55,11 @@ class _TimeCheck:
         self._before = -1
 
     def find(self, timestamp: int, offset: int) -> _Found:
-        """Find the batch of an entry. Raises DataCorruptionError as Kafka's tool throws."""
+        """Find the batch of an entry. Raises DataCorruptionError where Kafka's tool throws."""
         at = self._position(offset)
         if not 0 <= at <= self._end:
             raise DataCorruptionError(
-                f"the offset index leads to byte {at}, the log has {self._end}", path=self._log.path
+                f"the offset index points to byte {at} of {self._end}", path=self._log.path
             )
         while True:
             size, last = batch_ahead(self._log, at, self._end)
@@ -68,7 +71,7 @@ class _TimeCheck:
             at += size
 
     def check(self, group: list[_Found]) -> Iterator[tuple[int, int]]:
-        """Note what is wrong with entries; yield (timestamp, offset) of each once that is done."""
+        """Record mismatches of entries; yield (timestamp, offset) of each checked entry."""
         highest = _highest_of([each.batch for each in group if each.batch is not None])
         for each in group:
             if each.batch is None:
@@ -82,13 +85,16 @@ class _TimeCheck:
             yield each.timestamp, each.offset
 
     def _position(self, offset: int) -> int:
-        """Where to look for an offset, also in an index whose entries are in disorder."""
+        """Return the byte at which to search for an offset, also in an unordered index."""
         slot = _slot(self._relatives, offset - self._base)
         return 0 if slot < 0 else int(self._positions[slot])
 
 
 def _slot(relatives: list[int], wanted: int) -> int:
-    """The last entry at or below `wanted`, -1: none. Source: AbstractIndex.indexSlotRangeFor."""
+    """Return the last entry at or below `wanted`, or -1.
+
+    Source: AbstractIndex.indexSlotRangeFor.
+    """
     if not relatives:
         return -1
     warm = max(0, len(relatives) - 1 - _WARM_BYTES // OFFSET_ENTRY.itemsize)
@@ -136,11 +142,11 @@ def dump_time_index(
 def _groups(
     check: _TimeCheck, base: int, rows: list[tuple[int, int]]
 ) -> Iterator[tuple[list[_Found], DataCorruptionError | None]]:
-    """Yield entries with their batches, some MiB at a time; at last what stopped it, if any."""
+    """Yield entries with their batches, some MiB at a time, and finally the error, if any."""
     group: list[_Found] = []
     size = 0
     for number, (timestamp, relative) in enumerate(rows):
-        if relative == 0 and number:  # the zeros of an index that nobody trimmed
+        if relative == 0 and number:  # the zeros of an index that was not trimmed
             break
         try:
             group.append(check.find(timestamp, base + relative))
@@ -155,7 +161,7 @@ def _groups(
 
 
 def _highest_of(batches: list[DumpedBatch]) -> Iterator[int]:
-    """Yield the largest timestamp of each batch's records, -1 if none is greater."""
+    """Yield the largest timestamp of each batch's records, at least -1."""
     found = _highest_at_once(batches)
     if found is not None:
         yield from found
@@ -165,7 +171,7 @@ def _highest_of(batches: list[DumpedBatch]) -> Iterator[int]:
 
 
 def _highest_at_once(batches: list[DumpedBatch]) -> list[int] | None:
-    """The same by columns; None where that can't be done, or a batch has no records of its own."""
+    """Compute the largest timestamps by column, or return None if that is impossible."""
     if any(batch.magic != MAGIC or batch.is_control or not batch.count for batch in batches):
         return None
     data = b"".join(batch.data for batch in batches)

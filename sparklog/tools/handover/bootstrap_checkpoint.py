@@ -1,10 +1,10 @@
-"""Where metadata records go: a new cluster's `bootstrap.checkpoint`, or a metadata log that exists.
+"""Writing metadata records: to a new cluster's `bootstrap.checkpoint`, or to a metadata log.
 
-The first is what `kafka-storage format` leaves: a snapshot's header, the first records of the
-metadata log, which the controller appends whatever they are, and a footer. To a log that exists
-the records are appended as its last leader would have done: in its epoch, behind its last whole
-batch. Its one voter elects itself anew when it starts, and all that is there is then committed.
-Source: BootstrapDirectory, BatchFileWriter, KafkaRaftLog, ActivationRecordsGenerator (Kafka 4.1).
+  A `bootstrap.checkpoint` is as `kafka-storage format` writes it: a snapshot's header, the first
+  records of the metadata log, which the controller appends unchanged, and a footer. To an existing
+  metadata log the records are appended as its last leader would have done: in its epoch, after its
+  last complete batch. Its only voter elects itself when it starts, which commits all records.
+  Source: BootstrapDirectory, BatchFileWriter, KafkaRaftLog, ActivationRecordsGenerator (Kafka 4.1).
 """
 
 import os
@@ -29,7 +29,7 @@ _BATCH_BYTES_MAX: Final = 8 << 20  # KafkaRaftClient.MAX_BATCH_SIZE_BYTES
 def encode_batches(
     records: Sequence[MetadataRecord], *, base_offset: int, epoch: int, time_ms: int
 ) -> memoryview:
-    """Return metadata records as record batches, from an offset on."""
+    """Return metadata records as record batches that begin at `base_offset`."""
     values = pa.array([encode_metadata(record) for record in records], pa.binary())
     made = encode(
         pa.record_batch({"value": values}), codec=Codec.NONE, batch_size=_BATCH_BYTES,
@@ -60,8 +60,9 @@ def append_to_metadata_log(
 ) -> None:
     """Append records to the metadata log that `known` was read from, durably.
 
-    A torn batch at its end goes, as it does when a broker starts. A crash leaves a part of them:
-    whoever asks again what is missing gets the rest.
+      A torn batch at its end is removed, as it is when a broker starts. A crash leaves a part of
+      the
+      records; the next call computes the missing ones and appends them.
     """
     if not known.path:
         raise DataCorruptionError(

@@ -1,11 +1,12 @@
-"""A log's topics come into a cluster of one node that has topics of its own.
+"""Handing over a log's topics to a cluster of one node that has topics of its own.
 
-Partitions are copied into the stopped broker's log dirs, with ids, offsets and leader epochs as
-they are, and the cluster's metadata learns of them. The log stays sparklog's, and as it is. Until
-a partition is whole its directory has a name by which a broker deletes it; a crash between the
-last rename and the metadata leaves directories that a broker would rename to -stray, and that the
-same call takes away first. Producers' states don't come along: in another cluster their ids are
-those of other producers.
+  Partitions are copied into the stopped broker's log dirs, with their ids, offsets and leader
+  epochs
+  unchanged, and are added to the cluster's metadata. The log stays sparklog's and is not changed.
+  Until a partition is copied completely, its directory has a name for which a broker deletes it. A
+  crash between the last rename and the metadata leaves directories that a broker would rename to
+  -stray; a repeated call removes them first. Producer states are not copied, because the same
+  producer ids belong to other producers in another cluster.
 """
 
 import uuid
@@ -66,7 +67,7 @@ _PIECE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOverTopics:
-    """What came, or would come, into a cluster: topics, by the broker's log dirs."""
+    """The topics that were copied, or would be, by the broker's log dirs."""
 
     directories: Sequence[str]
     node_id: int
@@ -88,22 +89,23 @@ def hand_over_into(
 ) -> HandedOverTopics:
     """Copy a log's topics into the log dirs of a stopped broker, the only node of its cluster.
 
-    Args:
-        path: the log, which nobody has open; log_dirs: all of the broker's, joined by ",".
-        topics: by default all but sparklog's own.
-        check: change nothing; return what would be.
-        metadata_log_dir: the broker's, if it is none of its log dirs.
-    Raises:
-        InvalidRequestError: no such log, no such broker, a cluster of several nodes, a topic of
-            the name is there; UnknownTopicError; LogLockedError: the broker runs, or the log is
-            open; StorageUnavailableError: too little room; DataCorruptionError.
+      Args:
+       path: the log, which no process has open; log_dirs: all log dirs of the broker, joined by
+       ",".
+       topics: by default all topics except sparklog's internal ones.
+       check: change nothing; return the result that the call would have.
+       metadata_log_dir: the broker's metadata.log.dir, if it is not among its log dirs.
+      Raises:
+       InvalidRequestError: the log or the broker does not exist, the cluster has several nodes, or
+        has a topic with the same name; UnknownTopicError; LogLockedError: the broker runs, or the
+        log is open; StorageUnavailableError: not enough room; DataCorruptionError.
     """
     check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it", fs)
     own, theirs = split_path(path), split_path(log_dirs)
     if any(is_nested(a, b) for a in own for b in theirs):
         raise InvalidRequestError(
-            f"{log_dirs} and {path} lie within each other: give the log, and with --into the log "
-            "dirs of a broker, which lie elsewhere"
+            f"{log_dirs} and {path} contain each other: give the log, and with --into the log "
+            "dirs of a broker in another place"
         )
     join = _Join(fs, clock, own, theirs, metadata_log_dir, topics)
     told = join.plan(check=check)[0]
@@ -114,7 +116,7 @@ def hand_over_into(
     try:
         session = open_session(fs, clock, own, LogOptions(), news=False)
         try:
-            join.plan(check=False)  # what it refuses is left as it was
+            join.plan(check=False)  # if this raises, the log stays as it is
         except BaseException:
             close_session(session)
             raise
@@ -127,7 +129,7 @@ def hand_over_into(
 
 
 class _Join:
-    """One call of `hand_over_into`."""
+    """A call of `hand_over_into`."""
 
     def __init__(
         self,
@@ -144,7 +146,7 @@ class _Join:
     def plan(
         self, *, check: bool
     ) -> tuple[HandedOverTopics, dict[str, HandedTopic], ClusterMetadata]:
-        """Return what would be, the topics as they lie here, and what the cluster knows."""
+        """Return the planned result, the topics of the log, and the cluster's metadata."""
         fs = self._fs
         node_id = self._node_id()
         known = self._known(node_id)
@@ -162,7 +164,7 @@ class _Join:
         size = sum(self._size(topic) for topic in mine.values())
         if size > (free := sum(fs.free_bytes(each) for each in self._theirs)):
             raise StorageUnavailableError(
-                f"{','.join(self._theirs)}: {size} bytes are to come, {free} are free"
+                f"{','.join(self._theirs)}: {size} bytes are to be copied, {free} are free"
             )
         result = HandedOverTopics(
             directories=self._theirs, node_id=node_id, topics=placed, copied_bytes=size,
@@ -171,7 +173,7 @@ class _Join:
         return result, mine, known
 
     def redo_record(self) -> HandedOverTopics:
-        """Copy, rename, and tell the cluster."""
+        """Copy the partitions, rename them, and append to the cluster's metadata."""
         fs = self._fs
         result, mine, known = self.plan(check=False)
         renames: list[tuple[str, str]] = []
@@ -205,10 +207,10 @@ class _Join:
                 raise InvalidRequestError(f"{path} does not exist: give a broker's log dirs")
             said = read_properties(self._fs, path)
             if is_kept_from_brokers(self._fs, path) or has_ledger(self._fs, path):
-                raise InvalidRequestError(f"{path} is a log of sparklog's: give a broker's log dir")
+                raise InvalidRequestError(f"{path} is a log of sparklog: give a broker's log dir")
             if not {NODE_ID, DIRECTORY_ID} <= said.keys():
                 raise InvalidRequestError(
-                    f"{path} is no log dir of a KRaft broker of 3.7 or later: its "
+                    f"{path} is not a log dir of a KRaft broker of 3.7 or later: its "
                     f"meta.properties is missing, or lacks {NODE_ID} or {DIRECTORY_ID}"
                 )
             nodes.add(int(said[NODE_ID]))
@@ -224,13 +226,13 @@ class _Join:
             raise InvalidRequestError(
                 f"{','.join(places)}: no metadata log of a cluster that has run: give all of the "
                 "broker's log.dirs, and its metadata.log.dir; for a new cluster hand the log over "
-                "by itself"
+                "without --into"
             )
         check_one_node(known, node_id, held[0])
         return known
 
     def _placed(self, topic: HandedTopic, mine: dict[str, HandedTopic]) -> HandedTopic:
-        """Spread partitions over the broker's log dirs, in turn."""
+        """Assign the partitions to the broker's log dirs in turn."""
         at = list(mine).index(topic.name)
         partitions: dict[int, HandedPartition] = {}
         for number, held in sorted(topic.partitions.items()):
@@ -255,7 +257,7 @@ class _Join:
         return [name for name in names if name.endswith(_COPIED) and DELETED not in name]
 
     def _sweep(self, directory: str, name: str, topic_id: str) -> None:
-        """Take away what an earlier call left of the same partition."""
+        """Remove what an earlier call left of the same partition."""
         path = joined(directory, name)
         if self._fs.is_dir(path) and stored_topic_id(self._fs, path) == topic_id:
             remove_tree(self._fs, path)
@@ -264,7 +266,10 @@ class _Join:
                 remove_tree(self._fs, joined(directory, entry))
 
     def _copy(self, source: str, target: str, held: HandedPartition) -> None:
-        """Copy a partition's files, durably; half a small one would be more than a broker bears."""
+        """Copy a partition's files durably.
+
+        Small files are written at once: half of one fails a broker.
+        """
         fs = self._fs
         fs.mkdir(target)
         for name in self._files(source):

@@ -1,8 +1,9 @@
-"""Registered readers as the file that `kafka-consumer-groups --reset-offsets --from-file` takes.
+"""The file of registered readers for `kafka-consumer-groups --reset-offsets --from-file`.
 
-A broker keeps committed offsets in a topic of its own, which it makes once a group commits: so a
-log's groups come along by the tool, when the broker runs. Streaming queries have their offsets in
-their checkpoints and are left out. Source: ConsumerGroupCommand, CsvUtils (Kafka 4.1).
+  A broker keeps committed offsets in a topic of its own, which it makes when a group first commits.
+  So the groups of a log are handed over with that tool, while the broker runs. Streaming queries
+  have their offsets in their checkpoints and are left out. Source: ConsumerGroupCommand, CsvUtils
+  (Kafka 4.1).
 """
 
 import csv
@@ -19,9 +20,9 @@ GROUP_KIND = "group"
 def groups_to_reset(
     readers: Sequence[Reader], topics: Sequence[HandedTopic]
 ) -> dict[str, dict[tuple[str, int], int]]:
-    """Return {group: {(topic, partition): offset}}, within what the broker holds.
+    """Return {group: {(topic, partition): offset}}, within the offsets that the broker holds.
 
-    A position below what is there becomes the start: the tool takes it for out of range otherwise.
+      A position below the start becomes the start: otherwise the tool takes it for out of range.
     """
     spans: Mapping[tuple[str, int], tuple[int, int]] = {
         (topic.name, number): (held.start, held.end)
@@ -41,7 +42,7 @@ def groups_to_reset(
 
 
 def csv_text(groups: Mapping[str, Mapping[tuple[str, int], int]]) -> str:
-    """Return the file: GROUP,TOPIC,PARTITION,OFFSET; without the group where there is one only."""
+    """Return the file: GROUP,TOPIC,PARTITION,OFFSET, without the group if there is only one."""
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
     for group, offsets in groups.items():

@@ -1,4 +1,4 @@
-"""What is handed over: each topic with its id, configs, offsets and leader epochs."""
+"""The topics that are handed over, each with its id, configs, offsets and leader epochs."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,22 +26,22 @@ from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.segment_files import joined, segment_bases
 
 READ_ONLY: Final = {"max.message.bytes": "0"}
-"""What keeps a broker's clients from writing to a topic that is sparklog's own."""
+"""Keeps a broker's clients from writing to a topic that is internal to sparklog."""
 
 _OWN: Final = {
     LEDGER: {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"},
     TopicPartition(REMOTE_METADATA, 0): {"cleanup.policy": "compact", "retention.ms": "-1"},
 }
 _PRODUCER_ID_END: Final = 1 << 62
-"""From here on ids are those that endpoints drew (`sparklog.kafka.producing`): none come after."""
+"""Ids from here on were drawn by endpoints (`sparklog.kafka.producing`), and are not counted."""
 _NOT_LIVE: Final = ("-delete", "-stray", "-future")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedPartition:
-    """A partition: in which log dir it lies, which offsets [start, end) a broker serves.
+    """A partition: the log dir with it, and the offsets [start, end) that a broker serves.
 
-    `log_start`: below `start` where the first records are only in remote storage.
+      `log_start`: below `start` if the first records are only in remote storage.
     """
 
     directory: str
@@ -53,9 +53,9 @@ class HandedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedTopic:
-    """A topic. `config`: what a broker is told; `left_out`: what it isn't, for it can't know it.
+    """A topic. `config`: the keys that a broker gets; `left_out`: those that Kafka does not know.
 
-    `id` is "" where it will get one only when it is handed over.
+      `id` is "" if it gets one only when it is handed over.
     """
 
     name: str
@@ -66,12 +66,12 @@ class HandedTopic:
 
 
 def take_inventory(log: Log, fs: FileSystem, directories: Sequence[str]) -> list[HandedTopic]:
-    """Return the topics of a log in log dirs, sparklog's own among them, by name.
+    """Return the topics of a log in log dirs, with sparklog's internal ones, by name.
 
-    Args: log: opened for reading; directories: its log dirs.
-    Raises: InvalidRequestError: something lies there that a broker would not leave alone;
-        PartitionOfflineError: of the first partition that can't be used.
-    Cost: a listing and three small files a partition.
+      Args: log: opened for reading; directories: its log dirs.
+      Raises: InvalidRequestError: a directory that a broker would rename or reject;
+       PartitionOfflineError: of the first partition that is offline.
+      Cost: a listing and three small files a partition.
     """
     topics: list[HandedTopic] = []
     known = sorted(log.topics().items())
@@ -115,7 +115,7 @@ def _partition(fs: FileSystem, path: str, log_start: int, end: int) -> HandedPar
 
 
 def _own_topics(log: Log, fs: FileSystem, directories: Sequence[str]) -> Iterator[HandedTopic]:
-    """Yield what no reader is shown: the ledger, and what is known of copies."""
+    """Yield the topics that no reader is shown: the ledger, and the metadata of copied segments."""
     for key, config in _OWN.items():
         for directory in directories:
             path = joined(directory, partition_dir(*key))
@@ -133,7 +133,7 @@ def _own_topics(log: Log, fs: FileSystem, directories: Sequence[str]) -> Iterato
 def _check_others(
     fs: FileSystem, directories: Sequence[str], topics: Sequence[HandedTopic]
 ) -> None:
-    """Refuse directories that a broker stops at, or takes for partitions."""
+    """Refuse directories at which a broker fails, or that it takes for partitions."""
     known = {
         joined(held.directory, partition_dir(topic.name, number))
         for topic in topics
@@ -148,15 +148,15 @@ def _check_others(
                 continue
             does = "rename it" if parse_partition_dir(name) else "not start"
             raise InvalidRequestError(
-                f"{path} is no partition of this log: a broker would {does}; move it away",
+                f"{path} is not a partition of this log: a broker would {does}; move it away",
                 path=path,
             )
 
 
 def next_producer_id(fs: FileSystem, topics: Sequence[HandedTopic]) -> int:
-    """Return a producer id above all that the partitions know; 0 if they know none.
+    """Return a producer id above all that the partitions know, or 0 if they know none.
 
-    Cost: the newest producer snapshot of each partition.
+      Cost: the newest producer snapshot of each partition.
     """
     highest = -1
     for topic in topics:
@@ -171,6 +171,6 @@ def next_producer_id(fs: FileSystem, topics: Sequence[HandedTopic]) -> int:
 
 
 def collisions(topics: Sequence[HandedTopic]) -> list[tuple[str, str]]:
-    """Return pairs of names that are one name in a broker's metrics."""
+    """Return pairs of names that are the same name in a broker's metrics."""
     names = [topic.name for topic in topics]
     return [(a, b) for at, a in enumerate(names) for b in names[at + 1 :] if collides(a, b)]

@@ -1,9 +1,11 @@
-"""A log becomes a directory on which a stock Kafka broker starts, and serves all that is there.
+"""Handing over a log: its log dirs become those of a stock Kafka broker, which serves all topics.
 
-The log is opened for writing (recovered or taken back from a broker, where need be) and closed
-as a broker's clean stop would. Then, with the guards still standing, the cluster's metadata learns
-of its topics, each log dir gets a `meta.properties` that a broker takes, and last the guards go: a
-crash before leaves a log of sparklog's, and the same call goes on.
+  The log is opened for writing, which recovers it or takes it back from a broker if needed, and
+  is closed as a broker closes its log dirs. Then, while brokers are still locked out, the topics
+  are
+  added to the cluster's metadata, each log dir gets a `meta.properties` that a broker accepts, and
+  last brokers are let in. After a crash before that, the log is still sparklog's, and the same call
+  continues.
 """
 
 import os
@@ -73,11 +75,11 @@ _ZOOKEEPER_ID: Final = "broker.id"  # of brokers whose cluster had no metadata l
 class HandedOver:
     """What was handed over, or would be.
 
-    properties, command: the broker's settings, and what starts it; `properties_file`: where they
-        were written, "" if nowhere.
-    groups: {group: {(topic, partition): offset}}; `groups_command` commits what `groups_file` says
-        once the broker runs.
-    notes: what is otherwise in the broker than here, a sentence each.
+      properties, command: the broker's settings, and the command that starts it; `properties_file`:
+       the file with the settings, "" if none was written.
+      groups: {group: {(topic, partition): offset}}; `groups_command` commits the offsets of
+       `groups_file` once the broker runs.
+      notes: the differences between the log and the broker, a sentence each.
     """
 
     directories: Sequence[str]
@@ -111,23 +113,22 @@ def hand_over(
 ) -> HandedOver:
     """Make log dirs a directory that Kafka 4.1 serves: one node, broker and controller.
 
-    `sparklog.open(path, "rw")` takes the log back, once the broker has stopped.
-
-    Args:
-        path: log dirs, all of the log's. Left open by a crash, or a broker's, they are taken over
-            first, as by `sparklog.open(path, "rw")`.
-        check: change nothing; return what would be.
-        node_id, cluster_id: the broker's; those that are there already if there are any, else 1
-            and the one that the log's endpoint for Kafka's clients has.
-        listeners: Kafka's key of that name.
-        metadata_log_dir: where the cluster's metadata log lies, if in none of the log dirs.
-        properties_file, groups_file: where to write the broker's settings, and the positions of
-            registered groups; a file of another's making is left alone.
-    Raises:
-        InvalidRequestError: no log in log dirs; a partition is offline; a directory that a broker
-            would not leave alone; ids that aren't those of the log dirs; another node's metadata.
-        LogLockedError: the log is open elsewhere, or a broker runs on it.
-        DataCorruptionError: a partition or the metadata log is damaged.
+      `sparklog.open(path, "rw")` takes the log back, once the broker has stopped.
+      Args:
+       path: log dirs, all of the log's. If a crash or a broker left them open, they are taken over
+        first, as by `sparklog.open(path, "rw")`.
+       check: change nothing; return the result that the call would have.
+       node_id, cluster_id: the ids of the broker; by default those in the log dirs if there are
+        any, otherwise 1 and the cluster id of the log's endpoint for Kafka clients.
+       listeners: Kafka's key of that name.
+       metadata_log_dir: the directory of the cluster's metadata log, if it is in no log dir.
+       properties_file, groups_file: where to write the broker's settings, and the positions of
+        registered groups; a file that another program wrote is not replaced.
+      Raises:
+       InvalidRequestError: no log in log dirs; a partition is offline; a directory that a broker
+        would rename or reject; other ids than those of the log dirs; another node's metadata.
+       LogLockedError: the log is open elsewhere, or a broker runs on it.
+       DataCorruptionError: a partition or the metadata log is damaged.
     """
     check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it", fs)
     directories = split_path(path)
@@ -150,7 +151,7 @@ def hand_over(
     try:
         session = open_session(fs, clock, directories, LogOptions(), news=False)
         try:
-            handover.plan(check=False)  # what it refuses is left as it was
+            handover.plan(check=False)  # if this raises, the log stays as it is
         except BaseException:
             close_session(session)
             raise
@@ -166,7 +167,7 @@ def hand_over(
 
 @dataclass(slots=True, kw_only=True)
 class _Plan:
-    """What is to be written. `known`: the metadata log to append to; None: a new cluster's."""
+    """What is to be written. `known`: the metadata log to append to, or None for a new cluster."""
 
     result: HandedOver
     metadata_dir: str
@@ -176,18 +177,18 @@ class _Plan:
 
 
 def _check_present(fs: FileSystem, directories: Sequence[str]) -> None:
-    """Raise InvalidRequestError for a log dir that is missing; a session for writing makes it."""
+    """Raise InvalidRequestError if a log dir is missing; a session for writing would create it."""
     for directory in directories:
         if not fs.is_dir(directory):
             raise InvalidRequestError(
-                f"{directory} does not exist: mount its disk, or make the directory if what was "
-                "there was given up",
+                f"{directory} does not exist: mount its disk, or make the directory if its data "
+                "was given up",
                 path=directory,
             )
 
 
 class _Handover:
-    """One call of `hand_over`."""
+    """A call of `hand_over`."""
 
     def __init__(
         self,
@@ -210,7 +211,7 @@ class _Handover:
         self._new_ids = [new_topic_id() for _ in directories]
 
     def check_files(self) -> None:
-        """Refuse to replace a file that somebody else wrote."""
+        """Refuse to replace a file that another program wrote."""
         path = self._properties_file
         if not path or not self._fs.exists(path):
             return
@@ -220,7 +221,7 @@ class _Handover:
     def check_cluster(self) -> None:
         """Refuse the metadata of another cluster before a session takes over a broker's directory.
 
-        Afterwards the broker could not start, for example to be upgraded first.
+          Afterwards the broker could not start, for example to be upgraded first.
         """
         present = find_dirs(self._fs, self._all).present(self._all)
         found = {path: read_properties(self._fs, path) for path in present}
@@ -228,7 +229,7 @@ class _Handover:
         self._begun(self._ids(found, [])[0], metadata_dir)
 
     def _begun(self, node_id: int, metadata_dir: str) -> ClusterMetadata | None:
-        """Return the metadata of a cluster that has begun, which must be this node's alone."""
+        """Return the metadata of a cluster that has run, which must have this node only."""
         known = read_cluster_metadata(self._fs, metadata_dir)
         if known is None or not known.has_controller_records:
             return None
@@ -236,7 +237,7 @@ class _Handover:
         return known
 
     def plan(self, *, check: bool) -> _Plan:
-        """Look at all that is there; nothing is changed."""
+        """Read everything and return the plan; nothing is changed."""
         fs = self._fs
         dirs = find_dirs(fs, self._all)
         present = dirs.present(self._all)
@@ -275,7 +276,7 @@ class _Handover:
         )  # fmt: skip
 
     def redo_record(self) -> HandedOver:
-        """Write the metadata, the files that were asked for, and let brokers in."""
+        """Write the metadata and the requested files, and let brokers in."""
         plan, fs, now = self.plan(check=False), self._fs, self._clock()
         if plan.known is None:
             write_bootstrap(fs, plan.metadata_dir, plan.records, time_ms=now)
@@ -292,19 +293,19 @@ class _Handover:
     def _ids(
         self, found: Mapping[str, Mapping[str, str]], topics: Sequence[HandedTopic]
     ) -> tuple[int, str]:
-        """Return (node id, cluster id); those of the log dirs, which must agree.
+        """Return (node id, cluster id). Those of the log dirs are used, which must agree.
 
-        A new cluster has the ledger's id, as clients of the endpoint know the log.
+          A new cluster has the ledger's id, by which clients of the endpoint know the log.
         """
         node = _agreed(found, NODE_ID) or _agreed(found, _ZOOKEEPER_ID)
         cluster = _agreed(found, CLUSTER_ID)
         if node is not None and self._node_id not in (None, int(node)):
             raise InvalidRequestError(
-                f"node_id={self._node_id}: the log dirs are those of node {node}; leave it out"
+                f"node_id={self._node_id}: the log dirs belong to node {node}; leave it out"
             )
         if cluster is not None and self._cluster_id not in (None, cluster):
             raise InvalidRequestError(
-                f"cluster_id={self._cluster_id}: the log dirs are cluster {cluster}'s; leave it out"
+                f"cluster_id={self._cluster_id}: the log dirs have {cluster}; leave it out"
             )
         if self._cluster_id is not None:
             _check_cluster_id(self._cluster_id)
@@ -317,7 +318,7 @@ class _Handover:
     def _metadata_dir(
         self, present: Sequence[str], found: Mapping[str, Mapping[str, str]]
     ) -> str:
-        """Return the directory with the cluster's metadata log, or where it will be."""
+        """Return the directory that has, or will have, the cluster's metadata log."""
         held = metadata_dirs(self._fs, present)
         if self._metadata is not None and self._metadata not in present:
             if not metadata_dirs(self._fs, [self._metadata]):
@@ -327,8 +328,8 @@ class _Handover:
             return self._metadata
         if len(held) > 1:
             raise InvalidRequestError(
-                f"{METADATA_DIR} lies in {' and '.join(held)}, and a broker accepts one: move away "
-                "the one that is not its metadata.log.dir"
+                f"{METADATA_DIR} is in {' and '.join(held)}, and a broker accepts only one: move "
+                "away the one that is not its metadata.log.dir"
             )
         if held:
             return held[0]
@@ -396,11 +397,11 @@ class _Handover:
 
 
 def _agreed(found: Mapping[str, Mapping[str, str]], key: str) -> str | None:
-    """Return what all log dirs that say it say."""
+    """Return the value that the log dirs have in common."""
     values = {path: said[key] for path, said in found.items() if said.get(key)}
     if len(set(values.values())) > 1:
         told = ", ".join(f"{path}: {value}" for path, value in values.items())
-        raise InvalidRequestError(f"the log dirs are of several brokers: {key} is {told}")
+        raise InvalidRequestError(f"the log dirs belong to several brokers: {key} is {told}")
     return next(iter(values.values()), None)
 
 

@@ -1,8 +1,8 @@
-"""The records by which a cluster's metadata comes to know a log, or what became of it since.
+"""The records that add a log, or its later changes, to a cluster's metadata.
 
-Pure: nothing is read or written. What the metadata says already isn't said again, so the records
-for a log that nobody changed are none; what it alone knows (users, quotas, ACLs, topics that
-sparklog never saw) stays as it is.
+  Nothing is read or written here. There are no records for what the metadata already has, so none
+  at all for a log that did not change. Metadata of the cluster alone (users, quotas, ACLs, topics
+  that sparklog never saw) stays as it is.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -35,18 +35,18 @@ FEATURES: Final = {
     "group.version": 1,
     "transaction.version": 2,
 }
-"""Those of `kafka-storage format` of Kafka 4.1. Source: Formatter, BootstrapMetadata."""
+"""The features of `kafka-storage format` of Kafka 4.1. Source: Formatter, BootstrapMetadata."""
 
-_METADATA_VERSION_MIN: Final = 17  # 3.7-IV2, from which on partitions say their log dir
+_METADATA_VERSION_MIN: Final = 17  # 3.7-IV2, since which partitions name their log dir
 _BLOCK: Final = 1000  # ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE
 
 
 def check_one_node(known: ClusterMetadata, node_id: int, metadata_dir: str) -> None:
-    """Refuse the metadata of a cluster of several nodes: the others' copies would part from it."""
+    """Refuse the metadata of a cluster of several nodes: the other nodes' copies would differ."""
     if others := sorted(known.nodes - {node_id}):
         raise InvalidRequestError(
-            f"{metadata_dir} is of a cluster with the nodes {others} besides: its metadata can't "
-            "be changed here alone. Copy the records: `sparklog export --to-kafka`",
+            f"{metadata_dir} belongs to a cluster with other nodes too, {others}: its metadata "
+            "can't be changed here alone. Copy the records: `sparklog export --to-kafka`",
             path=metadata_dir,
         )
     if (level := known.features[METADATA_VERSION]) < _METADATA_VERSION_MIN:
@@ -71,12 +71,12 @@ def metadata_changes(
     dropped: Collection[str],
     next_producer_id: int,
 ) -> list[MetadataRecord]:
-    """Return what `known` lacks of `topics`, in the order in which a controller would say it.
+    """Return the records by which `known` gets `topics`, in a controller's order.
 
-    Args:
-        directory_ids: of the log dirs, by path.
-        dropped: names of topics that sparklog deleted: what the cluster still knows of them goes.
-        next_producer_id: no producer id from here on was used.
+      Args:
+       directory_ids: of the log dirs, by path.
+       dropped: names of topics that sparklog deleted, to be removed from the cluster.
+       next_producer_id: no producer id from here on was used.
     """
     records: list[MetadataRecord] = []
     wanted = {topic.name: topic for topic in topics}
@@ -124,7 +124,7 @@ def _topic(
 def _is_known(
     held: HandedPartition, there: KnownPartition, node_id: int, directory: str
 ) -> bool:
-    """Whether the cluster has a partition as it is; its next leader then goes beyond its epochs."""
+    """Whether the cluster has a partition as it is; its next leader then has a higher epoch."""
     return (
         held.leader_epoch <= there.leader_epoch
         and list(there.replicas) == [node_id]
@@ -133,7 +133,7 @@ def _is_known(
 
 
 def _configs(topic: HandedTopic, before: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
-    """Yield what is to be set, and None for what is set no more; unknown keys stay."""
+    """Yield configs to set, and with None those to remove; unknown keys stay."""
     for key, value in sorted(topic.config.items()):
         if before.get(key) != value:
             yield key, value
@@ -143,7 +143,7 @@ def _configs(topic: HandedTopic, before: Mapping[str, str]) -> Iterator[tuple[st
 
 
 def _is_default(key: str, text: str) -> bool:
-    """Whether a config says what holds without it; or what only the cluster understands."""
+    """Whether a config has its default value, or one that only the cluster understands."""
     try:
         return KEYS[key].parse(text) == KEYS[key].default
     except InvalidRequestError:

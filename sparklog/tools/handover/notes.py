@@ -1,4 +1,4 @@
-"""What is otherwise in a broker than it was here, in a sentence each."""
+"""The differences between a log and the broker that takes it over, a sentence each."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from sparklog.tools.handover.inventory import HandedTopic, collisions
 def notes_of(
     topics: Sequence[HandedTopic], known: ClusterMetadata | None, records: Sequence[MetadataRecord]
 ) -> list[str]:
-    """Return what is otherwise in the broker than here."""
+    """Return the differences between the log here and in the broker."""
     notes: list[str] = []
     for topic in topics:
         if not topic.id:
@@ -22,8 +22,8 @@ def notes_of(
         tiered = {key: value for key, value in topic.left_out.items() if key in TIERED_KEYS}
         if tiered:
             notes.append(
-                f"{topic.name}: {_pairs(tiered)} left out, for a stock broker has no plugin for "
-                "remote storage; what is on disk expires by retention.* there"
+                f"{topic.name}: {_pairs(tiered)} left out, because a stock broker has no plugin "
+                "for remote storage; the segments on disk expire by retention.* there"
             )
         notes += [
             f"{topic.name}-{number}: offsets {held.log_start} to {held.start - 1} are only in "
@@ -32,16 +32,16 @@ def notes_of(
             if held.log_start < held.start
         ]
     notes += [
-        f"{a} and {b} are one name in the broker's metrics, and it makes no such topics itself"
+        f"{a} and {b} have the same name in the broker's metrics; it would not make such topics"
         for a, b in collisions(topics)
     ]
     removed = {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
     here = {topic.name for topic in topics}
     for name, there in sorted(({} if known is None else known.topics).items()):
         if there.id in removed:
-            notes.append(f"{name} (id {there.id}) was deleted here, and goes in the cluster")
+            notes.append(f"{name} (id {there.id}) was deleted here, and is removed there")
         elif name not in here:
-            notes.append(f"{name} is the cluster's, of which nothing lies here; it stays")
+            notes.append(f"{name} is a topic of the cluster and not of this log; it stays")
     return notes
 
 

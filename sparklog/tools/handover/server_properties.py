@@ -1,8 +1,8 @@
-"""The settings by which a stock broker, one node that is broker and controller, takes a log over.
+"""The settings with which a stock broker, one node that is broker and controller, takes over a log.
 
-Only what such a node can't do without; all else has Kafka's defaults. The quorum is a static one
-of the node itself: no voters have to be written to the metadata log.
-Source: KafkaConfig, QuorumConfig, config/server.properties (Kafka 4.1).
+  Only the settings that such a node needs; the others have Kafka's defaults. The quorum is a static
+  one of this node only, so no voters have to be written to the metadata log.
+  Source: KafkaConfig, QuorumConfig, config/server.properties (Kafka 4.1).
 """
 
 import re
@@ -31,10 +31,11 @@ def server_properties(
 ) -> str:
     """Return a broker's properties file.
 
-    Args:
-        listeners: as Kafka's key of the name; the one named CONTROLLER is the controller's.
-        metadata_log_dir: which may be one of `log_dirs`.
-    Raises: InvalidRequestError: `listeners` can't be, or hasn't one of each kind.
+      Args:
+       listeners: as Kafka's key of the name; the one named CONTROLLER is the controller's.
+       metadata_log_dir: which may be one of `log_dirs`.
+      Raises: InvalidRequestError: `listeners` is invalid, or has no listener of one of the two
+      kinds.
     """
     found = _parsed(listeners)
     host, port = found[CONTROLLER]
@@ -81,7 +82,7 @@ def _parsed(listeners: str) -> dict[str, tuple[str, int]]:
 
 
 def _escaped(value: object) -> str:
-    """A value as java.util.Properties reads it back: a file in ISO 8859-1, the rest as \\uXXXX."""
+    r"""Return a value as java.util.Properties reads it: ASCII, other characters as \\uXXXX."""
     text = str(value).replace("\\", "\\\\")
     units = text.encode("utf-16-be", "surrogatepass")
     codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))

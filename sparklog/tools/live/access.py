@@ -1,11 +1,11 @@
-"""`Access`: whom the pages are shown. Loopback is open to this host; others show a token.
+"""`Access`: who may see the pages. On loopback that is this host; other addresses need a token.
 
-The token comes with each request (`Authorization: Bearer`), or once to the form at /login, which
-sets a cookie: not the token (browsers send a host's cookies to each of its ports) but when it ends
-and an HMAC of that. A new token ends all sessions.
-
-Where a browser is told that a name of somebody else's is this host (DNS rebinding), the Host header
-gives it away: on loopback no other name is answered, but for those that are named.
+  The token comes with each request (`Authorization: Bearer`), or once to the form at /login, which
+  sets a cookie. The cookie is not the token, because browsers send a host's cookies to each of its
+  ports; it holds the end of the session and an HMAC of that. A new token ends all sessions.
+  A foreign name can be made to resolve to this host (DNS rebinding), and is then in the Host
+  header.
+  So on loopback only known names are answered.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.network.addresses import Address, is_loopback
 
 TOKEN_VARIABLE: Final = "SPARKLOG_UI_TOKEN"  # noqa: S105
-"""The environment's variable that holds the token, where no file does."""
+"""The environment variable with the token, used if no file is given."""
 TOKEN_LENGTH_MIN: Final = 16
 SESSION_MS: Final = 12 * 3_600_000
 _TOKEN_LENGTH_MAX: Final = 4096
@@ -32,7 +32,10 @@ _SESSION: Final = re.compile(r"(\d{1,15})\.([0-9a-f]{64})")
 
 
 class Access:
-    """Who may see the pages. Threads may share it. `secure`: the connection is encrypted."""
+    """Decides who may see the pages. Threads may share it.
+
+    `secure`: the connection is encrypted.
+    """
 
     def __init__(
         self,
@@ -44,7 +47,8 @@ class Access:
         clock: Clock = system_clock,
     ) -> None:
         """Args:
-        addresses: those that are listened on. names: of this host, by which a proxy is request.
+
+          addresses: the listening addresses. names: further names of this host, such as a proxy's.
         """
         self._token = None if token is None else token.encode()
         self._local = is_loopback(addresses)
@@ -53,19 +57,22 @@ class Access:
 
     @property
     def asks(self) -> bool:
-        """Whether a token is asked for."""
+        """Whether a token is required."""
         return self._token is not None
 
     def is_own_name(self, host: str) -> bool:
-        """Whether a Host header names this host; elsewhere than on loopback any name will do."""
+        """Whether a Host header names this host.
+
+        On other addresses than loopback any name is accepted.
+        """
         found = _HOST.fullmatch(host)
         name = "" if found is None else found["six"] or found["name"]
         return not self._local or name.lower() in self._names
 
     def admits(self, headers: Mapping[str, str], port: int) -> bool:
-        """Whether a request shows the token, or the cookie that was given for it.
+        """Whether a request has the token, or a session cookie.
 
-        `headers`: by their names in small letters.
+          `headers`: by their names in small letters.
         """
         if self._token is None:
             return True
@@ -83,7 +90,7 @@ class Access:
         return signed and self._clock() < int(session[1])
 
     def is_token(self, given: str) -> bool:
-        """Whether this is the token; takes the same time whatever it is."""
+        """Whether this is the token, compared in constant time."""
         if self._token is None:
             return False
         digests = (hashlib.sha256(raw).digest() for raw in (given.encode("utf-8", "replace"),
@@ -91,13 +98,13 @@ class Access:
         return hmac.compare_digest(*digests)
 
     def session_cookie(self, port: int) -> str:
-        """Return the Set-Cookie header of somebody who showed the token."""
+        """Return the Set-Cookie header that begins a session."""
         until = self._clock() + SESSION_MS
         value = f"{until}.{self._signature(until)}"
         return f"{self._cookie_name(port)}={value}; Max-Age={SESSION_MS // 1000}{self._rest}"
 
     def end_cookie(self, port: int) -> str:
-        """Return the Set-Cookie header that takes the cookie away."""
+        """Return the Set-Cookie header that removes the cookie."""
         return f"{self._cookie_name(port)}=; Max-Age=0{self._rest}"
 
     @property
@@ -121,13 +128,13 @@ def check_listener(
     insecure: bool,
     names: Sequence[str] = (),
 ) -> None:
-    """Refuse to show the log to strangers. `addresses`: what the address resolves to.
+    """Refuse to show the log to other hosts unprotected. `addresses`: those of the listener.
 
-    Raises: InvalidRequestError, which names the options that are missing.
+      Raises: InvalidRequestError, which names the options that are missing.
     """
     if names and not token:
         raise InvalidRequestError(
-            "--ui-name is for a proxy that others reach: give --ui-token-file=FILE as well"
+            "--ui-name is for a proxy that other hosts reach: give --ui-token-file=FILE as well"
         )
     if is_loopback(addresses):
         return
@@ -139,17 +146,17 @@ def check_listener(
         )
     if not tls and not insecure:
         raise InvalidRequestError(
-            f"--ui={address} can be reached from other hosts, and the token would go there in the "
-            "clear: give --ui-certificate=FILE (PEM), or listen on 127.0.0.1 behind a proxy that "
-            "encrypts. If only those whom you trust reach that address (a container's own "
-            "network, say): --ui-insecure"
+            f"--ui={address} can be reached from other hosts, and the token would be sent "
+            "unencrypted: give --ui-certificate=FILE (PEM), or listen on 127.0.0.1 behind a proxy "
+            "that encrypts. If only trusted clients reach that address (in a container's own "
+            "network, for example): --ui-insecure"
         )
 
 
 def read_token(path: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the token of a file's first line, or the environment's; None if there is neither.
+    """Return the token in a file's first line, or of the environment, or None if neither is given.
 
-    Raises: InvalidRequestError: it is too short, or no text; StorageUnavailableError.
+      Raises: InvalidRequestError: it is too short, or not text; StorageUnavailableError.
     """
     if path is None:
         token, where = environment.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
@@ -184,4 +191,4 @@ def _first_line(path: str) -> str:
     try:
         return raw.decode().strip()
     except UnicodeDecodeError:
-        raise InvalidRequestError(f"--ui-token-file={path}: this is no text", path=path) from None
+        raise InvalidRequestError(f"--ui-token-file={path}: this is not text", path=path) from None

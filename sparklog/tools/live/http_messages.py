@@ -1,4 +1,4 @@
-"""What a request is, and what is answered: values between HTTP and the pages."""
+"""Requests and responses: values between HTTP and the pages."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ JSON: Final = "application/json; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
 BYTES: Final = "application/octet-stream"
 TARGET_MAX: Final = 32 << 10
-"""Most bytes of a path and query together."""
+"""Maximum bytes of path and query together."""
 _FIELDS_MAX: Final = 50
 _ENCODER: Final = json.JSONEncoder(indent=2, ensure_ascii=False, allow_nan=False)
 
@@ -23,8 +23,9 @@ _ENCODER: Final = json.JSONEncoder(indent=2, ensure_ascii=False, allow_nan=False
 class HttpRequest:
     """A request: the path's parts, unquoted, and the query's fields.
 
-    `gone`: whether the browser went away. `admitted`: whether it showed the token, or none is
-    asked for.
+      `gone`: whether the browser closed the connection. `admitted`: whether the request has the
+      token,
+      or none is required.
     """
 
     parts: tuple[str, ...]
@@ -34,10 +35,10 @@ class HttpRequest:
 
     @classmethod
     def parse(cls, target: str, **given: Any) -> Self:
-        """Read a request's target. Raises: InvalidRequestError."""
+        """Parse a request's target. Raises: InvalidRequestError."""
         path, _, query = target.partition("?")
         if not path.startswith("/") or len(target) > TARGET_MAX:
-            raise InvalidRequestError("this is no path of these pages")
+            raise InvalidRequestError("this is not a path of these pages")
         try:
             pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_FIELDS_MAX)
         except ValueError as error:
@@ -54,7 +55,7 @@ class HttpRequest:
 
     @property
     def root(self) -> str:
-        """The way from the path to /, relative: these pages may stand below a proxy's prefix."""
+        """The relative URL from the path to /, because a proxy may add a prefix to these pages."""
         return "../" * (len(self.parts) - 1) or "./"
 
     def check_fields(self, *names: str) -> None:
@@ -74,13 +75,13 @@ class HttpRequest:
         return int(text)
 
     def flag(self, name: str) -> bool:
-        """Return a field that is there and isn't 0 or false."""
+        """Whether a field is given and isn't 0 or false."""
         return self.fields.get(name, "").lower() not in ("", "0", "false", "no")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpResponse:
-    """What is answered. `live`, `forms`, `scripts`: what the page has, for its policy."""
+    """A response. `live`, `forms`, `scripts`: parts of the page that its policy must allow."""
 
     body: str | bytes | bytearray
     kind: str = HTML
@@ -92,7 +93,7 @@ class HttpResponse:
 
     @classmethod
     def of_json(cls, value: Any, status: HTTPStatus = HTTPStatus.OK) -> Self:
-        """Return a JSON document. Memory: its bytes once, and not its text besides."""
+        """Return a JSON document. Memory: its bytes, without the whole text in addition."""
         body = bytearray()
         for part in _ENCODER.iterencode(value):
             body += part.encode("utf-8", "replace")

@@ -28,22 +28,22 @@ def topic_json(topic: TopicFigures) -> dict[str, Any]:
     }
 
 
-def partition_json(one: PartitionFigures) -> dict[str, Any]:
+def partition_json(partition: PartitionFigures) -> dict[str, Any]:
     """A partition of a topic."""
     return {
-        "partition": one.partition,
-        "start": one.start,
-        "end": one.end,
-        "bytes": one.size_bytes,
-        "segments": one.segments,
-        "remote_segments": one.remote_segments,
-        "directory": one.directory,
-        "offline": one.offline,
+        "partition": partition.partition,
+        "start": partition.start,
+        "end": partition.end,
+        "bytes": partition.size_bytes,
+        "segments": partition.segments,
+        "remote_segments": partition.remote_segments,
+        "directory": partition.directory,
+        "offline": partition.offline,
     }
 
 
 def configs_json(info: TopicInfo) -> list[dict[str, Any]]:
-    """A topic's configs; `is_default` tells which were not set."""
+    """A topic's configs; `is_default` is true for those that were not set."""
     return [
         {"name": e.name, "value": e.value, "default": e.default,
          "is_default": e.source == "DEFAULT_CONFIG"}
@@ -61,7 +61,7 @@ def reader_json(row: dict[str, Any]) -> dict[str, Any]:
 def range_json(
     found: RecordRange, records: list[RecordPreview], following: str | None
 ) -> dict[str, Any]:
-    """Records; `next` is the query, of the same path, for those behind them."""
+    """Records; `next` is the query, for the same path, of the records after them."""
     return {
         "records": [record_json(record) for record in records],
         "next": following,
@@ -73,7 +73,10 @@ def range_json(
 
 
 def record_json(record: RecordPreview) -> dict[str, Any]:
-    """A record. What is no UTF-8 is in `..._base64`; `..._cut` tells that there is more."""
+    """A record. Bytes that are not UTF-8 are in `..._base64`.
+
+    `..._cut` is true if there are more.
+    """
     time = record.timestamp_ms
     return {
         "partition": record.partition,
@@ -116,7 +119,7 @@ def _bytes_json(name: str, raw: bytes | None, size: int) -> dict[str, Any]:
 
 
 def _text_of_cut(raw: bytes) -> str:
-    """UTF-8 of which the last letter may be cut. Raises: UnicodeDecodeError."""
+    """Decode UTF-8 whose last letter may be cut. Raises: UnicodeDecodeError."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:

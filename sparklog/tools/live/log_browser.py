@@ -1,7 +1,8 @@
 """`LogBrowser`: topics and records for pages and for scripts. Each request is bounded.
 
-A request reads the log in a thread of its own, a few at a time (`workers`), up to limits of bytes,
-memory and time (`sparklog.tools.browse.limits`), and stops when the browser goes away.
+  A request reads the log in a thread of its own, a few at a time (`workers`), up to limits of
+  bytes,
+  memory and time (`sparklog.tools.browse.limits`), and stops when the browser disconnects.
 """
 
 import contextlib
@@ -58,7 +59,7 @@ API: Final = {
 _LOOK_MS: Final = 8000
 _VALUE_BYTES: Final = 64 << 10  # of a value in JSON, by default
 _VALUE_BYTES_MAX: Final = MIB
-_ANSWER_BYTES: Final = 32 * MIB  # of all values in one answer
+_ANSWER_BYTES: Final = 32 * MIB  # of all values in one response
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]")
 _NO_CONTENT: Final = Html("")
 T = TypeVar("T")
@@ -66,9 +67,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a page shows. `source`: where it comes from anew, from the root, if it is live.
+    """The contents of a page. `source`: the path from the root that refreshes it, if it is live.
 
-    `body`: bytes to be saved instead of a page. `here`: which of the frame's links it belongs to.
+      `body`: bytes for download instead of a page. `here`: the link in the frame that is marked.
     """
 
     title: str
@@ -81,10 +82,11 @@ class Page:
 
 
 class LogBrowser:
-    """Threads may share it.
+    """Pages and JSON of a log. Threads may share it.
 
-    Args: path: the log's, for people. opened: opens it for reading. keeps_configs: whether it is
-        our own: a broker keeps the configs of topics elsewhere, an archive not at all.
+      Args: path: the log's, to be shown. opened: opens it for reading. keeps_configs: whether the
+      log
+       is our own: a broker keeps topic configs elsewhere, an archive does not keep them.
     """
 
     def __init__(
@@ -171,17 +173,17 @@ class LogBrowser:
             record = self._record(parts[1], parts[3:], request, most)
             return HttpResponse.of_json(record_json(record))
         raise UnknownTopicError(
-            f"there is nothing at {request.path[:200]}; /api tells what there is"
+            f"there is nothing at {request.path[:200]}; /api lists all paths"
         )
 
     # --- reading -------------------------------------------------------------------------------
 
     def _run(self, request: HttpRequest, job: Callable[[Log, Budget], T]) -> T:
-        """Do something with the log, in a thread that may hang."""
+        """Run a job with the log, in a thread that may hang."""
 
         def work(stopped: Callable[[], bool]) -> T:
             budget = Budget(Limits(time_ms=_LOOK_MS), gone=stopped)
-            with _there():
+            with _open_errors():
                 return job(self._handle.log(lambda: budget.stopped), budget)
 
         return self._workers.run(work, request.gone)
@@ -218,7 +220,7 @@ class LogBrowser:
     ) -> tuple[RecordRange, list[RecordPreview]]:
         def work(stopped: Callable[[], bool]) -> tuple[RecordRange, list[RecordPreview]]:
             budget = Budget(query.limits, gone=stopped)
-            with _there():
+            with _open_errors():
                 log = self._handle.log(lambda: budget.stopped)
                 found = read_range(log, query, budget)
             most = most_bytes(found.rows.num_rows)
@@ -229,9 +231,9 @@ class LogBrowser:
     def _record(
         self, topic: str, place: tuple[str, ...], request: HttpRequest, most_bytes: int
     ) -> RecordPreview:
-        """Return one record.
+        """Return a record.
 
-        Raises: UnknownTopicError: it isn't there; StorageUnavailableError: it can't be read.
+          Raises: UnknownTopicError: it does not exist; StorageUnavailableError: it can't be read.
         """
         partition, offset = (_number(text) for text in place)
         query = Query(
@@ -251,8 +253,8 @@ class LogBrowser:
 
 
 @contextlib.contextmanager
-def _there() -> Iterator[None]:
-    """A log that can't be read as one any more is away: there was one when the server began."""
+def _open_errors() -> Iterator[None]:
+    """Turn InvalidRequestError into StorageUnavailableError: the log existed at the start."""
     try:
         yield
     except UnknownTopicError:
@@ -264,7 +266,7 @@ def _there() -> Iterator[None]:
 def _topic_document(view: TopicView) -> dict[str, Any]:
     return {
         **topic_json(view.figures),
-        "partition_list": [partition_json(one) for one in view.partitions],
+        "partition_list": [partition_json(partition) for partition in view.partitions],
         "configs": configs_json(view.figures.info) if view.has_configs else None,
         "reader_list": [reader_json(row) for row in view.readers],
     }

@@ -1,4 +1,4 @@
-"""The page that asks for the token."""
+"""The page with the login form."""
 
 from http import HTTPStatus
 
@@ -11,7 +11,7 @@ from sparklog.tools.report.page_shell import asset, document
 def login_page(
     request: HttpRequest, status: HTTPStatus = HTTPStatus.OK, *, to: str = "", wrong: bool = False
 ) -> HttpResponse:
-    """Return the form. `to`: what was asked for; `wrong`: what was given isn't the token."""
+    """Return the form. `to`: the requested page; `wrong`: whether a wrong token was given."""
     form = el(
         "form",
         el("label", "Token", for_="token"),
@@ -27,7 +27,7 @@ def login_page(
         "sparklog",
         el("header", el("h1", "sparklog")),
         section("login", "This log is shown with a token", form, said if wrong else None,
-                note("It is in the file of --ui-token-file, or whoever started the server has it. "
+                note("It is in the file of --ui-token-file, and whoever started the server has it. "
                      "Programs send it as Authorization: Bearer.")),
         styles=[asset("browse.css", "sparklog.tools.live")],
         forms=True,

@@ -1,4 +1,4 @@
-"""Pages of records: some of a topic's, and one. What they hold is anybody's: all is escaped."""
+"""The pages of records: a list, and a single record. Contents are untrusted: all is escaped."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -40,14 +40,14 @@ _ENDS: Final = {
 
 
 def inline_bytes(records: int) -> int:
-    """How much of each value a page of so many records shows."""
+    """Return how many bytes of each value a page of so many records shows."""
     return min(_INLINE_MAX, _INLINE_ALL // max(records, 1))
 
 
 def records_content(
     topic: str, found: RecordRange, records: Sequence[RecordPreview], request: HttpRequest
 ) -> Html:
-    """Some records of a partition, and the form that asks for others."""
+    """Some records of a partition, and the form that requests others."""
     to = f"{topic_path(request.root, topic)}/records"
     rows = [_record(record, to, inline_bytes(len(records))) for record in records]
     listed: Child = [_heads(), el("ol", rows, class_="records")] if rows else None
@@ -160,7 +160,7 @@ def _chips(record: RecordPreview) -> list[Child]:
         found.append(chip(words.get(record.marker, "control record")))
     if record.aborted:
         found.append(chip("aborted", "is-amber"))
-    return [[one, " "] for one in found]
+    return [[mark, " "] for mark in found]
 
 
 def _facts(record: RecordPreview) -> list[Child]:
@@ -223,7 +223,7 @@ def _value(value: RenderedValue, raw: bytes | None) -> list[Child]:
 def record_content(
     topic: str, record: RecordPreview, request: HttpRequest, form: Form | None
 ) -> Html:
-    """One record, as much of it as a page may show."""
+    """A record, as much of it as a page may show."""
     to = topic_path(request.root, topic)
     here = f"{to}/records/{record.partition}/{record.offset}"
     forms = [

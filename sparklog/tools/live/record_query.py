@@ -1,4 +1,4 @@
-"""The records that a URL's query asks for."""
+"""The query of a URL for records."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -18,7 +18,7 @@ _PARTITION_MAX: Final = 2**31 - 1
 
 
 def record_query(topic: str, request: HttpRequest) -> Query:
-    """Return what a request asks for. Raises: InvalidRequestError, by the parameter's name."""
+    """Return the query of a request. Raises: InvalidRequestError, which names the parameter."""
     return Query(
         topic=topic,
         partition=request.number("partition", 0, 0, _PARTITION_MAX),
@@ -28,9 +28,9 @@ def record_query(topic: str, request: HttpRequest) -> Query:
 
 
 def parse_start(text: str) -> int | datetime | None:
-    """Read an offset, a time (UTC without a zone), `earliest`, or `latest`: the last records.
+    """Parse an offset, a time (UTC without a zone), `earliest`, or `latest`: the last records.
 
-    Raises: InvalidRequestError.
+      Raises: InvalidRequestError.
     """
     text = text.strip()
     if text in ("", "latest"):

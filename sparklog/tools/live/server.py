@@ -1,9 +1,9 @@
 """`LiveServer`: a log's pages over HTTP or HTTPS, for `serve --ui` and `sparklog ui`.
 
-Read only: GET and HEAD, and POST of the form that shows the token. A daemon thread listens, one
-more serves each connection, so many at most; a connection answers one request, and whoever doesn't
-say what he wants, or doesn't take the answer, is let go in time. Everything looks at the log as any
-reader does: no lock, nothing is changed, and the service's rounds never wait for it.
+  Read only: GET and HEAD, and POST for login and logout. A daemon thread listens, and another one
+  serves each connection, up to a limit. A connection answers one request. Clients that send no
+  request in time, or don't read the response, are disconnected. The pages read the log as any
+  reader does: without a lock or changes, and the service's rounds never wait for them.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from sparklog.tools.live.login_page import login_page
 from sparklog.tools.live.workers import GoneError
 from sparklog.tools.report.page_shell import header_policy
 
-_SEND_S: Final = 30  # for an answer, however long it is
+_SEND_S: Final = 30  # for a response, of any length
 _FORM_MAX: Final = 8 << 10
 _POLL_S: Final = 0.2
 _TLS_NAMES: Final = TlsNames(
@@ -40,9 +40,9 @@ _LOGGER: Final = logging.getLogger("sparklog.ui")
 
 
 def parse_ui_address(text: str) -> Address:
-    """Return what --ui says: [HOST:]PORT, the host 127.0.0.1 by default.
+    """Return the address of --ui: [HOST:]PORT, the host 127.0.0.1 by default.
 
-    Raises: InvalidRequestError.
+      Raises: InvalidRequestError.
     """
     return parse_address(text, name="--ui", example=8080, encrypted_by="--ui-certificate")
 
@@ -57,14 +57,14 @@ def tls_files(certificate: str | None, key: str | None) -> TlsFiles | None:
 
 
 class Site(Protocol):
-    """What there is to be seen."""
+    """Answers requests."""
 
     def answer(self, request: HttpRequest) -> HttpResponse:
-        """Return the answer, whatever happens, but for GoneError."""
+        """Return the response, also for any error except GoneError."""
 
 
 class LiveServer:
-    """A context manager; `url` is where a browser finds it."""
+    """A context manager; `url` is the URL for a browser."""
 
     def __init__(
         self,
@@ -76,9 +76,9 @@ class LiveServer:
         connections_max: int = CONNECTIONS_MAX,
         head_ms: int = HEAD_MS,
     ) -> None:
-        """Bind the address; nothing is looked at before somebody asks. Port 0 takes a free one.
+        """Bind the address; the log is not read before the first request. Port 0 takes a free one.
 
-        Raises: InvalidRequestError if the address can't be bound, or TLS's files can't be used.
+          Raises: InvalidRequestError if the address can't be bound, or the TLS files can't be used.
         """
         self.site = site
         self.tls = None if tls is None else Tls(tls)
@@ -109,7 +109,7 @@ class LiveServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering. Idempotent; doesn't wait for answers that are under way."""
+        """Stop answering. Idempotent; doesn't wait for responses in progress."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._server.shutdown()
@@ -129,7 +129,7 @@ class _Server(ThreadingServer, HTTPServer):
     live: LiveServer
 
     def server_bind(self) -> None:
-        # Without HTTPServer's, which asks DNS for the host's name.
+        # Without that of HTTPServer, which looks up the host's name in DNS.
         super(HTTPServer, self).server_bind()
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
@@ -175,7 +175,7 @@ class _Server6(_Server):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One request: whether it is ours to answer, and the answer, if somebody waits for it."""
+    """A request: checks the Host header and the token, and sends the response."""
 
     server_version = "sparklog"
     sys_version = ""
@@ -217,14 +217,14 @@ class _Handler(BaseHTTPRequestHandler):
             return live.site.answer(request)
         if "text/html" in self.headers.get("Accept", ""):
             return login_page(request, HTTPStatus.UNAUTHORIZED, to=self.path)
-        text = "show the token: Authorization: Bearer TOKEN, or by the form at /login"
+        text = "send the token: Authorization: Bearer TOKEN, or by the form at /login"
         return HttpResponse(
             body=f"{text}\n", kind="text/plain; charset=utf-8", status=HTTPStatus.UNAUTHORIZED,
             headers={"WWW-Authenticate": 'Bearer realm="sparklog"'},
         )  # fmt: skip
 
     def _posted(self, live: LiveServer, request: HttpRequest) -> HttpResponse:
-        """The form of the token, and the button that ends a session."""
+        """Handle the login form, and the button that ends a session."""
         if not live.access.asks or request.parts not in (("login",), ("logout",)):
             return _not_allowed()
         site = self.headers.get("Sec-Fetch-Site", "same-origin")
@@ -240,7 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not live.access.is_token(form.get("token", [""])[0].strip()):
             _LOGGER.warning("%s: a wrong token was given", self.client_address[0])
             return login_page(request, HTTPStatus.UNAUTHORIZED, to=to, wrong=True)
-        # Relative to /login, whatever `to` is: it leads nowhere else.
+        # Relative to /login, whatever `to` is: it can't lead to another site.
         place = "./" + quote(to, safe="/?&=%+:,_-.~@")
         return HttpResponse(
             body="", status=HTTPStatus.SEE_OTHER,
@@ -259,10 +259,10 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             return parse_qs(raw.decode(), max_num_fields=10)
         except ValueError:
-            raise InvalidRequestError("this is no form") from None
+            raise InvalidRequestError("this is not a form") from None
 
     def _is_gone(self) -> bool:
-        """Whether the browser closed its side; what it may have sent besides doesn't matter."""
+        """Whether the browser closed its side; any data that it sent before doesn't matter."""
         poll = select.poll()
         try:
             poll.register(self.connection, select.POLLRDHUP)
@@ -297,7 +297,7 @@ class _Handler(BaseHTTPRequestHandler):
             _LOGGER.debug("the browser went away")
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the standard library refuses (other methods, no HTTP) has the same headers."""
+        """Send errors of the standard library (other methods, no HTTP) with the same headers."""
         with contextlib.suppress(ValueError):
             status = HTTPStatus(code)
             if status is HTTPStatus.NOT_IMPLEMENTED:

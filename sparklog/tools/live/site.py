@@ -1,12 +1,12 @@
-"""`LogSite`: which path shows what, and what is said of what goes wrong. No sockets.
+"""`LogSite`: the pages by path, and the responses to errors. No sockets.
 
-/                                   the report, live; /content, /report.json
-/topics                             all topics
-/topics/NAME                        one: partitions, readers, configs
-/topics/NAME/records                its records
-/topics/NAME/records/P/OFFSET       one; /key and /value behind it are its bytes
-/api/...                            the same as JSON
-/healthz                            200, or 503 if something is broken
+  /                                   the report, live; /content, /report.json
+  /topics                             all topics
+  /topics/NAME                        one: partitions, readers, configs
+  /topics/NAME/records                its records
+  /topics/NAME/records/P/OFFSET       one; its bytes are at /key and /value below it
+  /api/...                            the same as JSON
+  /healthz                            200, or 503 if the verdict is red
 """
 
 import json
@@ -56,7 +56,7 @@ def _made(make: Callable[[], LogReport]) -> LogReport:
 
 
 class Verdict(Protocol):
-    """Whether all is well: `sparklog.service.health.Health`."""
+    """The verdict on the log's health: `sparklog.service.health.Health`."""
 
     @property
     def level(self) -> str:
@@ -67,10 +67,10 @@ class Verdict(Protocol):
 
 
 class LogSite:
-    """What is to be seen of one log. Threads may share it.
+    """The pages of a log. Threads may share it.
 
-    Args: make: makes a report. browser: shows topics and records; without it there is the report
-        alone. examine: gives the verdict, for /healthz. asks: whether a token is asked for.
+      Args: make: makes a report. browser: shows topics and records; without it there is only the
+       report. examine: returns the verdict, for /healthz. asks: whether a token is required.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class LogSite:
         self._refresh_ms, self._clock = refresh_ms, clock
 
     def answer(self, request: HttpRequest) -> HttpResponse:
-        """Return what a path shows; an error is an answer, too. Raises: GoneError."""
+        """Return the response for a path, or for an error. Raises: GoneError."""
         try:
             return self._found(request)
         except GoneError:
@@ -100,7 +100,7 @@ class LogSite:
                     _LOGGER.info("%.300r: %.500r", request.path, str(error))
                     return self._failed(request, status, str(error))
             _LOGGER.exception("%.300r can't be answered", request.path)
-            said = "this failed for a reason of its own; the server's log has it"
+            said = "this failed with an internal error; the server's log has it"
             return self._failed(request, HTTPStatus.INTERNAL_SERVER_ERROR, said)
 
     def _found(self, request: HttpRequest) -> HttpResponse:
@@ -143,7 +143,7 @@ class LogSite:
         here: str = "Overview",
         status: HTTPStatus = HTTPStatus.OK,
     ) -> HttpResponse:  # fmt: skip
-        """A whole page. `source`: where a live one's content comes from anew."""
+        """A whole page. `source`: the path that refreshes a live page."""
         script = asset("browse.js", "sparklog.tools.live")
         text = document(
             f"{title} - sparklog",
@@ -163,14 +163,14 @@ class LogSite:
             return inner
         verdict = None if self._health is None else self._health.peek()
         level = None if verdict is None else str(verdict.level)
-        path = "" if here == "Overview" else self._browser.path  # which says it itself
+        path = "" if here == "Overview" else self._browser.path  # which has the path itself
         top = frame(request.root, path, here, level=level, sign_out=self._asks)
         return Html.join([top, inner])
 
     def _healthz(self, request: HttpRequest) -> HttpResponse:
-        """The verdict; who didn't show the token is told its colour alone."""
+        """The verdict; without the token only its colour."""
         if self._health is None:
-            return HttpResponse.of_text("no verdict is made here", HTTPStatus.NOT_FOUND)
+            return HttpResponse.of_text("health is not examined here", HTTPStatus.NOT_FOUND)
         verdict = self._health.get()[0]
         status = HTTPStatus.SERVICE_UNAVAILABLE if verdict.level == "red" else HTTPStatus.OK
         if not request.admitted:

@@ -1,4 +1,4 @@
-"""Pages of topics: all of them, and one: partitions, readers, configs."""
+"""The pages of topics: the list, and a topic's partitions, readers and configs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,9 +32,9 @@ READERS_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
-    """One topic's page: its figures, the partitions of this part of it, its readers.
+    """The page of a topic: its figures, some of its partitions, its readers.
 
-    `start`: which partition this part begins with. `has_configs`: whether this log keeps them.
+      `start`: the first of these partitions. `has_configs`: whether this log keeps configs.
     """
 
     figures: TopicFigures
@@ -46,7 +46,7 @@ class TopicView:
 
 
 def chosen_topics(topics: Sequence[TopicFigures], request: HttpRequest) -> list[TopicFigures]:
-    """Return the topics that a query means, in its order. Raises: InvalidRequestError."""
+    """Return the topics that match a query, in its order. Raises: InvalidRequestError."""
     sort = request.fields.get("sort") or "name"
     if sort not in SORTS:
         raise InvalidRequestError(f"sort={sort[:100]}: want one of {', '.join(SORTS)}")
@@ -68,7 +68,7 @@ def chosen_topics(topics: Sequence[TopicFigures], request: HttpRequest) -> list[
 def frame(
     root: str, path: str, here: str, *, level: str | None = None, sign_out: bool = False
 ) -> Html:
-    """What stands above every page: the log, the ways to its pages, and how well it is."""
+    """The frame above every page: the log, links to its pages, and its health."""
     ways = [("Overview", "./"), ("Topics", "topics")]
     links = [
         el("a", words, href=f"{root}{to}", aria_current="page" if words == here else None)
@@ -86,7 +86,7 @@ def frame(
 
 
 def topics_content(path: str, topics: Sequence[TopicFigures], request: HttpRequest) -> Html:
-    """All topics: what they hold, and how fast they grow."""
+    """All topics: their records and sizes, and how fast they grow."""
     found = chosen_topics(topics, request)
     pages = max(-(-len(found) // PAGE_TOPICS), 1)
     page = request.number("page", 1, 1, 1_000_000)
@@ -126,7 +126,7 @@ def _topics_form(request: HttpRequest) -> Html:
 
 
 def _sorts(request: HttpRequest) -> Html:
-    """Links that sort; the present one turns round."""
+    """Links that sort; the current one reverses the order."""
     present = request.fields.get("sort") or "name"
     links = []
     for name in SORTS:
@@ -154,7 +154,7 @@ def _pager(page: int, pages: int, request: HttpRequest) -> Html:
 
 
 def topic_path(root: str, name: str) -> str:
-    """The way to a topic's page."""
+    """Return the path of a topic's page."""
     return f"{root}topics/{quote(name, safe='')}"
 
 
@@ -180,7 +180,7 @@ def rate_label(rate: float) -> Html:
 
 
 def topic_head(name: str, root: str, here: str) -> Html:
-    """A topic's name, and the ways to its two pages."""
+    """A topic's name, and links to its two pages."""
     to = topic_path(root, name)
     ways = [("About", to), ("Records", f"{to}/records")]
     return el(
@@ -195,14 +195,14 @@ def topic_head(name: str, root: str, here: str) -> Html:
 
 
 def topic_content(view: TopicView, request: HttpRequest) -> Html:
-    """One topic."""
+    """A topic's page."""
     topic, info = view.figures, view.figures.info
     tiles: list[tuple[str, Child, Child]] = [
         ("records", number(topic.records),
          "at most: it is compacted" if info.config.compact else "from start to end"),
         ("size", NOTHING if topic.size_bytes is None else size(topic.size_bytes), "as it lies"),
         ("rate", NOTHING if topic.rate is None else rate_label(topic.rate),
-         "over the last minute" if topic.rate is not None else "known with the next look"),
+         "over the last minute" if topic.rate is not None else "known from the next update on"),
         ("partitions", number(info.partitions),
          f"{topic.offline} offline" if topic.offline else "all can be read"),
         ("greatest lag", NOTHING if topic.lag is None else number(topic.lag),
@@ -230,19 +230,19 @@ def _partitions(view: TopicView, request: HttpRequest) -> Html:
     ]  # fmt: skip
     to = topic_path(request.root, info.name)
     rows: list[Sequence[Child]] = []
-    for one in view.partitions:
-        here: Child = el("code", foreign(one.directory))
-        if one.offline is not None:
-            here = el("span", chip("offline", "is-red"), " ", foreign(one.offline))
-        away = f", {one.remote_segments} remote" if one.remote_segments else None
+    for partition in view.partitions:
+        here: Child = el("code", foreign(partition.directory))
+        if partition.offline is not None:
+            here = el("span", chip("offline", "is-red"), " ", foreign(partition.offline))
+        away = f", {partition.remote_segments} remote" if partition.remote_segments else None
         rows.append((
-            el("a", str(one.partition), href=f"{to}/records?partition={one.partition}"),
-            number(max(one.end - one.start, 0)),
-            number(one.start),
-            number(one.end),
-            NOTHING if one.size_bytes is None else size(one.size_bytes),
-            NOTHING if one.size_bytes is None else share_text(one.size_bytes / whole),
-            NOTHING if one.segments is None else el("span", number(one.segments), away),
+            el("a", str(partition.partition), href=f"{to}/records?partition={partition.partition}"),
+            number(max(partition.end - partition.start, 0)),
+            number(partition.start),
+            number(partition.end),
+            NOTHING if partition.size_bytes is None else size(partition.size_bytes),
+            NOTHING if partition.size_bytes is None else share_text(partition.size_bytes / whole),
+            NOTHING if partition.segments is None else el("span", number(partition.segments), away),
             here,
         ))  # fmt: skip
     pages = -(-info.partitions // PAGE_PARTITIONS)

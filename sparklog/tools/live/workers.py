@@ -1,7 +1,7 @@
-"""`Workers`: reads of a log for requests, a few at a time; whoever waits waits for so long only.
+"""`Workers`: reads a log for requests, a few at a time; no request waits forever.
 
-A store that hangs holds its thread, never the server: the request is answered that it took too
-long, and the thread counts against the others until it comes back.
+  If a store hangs, it holds a thread, never the server: the request gets an error after a timeout,
+  and the thread counts as busy until it returns.
 """
 
 import threading
@@ -12,12 +12,12 @@ from sparklog.clock import monotonic_ms
 from sparklog.errors import StorageUnavailableError
 
 _QUEUE_MS: Final = 5000  # how long a request waits for its turn
-_LOOK_S: Final = 0.05  # how often it is asked whether the browser is still there
+_LOOK_S: Final = 0.05  # how often the connection is checked
 T = TypeVar("T")
 
 
 class GoneError(Exception):
-    """Nobody waits for the answer any more."""
+    """The browser closed the connection."""
 
 
 class Workers:
@@ -28,10 +28,11 @@ class Workers:
         self._timeout_ms = timeout_ms
 
     def run(self, job: Callable[[Callable[[], bool]], T], gone: Callable[[], bool]) -> T:
-        """Return what `job` returns; it is given what tells it to stop.
+        """Return the result of `job`, whose argument tells it when to stop.
 
-        Raises: GoneError; StorageUnavailableError: too many at once, no thread is to be had, or it
-            took too long; and what the job raises.
+          Raises: GoneError; StorageUnavailableError: too many jobs at once, no thread could be
+          started, or
+           it took too long; and the errors of the job.
         """
         until_ms = monotonic_ms() + _QUEUE_MS
         while not self._turns.acquire(timeout=_LOOK_S):
@@ -39,7 +40,7 @@ class Workers:
                 raise GoneError
             if monotonic_ms() >= until_ms:
                 raise StorageUnavailableError(
-                    "too many are reading this log here at once: try again in a moment"
+                    "too many requests read this log at once: try again in a moment"
                 )
         ended, stopped = threading.Event(), threading.Event()
         box: list[Any] = [None, None]
@@ -55,7 +56,7 @@ class Workers:
 
         try:
             threading.Thread(target=work, name="sparklog-ui-read", daemon=True).start()
-        except RuntimeError as error:  # no more threads; the turn is another one's
+        except RuntimeError as error:  # no more threads; the turn is given back
             self._turns.release()
             raise StorageUnavailableError(f"{error}: try again in a moment") from error
         self._wait(ended, stopped, gone)

@@ -1,10 +1,11 @@
-"""Batches of one log that are to lie in another one at the same offsets, as they are.
+"""Copying batches of a log to another log, unchanged and at the same offsets.
 
-Whole batches keep their bytes: codec, producer ids and sequences, times, headers, markers of
-transactions. A batch over an end of the range is cut. What is written anew besides is what a log
-can't take as it is: records of magic 0 and 1, and a batch that is larger than a segment may be,
-with the codec that they have. Where offsets are missing come batches without records, so the copy
-has no holes, and where a transaction was aborted, if that is asked for: what a cleaner leaves.
+  Complete batches keep their bytes: codec, producer ids and sequences, times, headers, transaction
+  markers. A batch across the end of the range is cut. Batches are re-encoded, with the same
+  codec,
+  only if a log can't take them unchanged: those of magic 0 and 1, and those larger than a segment
+  may be. Missing offsets, and aborted transactions on request, become batches without records, so
+  that the copy has no holes. A log cleaner leaves the same.
 """
 
 from collections.abc import Iterator
@@ -32,21 +33,22 @@ _NONE_MS: Final = 2**63 - 1
 
 
 class _CopyMode(IntEnum):
-    """What becomes of a batch."""
+    """How a batch is copied."""
 
     WHOLE = 0
-    PLAIN = 1  # as it is, but in no transaction
+    PLAIN = 1  # unchanged, but not as part of a transaction
     CUT = 2
     EMPTY = 3
-    GAP = 4  # a marker of a transaction that isn't kept
+    GAP = 4  # the marker of a transaction that isn't kept
     REENCODED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Batches v2 that cover the offsets [start, end); in `data` they count from 0.
+    """Batches v2 that cover the offsets [start, end), with offsets in `data` relative to `start`.
 
-    `records`: readers' ones, without markers. `producers`: some of them carry an id.
+      `records`: the records that readers see, without markers. `producers`: whether a batch has an
+      id.
     """
 
     start: int
@@ -59,10 +61,11 @@ class Copied:
 
 
 class BatchCopy:
-    """Takes a partition's batches at offsets [first, end); `take` gives what has come so far.
+    """Takes a partition's batches at offsets [first, end); `take` returns what was added so far.
 
-    Args: at: where the copy ends by now, up to `first`. config: of the topic that they are for.
-        transactions: whether that can have any; if not, those that are left are none there.
+      Args: at: the end of the copy so far, at most `first`. config: of the topic that gets the
+      batches.
+       transactions: whether that topic can have transactions; if not, no record is part of one.
     """
 
     def __init__(
@@ -80,21 +83,21 @@ class BatchCopy:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the batches that `take` would give."""
+        """Bytes of the batches that `take` would return."""
         return len(self._data)
 
     def add(self, raw: StreamedBatches, path: str) -> None:
-        """Take the next batches of the log. `path`: where it lies, for messages.
+        """Take the next batches of the log. `path`: their file, for messages.
 
-        Raises: DataCorruptionError: records are damaged, of a batch that is written anew.
-            RecordTooLargeError: a record, where a batch was too large.
+          Raises: DataCorruptionError: damaged records in a batch that is re-encoded.
+           RecordTooLargeError: a record of a batch that was too large.
         """
         window, table = raw.window, raw.window.batches.table
         modes = self._modes(table, raw.aborted)
         for at, stop in _runs(table, modes):
             mode, rows = _CopyMode(modes[at]), table[at:stop]
             if mode is _CopyMode.GAP:
-                continue  # what comes next fills it
+                continue  # the next batch fills it
             first = max(int(rows["base_offset"][0]), self._first)
             if mode is not _CopyMode.REENCODED:
                 self._fill(min(first, self._end))
@@ -102,7 +105,7 @@ class BatchCopy:
             self._at = min(int(rows["last_offset"][-1]) + 1, self._end)
 
     def take(self, end: int | None = None) -> Copied:
-        """Return what has come since the last time; `end`: a gap goes up to it."""
+        """Return the batches since the last call. `end`: the offset up to which a gap is filled."""
         if end is not None:
             self._fill(end)
         data = self._data
@@ -191,7 +194,7 @@ class BatchCopy:
             self._make_plain([begin], [len(self._data)])
 
     def _encode(self, rows: Table, window: Window, path: str) -> None:
-        """Write the batches of one codec anew, as whoever appends their records would."""
+        """Re-encode batches of the same codec, as if their records were appended."""
         config, codec = self._config, Codec(int(rows["attributes"][0]) & CODEC_MASK)
         following = min(int(rows["last_offset"][-1]) + 1, self._end)
         for decoded in _decoded(rows, window, max(self._at, self._first), self._end, path):
@@ -211,7 +214,7 @@ class BatchCopy:
 
 
 def _runs(table: Table, modes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Neighbours that go the same mode: without a gap, or a byte, between them; of one codec."""
+    """Yield (start, end) of adjacent batches with the same mode, and codec if re-encoded."""
     follows = modes[1:] == modes[:-1]
     old = modes[1:] == _CopyMode.REENCODED
     codec = table["attributes"] & CODEC_MASK

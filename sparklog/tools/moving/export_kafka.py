@@ -1,9 +1,9 @@
-"""A range of a topic into a live Kafka topic, each record once.
+"""Exporting a range of a topic to a live Kafka topic, each record once.
 
-A broker gives out offsets by itself, so a record's own offset can't be kept; partition, order,
-timestamp, key and headers are. Each transaction holds records and, as the committed offsets of a
-consumer group, how far of the log they go. So a repeated export goes on where the last transaction
-ended, and read_committed consumers see each record once. (KIP-98, KIP-447)
+  A broker assigns offsets by itself, so a record's own offset can't be kept. Its partition, order,
+  timestamp, key and headers are. Each transaction holds records and, as the committed offset of a
+  consumer group, the log offset after them. So a repeated export continues after the last
+  transaction, and read_committed consumers see each record once. (KIP-98, KIP-447)
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -54,17 +54,17 @@ def export_kafka(
 ) -> Exported:
     """Produce the records of [start, end) to `kafka_topic` (by default of the same name).
 
-    Args:
-        config: librdkafka's settings.
-        create: make the topic, with as many partitions and the retention.ms that is set on the
-            log's topic (-1 if none is: a broker's own default may delete old records at once).
-        progress, stopped: as with `import_topic`; it ends after the transaction at hand.
-    How far it has got is kept in Kafka as group `sparklog-export-TOPICID`, for as long as
-    offsets.retention.minutes says.
-    Raises: UnknownTopicError; InvalidRequestError: too few partitions there, a setting, or the
-        records were imported from this very topic;
-        OffsetOutOfRangeError; StorageUnavailableError: the broker is away.
-    Cost: a call a record, as confluent-kafka takes them.
+      Args:
+       config: librdkafka's settings.
+       create: make the topic, with as many partitions and the retention.ms that is set on the
+        log's topic (-1 if none is set: a broker's default may delete old records at once).
+       progress, stopped: as with `import_topic`; the export ends after the current transaction.
+      The progress is kept in Kafka as group `sparklog-export-TOPICID`, for as long as
+      offsets.retention.minutes says.
+      Raises: UnknownTopicError; InvalidRequestError: the topic has too few partitions, a setting is
+       invalid, or the records were imported from this very topic;
+       OffsetOutOfRangeError; StorageUnavailableError: the broker does not answer.
+      Cost: a call a record, as confluent-kafka takes them.
     """
     began = monotonic_ms()
     name = kafka_topic or topic
@@ -77,7 +77,7 @@ def export_kafka(
         origin = target.check(max(first) + 1, topic, retention_ms=kept)
         if origin is not None and _came_from(log, topic, origin):
             raise InvalidRequestError(
-                f"topic {topic} came from there, {done.to}: each record would be in that topic "
+                f"topic {topic} was imported from {done.to}: each record would be in that topic "
                 "twice; choose another one"
             )
         at = resumed(log, topic, start, first, last, target.begin(sorted(first)), done.to)
@@ -100,17 +100,17 @@ def export_kafka(
 
 
 def _came_from(log: Log, topic: str, writer: str) -> bool:
-    """Tell whether the ledger knows that records of the topic were imported from there."""
+    """Tell whether the ledger says that records of the topic were imported from Kafka's topic."""
     try:
         return topic in log.commits(writer)["topic"].to_pylist()
-    except UnknownTopicError:  # an archive's or a broker's: without a ledger
+    except UnknownTopicError:  # of an archive or of a broker, without a ledger
         return False
 
 
 def _parts(
     log: Log, topic: str, first: Offsets, last: Offsets, isolation: str
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (partition, rows of one transaction)."""
+    """Yield (partition, rows of a transaction)."""
     for p, at in first.items():
         for rows in pieces(log, topic, p, at, last[p], isolation=isolation, columns=_COLUMNS):
             for cut in range(0, rows.num_rows, TRANSACTION_RECORDS):
@@ -118,7 +118,7 @@ def _parts(
 
 
 class Target:
-    """A transactional producer, and the group whose offsets go with its transactions."""
+    """A transactional producer, and the group whose offsets are committed by its transactions."""
 
     def __init__(self, servers: str, topic: str, group: str, config: dict[str, object]) -> None:
         kafka = library()
@@ -132,16 +132,18 @@ class Target:
         self._failed: list[Any] = []
 
     def check(self, partitions: int, source: str, *, retention_ms: str | None) -> str | None:
-        """Return by which writer the log's topic `source` would be this one's copy.
+        """Return by which writer the log's topic `source` would be a copy of this Kafka topic.
 
-        Or make the topic, with retention.ms `retention_ms`; None: raises UnknownTopicError.
+          If the topic is missing, make it with retention.ms `retention_ms`, or raise
+          UnknownTopicError
+          if that is None.
         """
         try:
             cluster, held = metadata(self._group, self._topic, self._servers)
         except UnknownTopicError as error:
             if retention_ms is None:
                 raise UnknownTopicError(
-                    f"{error}; make it there with {partitions} partitions, or give --create"
+                    f"{error}; make it in Kafka with {partitions} partitions, or give --create"
                 ) from None
             self._create(partitions, retention_ms)
             return None
@@ -163,7 +165,7 @@ class Target:
             admin.create_topics([wanted])[self._topic].result(TIMEOUT_S)
 
     def begin(self, partitions: list[int]) -> dict[int, int]:
-        """End what an earlier export left open; return how far it got."""
+        """End an open transaction of an earlier export; return the offset after its last one."""
         with errors(self.what):
             self._producer.init_transactions(TIMEOUT_S)
             places = [self._kafka.TopicPartition(self._topic, p) for p in partitions]
@@ -171,7 +173,7 @@ class Target:
         return {place.partition: place.offset for place in found if place.offset >= 0}
 
     def send(self, p: int, rows: Any, upto: int) -> None:
-        """One transaction: the rows, and that all before `upto` is done."""
+        """Produce a transaction: the rows, and the offset `upto` after them."""
         with errors(self.what):
             self._producer.begin_transaction()
             try:

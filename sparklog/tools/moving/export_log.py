@@ -1,4 +1,4 @@
-"""A range of a topic as a log of its own: offsets are kept, and a broker loads a log dir."""
+"""Exporting a range of a topic as a log of its own, with the same offsets."""
 
 import os
 from collections.abc import Mapping
@@ -44,19 +44,22 @@ def export_log(
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Exported:
-    """Copy the records of [start, end) to the log at `to`; a second time, what has come since.
+    """Copy the records of [start, end) to the log at `to`; a second time, the records since then.
 
-    `to`: a log dir, or a store's URL. It is made where it isn't there; the topic in it begins at
-    `start` of the first export. Closed, each partition directory of a log dir is one that a broker
-    loads. Batches are copied as they are, with codec, producers, sequences and times; those over an
-    end of the range are cut. read_committed leaves the records of aborted transactions out, and
-    ends before an open one; read_uncommitted copies all, so what is open stays open until the next
-    export. A store's copy has no transactions: what is left of them are records as others.
-    Leader epochs are the copy's own. `framing`: instead, every record is decoded and framed anew.
-    `storage_options`: fsspec's, of the store.
-    Raises: InvalidRequestError: `to` holds a topic of this name that came from elsewhere;
-        OffsetOutOfRangeError; as `Log.read` and `Log.append`.
-    Cost: a pass over the batches' headers and CRCs. Memory: COMMIT_BYTES and a few MiB.
+      `to`: a log dir, or a store's URL. It is made if it is missing; its topic begins at `start` of
+      the first export. After the log is closed, a broker loads each partition directory of a log
+      dir.
+      Batches are copied unchanged, with codec, producers, sequences and times; those across an
+      end of the range are cut. read_committed leaves the records of aborted transactions out, and
+      ends before an open one; read_uncommitted copies all, and an open transaction stays open until
+      the
+      next export. A copy in a store has no transactions: their records are like any others.
+      Leader epochs are the copy's own. `framing`: instead, every record is decoded and encoded
+      anew.
+      `storage_options`: fsspec's, of the store.
+      Raises: InvalidRequestError: `to` holds a topic of this name that is no copy of this one;
+       OffsetOutOfRangeError; as `Log.read` and `Log.append`.
+      Cost: a pass over the batches' headers and CRCs. Memory: COMMIT_BYTES and a few MiB.
     """
     began = monotonic_ms()
     done = Exported(topic=topic, to=os.fspath(to))
@@ -65,7 +68,8 @@ def export_log(
         raise InvalidRequestError(f"{to} is the log itself: choose another place")
     info = log.topic(topic)
     first, last = planned(log, topic, start, end, isolation)
-    config = {"retention.ms": str(info.config.retention_ms)}  # the source's, though it be Kafka's
+    # of the source, even if that is Kafka's
+    config = {"retention.ms": str(info.config.retention_ms)}
     config |= {k: v for k, v in info.config.to_dict().items() if not k.startswith(_NOT_KEPT)}
     writer = f"export/{info.id}/{topic}"
     with open_log(to, mode="rw", storage_options=storage_options) as target:
@@ -89,7 +93,10 @@ def export_log(
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """Copies partitions of a topic, one by one, commit after commit; `ends`: where they are."""
+    """Copies partitions of a topic, one by one, commit after commit.
+
+    `ends`: their ends in the copy.
+    """
 
     log: Log
     target: Log
@@ -101,7 +108,7 @@ class _Copy:
     meter: Meter
 
     def copy(self, p: int, span: tuple[int, int], *, transactions: bool) -> None:
-        """Copy the batches of [start, end) as they are."""
+        """Copy the batches of [start, end) unchanged."""
         at, end = self.ends[p], span[1]
         if at >= end:
             return
@@ -122,7 +129,7 @@ class _Copy:
         self._note(p, span, copied.start, copied.end, copied.records)
 
     def encode(self, p: int, span: tuple[int, int], framing: Framing) -> None:
-        """Copy the records of [start, end) in batches of their own."""
+        """Copy the records of [start, end) in new batches."""
         at, end = self.ends[p], span[1]
         run = Run(at, at)
 

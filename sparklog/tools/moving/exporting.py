@@ -20,9 +20,9 @@ Offsets: TypeAlias = dict[int, int]
 
 @dataclass(slots=True, kw_only=True)
 class Exported:
-    """What went where: {partition: (first, end)} offsets of the log, `records` of them.
+    """The result of an export: `records`, and {partition: (first, end)} offsets of the log.
 
-    Where nothing was new, `offsets` is empty. `stopped`: the caller ended it before it was done.
+      If nothing was new, `offsets` is empty. `stopped`: the caller ended the export early.
     """
 
     topic: str
@@ -38,7 +38,7 @@ def planned(
 ) -> tuple[Offsets, Offsets]:
     """Return {partition: offset} of start and end.
 
-    Raises: InvalidRequestError for an end before its start; as `Log.read`.
+      Raises: InvalidRequestError if the end is before the start; as `Log.read`.
     """
     check_isolation(isolation)
     view = view_of(log)
@@ -56,18 +56,18 @@ def planned(
 def _check_order(
     topic: str, start: Position, end: Position, first: Offsets, last: Offsets
 ) -> None:
-    """Refuse what can only be a mistake: both sides given alike, the end first."""
+    """Refuse a range of two times or two offsets whose end is before its start: a mistake."""
     if isinstance(start, datetime) and isinstance(end, datetime) and end < start:
         raise InvalidRequestError(
             f"topic {topic} would begin at {start.isoformat()} and end at {end.isoformat()}: "
-            "give an end behind the start"
+            "give an end after the start"
         )
     if isinstance(start, Mapping) and isinstance(end, Mapping):
         for p in sorted(start.keys() & end.keys()):
             if last[p] < first[p]:
                 raise InvalidRequestError(
                     f"{topic}-{p} would begin at {first[p]} and end at {last[p]}: give an end "
-                    "behind the start"
+                    "after the start"
                 )
 
 
@@ -80,10 +80,11 @@ def resumed(
     done: Mapping[int, int],
     to: str,
 ) -> Offsets:
-    """Return where to begin, given where the export before ended.
+    """Return where to begin, given the ends of the export before.
 
-    Args: start: as the caller gave it. Whoever names a partition's offset knows what is left out.
-    Raises OffsetOutOfRangeError: what lies between is gone from the log.
+      Args: start: as the caller gave it. A caller who names a partition's offset accepts what is
+      left out.
+      Raises OffsetOutOfRangeError: records since the export before were deleted from the log.
     """
     starts = {p: low for p, (low, _) in log.offsets(topic).items()}
     named = start.keys() if isinstance(start, Mapping) else ()
@@ -92,7 +93,7 @@ def resumed(
         if is_lost and p not in named:
             raise OffsetOutOfRangeError(
                 f"{topic}-{p}: {to} has offsets up to {offset}, and the log starts at {starts[p]} "
-                f"now, so what lies between is lost; export to a new place, or give offset "
+                f"now, so the records between are lost; export to a new place, or give offset "
                 f"{starts[p]} of this partition as the start",
                 offset=offset, start=starts[p], end=last[p],
             )  # fmt: skip
@@ -109,7 +110,7 @@ def pieces(
     isolation: str,
     columns: tuple[str, ...],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records [start, end) of one partition."""
+    """Yield the records [start, end) of a partition."""
     if start < end:
         yield from log.read(
             topic, [partition], {partition: start}, {partition: end},
@@ -118,7 +119,7 @@ def pieces(
 
 
 class Meter:
-    """Tells progress in offsets."""
+    """Reports progress in offsets."""
 
     def __init__(self, first: Offsets, last: Offsets, tell: Progress | None) -> None:
         self._tell = tell
@@ -126,7 +127,7 @@ class Meter:
         self._done = 0
 
     def add(self, offsets: int) -> None:
-        """Count what was done."""
+        """Count finished offsets."""
         self._done += offsets
         if self._tell is not None:
             self._tell(self._done, self._total)

@@ -1,8 +1,8 @@
-"""A live Kafka topic into a log, with its offsets, timestamps, keys, headers.
+"""Importing a live Kafka topic into a log, with its offsets, timestamps, keys and headers.
 
-Offsets that have no record in Kafka (compacted away, markers and aborted records of transactions)
-have none here either. Where the log ends is where the copy goes on, so it may be stopped and
-repeated at will, and nothing comes twice.
+  Offsets without a record in Kafka (compacted records, markers and aborted records of transactions)
+  have no record here either. A repeated import continues at the end of the log, so it can be
+  stopped at any time, and no record is copied twice.
 """
 
 import contextlib
@@ -32,15 +32,15 @@ from sparklog.tools.moving.kafka_client import (
 from sparklog.tools.moving.preserved_offsets import COMMIT_BYTES, Run, commit_runs, copied_ends
 
 POLL_RECORDS: Final = 10_000  # messages
-_SILENCE_MS: Final = 60_000  # without a message while there should be some
+_SILENCE_MS: Final = 60_000  # without a message although some are expected
 _RECORD_BYTES: Final = 32  # beside key and value
 _MS: Final = pa.timestamp("ms", tz="UTC")
-_NOT_KEPT: Final = ("message.timestamp.type",)  # every record keeps the timestamp that it has
+_NOT_KEPT: Final = ("message.timestamp.type",)  # every record keeps its own timestamp
 
 
 @dataclass(slots=True, kw_only=True)
 class Imported:
-    """What was copied: {partition: (first, end)} offsets, `records` of them, the rest were gaps."""
+    """The result: `records`, and {partition: (first, end)} offsets, some of which may be gaps."""
 
     topic: str
     kafka_topic: str
@@ -66,23 +66,24 @@ def import_topic(
     progress: Progress | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Imported:
-    """Copy what `kafka_topic` (by default of the same name) holds now and `topic` hasn't yet.
+    """Copy the records of `kafka_topic` (by default the same name) that `topic` doesn't have yet.
 
-    Args:
-        log: open with mode "rw". The topic is made, with as many partitions, beginning where
-            Kafka's begin, with the configs that are set on Kafka's topic (retention.ms -1 if it
-            isn't), changed by `topic_config`.
-        config: librdkafka's settings (security.protocol, ...).
-        isolation: "read_committed" copies no aborted records and stops at open transactions.
-        fail_on_data_loss: whether records that Kafka has deleted before they were copied are an
-            error; else they are a gap.
-        progress: is told (offsets done, offsets in all).
-        stopped: ends it after the next commit.
-    Timestamps stay, as CreateTime; which codec, producer or transaction a record came by isn't
-    told by a consumer and isn't kept.
-    Raises: UnknownTopicError, OffsetOutOfRangeError (data loss; see above), InvalidRequestError:
-        the topic holds other records than Kafka's; StorageUnavailableError: the broker is away.
-    Cost: a Python object a message, as confluent-kafka gives them.
+      Args:
+       log: open with mode "rw". The topic is made, with as many partitions, the same first
+        offsets, and the configs that are set on Kafka's topic (retention.ms -1 if it
+        isn't), changed by `topic_config`.
+       config: librdkafka's settings (security.protocol, ...).
+       isolation: "read_committed" copies no aborted records and stops at open transactions.
+       fail_on_data_loss: whether records that Kafka deleted before they were copied are an
+        error; otherwise they become a gap.
+       progress: is called with (offsets done, offsets in all).
+       stopped: if true, the import ends after the next commit.
+      Timestamps stay, as CreateTime; a consumer doesn't get the codec, producer or transaction of
+      a record, so these are not kept.
+      Raises: UnknownTopicError, OffsetOutOfRangeError (data loss; see above), InvalidRequestError:
+       the topic holds other records than Kafka's; StorageUnavailableError: the broker does not
+       answer.
+      Cost: a Python object a message, as confluent-kafka gives them.
     """
     check_isolation(isolation)
     done = Imported(topic=topic, kafka_topic=kafka_topic or topic)
@@ -141,7 +142,7 @@ class _Source:
                 self.spans[p] = (low, high)
 
     def configs(self) -> dict[str, str]:
-        """What is set on the topic and means something here."""
+        """Return the configs that are set on the topic and are known here."""
         kafka = library()
         resource = kafka.admin.ConfigResource(kafka.admin.RESOURCE_TOPIC, self.topic)
         with errors(f"{self.what}: its configs"):
@@ -153,7 +154,7 @@ class _Source:
                 try:
                     TopicConfig.parse({name: entry.value})
                 except InvalidRequestError:
-                    continue  # of replication, say
+                    continue  # of replication, for example
                 if not name.startswith(("remote.", "local.")):
                     found[name] = entry.value
         return found
@@ -166,7 +167,7 @@ def _prepare(
     topic_config: Mapping[str, object],
     fail_on_data_loss: bool,
 ) -> dict[int, int]:
-    """Make the topic, or see whether it is a copy of this one; return where each partition ends."""
+    """Make the topic, or check that it is a copy of Kafka's; return where each partition ends."""
     spans, known = source.spans, log.topics().get(done.topic)
     if known is None:
         wanted = {"retention.ms": "-1", **source.configs(), **topic_config}
@@ -182,8 +183,9 @@ def _prepare(
         at = ends[p]
         if at > high:
             raise OffsetOutOfRangeError(
-                f"{done.topic}-{p} ends at {at}, and Kafka's ends at {high}: Kafka has lost what "
-                "was copied, and gives its offsets to other records; import to a new topic",
+                f"{done.topic}-{p} ends at {at}, and Kafka's ends at {high}: Kafka has lost "
+                "records that were copied, and gives their offsets to others; import to a new "
+                "topic",
                 offset=at, start=low, end=high,
             )  # fmt: skip
         if at < low and p in copied and fail_on_data_loss:
@@ -208,7 +210,7 @@ class _Copying:
         self._ends = {p: max(high, at[p]) for p, (_, high) in source.spans.items()}
         self._reading = {p for p, end in self._ends.items() if at[p] < end}
         self._held: dict[int, list[pa.RecordBatch]] = {}
-        self._seen = dict(at)  # behind the last message
+        self._seen = dict(at)  # the offset after the last message
         self._bytes = 0
 
     def run(
@@ -232,8 +234,8 @@ class _Copying:
                 heard = monotonic_ms()
             elif monotonic_ms() - heard > _SILENCE_MS:
                 raise StorageUnavailableError(
-                    f"{self._source.what}: nothing for {_SILENCE_MS // 1000} s; what came until "
-                    "then is committed, do it again to go on"
+                    f"{self._source.what}: no message for {_SILENCE_MS // 1000} s; all messages "
+                    "until then are committed, do it again to go on"
                 )
             if self._bytes >= COMMIT_BYTES:
                 self._commit()
@@ -251,7 +253,7 @@ class _Copying:
                 if p in self._reading and message.offset() < self._ends[p]:
                     by_partition.setdefault(p, []).append(message)
                 elif p in self._reading:
-                    self._finish(p, self._ends[p])  # what came since isn't copied now
+                    self._finish(p, self._ends[p])  # later records aren't copied now
             elif error.name() == "_PARTITION_EOF":
                 # At an open transaction it comes early, and there the copy ends for now.
                 self._add(by_partition)
@@ -297,7 +299,7 @@ class _Copying:
 
 
 def _rows(messages: list[Any], what: str) -> pa.RecordBatch:
-    """Messages of one partition as columns."""
+    """Return messages of a partition as columns."""
     try:
         headers = [message.headers() for message in messages]
     except UnicodeDecodeError:

@@ -1,6 +1,6 @@
-"""What import from and export to a live Kafka share: clients, configuration, errors.
+"""Clients, configuration and errors that the import from and export to a live Kafka share.
 
-librdkafka (confluent-kafka) is asked for when it is needed: `pip install sparklog[kafka]`.
+  librdkafka (confluent-kafka) is imported only when it is needed: `pip install sparklog[kafka]`.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from sparklog.errors import (
 from sparklog.extras import needed
 
 TIMEOUT_S: Final = 30.0
-"""How long a broker may take to answer."""
+"""Seconds to wait for a broker's answer."""
 
 _FATAL: Final = ("_INVALID_ARG", "TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED",
                  "SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "TOPIC_EXCEPTION",
@@ -26,7 +26,7 @@ _FATAL: Final = ("_INVALID_ARG", "TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZAT
 
 
 def library() -> Any:
-    """Return confluent_kafka. Raises InvalidRequestError where it isn't installed."""
+    """Return confluent_kafka. Raises InvalidRequestError if it isn't installed."""
     with needed(InvalidRequestError):
         import confluent_kafka
         import confluent_kafka.admin
@@ -36,13 +36,13 @@ def library() -> Any:
 def read_config(path: str | os.PathLike[str]) -> dict[str, str]:
     """Return the settings of a client's properties file (--command-config), as librdkafka has them.
 
-    Lines key=value; # and ! begin comments. Raises InvalidRequestError.
+      Lines key=value; # and ! begin comments. Raises InvalidRequestError.
     """
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InvalidRequestError(f"{os.fspath(path)}: {why}") from None
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -57,7 +57,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def client(make: Any, bootstrap_servers: str, config: Mapping[str, object]) -> Any:
-    """Make a client. Raises InvalidRequestError for a setting that librdkafka doesn't know."""
+    """Make a client. Raises InvalidRequestError if librdkafka doesn't know a setting."""
     whole = {"log_level": 2, **config, "bootstrap.servers": bootstrap_servers}
     try:
         return make(whole)
@@ -66,14 +66,14 @@ def client(make: Any, bootstrap_servers: str, config: Mapping[str, object]) -> A
 
 
 def text_of(error: BaseException) -> str:
-    """The words of a Kafka error."""
+    """Return the text of a Kafka error."""
     inner = error.args[0] if error.args else error
     return str(inner.str()) if hasattr(inner, "str") else str(inner)
 
 
 @contextlib.contextmanager
 def errors(what: str) -> Iterator[None]:
-    """Turn librdkafka's errors into ours; `what` says what was tried, and where."""
+    """Turn librdkafka's errors into ours; `what`: the action that failed, and where."""
     kafka = library()
     try:
         yield
@@ -91,7 +91,7 @@ def translated(error: Any, what: str) -> SparklogError:
         return UnknownTopicError(text)
     if name in _FATAL:
         return InvalidRequestError(text)
-    return StorageUnavailableError(f"{text}; do it again, it goes on where it was")
+    return StorageUnavailableError(f"{text}; do it again to go on")
 
 
 def metadata(asked: Any, topic: str, where: str) -> tuple[str, list[int]]:
@@ -105,9 +105,9 @@ def metadata(asked: Any, topic: str, where: str) -> tuple[str, list[int]]:
 
 
 def import_writer(admin: Any, cluster: str, kafka_topic: str, topic: str, what: str) -> str:
-    """Return by which writer's name a log's `topic` is a copy of this very topic of Kafka's.
+    """Return the name of the writer by which a log's `topic` is a copy of this very Kafka topic.
 
-    Another one of its name has another id; the same one may be copied twice, to two topics.
+      A later topic of the same name has another id; one topic may be copied to two topics.
     """
     with errors(what):
         asked = admin.describe_topics(library().TopicCollection([kafka_topic]))

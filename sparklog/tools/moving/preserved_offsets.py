@@ -1,8 +1,9 @@
-"""Commits records at the offsets that they come with: what `import` and `export` do.
+"""Commits records at given offsets, as `import` and `export` do.
 
-Such a topic is made with `Log.create_topic(starts=...)`, so that readers, recovery and verify know
-that offsets may be missing. Its end says how far the copy has got; a commit names the end that it
-expects, so none is written twice and none in a wrong place, however often it is begun anew.
+  Such a topic is made with `Log.create_topic(starts=...)`, so readers, recovery and verify know
+  that offsets may be missing. The end of the topic is how far the copy has come. A commit names the
+  end that it expects, so no record is written twice or at a wrong offset, however often the copy is
+  repeated.
 """
 
 import json
@@ -25,14 +26,14 @@ from sparklog.storage.view import TopicInfo
 from sparklog.tools.moving.batch_copy import Copied
 
 COMMIT_BYTES: Final = 32 << 20
-"""So many bytes of Arrow data, or of batches, are one commit."""
+"""Bytes of Arrow data, or of batches, after which a commit is made."""
 
 _RECORD: Final = ("key", "value", "headers", "timestamp")
 
 
 @dataclass(slots=True)
 class Run:
-    """What comes next in a partition: rows with column offset, up to (without) offset `end`."""
+    """The next rows of a partition, with column offset, up to but not including offset `end`."""
 
     start: int
     end: int
@@ -51,7 +52,7 @@ def preserves_offsets(log: Log, topic: str) -> bool:
 
 
 def _state(log: Log) -> LogState:
-    """The log as of now, whoever has written to it."""
+    """Return the current state of the log, with the commits of other processes."""
     commits = home_of(log).commits
     commits.catch_up()
     with commits.exclusive():
@@ -59,10 +60,10 @@ def _state(log: Log) -> LogState:
 
 
 def copied_ends(log: Log, topic: str, writer: str, what: str) -> dict[int, int]:
-    """Return {partition: end} of a topic that `writer` is to go on with; `what` it is a copy of.
+    """Return {partition: end} of a topic that `writer` is to continue, a copy of `what`.
 
-    Raises InvalidRequestError if it holds anything that `writer` didn't put there: the numbers of
-    what comes next may be taken.
+      Raises InvalidRequestError if it holds records that `writer` didn't put there: the offsets of
+      the next records may be taken.
     """
     spans = log.offsets(topic)
     state = _state(log)
@@ -80,7 +81,7 @@ def _left(state: LogState, topic: str, writer: str) -> dict[int, int]:
     """Return {partition: end} of a topic as `writer` left it, or as it was made."""
     last, known = state.writers.get(writer), state.topics.get(topic)
     if known is None:
-        raise UnknownTopicError(f"topic {topic} was deleted meanwhile; make the copy anew")
+        raise UnknownTopicError(f"topic {topic} was deleted meanwhile; repeat the copy")
     ends: dict[str, int] = {}
     if last is not None and last.fingerprint.startswith("{"):
         ends = json.loads(last.fingerprint)
@@ -100,9 +101,10 @@ def commit_runs(
 ) -> CommitResult:
     """Commit {partition: run} at once, as the next batch of `writer`.
 
-    Raises: InvalidRequestError: a partition doesn't end where its run starts, or another one not
-    where `writer` left it (somebody else writes to the topic); BatchConflictError: the same writer
-    is at work elsewhere; RecordTooLargeError; as `Log.append`.
+      Raises: InvalidRequestError: a partition doesn't end where its run starts, or another one not
+      where `writer` left it (another process writes to the topic); BatchConflictError: the same
+      writer
+      runs elsewhere too; RecordTooLargeError; as `Log.append`.
     """
     info = _placed(log, topic)
     chunks = [_chunk(info, p, run, framing or Framing()) for p, run in sorted(runs.items())]
@@ -113,9 +115,9 @@ def commit_runs(
 def commit_copied(
     log: Log, topic: str, partition: int, copied: Copied, *, writer: str
 ) -> CommitResult:
-    """Commit batches of another log as they are, as the next batch of `writer`.
+    """Commit batches of another log unchanged, as the next batch of `writer`.
 
-    Raises: as `commit_runs`.
+      Raises: as `commit_runs`.
     """
     _placed(log, topic)
     chunk = Chunk(
@@ -150,8 +152,8 @@ def _commit(
     writer: str,
     source: Mapping[str, Any] | None = None,
 ) -> CommitResult:
-    """Commit what goes to {partition: offsets [start, end)}, and note the ends that are then."""
-    state = _state(log)  # what the copy is after this: `copied_ends` compares
+    """Commit chunks at {partition: offsets [start, end)}, and note the ends after that."""
+    state = _state(log)  # the state after the copy, for `copied_ends`
     left, last = _left(state, topic, writer), state.writers.get(writer)
     ends = left | {p: end for p, (_, end) in spans.items()}
     identity = Identity(

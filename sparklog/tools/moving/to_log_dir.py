@@ -1,10 +1,11 @@
-"""A whole log in a store becomes a new log dir, where its queries and groups go on.
+"""Moving a whole log from a store to a new log dir, where its queries and groups continue.
 
-As `to_store`, the other way: all that the ledger says goes along. Batches are written as readers
-see them, with their offsets and leader epochs in them, into segments of the topic's size; indexes
-are made as a broker's recovery makes them. The directory is made beside its place, and renamed
-when all of it is durable, closed as a broker would have closed it: a crash leaves the whole log or
-none, and what a broken-off call left goes with the next one.
+  The reverse of `to_store`: all of the ledger's state is moved too. Batches are written as readers
+  see them, with their offsets and leader epochs, into segments of the topic's size, and indexes
+  are made as in a broker's recovery. The directory is made beside its final place, and renamed when
+  all of it is durable and closed as a broker closes it. So a crash leaves the whole log or none,
+  and
+  the next call removes the leftovers.
 """
 
 import os
@@ -60,7 +61,7 @@ from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.target import open_store
 
 _OFFSETS_MAX: Final = 2**31 - 1
-"""So many offsets an index of a segment can tell apart; one's bytes are an int32 as well."""
+"""The largest relative offset in the index of a segment; the size in bytes is an int32 as well."""
 
 
 @shows_progress("moving")
@@ -77,13 +78,14 @@ def move_to_log_dir(
 ) -> MadeLog:
     """Make the new log dir `path` of the log at `url`, as of now.
 
-    The log in the store stays as it is. What is written to it meanwhile isn't moved, so its writers
-    must stand still: `ledger_offset`, `time_ms` of what is returned say as of when it is.
-    Args: path: one that isn't there, or is empty; its parent is. options: the key ring.
-    Raises: InvalidRequestError: `path` is taken, `url` is no log; DataCorruptionError: an object is
-        damaged, or was deleted meanwhile; LogLockedError: another call makes the same;
-        StorageUnavailableError: the store, or too little room. Nothing is at `path` then.
-    Cost: reads every record once from the store, and twice from the disk.
+      The log in the store stays as it is. Commits during the call aren't moved, so stop its writers
+      first: `ledger_offset`, `time_ms` of the result say which state was moved.
+      Args: path: missing or empty, with a parent that exists. options: the key ring.
+      Raises: InvalidRequestError: `path` is taken, `url` is no log; DataCorruptionError: an object
+      is
+       damaged, or was deleted meanwhile; LogLockedError: another call makes the same;
+       StorageUnavailableError: the store, or too little room. Nothing is at `path` then.
+      Cost: reads every record once from the store, and twice from the disk.
     """
     watch = stopwatch()
     (target,) = _one(path)
@@ -99,14 +101,14 @@ def move_to_log_dir(
     for damaged in readers.damaged:
         raise DataCorruptionError(
             "the position of a group can't be read, so it can't be moved: let its reader commit "
-            "anew, or forget it by Log.delete_reader", path=damaged,
+            "again, or forget it by Log.delete_reader", path=damaged,
         )  # fmt: skip
     with StagedDirectories(fs, [target], "move") as staged:
         (directory,) = staged.directories
         fs.mkdir(directory)
         if fs.free_bytes(directory) < total:
             raise StorageUnavailableError(
-                f"{target}: {total} bytes are to come, {fs.free_bytes(directory)} are free; move "
+                f"{target}: {total} bytes are needed, {fs.free_bytes(directory)} are free; move "
                 "to another disk",
                 path=target,
             )
@@ -201,12 +203,13 @@ class _Move:
             )  # fmt: skip
         producers = state.producers.get(key)
         if producers is not None and end:
-            raw = format_snapshot(producers.entries())  # of those too whose batches are gone
+            # also of producers whose batches were deleted
+            raw = format_snapshot(producers.entries())
             write_durably(fs, joined(path, snapshot_name(end)), raw, sync_dir=False)
         fs.sync_dir(path)
 
     def _records(self, key: TopicPartition, path: str, start: int, end: int) -> int:
-        """Write the batches of all extents; return the offset behind the last one."""
+        """Write the batches of all extents; return the offset after the last one."""
         state = self._state
         extents = state.extents.get(key, ()) if start < end else ()
         logs = ExtentLogs(self._objects, state.log_id, key.topic, extents, state.keys, eager=True)
@@ -250,7 +253,7 @@ class _Move:
             self._progress(min(self._done, self._total), self._total)
 
     def write_log(self) -> LogState:
-        """Write what is of the whole log, as after a clean close; return its state."""
+        """Write the files of the whole log, as after a clean close; return its state."""
         fs, home, known = self._fs, self._directory, self._state
         then = known.copy().log
         gaps = {key.topic for key in known.gaps}
@@ -285,8 +288,8 @@ def _in_log_dir(topic: TopicState, *, gaps: bool) -> TopicState:
 class _Segments:
     """A partition's `.log` files, written one after the other; each durable when it ends.
 
-    `limit`: segment.bytes. `end`: the offset behind the last batch;
-    `gaps_below`: behind the last one where offsets are missing, so far a cleaner has come.
+      `limit`: segment.bytes. `end`: the offset after the last batch; `gaps_below`: the offset after
+      the last batch with missing offsets, up to which a cleaner has come.
     """
 
     def __init__(self, fs: FileSystem, path: str, limit: int) -> None:
@@ -303,7 +306,7 @@ class _Segments:
         self._end()
 
     def begin(self, base: int, *, whole: bool = False) -> None:
-        """Say that an extent begins. `whole`: it is a closed segment, which stays one."""
+        """Begin an extent. `whole`: it is a closed segment, which stays one."""
         if self._file is None:
             self.end = base
         if self._file is None or ((whole or self._whole) and self._size):
@@ -311,7 +314,7 @@ class _Segments:
         self._whole = whole
 
     def write(self, window: Window) -> None:
-        """Write a window's batches; a segment ends before the batch that is too much for it."""
+        """Write a window's batches; a segment ends before the batch that doesn't fit."""
         table = window.batches.table
         stops = table["position"] + table["size"] - window.position
         at = 0
@@ -324,7 +327,7 @@ class _Segments:
             if not count and self._size:
                 self._roll(int(table["base_offset"][at]))
                 continue
-            count = max(count, 1)  # one batch that is larger than a segment is to be
+            count = max(count, 1)  # one batch that is larger than a segment may be
             self._put(window.data[first : int(stops[at + count - 1])])
             at += count
         if len(table):

@@ -1,11 +1,10 @@
-"""A whole log dir becomes a log in a store, where its queries and groups go on.
+"""Moving a whole log dir to a store, where its queries and groups continue.
 
-Not its records alone: topics keep their ids, configs, log starts and leader epochs, writers their
-last micro-batches, groups their positions, and what resets abandoned stays abandoned. So a query's
-checkpoint holds for the new place too: a micro-batch that is replayed there is dropped.
-
-Segments are put as a tier's copies are, byte for byte, each with its manifest. What is in the log
-dir's own tier alone is read from there.
+  Not only the records are moved: topics keep their ids, configs, log starts and leader epochs,
+  writers their last micro-batches, groups their positions, and offsets abandoned by resets stay
+  abandoned. So a query's checkpoint is valid for the new place too: a micro-batch that is replayed
+  there is dropped. Segments are put like a tier's copies, byte for byte, each with its manifest.
+  Segments that are only in the log dir's own tier are read from there.
 """
 
 import contextlib
@@ -56,7 +55,7 @@ from sparklog.tiered.target import open_store
 
 _NOT_KEPT: Final = ("remote.", "local.")
 _NO_EPOCHS: Final = ((0, 0),)
-_OFFSETS_MAX: Final = 2**31 - 1  # an index tells apart so many
+_OFFSETS_MAX: Final = 2**31 - 1  # the largest relative offset of an index
 _NEVER_EXPIRES: Final = 2**63 - 1
 _ID_HEAD: Final = bytes(6) + b"\x01"  # no service's term; made of segments
 
@@ -72,21 +71,22 @@ def move_to_store(
     progress: Progress | None = None,
     clock: Clock = system_clock,
 ) -> MadeLog:
-    """Make the store's place at `url`, which must be empty, the log that is in the log dir `path`.
+    """Move the log dir `path` to the store's place at `url`, which must be empty.
 
-    The log dir's write lock is held all the time, so what is moved is all there is; readers go on.
-    It stays as it is: write to one of the two from then on.
-    Args: storage_options: of the store, and of the log dir's own tier. options: the key ring; with
-        it the new log is encrypted.
-    Raises: InvalidRequestError: no log dir of ours, `url` isn't empty, or is to become something
-        else, or a transaction is open; LogLockedError; DataCorruptionError: a partition is offline,
-        or segments are damaged; StorageUnavailableError. Nothing is a log there then; call again to
-        go on.
-    Cost: two passes over all segments, a put and a manifest for each.
+      The log dir's write lock is held all the time, so all commits are moved; readers can go on.
+      The log dir stays as it is: write to only one of the two from then on.
+      Args: storage_options: of the store, and of the log dir's own tier. options: the key ring; if
+       given, the new log is encrypted.
+      Raises: InvalidRequestError: no log dir of ours, `url` isn't empty, or another log is being
+      made
+       there, or a transaction is open; LogLockedError; DataCorruptionError: a partition is offline,
+       or segments are damaged; StorageUnavailableError. Nothing is a log there then; call again to
+       go on.
+      Cost: two passes over all segments, a put and a manifest for each.
     """
     watch = stopwatch()
     if url_of(path) is not None or not holds_own_log(path):
-        raise InvalidRequestError(f"{path} is no log dir that sparklog keeps: give one")
+        raise InvalidRequestError(f"{path} is not a log dir of sparklog: give one")
     target = open_store(url, storage_options)
     remote = options or RemoteOptions()
     keyring = Keyring.load(remote.remote_keyring) if remote.remote_keyring else None
@@ -95,7 +95,7 @@ def move_to_store(
         with session.exclusive():
 
             def plan(log_id: str) -> NewLog:
-                if read_home(target) is not None:  # all but its tidying up was done before
+                if read_home(target) is not None:  # everything but cleaning up was done before
                     return NewLog(
                         log_id=log_id, snapshot=current_state(target).log.snapshot(),
                         partitions=(), objects=(),
@@ -110,7 +110,7 @@ def move_to_store(
 class _SegmentData:
     """A segment of the log dir, or of its tier: `sparklog.storage.segment_store.LogSegmentData`.
 
-    Under the write lock nobody changes it. `start`: the log start.
+      Under the write lock nothing changes it. `start`: the log start.
     """
 
     segments: PartitionSegments
@@ -154,7 +154,7 @@ class _SegmentData:
 
 
 class _Plan:
-    """What the new log is to be; under the write lock."""
+    """The content of the new log; used under the write lock."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class _Plan:
         for path in readers.damaged:
             raise DataCorruptionError(
                 "the position of a group can't be read, so it can't be moved: let its reader "
-                "commit anew, or delete the file to forget it", path=path,
+                "commit again, or delete the file to forget it", path=path,
             )  # fmt: skip
         for reader in readers.groups:
             name, raw = first_position(reader)
@@ -257,9 +257,9 @@ class _Plan:
     def _id(
         self, key: TopicPartition, topic: TopicState, segments: PartitionSegments, span: "_Span"
     ) -> str:
-        """The same for the same file, so that a second call finds what the first one put.
+        """Return an id, the same for the same file: a second call finds the objects of the first.
 
-        Not where it is sealed: nobody has the first one's data key any more.
+          Encrypted objects get another id: the data key of the first call is lost.
         """
         salt = "" if self._keyring is None else self._log_id
         said = (segments.where, segments.modified_ms(span.file), topic.id, key.partition, span)
@@ -283,7 +283,10 @@ def _itself(segments: PartitionSegments) -> PartitionSegments:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """The offsets [base, end), and what of a segment's log holds them; `file`: its own base."""
+    """The offsets [base, end), and the size of the part of a segment with them.
+
+    `file`: its base.
+    """
 
     file: int
     base: int
@@ -293,9 +296,9 @@ class _Span:
 
 
 def _spans(segments: PartitionSegments, start: int, end: int) -> list[_Span]:
-    """Return the segments that hold [start, end), each up to the next one; empty ones go along.
+    """Return the segments that hold [start, end), each up to the next one; empty ones are included.
 
-    Cost: a pass over the batch headers of those that are local.
+      Cost: a pass over the batch headers of the local ones.
     """
     listed = segments.metadata()
     found: list[_Span] = []
@@ -309,7 +312,8 @@ def _spans(segments: PartitionSegments, start: int, end: int) -> list[_Span]:
             size, latest = each.size, each.max_timestamp
         span = _Span(each.base, each.base, stop, size, latest)
         is_near = found and stop - found[-1].base <= _OFFSETS_MAX
-        if is_near and not (size and found[-1].size):  # what one of them held was compacted away
+        # the records of one of them were compacted away
+        if is_near and not (size and found[-1].size):
             before = found.pop()
             span = replace(span if size else before, base=before.base, end=stop)
         found.append(span)
@@ -331,7 +335,7 @@ def _measured(log: SegmentLog, end: int) -> tuple[int, int]:
 
 
 def _snapshot(session: LogDirCommits, time_ms: int) -> SnapshotRecord:
-    """The log dir's state as one that has neither directories nor a tier."""
+    """Return the log dir's state as that of a log without directories and tier."""
     state = session.state
     topics = {
         name: replace(
@@ -361,7 +365,7 @@ def _snapshot(session: LogDirCommits, time_ms: int) -> SnapshotRecord:
 
 
 def _whole(session: LogDirCommits, writer: str, last: LastMicroBatch) -> LastMicroBatch:
-    """Return it with its offsets: the ledger that has them doesn't come along."""
+    """Return it with its offsets: the ledger that has them isn't moved."""
     if last.ends is not None:
         return last
     found = find_commit(session, session.ledger.end, [writer], last.batch)

@@ -1,4 +1,4 @@
-"""A topic's batch figures for a report: of its newest batches, for no report reads a whole log."""
+"""A topic's batch figures for a report, of its newest batches: no report reads a whole log."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,16 +11,16 @@ from sparklog.storage.view import View
 from sparklog.tools.report.model import PartitionReport
 from sparklog.tools.report.segments import ReportCache
 
-_SAMPLES_MAX: Final = 512  # partitions of all topics together, one a topic at the least
+_SAMPLES_MAX: Final = 512  # partitions of all topics together, at least one a topic
 IN_STORE_MAX: Final = 16  # topics of a log in a store, where each costs some GETs
 
 
 def topic_batches(
     view: View, partitions: Sequence[PartitionReport], topics: int, memory: ReportCache
 ) -> tuple[BatchFigures, ...]:
-    """Return the figures of one topic of so many; none where nothing can be read.
+    """Return the figures of a topic out of `topics`, or () if nothing can be read.
 
-    Cost: 1 to 3 ms for each of up to four partitions; nothing where `memory` has them.
+      Cost: 1 to 3 ms for each of up to four partitions; nothing if `memory` has them.
     """
     held = {p.partition: p.end for p in partitions if p.error is None and p.bytes}
     if not held:
@@ -35,7 +35,7 @@ def topic_batches(
             try:
                 sample(reader_of(view, topic, number).segments, held[number], tally)
             except (SparklogError, OSError):
-                continue  # who lists its segments told of it
+                continue  # listing its segments reported the error
         return tally.figures(sampled=True)
 
     return memory.batches(topic, tuple((n, held[n]) for n in chosen), look)

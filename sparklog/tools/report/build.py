@@ -1,7 +1,7 @@
-"""`make_report`: look at a log, an archive or a broker's directory, and put it into a `LogReport`.
+"""`make_report`: read a log, an archive or a broker's directory into a `LogReport`.
 
-Takes no lock and changes nothing: a log may be written meanwhile. What can't be read becomes a
-notice, and the rest of the report goes on.
+  Takes no lock and changes nothing: a log may be written meanwhile. Data that can't be read becomes
+  a notice, and the rest of the report is still made.
 """
 
 import logging
@@ -66,12 +66,15 @@ from sparklog.tools.report.segments import ReportCache, list_partition
 
 Path = str | os.PathLike[str]
 _LOGGER = logging.getLogger(__name__)
-_FAULTS_TOLD = 5  # of a partition; `verify` finds them all
+_FAULTS_TOLD = 5  # of a partition; `verify` finds all of them
 
 
 @dataclass(slots=True, kw_only=True)
 class _Look:
-    """What all partitions are looked at by. `archive`: all lies in a store, no file is there."""
+    """The state that all partitions share.
+
+    `archive`: all data is in a store, without files here.
+    """
 
     fs: FileSystem
     log: Log
@@ -100,15 +103,16 @@ def make_report(
     progress: Progress | None = None,
     memory: ReportCache | None = None,
 ) -> LogReport:
-    """Look at everything at `path`: log dirs joined by ",", or the URL of a log or an archive.
+    """Report on everything at `path`: log dirs joined by ",", or the URL of a log or an archive.
 
-    Args: options: those of reading remote segments (`sparklog.open`). progress: called with
-        (partitions done, of how many). memory: what spares the next report of this log most reads.
-    Raises: InvalidRequestError if there is no log; StorageUnavailableError for an archive that
-        can't be reached. Damage is told by `LogReport.notices`.
-    Cost: some 0.4 ms a local segment, one read of the ledger, 1 to 3 ms for the newest batches of
-    each of up to four partitions a topic. Of remote storage only an archive is asked: its listing,
-    and a manifest a topic; and a log in a store of up to 16 topics, for their newest batches.
+      Args: options: those for reading remote segments (`sparklog.open`). progress: called with
+       (partitions done, partitions in all). memory: saves the next report of this log most reads.
+      Raises: InvalidRequestError if there is no log; StorageUnavailableError for an archive that
+       can't be reached. Damage becomes part of `LogReport.notices`.
+      Cost: some 0.4 ms a local segment, one read of the ledger, 1 to 3 ms for the newest batches of
+      each of up to four partitions a topic. From remote storage only an archive is read: its
+      listing,
+      and a manifest a topic; and a log in a store of up to 16 topics, for their newest batches.
     """
     took = stopwatch()
     url = archive_url(path, fs)
@@ -168,7 +172,7 @@ def _opened(
     rest: Mapping[str, object],
     storage_options: Mapping[str, Any] | None,
 ) -> _Look:
-    """Open for reading; where the metadata of copies is damaged, what is local alone."""
+    """Open for reading; if the metadata of copies is damaged, only the local segments."""
     cache, notices = RemoteLogMetadataCache(), []
     open_it: Callable[..., Log] = partial(open_log, storage_options=storage_options, remote=remote)
     directories = split_path(path)
@@ -177,7 +181,7 @@ def _opened(
             cache = RemoteLogMetadataConsumer(LogDirView(fs, directories), clock).catch_up()
         except DataCorruptionError as error:
             open_it = open_local
-            what = f"what is in remote storage is not shown: {error.reason}"
+            what = f"remote storage is not shown: {error.reason}"
             notices.append(Notice(severity=Severity.DAMAGE, where=error.path, what=what))
     log = open_it(path, fs=fs, options=rest, clock=clock)
     home = view_of(log).home
@@ -232,7 +236,7 @@ def _topics(look: _Look, progress: Progress | None) -> list[TopicReport]:
 def _batches(
     look: _Look, partitions: list[PartitionReport], topics: int
 ) -> tuple[BatchFigures, ...]:
-    """Figures of a topic's batches; an archive isn't asked, of a store only a few topics are."""
+    """Return figures of a topic's batches; none for an archive, or in a store with many topics."""
     if look.archive and (topics > IN_STORE_MAX or not home_of(look.log).ledger.exists):
         return ()
     return topic_batches(view_of(look.log), partitions, topics, look.memory)
@@ -295,7 +299,7 @@ def _looked(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
 
 
 def _copies(look: _Look, info: TopicInfo, number: int) -> list[RemoteSegment]:
-    """The valid copies, wherever the log ends by now."""
+    """Return the valid copies, independently of the current log end."""
     readable = look.cache.readable(TopicIdPartition(info.id, number))
     if not readable:
         return []
@@ -305,7 +309,7 @@ def _copies(look: _Look, info: TopicInfo, number: int) -> list[RemoteSegment]:
 def _floor(
     look: _Look, info: TopicInfo, number: int, start: int, end: int
 ) -> Callable[[int], int | None]:
-    """Where retention must stop at some time for a registered reader's sake."""
+    """Return a function of the time: where retention must stop for registered readers."""
     if not info.config.retention_respect_readers or look.known is None:
         return lambda at_ms: None
     key = TopicPartition(info.name, number)
@@ -317,7 +321,7 @@ def _floor(
 
 
 def _ledger(look: _Look) -> tuple[CommitsReport, tuple[ReaderReport, ...]]:
-    """Writers and readers; none where there is no ledger."""
+    """Return writers and readers, both empty without a ledger."""
     in_store = look.archive and home_of(look.log).ledger.exists
     if look.archive and not in_store:
         return CommitsReport(), ()
@@ -338,7 +342,7 @@ def _ledger(look: _Look) -> tuple[CommitsReport, tuple[ReaderReport, ...]]:
 
 
 def _dates(look: _Look, partitions: list[PartitionReport]) -> None:
-    """Say which segments retention.ms will never, or long not, take: their times are ahead."""
+    """Add notices about segments with future timestamps, which retention.ms keeps too long."""
     for partition in partitions:
         latest = look.now_ms + DAY_MS
         ahead = [s for s in partition.segments if s.last_ms is not None and s.last_ms > latest]
@@ -348,6 +352,6 @@ def _dates(look: _Look, partitions: list[PartitionReport]) -> None:
                 Severity.WARNING,
                 f"{partition.topic}-{partition.partition}",
                 f"{pluralize(len(ahead), 'segment')} from offset {offset} on with records dated "
-                "more than a day ahead: retention.ms takes neither them nor what follows before "
-                "then",
+                "more than a day ahead: until then retention.ms deletes neither them nor later "
+                "segments",
             )

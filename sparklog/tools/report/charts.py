@@ -1,7 +1,7 @@
 """Charts as inline SVG.
 
-They are stretched to any width, and all words stand beside them as HTML, so that labels keep
-their size. Colours are classes of the style sheet.
+  They are stretched to any width, and all text is beside them as HTML, so that labels keep
+  their size. Colours are classes of the style sheet.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +13,8 @@ from sparklog.tools.report.model import SegmentReport, Where
 from sparklog.tools.report.scales import Scale, scale, time_ticks
 from sparklog.tools.report.units import iso_text, size_text, tick_text, time_text
 
-_WIDE: Final = 0.8  # per cent: from here on blocks are set apart by a gap
-_THIN: Final = 0.35  # per cent: narrower blocks are drawn as one, or so wide
+_WIDE: Final = 0.8  # per cent: wider blocks are separated by a gap
+_THIN: Final = 0.35  # per cent: narrower blocks are merged, or drawn this wide
 _WIDTH: Final = 1000
 _HEIGHT: Final = 100
 _CUT_AT: Final = 8  # from the top
@@ -27,7 +27,7 @@ READER: Final = "reader"
 
 @dataclass(slots=True)
 class Block:
-    """What is drawn for one segment or several narrow ones; `x` and `end` in per cent."""
+    """A rectangle for one segment or several narrow ones; `x` and `end` in per cent."""
 
     x: float
     end: float
@@ -47,9 +47,9 @@ class Block:
 def blocks(
     segments: Sequence[SegmentReport], spans: Sequence[tuple[float, float]], most: int
 ) -> list[Block]:
-    """Blocks for segments at `spans` (per cent), ascending; about `most` of them, or a few more.
+    """Return blocks for segments at `spans` (per cent), ascending; about `most` or a few more.
 
-    Neighbours that are too narrow to be told apart become one: those that look the same first.
+      Adjacent segments that are too narrow to be told apart become one block, similar ones first.
     """
     narrow = max(_THIN, 100 / max(most, 1)) if len(segments) > most else _THIN
     found: list[Block] = []
@@ -73,10 +73,11 @@ def strip(
     tiered: bool = True,
     start: int = 0,
 ) -> Html:
-    """A row of blocks, where they lie by colour if the log is `tiered`.
+    """A row of blocks, coloured by their place if the log is `tiered`.
 
-    `marks`: lines across it, (per cent, words, class) each. `codecs`: a line below each block says
-    its codec. What ends before the offset `start` is pale.
+      `marks`: lines across it, (per cent, words, class) each. `codecs`: a line below each block
+      shows
+      its codec. Blocks that end before the offset `start` are pale.
     """
     drawn: list[Child] = [el("title", label)]
     for block in found:
@@ -92,7 +93,7 @@ def strip(
         drawn.append(el("g", el("title", describe(block.segments, tiered=tiered)), parts))
     for at, words, name in marks:
         x = f"{min(at, 99.8):.2f}%"
-        if name == READER:  # a path knows no per cent, an svg does
+        if name == READER:  # a path has no per cent, an svg does
             mark = el("svg", el("path", d="M-4 -3H6L1 3ZM0 3H2V14H0Z", class_=name), x=x)
         else:
             mark = el("rect", x=x, width=2, y=-2, height=18, class_=name)
@@ -101,7 +102,7 @@ def strip(
 
 
 def describe(segments: Sequence[SegmentReport], *, tiered: bool = True) -> str:
-    """What a block stands for, in one line."""
+    """Describe the segments of a block in one line."""
     first, last = segments[0], segments[-1]
     codecs = sorted({s.codec or "codec not read" for s in segments})
     places = f", {'/'.join(sorted({str(s.where) for s in segments}))}" if tiered else ""
@@ -131,7 +132,10 @@ def bar(parts: Sequence[tuple[str, float]], label: str, *, mark: float | None = 
 
 
 def columns(values: Sequence[float], titles: Sequence[str], limit: Scale, label: str) -> Html:
-    """A column for each bin. One that leaves the scale is cut: a gap near its top says so."""
+    """A column for each bin.
+
+    One that is higher than the scale is cut: a gap near its top shows that.
+    """
     width = _WIDTH / max(len(values), 1)
     drawn: list[Child] = [el("title", label), *_rules(limit)]
     for at, (value, title) in enumerate(zip(values, titles, strict=True)):
@@ -192,7 +196,7 @@ def _rules(limit: Scale) -> list[Html]:
 
 
 def chart(picture: Html, limit: Scale, tick: Callable[[float], str], across: Html) -> Html:
-    """A picture with ticks on both sides. `tick`: the words of a value; `across`: its axis."""
+    """A picture with ticks on both sides. `tick`: the label of a value; `across`: its axis."""
     up = [el("span", tick(value), style=_at(limit.share(value))) for value in limit.ticks]
     return el("div", el("div", up, class_="y"), picture, across, class_="chart")
 
@@ -213,7 +217,7 @@ def time_axis(low_ms: float, high_ms: float) -> Html:
 
 
 def offset_axis(widest: int, before: int = 0) -> Html:
-    """How many offsets from the log start, which lies `before` offsets from the left end."""
+    """Offsets from the log start, which is `before` offsets from the left end."""
     drawn = []
     for tick in scale([widest - before], steps=3).ticks:
         share = (tick + before) / widest
@@ -223,7 +227,7 @@ def offset_axis(widest: int, before: int = 0) -> Html:
 
 
 def _edge(share: float) -> str | None:
-    """The class of a tick near an end: its words stay within the picture."""
+    """The class of a tick near an end: its label stays within the picture."""
     return "first" if share < 0.06 else "last" if share > 0.94 else None
 
 

@@ -1,4 +1,4 @@
-"""The log dirs of a report: which can be read, which are offline, and what was on these."""
+"""The log dirs of a report, online or offline, and the partitions missing from them."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _NAMED = 5  # partitions named in one notice
 
 @dataclass(slots=True)
 class Directories:
-    """Log dirs by state; `offline`: path -> why."""
+    """Log dirs by state; `offline`: path -> reason."""
 
     online: list[str] = field(default_factory=list)
     offline: dict[str, str] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Directories:
 
     @property
     def notices(self) -> list[Notice]:
-        """One for each that is offline."""
+        """A notice for each log dir that is offline."""
         return [
             Notice(severity=Severity.DAMAGE, where=path, what=f"log dir offline: {why}")
             for path, why in self.offline.items()
@@ -34,7 +34,10 @@ class Directories:
 
 
 def find_directories(fs: FileSystem, paths: Sequence[str], *, archive: bool) -> Directories:
-    """Look at the log dirs. The first one, with the ledger, must be there: opening it says so."""
+    """Check the log dirs.
+
+    The first one, with the ledger, must exist: opening it raises otherwise.
+    """
     found = Directories()
     for at, path in enumerate(paths):
         try:
@@ -59,7 +62,7 @@ def find_directories(fs: FileSystem, paths: Sequence[str], *, archive: bool) -> 
 def missing_partitions(
     fs: FileSystem, found: Directories, topics: Mapping[str, TopicState], paths: Sequence[str]
 ) -> list[Notice]:
-    """Tell of partitions that the log has and that lie in no log dir that can be read."""
+    """Return notices about partitions of the log that are in no log dir that can be read."""
     missing: dict[str, list[str]] = {}
     for name, topic in sorted(topics.items()):
         for partition, number in sorted(topic.dirs.items()):
@@ -84,14 +87,14 @@ def _notice(where: str, names: list[str]) -> Notice:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     listed = ", ".join(names[:_NAMED]) + more
     if not where:
-        what = f"partitions lie in log dirs that the path doesn't name: {listed}"
+        what = f"partitions are in log dirs that the path doesn't name: {listed}"
     else:
-        what = f"partitions are not there: {listed}"
+        what = f"partitions are missing: {listed}"
     return Notice(severity=Severity.DAMAGE, where=where, what=what)
 
 
 def sized(found: Directories, partitions: Sequence[PartitionReport]) -> tuple[DirectoryReport, ...]:
-    """Return each log dir with what lies in it."""
+    """Return the log dirs, each with its partitions and bytes."""
     held: dict[str, list[PartitionReport]] = {}
     for partition in partitions:
         held.setdefault(os.path.dirname(partition.directory), []).append(partition)

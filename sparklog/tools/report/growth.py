@@ -1,4 +1,4 @@
-"""Bytes over time: what the log holds now, by the times of its records."""
+"""Bytes over time: the current bytes of the log, by the times of their records."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -11,7 +11,7 @@ from sparklog.tools.report.model import GrowthReport, SegmentReport, TopicReport
 from sparklog.tools.report.scales import bin_edges
 
 BINS: Final = 72
-_OUTLIERS: Final = 0.005  # the share of bytes that may lie before the axis
+_OUTLIERS: Final = 0.005  # the share of bytes that may be before the axis
 _STRETCH: Final = 2  # how much longer they may make it
 _PLACES: Final = tuple(Where)
 Floats = NDArray[np.float64]
@@ -20,8 +20,8 @@ Floats = NDArray[np.float64]
 def growth(topics: Iterable[TopicReport], *, now_ms: int) -> GrowthReport:
     """Spread each segment's bytes over the time of its records, or put them at its end.
 
-    The axis ends a day from now at the latest, and begins where nearly all bytes lie behind: one
-    record with a wrong time must not press all others into one bin. Cost: BINS passes in numpy.
+      The axis ends at most a day from now, and begins before nearly all of the bytes: one
+      record with a wrong time must not press all others into one bin. Cost: BINS passes in numpy.
     """
     topics = list(topics)
     rows = [
@@ -53,10 +53,10 @@ def growth(topics: Iterable[TopicReport], *, now_ms: int) -> GrowthReport:
 
 
 def begins(segments: Sequence[SegmentReport]) -> Iterator[int | None]:
-    """When the records of each segment of a partition begin; None where they have no time.
+    """Yield the first time of each segment of a partition, or None if its records have no time.
 
-    Of a remote one that would take a request: it is taken to begin where the one before it ends,
-    and the first to be as long as the one behind it.
+      For a remote segment that would take a request, so the end of the segment before is taken; the
+      first is taken to be as long as the second.
     """
     before: int | None = None
     if len(segments) > 1 and segments[0].last_ms is not None and segments[1].last_ms is not None:
@@ -74,7 +74,7 @@ def _whole(values: Floats) -> tuple[int, ...]:
 
 
 def _span(first: Floats, last: Floats, size: Floats, latest: float) -> tuple[float, float]:
-    """(begin, end) of the axis; at least a second long."""
+    """Return (begin, end) of the axis; at least a second long."""
     order = np.argsort(first)
     below = np.cumsum(size[order]) / size.sum()
     usual = last[last <= latest]
@@ -87,7 +87,7 @@ def _span(first: Floats, last: Floats, size: Floats, latest: float) -> tuple[flo
 
 
 def _below(first: Floats, last: Floats, size: Floats, time: float) -> Floats:
-    """How many bytes of each segment are dated before a time; a point in time counts whole."""
+    """Return how many bytes of each segment are before a time; one without length counts whole."""
     span = last - first
     share = np.where(
         span > 0, np.clip((time - first) / np.where(span > 0, span, 1), 0, 1), first < time
@@ -97,14 +97,14 @@ def _below(first: Floats, last: Floats, size: Floats, time: float) -> Floats:
 
 
 def _behind(time: float) -> float:
-    """Just after it: what is dated at the axis's end is on the axis."""
+    """Just after it: a time at the axis's end is on the axis."""
     return float(np.nextafter(time, np.inf))
 
 
 def _spread(
     first: Floats, last: Floats, size: Floats, edges: Floats, group: NDArray[np.int_], groups: int
 ) -> Floats:
-    """Bytes of each group in each bin; the last bin takes what lies just on its end."""
+    """Return the bytes of each group in each bin; the last bin includes its end."""
     times = [*edges[:-1], _behind(edges[-1])]
     sums = [
         np.bincount(group, weights=_below(first, last, size, time), minlength=groups)

@@ -1,4 +1,4 @@
-"""Who wrote and who reads: the commit ledger by writer and time, and the registered readers."""
+"""Writers and readers: the commit ledger by writer and time, and the registered readers."""
 
 from typing import Final, TypedDict
 

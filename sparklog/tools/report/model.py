@@ -1,7 +1,7 @@
-"""A log as numbers: what a report shows, and `sparklog ui --export FILE --json` writes.
+"""A log as numbers: shown by a report, and written by `sparklog ui --export FILE --json`.
 
-Everything is as of `LogReport.time_ms`. Times are ms since the epoch, UTC; None where records have
-none. Sizes are bytes of log as Kafka counts them. Offset ranges are [first, end).
+  Everything is as of `LogReport.time_ms`. Times are ms since the epoch, UTC; None if records have
+  none. Sizes are bytes of log as Kafka counts them. Offset ranges are [first, end).
 """
 
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ from sparklog.service.health import Health
 from sparklog.storage.query_origin import query_text
 
 HORIZONS_MS: Final = (0, HOUR_MS, 6 * HOUR_MS, DAY_MS, 3 * DAY_MS, 7 * DAY_MS, 30 * DAY_MS)
-"""How far retention is looked ahead; the first is what the next round takes."""
+"""The horizons of the retention preview; the first is the next retention round."""
 
 
 class Where(StrEnum):
-    """Where a segment lies (KIP-405's tiers)."""
+    """The place of a segment (KIP-405's tiers)."""
 
     LOCAL = "local"
     BOTH = "both"
@@ -31,9 +31,11 @@ class Where(StrEnum):
 class SegmentReport:
     """Offsets [base, end) and their records' times. `codec`: that of the first batch.
 
-    None where it would take a request to remote storage, or the segment is empty; so is `first_ms`
-    of a segment that is only remote. `time_of_file`: its records have no time, so it counts as old
-    as its file, as in Kafka.
+      The codec is None if the segment is empty, or reading it would take a request to remote
+      storage;
+      so is `first_ms` of a segment that is only remote. `time_of_file`: its records have no time,
+      so
+      its age is that of its file, as in Kafka.
     """
 
     base: int
@@ -47,16 +49,17 @@ class SegmentReport:
 
     @property
     def since_ms(self) -> int | None:
-        """When its records begin, as far as that is known: at their end at the latest."""
+        """The time of its first record if known, otherwise of the last one."""
         return self.last_ms if self.first_ms is None else self.first_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiringSegments:
-    """What retention takes within `within_ms` from now, and not before the horizon before it.
+    """Segments that retention deletes `within_ms` from now, but not before the previous horizon.
 
-    If nothing more is written. `where`: local, for a local segment that has a copy; remote, for a
-    copy; both, for what is then gone for good. `end`: the offset up to which it goes.
+      If no more records are written. `where`: local, for a local segment that has a copy; remote,
+      for
+      a copy; both, for data that is then gone for good. `end`: the offset up to which it deletes.
     """
 
     within_ms: int
@@ -71,8 +74,9 @@ class ExpiringSegments:
 class CompactionReport:
     """How dirty a partition is: see `sparklog.logdir.cleaning.plan.Dirt`.
 
-    `wanted`: a cleaner would take it now. `kept_share`: bytes an offset in what was cleaned, by
-    bytes an offset in what was not; None if either is empty. An estimate of what compaction keeps.
+      `wanted`: a cleaner would clean it now. `kept_share`: bytes an offset in the cleaned part, by
+      bytes an offset in the rest, or None if either is empty. It estimates how much compaction
+      keeps.
     """
 
     first_dirty: int
@@ -87,10 +91,11 @@ class CompactionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
-    """A partition. `error`: why nothing more is known of it.
+    """A partition. `error`: why the other figures are unknown.
 
-    `remote_bytes` of all copies, those of local segments included. `next_ms`: when age takes the
-    next segment, None if never. `held_back_bytes`: due, but a registered reader still wants them.
+      `remote_bytes` of all copies, including those of local segments. `next_ms`: when age expires
+      the
+      next segment, None if never. `held_back_bytes`: expired, but kept for a registered reader.
     """
 
     topic: str
@@ -109,7 +114,7 @@ class PartitionReport:
 
     @property
     def bytes(self) -> int:
-        """Bytes of log, each segment once, wherever it lies."""
+        """Bytes of log, each segment once, in any place."""
         return sum(s.bytes for s in self.segments)
 
     @property
@@ -120,10 +125,10 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """A topic; `config` holds what differs from Kafka's defaults, None if that is not known here.
+    """A topic; `config`: values that differ from Kafka's defaults, or None if unknown.
 
-    (A broker keeps configs in its cluster metadata: nothing can be foretold without them.)
-    `batches`: of its newest record batches, a row a codec; none where none were read.
+      (A broker keeps configs in its cluster metadata: without them there is no retention preview.)
+      `batches`: of its newest record batches, a row a codec; none if none were read.
     """
 
     name: str
@@ -147,9 +152,9 @@ class TopicReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterReport:
-    """What a writer committed, as far as the ledger reaches back; `writer` None: plain appends.
+    """A writer's commits, as far back as the ledger reaches; `writer` is None for plain appends.
 
-    `query`: the name of the streaming query; None where it isn't known.
+      `query`: the name of the streaming query, or None if it isn't known.
     """
 
     writer: str | None
@@ -180,9 +185,9 @@ class CommitsReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderReport:
-    """A registered reader's position in a partition; None where that is gone, or it is damaged.
+    """A registered reader's position in a partition, or None if the partition is gone or damaged.
 
-    `query`: the name of the streaming query; None where it isn't known.
+      `query`: the name of the streaming query, or None if it isn't known.
     """
 
     group: str
@@ -203,11 +208,11 @@ class ReaderReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrowthReport:
-    """Bytes held now by the times of their records: bin i is [edges_ms[i], edges_ms[i + 1]).
+    """Current bytes by the times of their records: bin i is [edges_ms[i], edges_ms[i + 1]).
 
-    In all, by where they lie (`bytes`) and by topic (`topics`). Bins are equally long. Spread
-    evenly over each segment's time. What is dated before the first edge is in `before`, behind
-    the last in `after` (bytes), what has no time at all in neither.
+      By place (`bytes`) and by topic (`topics`). Bins are equally long. Bytes are spread
+      evenly over each segment's time. Bytes before the first edge are in `before`, those after
+      the last in `after`, those without a time in neither.
     """
 
     edges_ms: tuple[int, ...] = ()
@@ -219,7 +224,7 @@ class GrowthReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryReport:
-    """A log dir: how many partitions and bytes it holds; `offline`: why it can't be read."""
+    """A log dir with its partitions and bytes; `offline`: why it can't be read."""
 
     path: str
     partitions: int
@@ -230,7 +235,7 @@ class DirectoryReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something that the log's owner should know of, by severity; `where` may be empty."""
+    """A notice to the log's owner, by severity; `where` may be empty."""
 
     severity: Severity
     where: str
@@ -262,7 +267,7 @@ class LogReport:
 
     @property
     def damaged(self) -> bool:
-        """Whether something can't be read, or a log dir is offline."""
+        """Whether data can't be read, or a log dir is offline."""
         return any(notice.severity is Severity.DAMAGE for notice in self.notices)
 
     def to_dict(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from sparklog.tools.report.model import Notice
 
 
 def offline_notices(fs: FileSystem, home: str, told: Sequence[Notice]) -> list[Notice]:
-    """Tell of partitions that writers took offline, but for those of which something is told."""
+    """Return notices about partitions that writers took offline, unless they have one already."""
     page = peek(fs, home)
     found = {} if page is None else page.offline
     known = {notice.where for notice in told}

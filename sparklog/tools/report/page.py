@@ -1,6 +1,6 @@
-"""`render`: a report as one HTML page that asks for nothing else: style, pictures, script inside.
+"""`render`: a report as one HTML page without external parts: style, pictures, script inside.
 
-The live page is the same with a script that puts in the content anew; see `page_shell`.
+  The live page is the same with a script that refreshes the content; see `page_shell`.
 """
 
 from typing import Final
@@ -29,11 +29,10 @@ _SECTIONS: Final = {
 
 
 def render(report: LogReport, *, refresh_ms: int | None = None, browse: bool = False) -> str:
-    """Return the page. `refresh_ms`: for the live page, how often it asks for new content.
+    """Return the page. `refresh_ms`: for the live page, how often it requests new content.
 
-    `browse`: names of topics lead to topics/NAME, relative to the page.
-
-    Cost: 0.5 s and 2.3 MB for 1,000 partitions of 20 segments; what is drawn is bounded.
+      `browse`: names of topics link to topics/NAME, relative to the page.
+      Cost: 0.5 s and 2.3 MB for 1,000 partitions of 20 segments; the drawing is bounded.
     """
     return document(
         f"{report.path} - sparklog", content(report, browse=browse), refresh_ms=refresh_ms
@@ -41,7 +40,7 @@ def render(report: LogReport, *, refresh_ms: int | None = None, browse: bool = F
 
 
 def content(report: LogReport, *, browse: bool = False) -> Html:
-    """What stands within the page's main element."""
+    """Return the content of the page's main element."""
     found: dict[str, Child] = {
         "topics": topics_section(report, browse=browse),
         "growth": growth_section(report),

@@ -1,7 +1,7 @@
 """The section of growth: bytes by the time of their records, as a rate and as a total.
 
-Beside one another, for each hides what the other shows: of a total one large commit is a step that
-flattens nothing, of a rate it is one column, cut if it would flatten the others.
+  Both are shown, because each hides a part of the other. In the total one large commit is a step
+  that flattens nothing; in the rate it is one column, cut if it would flatten the others.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _ROWS: Final = 12
 
 
 def growth_section(report: LogReport) -> Html:
-    """Bytes held, by the times of their records."""
+    """The current bytes, by the times of their records."""
     found = report.growth
     if not found.edges_ms:
         return section("growth", "Growth", note("Nothing here has a time yet."))

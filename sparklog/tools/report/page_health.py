@@ -1,4 +1,4 @@
-"""The verdict at the top of a page: well or not, by colour, shape and word; why; what helps."""
+"""The verdict at the top of a page, by colour, shape and word, with reasons and commands."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -29,7 +29,7 @@ _SHAPES: Final = {
 
 
 def mark(level: Level) -> Html:
-    """The sign of a level. Its word is for those who don't see it."""
+    """The sign of a level, with its word for screen readers."""
     shape, sign = _SHAPES[level]
     return el(
         "svg", el("path", d=shape), el("path", d=sign, class_="sign"),
@@ -38,7 +38,10 @@ def mark(level: Level) -> Html:
 
 
 def health_section(health: Health) -> Html:
-    """The verdict: what is wrong first, each with the command that helps; then what is well."""
+    """The verdict: first the findings, each with the command that helps.
+
+    Then the checks that passed.
+    """
     well = [check for check in health.checks if check.level is Level.GREEN]
     wrong = health.wrong
     words = WORDS[health.level]

@@ -1,4 +1,4 @@
-"""Words that several sections of the page share: places, rules of retention, names of topics."""
+"""Labels that several sections of the page share: places, rules of retention, names of topics."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -17,26 +17,26 @@ WHERE: Final = {
 
 
 def has_tier(report: LogReport) -> bool:
-    """Whether remote storage has any part in a log on disks: else it isn't spoken of."""
+    """Whether a log on disks uses remote storage; if not, the page does not mention it."""
     if is_in_store(report):
         return False
     return report.url is not None or any(p.remote_bytes for p in report.partitions)
 
 
 def is_in_store(report: LogReport) -> bool:
-    """Whether the log lies in a store as a whole: an archive, or a bucket that is its home."""
+    """Whether the whole log is in a store: an archive, or a log without local segments."""
     return report.url is not None and report.url == report.path.rstrip("/")
 
 
 def topic_name(name: str, *, browse: bool) -> Child:
-    """A topic's name; `browse`: it leads to the topic's page."""
+    """A topic's name; with `browse` a link to the topic's page."""
     if not browse:
         return foreign(name)
     return el("a", foreign(name), href=f"topics/{quote(name, safe='')}")
 
 
 def retention_label(topic: TopicReport) -> str:
-    """The topic's rules in short, as its configs have them."""
+    """The topic's retention rules in short, from its configs."""
     if topic.config is None:
         return "the broker's"
     config = TopicConfig.parse(topic.config)
@@ -52,7 +52,7 @@ def retention_label(topic: TopicReport) -> str:
 
 
 def rule_label(rule: str, given: Mapping[str, str] | None) -> str:
-    """What a rule of retention says, with its limit where the topic's configs have one."""
+    """A rule of retention in words, with its limit if the topic's configs have one."""
     config = TopicConfig.parse(given or {})
     age, size = config.retention_ms, config.retention_bytes
     if rule.startswith("local."):

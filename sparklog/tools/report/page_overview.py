@@ -1,4 +1,4 @@
-"""The top of the page: what the log is, what is wrong with it; and its log dirs."""
+"""The top of the page: the kind of log, its notices, and its log dirs."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ _NOTICES_MAX: Final = 40
 
 
 def sizes_of(report: LogReport) -> dict[Where, int]:
-    """Bytes by where they lie."""
+    """Bytes by place."""
     sums = dict.fromkeys(Where, 0)
     for topic in report.topics:
         for segment in topic.segments:
@@ -33,7 +33,7 @@ def sizes_of(report: LogReport) -> dict[Where, int]:
 
 
 def header(report: LogReport) -> Html:
-    """What was looked at, and when; and which zone all times of the page are in."""
+    """The path and time of the report, and the zone of all times of the page."""
     remote: Child = None
     if has_tier(report) and report.url is not None:
         remote = el("p", "remote storage ", el("code", foreign(report.url)), class_="where")
@@ -49,7 +49,7 @@ def header(report: LogReport) -> Html:
 
 
 def tiles(report: LogReport) -> Html:
-    """The numbers that one looks for first; what the log has none of isn't among them."""
+    """The most important numbers, without those that the log does not have."""
     sizes = sizes_of(report)
     partitions = list(report.partitions)
     found: list[tuple[str, Child, Child]] = [
@@ -92,7 +92,7 @@ def tiles(report: LogReport) -> Html:
 
 
 def notices(report: LogReport) -> Html | None:
-    """Damage and warnings; None if there are none."""
+    """Damage and warnings, or None if there are none."""
     if not report.notices:
         return None
     shown = report.notices[:_NOTICES_MAX]
@@ -111,7 +111,7 @@ def notices(report: LogReport) -> Html | None:
 
 
 def directories_section(report: LogReport) -> Html | None:
-    """The log dirs; None where there are none."""
+    """The log dirs, or None if there are none."""
     if is_in_store(report):
         return None
     columns = [

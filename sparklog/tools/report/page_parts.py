@@ -1,4 +1,4 @@
-"""What pages are made of: tables, legends, figures, chips, commands to copy."""
+"""Parts of pages: tables, legends, figures, chips, commands to copy."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ _CUT_NAMED: Final = 3
 _OPEN_MAX: Final = 12  # rows of a table that folds
 _WORTH_FOLDING: Final = 4  # rows
 NOTHING: Final = Html(NONE)
-"""The cell of a table that has nothing to say."""
+"""The content of an empty cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table; `kind`: text, n (a number, to the right), time, bar (a picture) or long.
 
-    On a narrow screen what is long, and a picture, has a line of its own.
+      On a narrow screen long cells and pictures have a line of their own.
     """
 
     name: str
@@ -33,9 +33,9 @@ class Column:
 
 
 def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Child]]) -> Html:
-    """A table; on a narrow screen each row becomes a card, its cells named by their column.
+    """A table; on a narrow screen each row becomes a card, with the column name at each cell.
 
-    The first column is the row's header. Roles are given, for a card would lose them.
+      The first column is the row's header. Roles are given, because a card would lose them.
     """
     head = el(
         "tr",
@@ -62,7 +62,7 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Child
 def folding_table(
     caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Child]], *, key: str
 ) -> Html:
-    """A table whose first rows are seen at once, and the others where one asks for them."""
+    """A table whose first rows are always visible, and the others on demand."""
     more = rows[_OPEN_MAX:]
     if len(more) < _WORTH_FOLDING:
         return table(caption, columns, rows)
@@ -73,14 +73,14 @@ def folding_table(
 
 
 def _style(column: Column, cell: Child) -> str | None:
-    """A cell's class; one without anything to say isn't shown on a card."""
+    """A cell's class; an empty cell isn't shown on a card."""
     if cell is NOTHING:
         return f"{column.style or ''} nil".strip()
     return column.style
 
 
 def legend(entries: Iterable[tuple[str, Child]]) -> Html:
-    """What colours mean: (class, words) each."""
+    """A legend of colours: (class, words) each."""
     return el(
         "ul",
         [
@@ -98,13 +98,13 @@ def _sign(name: str) -> Html:
 
 
 def figure(title: Child, *content: Child, more: Child = None) -> Html:
-    """A picture with its title; `more` stands at the other end of the line."""
+    """A picture with its title; `more` is at the other end of the line."""
     words = [el("span", title), el("span", more) if more is not None else None]
     return el("figure", el("figcaption", words), content)
 
 
 def span_of(low_ms: float, high_ms: float) -> Html:
-    """From when to when a picture's axis goes: its ticks don't say the year."""
+    """The time range of a picture's axis, with the year, which its ticks don't have."""
     seconds = high_ms - low_ms < 10 * MINUTE_MS
     ends = (stamp(round(ms), seconds=seconds) for ms in (low_ms, high_ms))
     return el("span", next(ends), " to ", next(ends))
@@ -113,7 +113,7 @@ def span_of(low_ms: float, high_ms: float) -> Html:
 def beyond(
     values: Sequence[float], edges_ms: Sequence[int], limit: Scale, words: Callable[[int], str]
 ) -> Html | None:
-    """What a picture's scale cuts, in words; None if nothing."""
+    """The values that a picture's scale cuts, in words, or None if there are none."""
     cut = [(t, value) for t, value in zip(edges_ms, values, strict=False) if value > limit.top]
     if not cut:
         return None
@@ -125,12 +125,12 @@ def beyond(
 
 
 def command(words: str) -> Html:
-    """A command to run; page.js puts a button behind it that copies it."""
+    """A command to run; page.js adds a button that copies it."""
     return el("span", el("code", words), class_="command")
 
 
 def folded(summary: Child, *content: Child, key: str) -> Html:
-    """Details that are folded at first; `key` tells them from others when the page is renewed."""
+    """Details that are folded at first; `key` identifies them when the page is refreshed."""
     return el("details", el("summary", summary), content, data_key=key)
 
 

@@ -1,4 +1,4 @@
-"""The section of segments: a map of each topic by offset and by time, and the tables behind it."""
+"""The section of segments: a map of each topic by offset and by time, and tables."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -37,7 +37,7 @@ from sparklog.tools.report.segments import codecs_of
 from sparklog.tools.report.units import NONE, number, plural, size, size_text, stamp
 
 TOPICS_MAX: Final = 24  # drawn; the others are rows of a table
-_OPEN_MAX: Final = 8  # of these are seen at once
+_OPEN_MAX: Final = 8  # of these are visible at once
 ROWS_MAX: Final = 16  # partitions drawn of a topic
 TABLE_MAX: Final = 60  # rows of a table
 SEGMENTS_MAX: Final = 48  # rows of the table of a topic's segments
@@ -50,7 +50,7 @@ Positions = dict[tuple[str | None, int | None], list[tuple[int, str]]]
 
 
 def segments_section(report: LogReport, *, browse: bool) -> Html:
-    """The maps of the largest topics; the rest in words. `browse`: names lead to topics' pages."""
+    """The maps of the largest topics; the rest in words. `browse`: names link to topics' pages."""
     topics = sorted(report.topics, key=lambda t: -t.bytes)
     shown = [t for t in topics[:TOPICS_MAX] if t.bytes or any(p.error for p in t.partitions)]
     if not shown:
@@ -96,12 +96,12 @@ def _legend(report: LogReport, shown: Sequence[TopicReport]) -> Html:
 
 
 def _is_mixed(topic: TopicReport) -> bool:
-    """Whether its segments were compressed in several ways; else words say it."""
+    """Whether its segments have several codecs; a single one is named in words."""
     return len(codecs_of(tuple(topic.segments))) > 1
 
 
 def _positions(report: LogReport) -> Positions:
-    """Where registered readers are, by partition."""
+    """The positions of registered readers, by partition."""
     found: Positions = {}
     for reader in report.readers:
         if reader.offset is not None and not reader.expired:
@@ -160,7 +160,7 @@ class _Rows:
         self._codecs = _is_mixed(topic)
 
     def by_offset(self, at: Positions) -> Html:
-        """Each row from its log start to its end; what lies before the start stays in sight."""
+        """The map by offset, from a log start to its end; offsets before the start stay visible."""
         before = max((_before(p) for p in self._drawn), default=0)
         widest = max([1, *(p.offsets for p in self._drawn)]) + before
         rows: list[Child] = [
@@ -189,7 +189,7 @@ class _Rows:
         return el("div", rows, class_="rows map", role="group", aria_label="By offset")
 
     def by_time(self, now_ms: int) -> Html:
-        """Each segment where its records' times are."""
+        """The map by time."""
         dated = [s for p in self._drawn for s in p.segments if s.last_ms is not None]
         if not dated:
             return figure("By time of the records", note("No record here has a time."))
@@ -222,7 +222,7 @@ class _Rows:
         label: str,
         marks: Sequence[tuple[float, str, str]] = (),
     ) -> Html | None:
-        """None where the partition can't be read."""
+        """The blocks of a partition, or None if it can't be read."""
         if p.error is not None:
             return None
         held = [s for s in segments if s.bytes or s is not p.segments[-1]]
@@ -233,7 +233,7 @@ class _Rows:
 
 
 def _before(p: PartitionReport) -> int:
-    """Offsets before the log start that still lie in its first segment."""
+    """Offsets before the log start that are still in its first segment."""
     held = [s for s in p.segments if s.end > p.log_start]
     return max(0, p.log_start - held[0].base) if held else 0
 
@@ -247,7 +247,7 @@ def _unreadable() -> Html:
 
 
 def _time_span(dated: Sequence[SegmentReport], now_ms: int) -> tuple[int, int]:
-    """The axis of a topic: what is dated far ahead stands at its right end."""
+    """The axis of a topic; times far in the future are at its right end."""
     latest = now_ms + DAY_MS
     usual = [s.last_ms for s in dated if s.last_ms is not None and s.last_ms <= latest]
     high = max(usual, default=latest)

@@ -1,8 +1,8 @@
-"""A whole page around its content: policy, styles and scripts inside; it asks for nothing else.
+"""A whole page around its content, with policy, styles and scripts inside, and no external parts.
 
-Reports and the pages of `serve --ui` are made by `document`; its styles and parts are in
-`page.css` and `page_parts`. `page.js` shows times in the viewer's zone and puts a button behind
-commands, `live.js` renews the content and keeps the badge.
+  Reports and the pages of `serve --ui` are made by `document`; its styles and parts are in
+  `page.css` and `page_parts`. `page.js` shows times in the viewer's zone and adds a copy button to
+  commands; `live.js` refreshes the content and shows its age.
 """
 
 import base64
@@ -16,7 +16,7 @@ from sparklog.html import Child, Html, el
 
 PACKAGE: Final = "sparklog.tools.report"
 CONTENT: Final = "content"
-"""The id of the main element, which a live page renews."""
+"""The id of the main element, which a live page refreshes."""
 
 
 @cache
@@ -34,11 +34,12 @@ def document(
     scripts: Sequence[str] = (),
     forms: bool = False,
 ) -> str:
-    """Return a page. Without JavaScript it is whole, its times in UTC.
+    """Return a page. Without JavaScript it is complete, with its times in UTC.
 
-    Args: refresh_ms: for a live page, how often it asks `source`, a relative URL, for its content.
-        styles, scripts: texts beside the pages' own. forms: whether it has forms that are sent to
-        where it came from.
+      Args: refresh_ms: for a live page, how often it requests `source`, a relative URL, for its
+      content.
+       styles, scripts: texts in addition to the pages' own. forms: whether it has forms, which are
+       sent to the same site.
     """
     scripts = _scripts(scripts, live=refresh_ms is not None)
     badge = None if refresh_ms is None else _badge(refresh_ms, source)
@@ -63,7 +64,7 @@ def document(
 
 
 def _badge(refresh_ms: int, source: str) -> Html:
-    """How old the content is; words for a screen reader only when the state changes."""
+    """The age of the content, with text for a screen reader only when the state changes."""
     return el(
         "p", el("span", "live", role="status"), " ", el("span", aria_hidden="true"),
         id="live", class_="live", data_state="live", data_refresh=str(refresh_ms),
@@ -76,7 +77,7 @@ def _scripts(more: Sequence[str], *, live: bool) -> list[str]:
 
 
 def policy(scripts: Sequence[str], *, live: bool, forms: bool = False) -> str:
-    """The Content-Security-Policy: nothing from elsewhere, and no script but these texts."""
+    """The Content-Security-Policy: no external parts, and no scripts but these texts."""
     digests = [
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts
     ]

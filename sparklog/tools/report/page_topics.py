@@ -23,7 +23,7 @@ _TOPICS_MAX: Final = 200
 
 
 def topics_section(report: LogReport, *, browse: bool) -> Html:
-    """All topics in one table, the largest first. `browse`: their names lead to their pages."""
+    """All topics in one table, the largest first. `browse`: their names link to their pages."""
     if not report.topics:
         return section("topics", "Topics", note("This log has no topics yet."))
     batches = any(t.batches for t in report.topics)
@@ -52,7 +52,7 @@ def topics_section(report: LogReport, *, browse: bool) -> Html:
 
 
 def _legend(report: LogReport) -> Html | None:
-    """What the colours of places mean; None without a tier."""
+    """The colours of places, or None without a tier."""
     if not has_tier(report):
         return None
     held = {s.where for t in report.topics for s in t.segments if s.bytes}
@@ -84,7 +84,7 @@ def _row(
 
 
 def _batch_size(topic: TopicReport) -> Child:
-    """Records of a batch on average, over all codecs."""
+    """Average records of a batch, over all codecs."""
     count = sum(of.batches for of in topic.batches)
     if not count:
         return NOTHING
@@ -100,7 +100,7 @@ def _batch_size(topic: TopicReport) -> Child:
 
 
 def _compression(topic: TopicReport) -> Child:
-    """What each codec makes of the newest batches: how many bytes of records become one."""
+    """How well each codec compresses the newest batches: bytes of records in one byte."""
     if not topic.batches:
         return NOTHING
     parts = []

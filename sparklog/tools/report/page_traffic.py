@@ -1,4 +1,4 @@
-"""Who writes and who reads: commits over time, their writers, and the lag of registered readers."""
+"""Writers and readers: commits over time, their writers, and the lag of registered readers."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -35,7 +35,7 @@ _TOPICS_NAMED: Final = 3
 
 
 def commits_section(report: LogReport) -> Html | None:
-    """Records committed over time, and by whom; None where there is no ledger."""
+    """Records committed over time and by writer, or None without a ledger."""
     found = report.commits
     if report.kind != "log":
         return None
@@ -109,7 +109,7 @@ def _writer_row(writer: WriterReport, now_ms: int, resets: bool) -> Sequence[Chi
 
 
 def readers_section(report: LogReport, *, browse: bool) -> Html | None:
-    """How far each registered reader is behind; None for an archive, which has none."""
+    """The lag of each registered reader, or None for an archive, which has none."""
     if report.kind == "archive":
         return None
     if not report.readers:

@@ -1,4 +1,4 @@
-"""What background work has before it: the retention preview, and compaction."""
+"""Upcoming background work: the retention preview, and compaction."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -44,7 +44,7 @@ _COLOURS: Final = {Where.LOCAL: "w-both", Where.REMOTE: "w-remote", Where.BOTH: 
 
 
 def retention_section(report: LogReport) -> Html:
-    """What goes when, by which rule, if nothing more is written."""
+    """Upcoming deletions by time and rule, if no more records are written."""
     if any(t.config is None for t in report.topics):
         return section("retention", "Retention", note(
             "The configs of these topics are in the broker's cluster, so what expires is not known."
@@ -135,7 +135,7 @@ def _next(topics: Sequence[TopicReport], now_ms: int) -> Child:
 
 
 def compaction_section(report: LogReport) -> Html | None:
-    """How dirty compacted partitions are; None if no topic is compacted."""
+    """How dirty compacted partitions are, or None if no topic is compacted."""
     found = [(t, p, p.compaction) for t in report.topics for p in t.partitions if p.compaction]
     if not found:
         return None

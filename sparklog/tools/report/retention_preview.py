@@ -1,6 +1,6 @@
-"""Previews retention and compaction by the service's own rules, asked for later times.
+"""Previews retention and compaction by the service's own rules, applied to later times.
 
-Nothing is changed.
+  Nothing is changed.
 """
 
 import os
@@ -31,11 +31,11 @@ def preview_retention(
     floor: Callable[[int], int | None],
     now_ms: int,
 ) -> tuple[list[ExpiringSegments], int | None, int]:
-    """Return (what goes, when age takes the next one in ms or None, bytes held back by readers).
+    """Return (deletions, time of the next one by age in ms or None, bytes held back by readers).
 
-    Args: copies: those that stand. floor: where the slowest registered
-        reader is that is waited for at some time (ms); one that is silent expires.
-    Cost: a walk over the segments for each horizon; no file is touched.
+      Args: copies: the valid ones. floor: the position of the slowest registered reader that
+       retention respects at a time (ms); a reader that is silent for long expires.
+      Cost: a walk over the segments for each horizon; no file is read.
     """
     held = [LocalSegment(s.base, s.bytes) for s in listed.segments if s.where is not Where.REMOTE]
     is_tiered = config.remote_storage_enable and not config.compact
@@ -50,7 +50,7 @@ def preview_retention(
         )
 
     def local(at_ms: int) -> tuple[list[Taken], float, int]:
-        # As in a round: copies go first, and raise the log start.
+        # As in a round: copies are deleted first, and raise the log start.
         start = copied(at_ms).log_start if copies and is_tiered else log_start
         found = due(
             held, config, log_start=start, end=listed.end, now_ms=at_ms,
@@ -73,7 +73,7 @@ def preview_retention(
 
 
 def _steps(by_horizon: Mapping[int, list[Taken]]) -> Iterator[ExpiringSegments]:
-    """Each horizon's takings begin with those of the one before: yield what each adds, by rule."""
+    """Yield by rule the deletions that each horizon adds to those of the one before."""
     known = 0
     for within_ms, taken in by_horizon.items():
         added: dict[tuple[str, Where], list[Taken]] = {}
@@ -100,9 +100,9 @@ def compaction(
     *,
     now_ms: int,
 ) -> CompactionReport | None:
-    """Return how dirty a compacted partition is; None if its files change at this moment.
+    """Return how dirty a compacted partition is, or None if its files change meanwhile.
 
-    Raises DataCorruptionError if the cleaner's checkpoint is damaged.
+      Raises DataCorruptionError if the cleaner's checkpoint is damaged.
     """
     reader = reader_of(view, *key)
     try:
@@ -138,6 +138,6 @@ def compaction(
 
 
 def _density(segments: Sequence[Segment], end: int) -> float:
-    """Bytes an offset in segments that reach up to `end`; 0 where there are none."""
+    """Bytes an offset in segments that reach up to `end`, or 0 if there are none."""
     offsets = end - segments[0].base if segments else 0
     return sum(s.size for s in segments) / offsets if offsets > 0 else 0.0

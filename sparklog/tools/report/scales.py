@@ -1,8 +1,8 @@
-"""Axes: where their ticks stand, and where a scale ends that a few values leave.
+"""Axes: the positions of ticks, and the end of a scale that a few values exceed.
 
-A scale is linear and begins at 0, so that heights can be compared and added up. Where a few values
-are much larger than all others, it ends above the others and these are cut, and told of: on a
-logarithmic scale nothing could be stacked, and 0 has no place on it.
+  A scale is linear and begins at 0, so that heights can be compared and added up. If a few values
+  are much larger than all others, the scale ends above the others and these are cut, which the page
+  says. On a logarithmic scale nothing could be stacked, and 0 has no place on it.
 """
 
 import math
@@ -23,8 +23,8 @@ _BINS_MS: Final = (*_STEPS_MS, *(n * DAY_MS for n in (30, 100, 365, 3650)))
 _MONTH_MS: Final = 28 * DAY_MS  # and more: the first of months
 _YEAR_MS: Final = 365 * DAY_MS
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_CUT_SHARE: Final = 0.1  # of the values that are not 0 may leave a scale
-_CUT_TIMES: Final = 4  # as large as the others must they be
+_CUT_SHARE: Final = 0.1  # of the values that are not 0 may exceed a scale
+_CUT_TIMES: Final = 4  # as large as the others they must be
 _OVER: Final = 1.25  # how far a scale that cuts goes above the others
 
 
@@ -42,14 +42,14 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class TimeTick:
-    """A round time (ms, UTC); `step_ms` from one to the next, months and years roughly."""
+    """A round time (ms, UTC); `step_ms` to the next one, months and years roughly."""
 
     time_ms: int
     step_ms: int
 
     @property
     def words(self) -> str:
-        """Its label in UTC; page.js says the same in the viewer's zone."""
+        """Its label in UTC; page.js shows the same in the viewer's zone."""
         when = _EPOCH + timedelta(milliseconds=self.time_ms)
         if self.step_ms >= 300 * DAY_MS:
             return f"{when:%Y}"
@@ -63,10 +63,10 @@ class TimeTick:
 def scale(
     values: Sequence[float], *, binary: bool = False, cuts: bool = False, steps: int = 5
 ) -> Scale:
-    """A scale for values from 0 up, of so many steps at most.
+    """Return a scale for values from 0 up, of at most `steps` steps.
 
-    `binary`: its ticks are round numbers of bytes. `cuts`: it may leave out a few that are far
-    above the others.
+      `binary`: its ticks are round numbers of bytes. `cuts`: it may leave out a few that are far
+      above the others.
     """
     found = sorted((value for value in values if value > 0), reverse=True)
     top: float = found[0] if found else 1
@@ -80,7 +80,7 @@ def scale(
 
 
 def _round_step(least: float, *, binary: bool) -> float:
-    """The smallest round number that is at least so large, and whole; of bytes a power of 2."""
+    """The smallest round whole number that is at least as large; for bytes a power of 2."""
     if binary:
         return float(2 ** math.ceil(math.log2(max(least, 1))))
     decade: float = 10 ** math.floor(math.log10(max(least, 1)))
@@ -88,7 +88,7 @@ def _round_step(least: float, *, binary: bool) -> float:
 
 
 def bin_edges(low_ms: float, high_ms: float, most: int) -> list[int]:
-    """Bounds of `most` bins at most, all of one round length, that hold both times."""
+    """Bounds of at most `most` bins, all of the same round length, from one time to the other."""
     for step in _BINS_MS:
         first, last = math.floor(low_ms / step), math.ceil(high_ms / step)
         if last - first <= most:
@@ -98,7 +98,7 @@ def bin_edges(low_ms: float, high_ms: float, most: int) -> list[int]:
 
 
 def time_ticks(low_ms: float, high_ms: float, most: int = 5) -> list[TimeTick]:
-    """Ticks at round times between two, `most` of them at most; none where no calendar has them."""
+    """At most `most` ticks at round times between two, or none if no calendar has these times."""
     span = high_ms - low_ms
     for step in _STEPS_MS:
         if span / step <= most:

@@ -1,4 +1,4 @@
-"""The segments of one partition: their offsets, times, codec, and where they lie. No lock."""
+"""The segments of a partition: their offsets, times, codec, and place. Without a lock."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,14 +17,17 @@ from sparklog.storage.segments import PartitionSegments, SegmentMetadata, StaleR
 from sparklog.storage.view import View
 from sparklog.tools.report.model import SegmentReport, Where
 
-_ATTEMPTS = 3  # segments are retired and swapped while they are looked at
+_ATTEMPTS = 3  # segments are retired and replaced while they are read
 _MAGIC_AT, _ATTRIBUTES_AT, _TIME_AT = 16, 17, 18  # of a message set of magic 0 and 1
 _CODEC_MASK = 0x07
 
 
 @dataclass(frozen=True, slots=True)
 class ListedSegments:
-    """A partition's segments as of one look; `ages`: base -> what retention takes for its age."""
+    """A partition's segments at one time.
+
+    `ages`: base -> the time that retention takes as its age.
+    """
 
     start: int
     end: int
@@ -35,7 +38,7 @@ class ListedSegments:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What a segment's first batch says; None where it says nothing."""
+    """The header of a segment's first batch; fields are None if it doesn't have them."""
 
     codec: str | None = None
     first_ms: int | None = None
@@ -44,7 +47,7 @@ class _Head:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was read of a segment. `age`: its largest timestamp, or its file's time."""
+    """The figures of a segment. `age`: its largest timestamp, or its file's time."""
 
     head: _Head
     age: int
@@ -52,39 +55,39 @@ class _Read:
 
 
 class ReportCache:
-    """What earlier reports read of closed segments, which never change while they are one file.
+    """The figures of closed segments, kept for the next report, as closed files never change.
 
-    For one log and one thread at a time; it forgets what the last report didn't meet.
+      For one log and one thread at a time; segments that the last report didn't meet are dropped.
     """
 
     def __init__(self) -> None:
         self._seen: dict[tuple[object, ...], _Read] = {}
         self._met: dict[tuple[object, ...], _Read] = {}
         self.examiner: Examiner | None = None
-        """What gives the log's verdict, with what it saw before."""
+        """Computes the log's verdict, with its state from earlier reports."""
 
         self._batches: dict[str, tuple[object, tuple[BatchFigures, ...]]] = {}
 
     def batches(
         self, topic: str, ends: object, look: Callable[[], tuple[BatchFigures, ...]]
     ) -> tuple[BatchFigures, ...]:
-        """Return the figures of a topic whose partitions end there, or `look`."""
+        """Return the kept figures of a topic whose partitions have these ends, or call `look`."""
         known = self._batches.get(topic)
         if known is None or known[0] != ends:
             known = self._batches[topic] = ends, look()
         return known[1]
 
     def read(self, fs: FileSystem, info: SegmentMetadata, read: Callable[[], _Read]) -> _Read:
-        """Return what is known of a segment, or `read` it; the active one always."""
+        """Return the kept figures of a segment, or `read` it; always for the active one."""
         if info.end is None:
             return read()
-        # A cleaned segment takes the place of others as another file.
+        # A cleaned segment replaces others as another file.
         key = info.where, info.size, info.end, fs.identity(info.where)
         found = self._met[key] = self._seen.get(key) or read()
         return found
 
     def turn(self) -> None:
-        """Say that a report is complete."""
+        """Finish a report: drop the figures that it didn't use."""
         self._seen, self._met = self._met, {}
 
 
@@ -97,12 +100,12 @@ def list_partition(
     *,
     memory: ReportCache,
 ) -> ListedSegments:
-    """Look at every segment of a partition, up to the end of its `span` (log start, end).
+    """Read every segment of a partition, up to the end of its `span` (log start, end).
 
-    None: as it is now, which costs another look at the log's watermarks.
-    Raises: StaleReadError, FileNotFoundError if the partition is gone; DataCorruptionError.
-    Cost: a small read and a look at the indexes for each local segment, some 0.4 ms, or two stats
-    where `memory` has it; no request for a remote one.
+      None: the current span, which costs another read of the log's watermarks.
+      Raises: StaleReadError, FileNotFoundError if the partition is gone; DataCorruptionError.
+      Cost: a small read and a look at the indexes for each local segment, some 0.4 ms, or two stats
+      if `memory` has it; no request for a remote one.
     """
     for attempt in range(_ATTEMPTS):
         try:
@@ -125,7 +128,7 @@ def _list(
     reader = reader_of(view, *key)
     start, end = view.spans([key])[key] if span is None else span
     segments = reader.segments
-    found = reader.metadata()  # what has come since lies behind the end, and isn't committed there
+    found = reader.metadata()  # later records are after the end, and are not committed there
     found = [each for each in found if each.base <= end] or found[:1]
     start = max(start, found[0].base) if found[0].local else start
     end = max(start, end)
@@ -146,9 +149,9 @@ def _list(
 
 
 def _from_metadata(segments: PartitionSegments, info: SegmentMetadata) -> _Read:
-    """What is known of a remote segment without a request.
+    """The figures of a remote segment that need no request.
 
-    One without bytes stands for a partition without records in a store: no object has its time.
+      One without bytes stands for a partition without records in a store: no object has its time.
     """
     if not info.size:
         return _Read(_Head(), -1)
@@ -172,7 +175,7 @@ def _segment(
     segments: PartitionSegments, info: SegmentMetadata, read: _Read, copied: Tier, end: int
 ) -> SegmentReport:
     stop = info.end
-    if stop is None or stop > end:  # what came since the look at the end isn't told of
+    if stop is None or stop > end:  # records since the end was read are left out
         stop = max(info.base, end)
     head, age = read.head, read.age
     undated = not info.size or (head.first_ms is None and age == segments.modified_ms(info.base))
@@ -196,7 +199,7 @@ def _segment(
 
 
 def _head(segments: PartitionSegments, info: SegmentMetadata) -> _Head:
-    """Read the first batch's header, without its CRC: `verify` is for that."""
+    """Read the first batch's header, without its CRC, which `verify` checks."""
     if not info.size:
         return _Head()
     raw = segments.log(info.base).pread(HEADER_SIZE, 0)
@@ -211,7 +214,7 @@ def _head(segments: PartitionSegments, info: SegmentMetadata) -> _Head:
     header = unpack_header(raw, 0)
     if not info.base <= header.base_offset < (info.end or 2**63):
         return _Head(fault=f"its first batch begins with offset {header.base_offset}")
-    horizon = header.delete_horizon_ms is not None  # base_timestamp is no record's then
+    horizon = header.delete_horizon_ms is not None  # then base_timestamp is no record's
     stamp = header.max_timestamp if horizon else header.base_timestamp
     return _checked(header.attributes & _CODEC_MASK, stamp)
 

@@ -1,7 +1,7 @@
 """Numbers, sizes and times as people read them; short enough for a table on a phone.
 
-A number and its unit stay on one line: between them is a no-break space. Times are in UTC, and
-those of `stamp` and `ago` become the viewer's in a browser with JavaScript (page.js).
+  A number and its unit stay on one line, with a no-break space between. Times are in UTC, and
+  those of `stamp` and `ago` become the viewer's in a browser with JavaScript (page.js).
 """
 
 from datetime import UTC, datetime, timedelta
@@ -47,7 +47,7 @@ def size(count: float) -> Html:
 
 
 def number(count: int | None) -> Html:
-    """A count or an offset; in full as its title where it is shortened."""
+    """A count or an offset; if it is shortened, in full as its title."""
     if count is None:
         return el("span", NONE)
     short = abs(count) >= _PLAIN_MAX
@@ -70,7 +70,7 @@ def duration_text(ms: float) -> str:
 
 
 def per_text(ms: float) -> str:
-    """A length of time that something is counted in: "per 3 h", "per h"."""
+    """A length of time for a rate: "per 3 h", "per h"."""
     return f"per{_NB}{duration_text(ms).removeprefix(f'1{_NB}')}"
 
 
@@ -83,7 +83,7 @@ def ago_text(time_ms: int, now_ms: int) -> str:
 
 
 def time_text(time_ms: int | None, *, seconds: bool = False) -> str:
-    """A time in UTC; one that no calendar has as its number."""
+    """A time in UTC, or as its number if no calendar has it."""
     if time_ms is None:
         return NONE
     try:
@@ -94,7 +94,7 @@ def time_text(time_ms: int | None, *, seconds: bool = False) -> str:
 
 
 def iso_text(time_ms: int) -> str | None:
-    """A time for a machine: ISO 8601 in UTC; None if no calendar has it."""
+    """A time for a machine: ISO 8601 in UTC, or None if no calendar has it."""
     try:
         when = _EPOCH + timedelta(milliseconds=time_ms)
     except OverflowError:
@@ -112,7 +112,7 @@ def stamp(time_ms: int | None, *, seconds: bool = False) -> Html:
 
 
 def ago(time_ms: int | None, now_ms: int) -> Html:
-    """How long before or after now; when that is as its title."""
+    """How long before or after now, with the time as its title."""
     iso = None if time_ms is None else iso_text(time_ms)
     if time_ms is None or iso is None:
         return stamp(time_ms)
