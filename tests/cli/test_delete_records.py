@@ -68,7 +68,7 @@ def test_one_that_cant_be_stops_no_other(log: Path, capsys: Capture) -> None:
         ('{"partitions": [1]}', "entry 1: want"),
         ('{"partitions": [{"topic": "t", "partition": "0", "offset": 1}]}', "want"),
         ('{"partitions": [{"topic": "t", "partition": true, "offset": 1}]}', "want"),
-        ('{"partitions": [], "version": 2}', "version is 2"),
+        ('{"partitions": [], "version": 2}', "has version 2"),
         ('{"partitions": []}', "nothing to delete"),
     ],
 )
@@ -90,7 +90,7 @@ def test_wrong_use_is_2(log: Path, tmp_path: Path, capsys: Capture) -> None:
         ([], "give either"),
         (["--offset", "t:0:1", "--offset-json-file", twice], "give either"),
         (["--offset-json-file", twice], "t-0 is named twice"),
-        (["--offset-json-file", str(latin)], "no UTF-8"),
+        (["--offset-json-file", str(latin)], "not UTF-8"),
         (["--offset-json-file", "none"], "No such file"),
         (["--offset", "t:0"], "want topic:partition:offset"),
         (["--offset", "t:0:x"], "want topic:partition:offset"),

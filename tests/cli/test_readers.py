@@ -102,7 +102,7 @@ def test_a_query_shows_by_its_name(log: str, capsys: Capture) -> None:
 
 def test_a_reader_is_deleted(log: str, capsys: Capture) -> None:
     assert "is no reader of this log" in printed(capsys, log, "--delete", "none", code=1)[1]
-    assert "goes alone" in printed(capsys, log, "--delete", "g", "--topic", "t", code=2)[1]
+    assert "can't be combined" in printed(capsys, log, "--delete", "g", "--topic", "t", code=2)[1]
     assert printed(capsys, log, "--delete", "g")[0] == "group g: forgotten\n"
     assert printed(capsys, log, "--delete=h h")[0] == "group h h: forgotten\n"
     assert printed(capsys, log)[0] == "no reader is registered\n"
@@ -332,7 +332,7 @@ def test_more_than_one_action(log: str, capsys: Capture) -> None:
 def test_delete(log: str, capsys: Capture) -> None:
     out, err = printed(capsys, "--delete", "--group", "none", "--group", "h h", log, code=1)
     assert (out, err) == ("group h h: forgotten\n", "group none: does not exist\n")
-    assert "want --group or --all-groups" in printed(capsys, log, "--delete", code=2)[1]
+    assert "want either --group or --all-groups" in printed(capsys, log, "--delete", code=2)[1]
     assert printed(capsys, log, "--delete", "--all-groups")[0] == "group g: forgotten\n"
 
 

@@ -70,7 +70,7 @@ def test_a_log_is_shown(path: Path) -> None:
         (["serve", "LOG", "--ui", "0.0.0.0:0"], "--ui-token-file"),
         (["serve", "LOG", "--ui-insecure"], "need --ui"),
         (["serve", "LOG", "--ui", "0", "--once"], "leave out --once"),
-        (["serve", "LOG", "--read-only"], "--kafka and --ui"),
+        (["serve", "LOG", "--read-only"], "needs --kafka or --ui"),
     ],
 )
 def test_what_is_refused(
