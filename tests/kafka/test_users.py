@@ -70,7 +70,7 @@ def test_a_group_that_may_read_it_still_may_and_a_link_stays_one(path, tmp_path)
     ("text", "said"),
     [
         ("", "not a users' file"),
-        ("\xff", "no UTF-8"),
+        ("\xff", "not UTF-8"),
         ("[" * 100_000, "not a users' file"),
         ("[]", "not a users' file: want"),
         ('{"users": []}', "kafka-users` creates one"),
