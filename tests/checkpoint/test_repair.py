@@ -60,7 +60,7 @@ def test_a_purged_plan_stops_nothing(path: Path, tmp_path: Path) -> None:
     assert [row.obstacle for row in history(path).batches if row.batch in range(9, 14)] == [
         None
     ] * 5
-    (warning,) = [f for f in verify(path).findings if "of which nobody needs" in f.what]
+    (warning,) = [f for f in verify(path).findings if "is no longer needed" in f.what]
     assert (warning.severity, warning.file, warning.position) == (
         Severity.WARNING, where, position,
     )  # fmt: skip

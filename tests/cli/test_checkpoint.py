@@ -79,7 +79,7 @@ def test_import_and_export(golden: Golden, capsys: Capture) -> None:
         (["reset", "{}", "--to", '{"t": {"a": null}}'], 2, "want {'offsets': {'topic'"),
         (["reset", "{}", "--to", "9" * 5000], 2, "want a batch, offsets as JSON or an ISO time"),
         (["reset", "{}"], 2, "Missing option '--to'"),
-        (["fork", "{}", "{}/x", "--to", "9"], 2, "in one another"),
+        (["fork", "{}", "{}/x", "--to", "9"], 2, "are nested"),
         (["fork", "{}", "{}-x", "--to", "9", "--source", "x"], 2, "want NAME=PATH"),
     ],
 )

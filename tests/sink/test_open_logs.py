@@ -106,7 +106,7 @@ def test_a_store_is_named_by_two_slashes(url: str) -> None:
 def test_the_url_of_a_store_is_a_path_with_its_commas() -> None:
     assert to("s3://bucket/a,b/").path == "s3://bucket/a,b"
     for url in ("s3://bucket/a,/data/log", "/data/log,s3://bucket/a", "s3://a/b,gs://c/d"):
-        with pytest.raises(InvalidRequestError, match="is one URL"):
+        with pytest.raises(InvalidRequestError, match="is a single URL"):
             to(url)
 
 
@@ -133,7 +133,7 @@ def test_other_hosts_files_are_refused() -> None:
 
 
 def test_two_names_of_one_log_dir_are_one(path: Path, spellings: list[str]) -> None:
-    with pytest.raises(InvalidRequestError, match="are one directory"):
+    with pytest.raises(InvalidRequestError, match="are the same directory"):
         sparklog.open(f"{path},{spellings[3]}", "rw")
 
 

@@ -176,7 +176,7 @@ def test_a_partition_that_is_not_whole_is_restored_or_given_up(tmp_path: Path, c
     file.write_bytes(whole[:-5])
     with pytest.raises(InvalidRequestError, match=r"isn't complete .*give them up by") as refusal:
         give_up_session(commits_of(log), lambda: None)
-    assert "`sparklog verify` says why" in str(refusal.value)
+    assert "`sparklog verify` reports why" in str(refusal.value)
     assert not verify(path).ok
     if cure == "restore":
         file.write_bytes(whole)

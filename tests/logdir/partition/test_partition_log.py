@@ -387,7 +387,7 @@ class TestAdopt:
         with pytest.raises(InvalidRequestError, match=r"segment\.bytes"):
             log.adopt(str(chunk), leader_epoch=0)
         chunk.write_bytes(batch("a")[:-1])
-        with pytest.raises(InvalidRequestError, match="not whole"):
+        with pytest.raises(InvalidRequestError, match="is incomplete"):
             log.adopt(str(chunk), leader_epoch=0)
         assert chunk.exists()
         assert bases(log) == [0]

@@ -86,7 +86,7 @@ def test_what_was_fetched_is_found_again_on_disk(
 def test_an_archive_can_not_be_written(s3: S3Server, made: tuple[str, Path]) -> None:
     with pytest.raises(InvalidRequestError, match="copies of a log dir's closed segments"):
         sparklog.open(made[0], "rw", storage_options=s3.options())
-    with pytest.raises(InvalidRequestError, match="one URL"):
+    with pytest.raises(InvalidRequestError, match="a single URL"):
         sparklog.open(f"{made[0]},{made[0]}2", storage_options=s3.options())
 
 
