@@ -138,7 +138,7 @@ class Upkeep(Protocol):
     def paused_while_lent(self) -> tuple[Work, ...]:
         """The kinds of work that must pause while another process has the lease.
 
-        The other kinds would have their steps rejected and lose their progress.
+        The other kinds continue: their steps are then rejected, and their progress is lost.
         """
 
     @property

@@ -298,7 +298,7 @@ class TestFloor:
             self.free(monkeypatch, floor - 1)
             words = (
                 rf"log has {floor - 1} bytes free, this commit needs \d+, and "
-                rf"log\.min\.free\.bytes keeps {floor}; free space .*retention\.ms"
+                rf"log\.min\.free\.bytes reserves {floor}; free space .*retention\.ms"
             )
             with pytest.raises(StorageUnavailableError, match=words):
                 log.append("t", ONE)

@@ -107,7 +107,7 @@ def test_a_partition_in_a_log_dir_that_others_were_not_given(
                 reader.read("t").read_all()
             fill(log)
         assert home_of(before).commits.lock.is_last()
-    assert "not closed: t-2 should lie" in caplog.text
+    assert "not closed: t-2 should be" in caplog.text
     with sparklog.open(",".join(dirs[:2]), "rw") as log:
         assert [offset for offset, _ in rows(log)] == list(range(20))
     assert verify(",".join(dirs[:2])).ok
