@@ -94,8 +94,8 @@ def test_what_is_left_is_told(log: Path, capsys: Capture) -> None:
     ("given", "said"),
     [
         ([], "no key is given"),
-        (["--key-base64", "?"], "no base64"),
-        (["--key-hex", "6g"], "no hexadecimal"),
+        (["--key-base64", "?"], "not base64"),
+        (["--key-hex", "6g"], "not hexadecimal"),
         (["--key", "a", "--partition", "9"], "no partitions [9]"),
         (["--key", "a", "--before", "soon"], "soon"),
     ],

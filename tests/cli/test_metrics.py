@@ -145,11 +145,11 @@ def test_a_log_in_a_store_by_its_url(tmp_path: Path, capsys: Capture) -> None:
     capsys.readouterr()
     assert run(["metrics", url, "--table"]) == 0
     text = capsys.readouterr().out
-    assert f"{url}: there" in text.replace("\n", "")
+    assert f"{url}: available" in text.replace("\n", "")
     assert "service: term 1, process" in text
     assert "not merged" in text
 
 
 def test_a_store_without_a_log(tmp_path: Path, capsys: Capture) -> None:
     assert run(["metrics", f"memory://{tmp_path.name}/none"]) == 2
-    assert "nothing is there" in capsys.readouterr().err
+    assert "or it is empty" in capsys.readouterr().err

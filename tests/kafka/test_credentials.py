@@ -48,7 +48,7 @@ def test_it_is_read_as_it_was_written_and_shows_no_key():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"salt": "W22Z"}, "salt of 3 bytes"),
+        ({"salt": "W22Z"}, "salt has 3 bytes"),
         ({"salt": "no base64!"}, "salt is not base64"),
         ({"salt": None}, "salt is not base64"),
         ({"stored_key": "W22Z"}, "stored_key has 3 bytes, want 32"),

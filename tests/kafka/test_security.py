@@ -100,7 +100,7 @@ def test_it_listens_everywhere_only_if_it_is_safe(sparklog_log, files, protocol)
         with Endpoint(sparklog_log, host="0.0.0.0", options=options) as endpoint:
             assert endpoint.bootstrap_servers == "localhost:1"
         return
-    with pytest.raises(InvalidRequestError, match=r"reached from other hosts|in the clear"):
+    with pytest.raises(InvalidRequestError, match=r"reached from other hosts|unencrypted"):
         Endpoint(sparklog_log, host="0.0.0.0", options=options)
     Endpoint(sparklog_log, host="0.0.0.0", options=options | insecure).close()
 
