@@ -54,7 +54,7 @@ def test_kept_entries_are_read_without_locks_and_threads(
         raise AssertionError("the fetcher was asked")
 
     monkeypatch.setattr(view.objects.remote.fetcher, "read", refuse)
-    monkeypatch.setattr(view.objects.remote.fetcher, "ahead", refuse)
+    monkeypatch.setattr(view.objects.remote.fetcher, "prefetch", refuse)
     assert read_all(view, T1) == expected(0, 24)
 
 

@@ -245,7 +245,7 @@ def test_a_deleted_topic_that_can_be_had_back_keeps_its_object() -> None:
     assert erase(home).complete  # another topic's
     assert len(holding(home)) == 1
     delete_topic(home.commits, "t")
-    with pytest.raises(InvalidRequestError, match="can be given back"):
+    with pytest.raises(InvalidRequestError, match="can be restored"):
         erase(home)
 
 

@@ -107,7 +107,7 @@ class DataKey:
         opened = self._opened(_nonce(number), sealed, self._bound_to("log", number, last))
         if opened is None:
             raise DataCorruptionError(
-                f"chunk {number} can't be decrypted: it was changed, or belongs to another "
+                f"chunk {number} doesn't decrypt: it was changed, or belongs to another "
                 f"segment than {self.segment_id}; {_RESTORE}",
                 path=path,
                 position=number * (self.chunk_bytes + TAG_BYTES),

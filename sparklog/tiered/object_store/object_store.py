@@ -448,7 +448,7 @@ def _parts(name: str, pieces: Iterable[Buffer], size: int, part_bytes: int) -> I
         length += len(view)
     if total != size:
         raise InvalidRequestError(
-            f"{name}: {'more' if total > size else total} bytes were read, {size} were announced: "
+            f"{name}: {'more' if total > size else total} bytes came where {size} were announced: "
             "the source changed during the copy; nothing was written, repeat the call"
         )
     yield b"".join(held)

@@ -245,7 +245,7 @@ def test_an_entry_of_another_history(home: Home) -> None:
     name = entry_name(LOG_ID, home.state.number)
     change(home, name, lambda raw: other.bucket.objects[name][0])
     finding = only(home)
-    assert "doesn't follow the one before it" in finding.what
+    assert "doesn't follow the entry before it" in finding.what
 
 
 def test_a_state_that_lies(home: Home) -> None:

@@ -106,7 +106,7 @@ def test_chunks_that_are_swapped_or_cut_off_are_noticed():
         opened(key, chunks[1] + chunks[0] + chunks[2] + chunks[3], 0, 40, 40)
     with pytest.raises(DataCorruptionError, match="chunk 2"):  # as if it had been the last
         opened(key, b"".join(chunks[:3]), 0, 30, 30)
-    with pytest.raises(DataCorruptionError, match="78 of 104 bytes came"):
+    with pytest.raises(DataCorruptionError, match="78 of 104 bytes arrived"):
         opened(key, b"".join(chunks[:3]), 0, 40, 40)
     with pytest.raises(DataCorruptionError, match="chunk 3"):  # as if there were more
         opened(key, stored + chunks[0], 35, 45, 45)

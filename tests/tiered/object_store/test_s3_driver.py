@@ -148,7 +148,7 @@ def test_options_that_s3_does_not_know(url):
     with pytest.raises(InvalidRequestError, match="correct the URL or the storage options"):
         open_store(url, {"max_concurrency": 0})
     open_store(url, {"max_concurrency": 1})
-    with pytest.raises(InvalidRequestError, match="S3 wants 5242880 or more"):
+    with pytest.raises(InvalidRequestError, match="s3 wants 5242880 or more"):
         open_store(url, part_bytes=MIB)
 
 
