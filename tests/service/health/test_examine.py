@@ -640,7 +640,7 @@ def test_a_quick_look_says_what_it_did_not_see(path: str, clock: ManualClock) ->
     assert quick.to_dict()["health"]["level"] == "green"
     (Path(path) / "t-0" / f"{0:020d}.index").unlink()
     quick = verify(path, quick=True)
-    assert [f.what for f in quick.findings] == ["it is missing"]
+    assert [f.what for f in quick.findings] == ["the index is missing"]
     assert not quick.ok
     with pytest.raises(sparklog.InvalidRequestError, match="quick"):
         verify(path, True, quick=True)
