@@ -105,9 +105,9 @@ def test_who_does_not_authenticate(sparklog_log, caplog, tmp_path):
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "the client uses TLS"),
         (struct.pack(">i", -1), "a request has -1 bytes"),
         (struct.pack(">i", 0), "a request has 0 bytes"),
-        (struct.pack(">i", (100 << 20) + 1), "bytes; 104857600 are allowed"),
-        (struct.pack(">ihhi", 8, 999, 0, 1), "API key 999 version 0 isn't served"),
-        (struct.pack(">ihhi", 8, 3, 99, 1), "API key 3 version 99 isn't served"),
+        (struct.pack(">i", (100 << 20) + 1), "bytes; at most 104857600 are allowed"),
+        (struct.pack(">ihhi", 8, 999, 0, 1), "API key 999 version 0 is not supported"),
+        (struct.pack(">ihhi", 8, 3, 99, 1), "API key 3 version 99 is not supported"),
         (struct.pack(">ihh", 4, 3, 1), "more at byte"),
     ],
 )
@@ -150,7 +150,7 @@ def test_as_many_connections_as_there_may_be(sparklog_log, caplog):
             assert _answer(client)
         with _connect(endpoint) as client:
             assert _is_closed(client)
-        assert "it has 40 connections already (max.connections.per.ip)" in caplog.text
+        assert "the address has 40 connections already (max.connections.per.ip)" in caplog.text
         for client in clients[:10]:
             client.close()
         until(lambda: endpoint._server.quotas.count == 30)
