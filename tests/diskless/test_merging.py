@@ -284,7 +284,7 @@ def test_a_source_that_is_gone(home: Home) -> None:
     name = home.stage({0: ["a"]})
     (merge,) = home.due(merge_interval_ms=0)
     home.store.delete([name])
-    with pytest.raises(SourceChangedError, match="gone"):
+    with pytest.raises(SourceChangedError, match="was deleted"):
         home.merger.merge(merge, home.state)
 
 

@@ -132,7 +132,7 @@ def test_a_chunk_that_is_not_what_the_ledger_says(count: int, size: int, why: st
 def test_batches_that_do_not_count_on_are_damage() -> None:
     raw = chunk(0, 10) + chunk(0, 10)
     log = NumberedBatches(BytesLog("s3://b/o", raw), len(raw), base=5, count=20, epoch=1)
-    with pytest.raises(DataCorruptionError, match=r"s3://b/o at byte \d+.*from 0, 10 is expected"):
+    with pytest.raises(DataCorruptionError, match=r"s3://b/o at byte \d+.*from 0, expected 10"):
         log.pread(len(raw), 0)
 
 

@@ -86,7 +86,7 @@ def test_files_that_are_elsewhere_or_binary(tmp_path: Path):
     with pytest.raises(InvalidRequestError, match="no such key ring file"):
         Keyring.load(str(tmp_path / "none"))
     (tmp_path / "raw").write_bytes(b"\xff\xfe" * 16)
-    with pytest.raises(InvalidRequestError, match="no key ring"):
+    with pytest.raises(InvalidRequestError, match="not a key ring"):
         Keyring.load(str(tmp_path / "raw"))
     (tmp_path / "short").write_text(f"a {base64.b64encode(b'short').decode()}")
     with pytest.raises(InvalidRequestError, match=r"short: master key 'a': want 32 bytes"):

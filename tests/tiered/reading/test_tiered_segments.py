@@ -88,9 +88,9 @@ def test_a_store_that_has_nothing_of_the_topic_is_another_one(
     other = DictStore()
     other.put(f"t-0-{'x' * 22}/00000000000000000000.log-start", b"")  # of another log's
     with tiered(path, other) as log:
-        with pytest.raises(StorageUnavailableError, match=r"t-0: .*another store .*endpoint_url"):
+        with pytest.raises(StorageUnavailableError, match=r"t-0: .*not the store .*endpoint_url"):
             log.read("t", partitions=[0]).read_all()
-        with pytest.raises(StorageUnavailableError, match="another store"):
+        with pytest.raises(StorageUnavailableError, match="not the store"):
             log.offsets_for_times("t", {0: T0 + 100})
         assert log.read("t", partitions=[1]).read_all().equals(wanted[1])  # is local
         other.put(f"owners/{topic_id}", b"who")  # it is the store, then, and the copies are lost
