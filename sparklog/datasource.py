@@ -31,8 +31,8 @@ _REMEDY: Final = (
 )
 
 _NO_TABLES: Final = (
-    'format("sparklog") can\'t be a table of Spark\'s catalog, which keeps a table\'s options from '
-    "the data source"
+    "format(\"sparklog\") can't be a table of Spark's catalog, which does not pass a table's "
+    "options to the data source"
 )
 _INSTEAD: Final = (
     "To write, give options path and topic and call save() on "

@@ -154,7 +154,7 @@ def header_fault(base_offset: int, length: int, magic: int) -> str | None:
     if magic != MAGIC:
         return f"magic {magic} is unknown (0, 1 and 2 are)"
     if length < HEADER_SIZE - LOG_OVERHEAD:
-        return f"batch length {length} is below that of a header"
+        return f"batch length {length} is less than that of a header"
     if base_offset < 0:
         return f"base offset {base_offset} is negative"
     return None
@@ -165,7 +165,7 @@ def field_fault(attributes: int, last_offset_delta: int, count: int) -> str | No
     if attributes & CODEC_MASK > max(Codec):
         return f"codec {attributes & CODEC_MASK} is unknown"
     if last_offset_delta < 0 or not 0 <= count <= last_offset_delta + 1:
-        return f"{count} records up to offset delta {last_offset_delta} can't be"
+        return f"{count} records up to offset delta {last_offset_delta} are impossible"
     return None
 
 
@@ -228,14 +228,14 @@ def decode_one(buf: Buffer, *, path: str) -> tuple[int, bytes | None, int]:
     and a valid CRC.
     """
     if len(buf) < HEADER_SIZE:
-        raise ValueError(f"{len(buf)} bytes are less than a batch")
+        raise ValueError(f"{len(buf)} bytes are too few for a batch")
     header = unpack_header(buf, 0)
     reason = header_fault(header.base_offset, header.length, header.magic)
     if reason is not None or header.size > len(buf) or header.count != 1 or header.attributes:
-        raise ValueError(reason or "no whole batch of one plain record")
+        raise ValueError(reason or "the data are not one whole, uncompressed batch with one record")
     view = memoryview(buf)
     if crc32c(view[CRC_START : header.size]) != header.crc:
-        raise ValueError("its CRC doesn't fit")
+        raise ValueError("its CRC doesn't match")
     at = HEADER_SIZE
     _, at = _read_varint(view, at)  # the record's length
     _, at = _read_varint(view, at + 1)  # after the attributes, the timestamp's delta

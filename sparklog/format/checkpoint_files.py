@@ -133,7 +133,7 @@ def _entries(data: bytes, path: str) -> list[str]:
     if _int(lines[0], path) != 0:
         raise _damaged(path, f"version {lines[0]} is unknown")
     if len(lines) < 2 or _int(lines[1], path) != len(lines) - 2:
-        raise _damaged(path, f"it should hold {lines[1:2]} entries and holds {len(lines) - 2}")
+        raise _damaged(path, f"line 2 promises {lines[1:2]} entries, the file has {len(lines) - 2}")
     return lines[2:]
 
 
@@ -141,7 +141,7 @@ def _lines(data: bytes, path: str) -> list[str]:
     try:
         return data.decode().splitlines()
     except UnicodeDecodeError:
-        raise _damaged(path, "it is not text") from None
+        raise _damaged(path, "the file is not text") from None
 
 
 def _int(text: str, path: str) -> int:

@@ -50,7 +50,7 @@ def check_columns(schema: pa.Schema) -> None:
     unknown = [name for name in schema.names if name not in _COLUMNS]
     if unknown or "value" not in schema.names or len(set(schema.names)) != len(schema.names):
         raise InvalidRequestError(
-            f"columns are {schema.names}; want value and, if you like, key, headers, timestamp"
+            f"columns are {schema.names}; want value and, optionally, key, headers, timestamp"
         )
 
 
@@ -86,7 +86,7 @@ def to_binary(column: Any, name: str) -> Any:
             column = column.cast(pa.string())
         return column.cast(pa.binary())
     except pa.ArrowInvalid as error:
-        raise InvalidRequestError(f"column {name} can't become binary: {error}") from error
+        raise InvalidRequestError(f"column {name} can't be converted to binary: {error}") from error
 
 
 def views(column: Any) -> Views:
@@ -164,7 +164,7 @@ def to_millis(column: Any | None, rows: int, default: int) -> NDArray[np.int64]:
     unit = column.type.unit
     if unit == "s":
         if rows and int(np.abs(values).max()) > (2**63 - 1) // 1000:
-            raise InvalidRequestError("column timestamp holds seconds that don't fit int64 ms")
+            raise InvalidRequestError("column timestamp has seconds that don't fit into int64 ms")
         values = values * 1000
     elif unit != "ms":
         values = np.floor_divide(values, 1000 if unit == "us" else 1_000_000)

@@ -72,9 +72,9 @@ class OffsetMap:
         limit = int(slots * load_factor)
         if limit < 1 or load_factor > 1:
             raise InvalidRequestError(
-                f"an offset map of {memory_bytes} bytes at load factor {load_factor} holds "
-                f"{limit} keys: raise log.cleaner.dedupe.buffer.size (24 bytes a key), with "
-                "log.cleaner.io.buffer.load.factor in (0, 1]"
+                f"an offset map of {memory_bytes} bytes with load factor {load_factor} has room "
+                f"for {limit} keys: increase log.cleaner.dedupe.buffer.size (24 bytes per key), "
+                "with log.cleaner.io.buffer.load.factor in (0, 1]"
             )
         self._shards = _SHARDS if slots >= _SHARDS * _SHARD_SLOTS_MIN and load_factor < 0.95 else 1
         self._region = slots // self._shards

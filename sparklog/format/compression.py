@@ -178,7 +178,7 @@ class _TooMuch(Exception):
 
 def _grown(size: int, limit: int) -> int:
     if size > limit:
-        raise _TooMuch(f"more than {limit} bytes come out of one batch")
+        raise _TooMuch(f"a batch decompresses to more than {limit} bytes")
     return size
 
 
@@ -190,7 +190,7 @@ def _gunzip(data: Buffer, limit: int) -> bytes:
         parts.append(member.decompress(left, limit - total + 1))
         total = _grown(total + len(parts[-1]), limit)
         if not member.eof:
-            raise EOFError("the stream is cut")
+            raise EOFError("the stream is truncated")
         left = member.unused_data
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -203,7 +203,7 @@ def _raw_snappy(data: memoryview, limit: int, before: int = 0) -> Any:
         if data[at] < 0x80:
             # A copy makes at most 64 bytes of 2, so a larger claim is a lie.
             if size > 32 * len(data):
-                raise ValueError(f"a block of {len(data)} bytes claims to hold {size}")
+                raise ValueError(f"a block of {len(data)} bytes declares {size} uncompressed bytes")
             _grown(before + size, limit)
             return _snappy_codec.decompress(data, decompressed_size=size, asbytes=True)
     raise ValueError("a block has no size")
@@ -215,16 +215,16 @@ def _unsnappy(data: Buffer, limit: int) -> bytes:
         plain: bytes = _raw_snappy(view, limit)
         return plain
     if len(view) < len(_XERIAL):
-        raise EOFError("the header is cut")
+        raise EOFError("the header is truncated")
     parts: list[bytes] = []
     total, at = 0, len(_XERIAL)
     while at < len(view):
         if at + 4 > len(view):
-            raise EOFError("a block size is cut")
+            raise EOFError("a block size is truncated")
         size = int.from_bytes(view[at : at + 4], "big")
         at += 4
         if size > len(view) - at:
-            raise EOFError("a block is cut")
+            raise EOFError("a block is truncated")
         parts.append(_raw_snappy(view[at : at + size], limit, total))
         total += len(parts[-1])
         at += size
@@ -236,12 +236,12 @@ _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 
 def _unlz4(data: Buffer, limit: int) -> bytes:
     if bytes(data[:4]) != _LZ4_MAGIC:  # the library takes frames to be skipped for empty ones
-        raise ValueError("it is no lz4 frame")
+        raise ValueError("the data are not an lz4 frame")
     # A declared content size is allocated at once by the library: bound it by lz4's best ratio.
     if len(data) > 14 and data[4] & 0x08:
         size = int.from_bytes(data[6:14], "little")
         if size > 255 * len(data) + 1024:
-            raise ValueError(f"a frame of {len(data)} bytes claims to hold {size}")
+            raise ValueError(f"a frame of {len(data)} bytes declares {size} uncompressed bytes")
         _grown(size, limit)
     if limit >= 255 * len(data):  # lz4 can't exceed this ratio
         plain: bytes = lz4.frame.decompress(data)
@@ -250,7 +250,7 @@ def _unlz4(data: Buffer, limit: int) -> bytes:
     plain = frame.decompress(data, max_length=limit + 1)
     _grown(len(plain), limit)
     if not frame.eof:
-        raise EOFError("the stream is cut")
+        raise EOFError("the stream is truncated")
     return plain
 
 
@@ -297,7 +297,7 @@ def _unzstd_slowly(view: memoryview, limit: int) -> bytes:
         total = _grown(total + len(parts[-1]), limit)
         at += len(piece) - len(frame.unused_data)
     if not frame.eof:
-        raise EOFError("the stream is cut")
+        raise EOFError("the stream is truncated")
     return b"".join(parts)
 
 

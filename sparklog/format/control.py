@@ -109,7 +109,7 @@ def _record(data: memoryview) -> tuple[memoryview, memoryview]:
     """Return key and value of the batch's only record."""
     length, at = _varint(data, 0)
     if length != len(data) - at:
-        raise ValueError(f"record length {length}, {len(data) - at} bytes are there")
+        raise ValueError(f"record length {length}, but {len(data) - at} bytes are left")
     at += 1  # attributes
     _, at = _varint(data, at)  # timestamp delta
     _, at = _varint(data, at)  # offset delta

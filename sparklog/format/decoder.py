@@ -57,7 +57,7 @@ class Decoder:
         """
         names = SCHEMA.names if columns is None else list(columns)
         if unknown := [name for name in names if name not in SCHEMA.names]:
-            raise InvalidRequestError(f"no columns {unknown}; there are {SCHEMA.names}")
+            raise InvalidRequestError(f"unknown columns {unknown}; the columns are {SCHEMA.names}")
         self._max_bytes = min(max_bytes, SIZE_MAX)
         self._plain_bytes_max = plain_bytes_max
         self._buffers = RecordBuffers(names)

@@ -72,7 +72,7 @@ def read_entry(buf: Buffer, at: int, *, path: str, position: int, check_crc: boo
         actual = zlib.crc32(view[at + _CRC_START : at + LOG_OVERHEAD + length])
         if actual != crc:
             raise DataCorruptionError(
-                f"crc is {actual}, the entry says {crc}", path=path, position=place
+                f"crc is {actual}, the entry has {crc}", path=path, position=place
             )
     messages = read_messages(view[at : at + LOG_OVERHEAD + length], path=path, position=place)
     stamps = [message.timestamp for message in messages]
@@ -139,7 +139,7 @@ def read_messages(entry: memoryview, *, path: str, position: int) -> list[Messag
     placed = [replace(message, offset=message.offset + shift) for message in inner]
     offsets = [message.offset for message in placed]
     if offsets[0] < 0 or offsets[-1] != outer.offset or offsets != sorted(set(offsets)):
-        raise DataCorruptionError("inner offsets are out of order", path=path, position=position)
+        raise DataCorruptionError("inner offsets are not in order", path=path, position=position)
     return placed
 
 
@@ -152,13 +152,13 @@ def _inner(data: memoryview, magic: int) -> list[Message]:
             raise ValueError(f"inner message of {size} bytes")
         message, inner_magic, attributes = _message(data[at : at + size])
         if inner_magic != magic or attributes & CODEC_MASK:
-            raise ValueError("inner message of another magic, or compressed itself")
+            raise ValueError("inner message of another magic, or compressed")
         messages.append(message)
         if len(messages) > MESSAGES_MAX:
             raise ValueError(f"more than {MESSAGES_MAX} messages in one set")
         at += size
     if not messages:
-        raise ValueError("an empty set is wrapped")
+        raise ValueError("a wrapped set is empty")
     return messages
 
 

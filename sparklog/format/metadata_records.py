@@ -278,7 +278,7 @@ class _Reader:
     def text(self) -> str:
         value = self.nullable()
         if value is None:
-            raise ValueError("null where a text must be")
+            raise ValueError("null in a string field that must not be null")
         return value
 
     def numbers(self) -> tuple[int, ...]:

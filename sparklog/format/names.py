@@ -37,7 +37,7 @@ RESERVED: Final = KAFKA_INTERNAL | {
 """Topic names that Kafka or sparklog reserve."""
 
 TOPIC_REFUSED: Final = "topic name {name} is not allowed; choose another"
-TOPIC_TOO_LONG: Final = "topic name {name}... has {length} characters, over {most}"
+TOPIC_TOO_LONG: Final = "topic name {name}... has {length} characters, more than {most}"
 TOPIC_CHARACTERS: Final = (
     "topic name {name} holds other characters than letters, digits, '.', '_' and '-'"
 )

@@ -47,7 +47,7 @@ def parse_snapshot(data: bytes, path: str) -> list[ProducerEntry]:
     Raises DataCorruptionError for a wrong version, size or CRC (Kafka then uses an older snapshot).
     """
     if len(data) < HEAD.size:
-        raise DataCorruptionError(f"{len(data)} bytes are no snapshot", path=path, position=0)
+        raise DataCorruptionError(f"{len(data)} bytes are not a snapshot", path=path, position=0)
     version, crc, count = HEAD.unpack_from(data)
     if version != 1:
         raise DataCorruptionError(f"version {version} is unknown", path=path, position=0)

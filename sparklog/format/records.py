@@ -284,8 +284,8 @@ def _summary(frames: list[Frames], options: _Options) -> Table:
 
 def _too_large(row: int, size: int, options: _Options) -> NoReturn:
     error = RecordTooLargeError(
-        f"row {row} makes a batch of {size} bytes, max.message.bytes is {options.message_max}: "
-        "raise it, or make the record smaller"
+        f"row {row} makes a batch of {size} bytes, but max.message.bytes is "
+        f"{options.message_max}: increase it, or make the record smaller"
     )
     error.size_bytes = size
     raise error

@@ -76,7 +76,7 @@ def read_header(
     base_offset, length, _, magic = BATCH_PREFIX.unpack_from(buf, at)
     if length < LEGACY_SIZE_MIN:
         raise DataCorruptionError(
-            f"batch length {length} is below the least possible",
+            f"batch length {length} is less than the minimum",
             path=path,
             position=position + at,
         )
@@ -93,7 +93,7 @@ def read_header(
                 reason = f"crc is {crc}, the header says {header.crc}"
         reason = reason or field_fault(header.attributes, header.last_offset_delta, header.count)
         if reason is None and header.last_offset > OFFSET_MAX:
-            reason = f"base offset {base_offset} is too high for its {header.count} records"
+            reason = f"base offset {base_offset} is too large for {header.count} records"
     if reason is not None:
         raise DataCorruptionError(reason, path=path, position=position + at)
     return header

@@ -104,8 +104,8 @@ def encode_spaced(
                 break
             if len(packed) > max_message_bytes:
                 raise RecordTooLargeError(
-                    f"the record at offset {base} makes a batch of {len(packed)} bytes, "
-                    f"max.message.bytes is {max_message_bytes}: raise it"
+                    f"the record at offset {base} makes a batch of {len(packed)} bytes, but "
+                    f"max.message.bytes is {max_message_bytes}: increase it"
                 )
             out += packed
             high = max(high, int(batch["max_timestamp"]))
@@ -125,7 +125,7 @@ def _check(count: int, offsets: NDArray[np.int64], start: int, end: int) -> None
         start <= offsets[0] and offsets[-1] < end and (np.diff(offsets) > 0).all()
     ):
         raise InvalidRequestError(
-            f"offsets {offsets[0]}...{offsets[-1]} don't rise within [{start}, {end})"
+            f"offsets {offsets[0]}...{offsets[-1]} don't increase within [{start}, {end})"
         )
 
 

@@ -53,9 +53,9 @@ class Spark:
 
 def _incomplete(jars: pathlib.Path, what: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"{jars} has no {what}*.jar: install pyspark whole (pip install 'sparklog[spark]'), set "
-        "SPARK_HOME to a Spark that has its jars, or set SPARKLOG_JAR to the jar that `sparklog "
-        "spark-conf --jar FILE` makes where they are"
+        f"{jars} has no {what}*.jar: install all of pyspark (pip install 'sparklog[spark]'), set "
+        "SPARK_HOME to a Spark that has its jars, or set SPARKLOG_JAR to a jar made by `sparklog "
+        "spark-conf --jar FILE` on a machine that has them"
     )
 
 
@@ -104,7 +104,7 @@ def compile_into(
     output = (done.stdout + done.stderr).strip().replace(f"{texts}/", "")
     if done.returncode != 0:
         raise InvalidRequestError(
-            f"sparklog's jar doesn't compile against {spark.jars}, by {java} (sparklog is made for "
+            f"sparklog's jar doesn't compile against {spark.jars}, with {java} (sparklog needs "
             f"Spark 4.3 and Java {_JAVA} or later): {output[-2000:]}"
         )
     return output

@@ -42,10 +42,10 @@ JVM_CONF: Final = "spark.datasource.sparklog.jvm"
 """The session's conf with the default of option jvm."""
 NOT_WANTED: Final = Obstacle("option jvm is false")
 NOT_WANTED_THERE: Final = Obstacle(f"{JVM_CONF} is false")
-CONNECT: Final = Obstacle("Spark Connect gives Python no way into its server's JVM")
+CONNECT: Final = Obstacle("Spark Connect gives Python no access to its server's JVM")
 NO_JAR: Final = Obstacle(
-    "the session hasn't sparklog's jar: call sparklog.enable(spark), or build the session with the "
-    "settings of sparklog.spark_conf()"
+    "the session doesn't have sparklog's jar: call sparklog.enable(spark), or build the session "
+    "with the settings of sparklog.spark_conf()"
 )
 
 
@@ -162,7 +162,7 @@ def _found(session: Any, load: Callable[[str], Any]) -> Gateway | Obstacle:
     found = _class(load, "sparklog.Version$")
     if found is None:
         old = _class(load, _OLD_CLASS)
-        return NO_JAR if old is None else _mismatch("it is of an earlier sparklog")
+        return NO_JAR if old is None else _mismatch("it is from an earlier sparklog")
     version, spark = _scala_object(found), session.version()
     versions = JarVersions(version.spark() or spark, version.sparklog() or "?", version.plans())
     reason = versions.mismatch(spark)

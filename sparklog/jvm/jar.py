@@ -69,7 +69,7 @@ def write_jar(target: str) -> str:
                 return str(path)
             if read(path) is None:
                 raise InvalidRequestError(
-                    f"{path} is there and isn't a whole jar of sparklog's: remove it, or name "
+                    f"{path} exists and isn't a complete jar of sparklog: remove it, or name "
                     "another file"
                 )
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as directory:
@@ -78,8 +78,7 @@ def write_jar(target: str) -> str:
             _move(copy, path)
     except OSError as e:
         raise InvalidRequestError(
-            f"the jar can't be written to {path} ({e.strerror}): name a file or a directory that "
-            "can be written"
+            f"the jar can't be written to {path} ({e.strerror}): name a writable file or directory"
         ) from e
     return str(path)
 
@@ -109,11 +108,10 @@ def _checked(name: str) -> str:
         versions = read(path)
     except OSError as e:
         raise InvalidRequestError(
-            f"sparklog's jar {path} can't be read ({e.strerror}): name one that is "
-            f"there, or {REMEDY}"
+            f"sparklog's jar {path} can't be read ({e.strerror}): name an existing jar, or {REMEDY}"
         ) from e
     if versions is None:
-        raise InvalidRequestError(f"{path} isn't a whole jar of sparklog's: {REMEDY}")
+        raise InvalidRequestError(f"{path} isn't a complete jar of sparklog: {REMEDY}")
     spark = None
     with contextlib.suppress(InvalidRequestError):  # no Spark here that would start a session
         spark = Spark.installed().version
@@ -201,7 +199,7 @@ def _cache() -> pathlib.Path:
 
 def _unwritable(home: pathlib.Path, e: OSError) -> InvalidRequestError:
     return InvalidRequestError(
-        f"the compiled jar can't be kept in {home} ({e.strerror}): set {CACHE_VARIABLE} to a "
-        f"directory that can be written, or {JAR_VARIABLE} to the jar that `sparklog spark-conf "
-        "--jar FILE` makes elsewhere"
+        f"the compiled jar can't be stored in {home} ({e.strerror}): set {CACHE_VARIABLE} to a "
+        f"writable directory, or {JAR_VARIABLE} to a jar made by `sparklog spark-conf --jar FILE` "
+        "elsewhere"
     )

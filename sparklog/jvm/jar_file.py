@@ -21,8 +21,8 @@ _PLANS: Final = "Sparklog-Plan-Version"
 _SPARK, _OWN = "Specification-Version", "Implementation-Version"
 _EARLIEST: Final = (1980, 1, 1, 0, 0, 0)  # the earliest time in a zip file
 REMEDY: Final = (
-    "make one anew, with this sparklog and that Spark: sparklog spark-conf --jar FILE; or leave it "
-    "out, and one is compiled"
+    "make a new jar with this sparklog and that Spark: sparklog spark-conf --jar FILE; or leave "
+    "it out, to have it compiled"
 )
 
 
@@ -42,11 +42,11 @@ class JarVersions:
         """
         if self.plans != PLAN_VERSION:
             return (
-                f"it is of sparklog {self.sparklog}, with plans of version {self.plans}; this is "
-                f"sparklog {VERSION}, with plans of version {PLAN_VERSION}"
+                f"it was made by sparklog {self.sparklog}, with plans of version {self.plans}; "
+                f"this is sparklog {VERSION}, with plans of version {PLAN_VERSION}"
             )
         if spark is not None and minor(self.spark) != minor(spark):
-            return f"it is made for Spark {self.spark}, this is {spark}"
+            return f"it was made for Spark {self.spark}, this is {spark}"
         return None
 
     def manifest(self) -> bytes:

@@ -78,8 +78,8 @@ def _started(name: str, starts: Mapping[int, int], bases: Mapping[int, int]) -> 
             )
         if start < bases[p]:
             raise InvalidRequestError(
-                f"{name}-{p} was to begin at offset {start}, but a topic of this name was deleted "
-                f"that ended at {bases[p]}, and no offset may ever name two records: choose "
+                f"{name}-{p} was to begin at offset {start}, but a deleted topic of this name "
+                f"ended at {bases[p]}, and an offset must not be used for two records: choose "
                 "another name"
             )
     return {p: starts.get(p, base) for p, base in bases.items()}
@@ -119,8 +119,8 @@ def alter_topic(
         wanted = count if partitions is None else partitions
         if wanted < count:
             raise InvalidRequestError(
-                f"topic {name} has {count} partitions and can't have {wanted}: their number can "
-                "only grow; make a new topic instead"
+                f"topic {name} has {count} partitions and can't have {wanted}: the number of "
+                "partitions can't be reduced; create a new topic instead"
             )
         fresh = commits.placement(range(count, wanted))
         gaps = topic.adopted or topic.parsed().compact  # gaps stay when compaction is turned off
@@ -162,16 +162,16 @@ def _check_tiering(name: str, before: TopicConfig, after: TopicConfig) -> None:
     turned_off = before.remote_storage_enable and not after.remote_storage_enable
     if turned_off and not after.remote_log_delete_on_disable:
         raise InvalidRequestError(
-            f"topic {name}: remote.storage.enable=false would leave its copies behind. To delete "
-            "them, set remote.log.delete.on.disable=true as well; to keep them readable and copy "
-            "no more, set remote.log.copy.disable=true instead"
+            f"topic {name}: remote.storage.enable=false would leave its remote copies behind. To "
+            "delete them, set remote.log.delete.on.disable=true as well; to keep them readable "
+            "and stop copying, set remote.log.copy.disable=true instead"
         )
 
 
 def refuse_internal(name: str) -> None:
     """Raise InvalidRequestError for an internal topic, which users can only read."""
     if name in INTERNAL:
-        raise InvalidRequestError(f"topic {name} is sparklog's own; leave it as it is")
+        raise InvalidRequestError(f"topic {name} is internal to sparklog; leave it unchanged")
 
 
 def _topic(commits: CommitLog, name: str) -> TopicState:
@@ -209,8 +209,8 @@ def drop_topic(
         topic = _topic(commits, name)
         if topic_id not in (None, topic.id):
             raise UnknownTopicError(
-                f"topic {name} of id {topic_id} is not in {commits.home}: it was deleted, and made "
-                f"again with id {topic.id}; nothing was deleted now"
+                f"topic {name} with id {topic_id} is not in {commits.home}: it was deleted and "
+                f"created again with id {topic.id}; nothing was deleted"
             )
         delay_ms = 0 if now else topic.parsed().file_delete_delay_ms
         return Change(record=DropRecord(topic=name, id=topic.id, delay_ms=delay_ms))
@@ -228,14 +228,16 @@ def undelete_topic(
     def decide(state: LogState) -> Change:
         deleted = _deleted(commits, name, topic_id)
         if target in state.topics:
-            raise _made_since(deleted, f"topic {target} is there")
+            raise _made_since(deleted, f"topic {target} exists")
         check_new(target, state.topics)
         if target != name:
             _check_new_name(state, deleted, target)
         elif any(
             state.dropped.get(TopicPartition(name, p)) != end for p, end in deleted.ends.items()
         ):
-            raise _made_since(deleted, f"a topic {name} that was made since has given its offsets")
+            raise _made_since(deleted, (
+                f"a topic {name} that was created later has used its offsets"
+            ))
         return Change(record=UndeleteRecord(topic=target, id=deleted.id))
 
     change(commits, decide)
@@ -250,31 +252,31 @@ def _deleted(commits: CommitLog, name: str, topic_id: str | None) -> DeletedTopi
         return max(found, key=lambda one: one.deleted_ms)
     held = ", ".join(sorted({one.name for one in known})) or "none"
     raise UnknownTopicError(
-        f"no topic {name}{f' of id {topic_id}' if topic_id else ''} can be given back in "
-        f"{commits.home}: none was deleted, or its file.delete.delay.ms is over. Those that can: "
-        f"{held}"
+        f"no deleted topic {name}{f' with id {topic_id}' if topic_id else ''} can be restored in "
+        f"{commits.home}: none was deleted, or its file.delete.delay.ms is over. Topics that can "
+        f"be restored: {held}"
     )
 
 
 def _made_since(held: DeletedTopic, why: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"topic {held.name} (id {held.id}) can't have its name back: {why}, and no offset may ever "
-        "name two records. Delete that one first, if it never held a record; or, in log dirs, give "
-        f"this one back under another name: sparklog topics undelete PATH --topic {held.name} "
-        f"--topic-id {held.id} --as NEW-NAME"
+        f"topic {held.name} (id {held.id}) can't be restored under its name: {why}, and an offset "
+        "must not be used for two records. Delete that topic first, if it never contained a "
+        "record; or, in log dirs, restore this topic under another name: sparklog topics "
+        f"undelete PATH --topic {held.name} --topic-id {held.id} --as NEW-NAME"
     )
 
 
 def _check_new_name(state: LogState, held: DeletedTopic, name: str) -> None:
     if any(key.topic == name and end for key, end in state.dropped.items()):
         raise InvalidRequestError(
-            f"a topic {name} was deleted, whose offsets must not come again: choose a name that no "
-            "topic had"
+            f"a topic {name} was deleted, and its offsets must not be used again: choose a name "
+            "that no topic had"
         )
     if held.topic.parsed().remote_storage_enable:
         raise InvalidRequestError(
-            f"topic {held.name} has copies in remote storage, which go by its name: it can have "
-            "none but its own back"
+            f"topic {held.name} has remote copies, which are stored under its name: it can only "
+            "be restored under that name"
         )
 
 
@@ -337,7 +339,7 @@ def reset_writers(commits: CommitLog, writer: str, batch: int) -> list[str]:
     Returns the writers that had committed a later batch. If there is none, nothing is written.
     """
     if batch < -1:
-        raise InvalidRequestError(f"batch={batch}: want the last one that stays, -1 for none")
+        raise InvalidRequestError(f"batch={batch}: want the last batch to keep, -1 for none")
     ahead: list[str] = []
 
     def decide(state: LogState) -> Change | None:

@@ -166,10 +166,10 @@ def small_batches(figures: Iterable[BatchFigures], size_bytes: int) -> str | Non
     for entry in figures:
         if entry.small and size_bytes >= _WORTH_BYTES:
             return (
-                f"its {entry.codec} batches hold {entry.records_avg:.1f} records on average, "
-                f"{entry.bytes_avg:.0f} bytes: compression has little to work on, and each batch "
-                "costs 61 bytes of header. Write more records at a time: to fewer partitions a "
-                "micro-batch, or in longer triggers (Spark); with a larger linger.ms and "
+                f"its {entry.codec} batches contain {entry.records_avg} records on average, "
+                f"{entry.bytes_avg} bytes: too few to compress well, and each batch costs 61 "
+                "bytes of header. Write more records at a time: to fewer partitions per "
+                "micro-batch, or with longer triggers (Spark); with a larger linger.ms and "
                 "batch.size (Kafka's producers)"
             )
     return None

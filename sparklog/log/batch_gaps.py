@@ -21,9 +21,9 @@ def warn_of_gap(commits: CommitLog, writer: str, batch: int) -> None:
     if writer not in warned_writers:
         warned_writers.add(writer)
         _LOGGER.warning(
-            "%s: writer %s goes on with micro-batch %d, but its last one here is %d: either it "
-            "wrote nothing in between, or the log was restored to an earlier state and those rows "
-            "are gone. `sparklog checkpoint reset CHECKPOINT --to %d --log LOG` has its query "
-            "compute them anew, and write once more what it has written since",
+            "%s: writer %s continues with micro-batch %d, but its last batch in this log is %d: "
+            "either it wrote nothing in between, or the log was restored to an earlier state and "
+            "those rows are lost. With `sparklog checkpoint reset CHECKPOINT --to %d --log LOG`, "
+            "its query computes them again, and also repeats what it has written since",
             commits.home, writer, batch, last.batch, last.batch,
         )  # fmt: skip

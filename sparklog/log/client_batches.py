@@ -131,16 +131,18 @@ def check_form(data: memoryview, *, zstd: bool = True) -> BatchHeader:
     Raises RefusedBatchError. Cost: the records are not read.
     """
     if len(data) <= MAGIC_END:
-        raise _refused("there is no record batch: a produce request has one for each partition")
+        raise _refused(
+            "the request has no record batch: a produce request has one for each partition"
+        )
     _, length, _, magic = BATCH_PREFIX.unpack_from(data, 0)
     if magic != MAGIC:
-        raise _refused(f"it is a batch of magic {magic}: a produce request has magic 2")
+        raise _refused(f"the batch has magic {magic}: a produce request has magic 2")
     if length < HEADER_SIZE - LOG_OVERHEAD:
-        raise _refused(f"batch length {length} is below that of a header", Fault.CORRUPT)
+        raise _refused(f"batch length {length} is less than that of a header", Fault.CORRUPT)
     if length != len(data) - LOG_OVERHEAD:
         raise _refused(
-            f"a batch of {length + LOG_OVERHEAD} bytes in {len(data)}: a produce request has one "
-            "whole batch for each partition"
+            f"the batch has {length + LOG_OVERHEAD} bytes, the request {len(data)}: a produce "
+            "request has one whole batch for each partition"
         )
     header = unpack_header(data, 0)
     codec = header.attributes & CODEC_MASK
@@ -150,7 +152,7 @@ def check_form(data: memoryview, *, zstd: bool = True) -> BatchHeader:
         raise _refused("zstd needs Produce 7 or newer", Fault.UNSUPPORTED_CODEC)
     if header.attributes & TRANSACTIONAL:
         raise _refused(
-            "this log takes no transactions: produce without transactional.id",
+            "this log accepts no transactions: produce without transactional.id",
             Fault.TRANSACTIONAL,
         )
     return header
@@ -178,7 +180,7 @@ def chunk_of(
     _check_size(header.size, key, config)
     crc = crc32c(data[CRC_START:])
     if crc != header.crc:
-        reason = f"{key}: the batch is damaged: its CRC is {crc}, its header says {header.crc}"
+        reason = f"{key}: the batch is damaged: its CRC is {crc}, its header has {header.crc}"
         raise _refused(reason, Fault.CORRUPT)
     _check_header(header, key)
     records = _plain(data, header, key)
@@ -202,8 +204,8 @@ def _check_size(size: int, key: TopicPartition, config: TopicConfig) -> None:
     if size > limit:
         name = "max.message.bytes" if limit == config.max_message_bytes else "segment.bytes"
         error = RecordTooLargeError(
-            f"{key}: a record batch of {size} bytes exceeds the topic's {name}={limit}; raise "
-            "that, or make the batches smaller"
+            f"{key}: a record batch of {size} bytes exceeds the topic's {name}={limit}; increase "
+            "the limit, or make the batches smaller"
         )
         error.size_bytes = size
         raise error
@@ -215,11 +217,13 @@ def _check_header(header: BatchHeader, key: TopicPartition) -> None:
     if header.base_offset != 0:
         reason = f"its base offset is {header.base_offset}, not 0"
     elif header.count <= 0 or header.count != header.last_offset_delta + 1:
-        reason = f"{header.count} records up to offset delta {header.last_offset_delta} can't be"
+        reason = (
+            f"{header.count} records up to offset delta {header.last_offset_delta} are impossible"
+        )
     elif header.is_control:
-        reason = "clients don't write control records"
+        reason = "clients must not write control records"
     elif header.attributes & DELETE_HORIZON:
-        reason = "clients don't set a delete horizon"
+        reason = "clients must not set a delete horizon"
     elif header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         reason = (
             f"producer {header.producer_id} sent sequence {header.base_sequence} of epoch "
@@ -229,7 +233,7 @@ def _check_header(header: BatchHeader, key: TopicPartition) -> None:
         raise _refused(f"{key}: the batch is invalid: {reason}")
     if header.attributes & LOG_APPEND_TIME:
         raise _refused(
-            f"{key}: the batch says LogAppendTime, which is not for producers to say",
+            f"{key}: the batch has timestamp type LogAppendTime, which a producer must not set",
             Fault.INVALID_TIMESTAMP,
         )
 

@@ -235,17 +235,19 @@ def committed(commits: CommitLog, identity: Identity) -> CommitResult | None:
     if not fingerprint:
         raise BatchConflictError(
             f"writer {identity.writer} has committed up to batch {last.batch} of {commits.home}; "
-            f"what batch {identity.batch} was is not in the ledger any more, so a replay can't be "
-            "told from new rows; nothing was written. Its checkpoint was restored or rewound: "
-            "restore a newer one, give the restarted query another sink name (option `name` or "
-            "`writerId`), or reset the writer in the log to the batch before (Log.reset)"
+            f"batch {identity.batch} is no longer in the ledger, so a replay can't be "
+            "distinguished from new rows; nothing was written. Its checkpoint was restored or "
+            "rewound: restore a newer one, give the restarted query another sink name (option "
+            "`name` or `writerId`), or reset the writer in the log to the batch before "
+            "(Log.reset)"
         )
     raise BatchConflictError(
         f"writer {identity.writer} committed batch {identity.batch} of {commits.home} at "
-        f"{iso(time_ms)} with other source offsets (last batch {last.batch}); nothing was written. "
-        "Its checkpoint was lost, copied or rewound: give the restarted query another sink name "
-        "(option `name` or `writerId`) to append its rows anew, restore the checkpoint that "
-        "belongs to this log, or reset the writer in the log to the batch before (Log.reset)"
+        f"{iso(time_ms)} with other source offsets (last batch {last.batch}); nothing was "
+        "written. Its checkpoint was lost, copied or rewound: give the restarted query another "
+        "sink name (option `name` or `writerId`) to append its rows again, restore the "
+        "checkpoint that belongs to this log, or reset the writer in the log to the batch before "
+        "(Log.reset)"
     )
 
 
@@ -285,11 +287,11 @@ def _check_origin(commits: CommitLog, identity: Identity, topics: Set[str]) -> N
     raise BatchConflictError(
         f"writer {identity.writer} is new to {', '.join(sorted(found.topics))} of {commits.home}, "
         f"but has the {found.evidence} of {found.writer}, which has read up to "
-        f"{', '.join(str(end) for end in found.ends)} and written that there; batch "
-        f"{identity.batch} begins before, so these rows would be there twice. Nothing was written. "
-        "The checkpoint was deleted or replaced: restore it, or begin at those offsets "
-        "(startingOffsets). If it is another query, or the rows are to be appended anew, say so by "
-        f"option `name` or `writerId`, or forget the old one: Log.reset({found.writer!r}, -1)"
+        f"{', '.join(str(end) for end in found.ends)} and written those rows there; batch "
+        f"{identity.batch} begins before that, so its rows would be duplicated. Nothing was "
+        "written. The checkpoint was deleted or replaced: restore it, or begin at those offsets "
+        "(startingOffsets). If it is another query, or the rows should be appended again, set "
+        f"option `name` or `writerId`, or forget the old writer: Log.reset({found.writer!r}, -1)"
     )
 
 
@@ -332,14 +334,15 @@ def _check(
             late <= chunk.min_timestamp and chunk.max_timestamp <= early
         ):
             raise InvalidRequestError(
-                f"{chunk.topic}-{chunk.partition}: timestamps {chunk.min_timestamp}.."
-                f"{chunk.max_timestamp} ms lie outside of {late}..{early}, which the topic's "
-                "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow"
+                f"{chunk.topic}-{chunk.partition}: timestamps "
+                f"{chunk.min_timestamp}..{chunk.max_timestamp} ms are outside of {late}..{early}, "
+                "which the topic's message.timestamp.before.max.ms and "
+                "message.timestamp.after.max.ms allow"
             )
     for (topic, partition), offset in at.items():
         end = state.ends.get(TopicPartition(topic, partition), 0)
         if end != offset:
             raise InvalidRequestError(
-                f"{topic}-{partition} ends at {end}, and records from offset {offset} on were to "
-                "follow: somebody else writes to it; nothing was written"
+                f"{topic}-{partition} ends at {end}, but records were to be appended at offset "
+                f"{offset}: another process writes to it; nothing was written"
             )

@@ -121,7 +121,7 @@ class DeletionAnnouncements:
         share = ""
         if size_bytes > 0:
             gone_bytes = sum(segment.bytes for segments in due.values() for segment in segments)
-            share = f" ({min(100, 100 * gone_bytes // size_bytes)}% of the topic goes)"
+            share = f" ({min(100, 100 * gone_bytes // size_bytes)}% of the topic)"
         when = "would be deleted" if dry_run else "are deleted now" if now else "are due"
         next_round = "" if dry_run or now else " The next round deletes them."
         for key, segments in due.items():

@@ -229,8 +229,8 @@ def judge_failed_read(
     start, mark = view.spans([key])[key]
     if at < start:
         raise OffsetOutOfRangeError(
-            f"{topic}-{partition}: offsets [{at}, {min(start, end)}) are gone, the log starts at "
-            f"{start} now; start again at 'earliest'",
+            f"{topic}-{partition}: offsets [{at}, {min(start, end)}) were deleted, the log starts "
+            f"at {start} now; start again at 'earliest'",
             offset=at,
             start=start,
             end=mark,
@@ -336,8 +336,8 @@ def follow(
             partition = key.partition
             if at[partition] < start:  # deleted records, though their files may still exist
                 raise OffsetOutOfRangeError(
-                    f"{topic}-{partition}: offsets [{at[partition]}, {start}) are gone; "
-                    "start again at 'earliest'",
+                    f"{topic}-{partition}: offsets [{at[partition]}, {start}) were deleted; start "
+                    "again at 'earliest'",
                     offset=at[partition],
                     start=start,
                     end=end,

@@ -10,7 +10,7 @@ from sparklog.storage.log_state import LogState, is_writer_of
 
 Wanted = Mapping[str, Mapping[int, int]]
 """{topic: {partition: end}}"""
-_ONE: Final = "say where to fork: by writer and batch, by time_ms, or by offsets"
+_ONE: Final = "give a fork point: by writer and batch, by time_ms, or by offsets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +48,8 @@ def check_writers(state: LogState, writer: str, batch: int) -> None:
     if beyond:
         raise InvalidRequestError(
             f"{beyond[0]} had committed batch {ahead[beyond[0]]} before another sink of {writer} "
-            f"committed batch {batch}: there is no point at which both stood there; fork by the "
-            "name of one writer, or by time_ms"
+            f"committed batch {batch}: there is no point at which both had this batch as their "
+            "last; fork by the name of one writer, or by time_ms"
         )
 
 
@@ -64,32 +64,32 @@ def no_commit(
 ) -> InvalidRequestError:
     """Return the error for a batch without a commit in the ledger."""
     return InvalidRequestError(
-        f"{writer} has no commit of batch {batch} in the ledger of {home} (it never "
-        f"was, was taken back by a reset, or has expired); it is at batch {last}, the oldest "
-        f"that the ledger holds is {'none' if first is None else first}"
+        f"{writer} has no commit of batch {batch} in the ledger of {home} (it never existed, was "
+        f"undone by a reset, or has expired); its last batch is {last}, the oldest in the ledger "
+        f"is {'none' if first is None else first}"
     )
 
 
 def nothing_to_fork(home: str, why_not: str) -> InvalidRequestError:
     """Return the error if no entry of the ledger is early enough."""
     return InvalidRequestError(
-        f"all that the ledger of {home} still holds {why_not}: there is nothing to fork"
+        f"all commits in the ledger of {home} {why_not}: there is nothing to fork"
     )
 
 
 def topic_deleted(topic: str) -> InvalidRequestError:
     """Return the error for a topic that was deleted or re-created since the fork point."""
     return InvalidRequestError(
-        f"topic {topic} was deleted since; its records are gone. Fork to a point before it "
-        "was made, or after it was deleted"
+        f"topic {topic} was deleted since then, with its records. Fork at a point before it was "
+        "created, or after it was deleted"
     )
 
 
 def records_gone(name: str, start: int, wanted_end: int, end: int) -> OffsetOutOfRangeError:
     """Return the error for a partition whose log start offset has passed the fork point."""
     return OffsetOutOfRangeError(
-        f"{name}: the records below offset {start} are gone, by retention or delete_records, "
-        f"and the fork was to end at {wanted_end}; fork to a later point",
+        f"{name}: the records below offset {start} were deleted by retention or delete_records, "
+        f"and the fork was to end at {wanted_end}; fork at a later point",
         offset=wanted_end, start=start, end=end,
     )  # fmt: skip
 
@@ -97,13 +97,13 @@ def records_gone(name: str, start: int, wanted_end: int, end: int) -> OffsetOutO
 def compacted(name: str, end: int) -> InvalidRequestError:
     """Return the error for a partition that was compacted beyond the fork point."""
     return InvalidRequestError(
-        f"{name} was to end at {end}, but has been compacted up to a later offset since: "
-        "records that were the newest of their key there are gone; fork to a later point"
+        f"{name} was to end at {end}, but was compacted up to a later offset since then: records "
+        "that were the newest of their key were removed; fork at a later point"
     )
 
 
 def batch_is_cut(where: str, first: int, last: int, end: int) -> InvalidRequestError:
     """Return the error for a fork point inside a record batch."""
     return InvalidRequestError(
-        f"{where}: a record batch holds offsets {first}...{last}, the end {end} would cut it"
+        f"{where}: a record batch has offsets {first}...{last}, the end {end} would cut it"
     )

@@ -57,7 +57,7 @@ def commit_checked(
         offset = keys[TopicPartition(topic, partition)]
         if not 0 <= offset <= end:
             raise OffsetOutOfRangeError(
-                f"{topic}-{partition} ends at {end}, {offset} can't be committed: give the next "
+                f"{topic}-{partition} ends at {end}, {offset} can't be committed: commit the next "
                 "offset to read; nothing was committed",
                 offset=offset,
                 start=start,

@@ -60,9 +60,9 @@ class GroupProgress:
                 continue
             if not low <= offset <= high:
                 raise OffsetOutOfRangeError(
-                    f"group {self._group} has read {self._topic}-{p} up to {offset}, which holds "
-                    f"[{low}, {high}) now: to go on without what is gone give start={{{p}: -2}} "
-                    "(earliest), -1 (latest) or an offset",
+                    f"group {self._group} has read {self._topic}-{p} up to {offset}, but the "
+                    f"partition now has offsets [{low}, {high}): to continue without the missing "
+                    f"records, pass start={{{p}: -2}} (earliest), -1 (latest) or an offset",
                     offset=offset,
                     start=low,
                     end=high,
@@ -82,7 +82,7 @@ class GroupProgress:
         Raises StorageUnavailableError if the offsets can't be stored, and InvalidRequestError if
         the log stores no offsets, such as a broker's directory.
         """
-        check_kept(self._groups, self._home, "; read without a group: say from where to begin")
+        check_kept(self._groups, self._home, "; read without a group: pass start")
         self._taken = dict(first)
         self._commit()
 
@@ -106,7 +106,7 @@ class GroupProgress:
             self._commit()
         except (LogLockedError, StorageUnavailableError) as error:
             self._due_ms = self._clock() + COMMIT_INTERVAL_MS
-            _LOGGER.warning("%s; it is tried again later", error)
+            _LOGGER.warning("%s; the commit is tried again later", error)
 
     def _commit(self) -> None:
         now = self._clock()

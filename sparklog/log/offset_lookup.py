@@ -85,10 +85,10 @@ class Lookup:
             try:
                 bases = self._bases = self.segments.bases()
             except FileNotFoundError as error:
-                raise StaleReadError(f"{self.segments.where} is gone") from error
+                raise StaleReadError(f"{self.segments.where} was removed") from error
         if not bases:
             self._bases = None
-            raise StaleReadError(f"{self.segments.where} holds no segment")
+            raise StaleReadError(f"{self.segments.where} has no segment")
         return bases
 
     def refresh(self) -> None:
@@ -103,7 +103,7 @@ class Lookup:
         """Return the greatest base at or below `offset`. Raises StaleReadError if there is none."""
         at = bisect.bisect_right(self.bases, offset) - 1
         if at < 0:
-            raise StaleReadError(f"{self.segments.where}: no segment holds offset {offset}")
+            raise StaleReadError(f"{self.segments.where}: no segment contains offset {offset}")
         return self.bases[at]
 
     def following(self, base: int) -> int | None:
@@ -124,7 +124,7 @@ class Lookup:
             try:
                 log = self.segments.log(base)
             except FileNotFoundError as error:
-                segment = f"segment {base} of {self.segments.where} is gone"
+                segment = f"segment {base} of {self.segments.where} was removed"
                 raise StaleReadError(f"{segment}: {error.strerror or error}") from error
             self._logs[base] = log
             _shrink(self._logs, OPEN_MAX)

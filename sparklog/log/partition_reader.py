@@ -357,9 +357,11 @@ class PartitionReader:
         if self._lookup.gaps and following is None and self._reaches(end):
             return None
         if following is None or following >= end:
-            raise StaleReadError(f"{self.where} ends at offset {at}, {end} is expected")
+            raise StaleReadError(f"{self.where} ends at offset {at}, expected {end}")
         if following < at or (following > at and not self._lookup.gaps):
-            raise StaleReadError(f"{self.where}: segment {following} begins where {at} is expected")
+            raise StaleReadError(
+                f"{self.where}: segment {following} begins where offset {at} is expected"
+            )
         return following
 
     def _reaches(self, end: int) -> bool:
@@ -447,8 +449,8 @@ class PartitionReader:
             if first < following:
                 return table, None
         return table[:last], StaleReadError(
-            f"{file.path} at byte {position}: a batch of offset {first} reaches into segment "
-            f"{following}, which follows"
+            f"{file.path} at byte {position}: the batch at offset {first} overlaps the next "
+            f"segment {following}"
         )
 
     def _check_order(self, table: Table, at: int, path: str) -> None:
@@ -459,8 +461,8 @@ class PartitionReader:
         if wrong.any():
             row = int(wrong.nonzero()[0][0])
             raise StaleReadError(
-                f"{path} at byte {table['position'][row]}: offset {expected[row]} is expected, "
-                f"the batch begins with {first[row]}"
+                f"{path} at byte {table['position'][row]}: expected offset {expected[row]}, the "
+                f"batch begins with {first[row]}"
             )
 
 

@@ -105,8 +105,8 @@ def resolve(
     unknown = set(position) - set(partitions)
     if unknown:
         raise InvalidRequestError(
-            f"{name}={dict(position)}: partitions {sorted(unknown)} are not among those to read, "
-            f"{sorted(partitions)}"
+            f"{name}={dict(position)}: partitions {sorted(unknown)} are not among the partitions "
+            f"to read, {sorted(partitions)}"
         )
     default = EARLIEST if name == "start" else LATEST
     return {p: _checked(topic, p, position.get(p, default), spans) for p in partitions}
@@ -118,8 +118,8 @@ def _checked(topic: str, partition: int, offset: int, spans: Spans) -> int:
         return start if offset == EARLIEST else end
     if not start <= offset <= end:
         raise OffsetOutOfRangeError(
-            f"{topic}-{partition} holds offsets [{start}, {end}), {offset} was asked for: "
-            "start at 'earliest' or 'latest', or at an offset in between",
+            f"{topic}-{partition} has offsets [{start}, {end}), {offset} was requested: start at "
+            "'earliest' or 'latest', or at an offset in between",
             offset=offset,
             start=start,
             end=end,

@@ -364,20 +364,20 @@ def _check_next(row: Any, known: Producer, where: str) -> None:
     last = known.batches[-1].last_sequence if known.batches else -1
     if epoch < known_epoch:
         raise FencedError(
-            f"{where}: producer {producer_id} of epoch {epoch} was replaced by epoch "
-            f"{known_epoch}; stop this one"
+            f"{where}: producer {producer_id} with epoch {epoch} was replaced by epoch "
+            f"{known_epoch}; stop this producer"
         )
     if epoch > known_epoch:
         if first != 0:
             raise OutOfOrderSequenceError(
-                f"{where}: producer {producer_id} begins epoch {epoch} with sequence {first}, "
-                "not 0; start it anew under a new id"
+                f"{where}: producer {producer_id} begins epoch {epoch} with sequence {first}, not "
+                "0; restart it under a new id"
             )
         return
     if first != last + 1 and not (first == 0 and last == SEQUENCE_MAX):
         raise OutOfOrderSequenceError(
             f"{where}: producer {producer_id} sent sequence {first} after {last}; batches are "
-            "missing or too old to be told from a repetition; start it anew under a new id"
+            "missing, or too old to be recognised as repetitions; restart it under a new id"
         )
 
 

@@ -226,8 +226,8 @@ def _produced(
 def _check_topic(state: LogState, batch: ClientBatch | Chunk, home: str) -> None:
     if batch.topic_id not in ("", state.topics[batch.key.topic].id):
         raise TopicReplacedError(
-            f"topic {batch.key.topic} of {home} was deleted and made again since this batch was "
-            "sent to it; nothing of it was committed"
+            f"topic {batch.key.topic} of {home} was deleted and created again since this batch "
+            "was sent; nothing of it was committed"
         )
 
 

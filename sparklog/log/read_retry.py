@@ -87,7 +87,7 @@ def retry_on_stale_read(
             check_topic_id(view, topic, partition, topic_id)
             if not tries.should_retry(view, topic, partition, start, end):
                 raise final_error(view, topic, partition, start, end, error) from error
-            _LOGGER.debug("%s-%d: %s; asking again", topic, partition, error)
+            _LOGGER.debug("%s-%d: %s; requesting again", topic, partition, error)
             reader_of(view, topic, partition).refresh()
 
 
@@ -97,11 +97,11 @@ def check_topic_id(view: View, topic: str, partition: int, topic_id: str | None)
     if topic_id is None:  # old brokers assign no topic id; newer ones add one later
         return
     if now is None:
-        raise UnknownTopicError(f"{topic}-{partition} was deleted while it was read")
+        raise UnknownTopicError(f"{topic}-{partition} was deleted during the read")
     if now != topic_id:
         raise TopicReplacedError(
-            f"{topic}-{partition} was deleted and made again while it was read (topic id "
-            f"{topic_id}, now {now}): the offsets that were planned are gone; start over"
+            f"{topic}-{partition} was deleted and created again during the read (topic id "
+            f"{topic_id}, now {now}): the planned offsets no longer exist; start over"
         )
 
 
@@ -114,8 +114,8 @@ def check_incarnation(view: View, incarnation: int) -> None:
 def replaced(home: str) -> LogReplacedError:
     """Return the error for a log that was replaced while it was read."""
     return LogReplacedError(
-        f"{home} was replaced while it was read: what was read before and what is there "
-        "now may be two histories; start over"
+        f"{home} was replaced during the read: the records that were read before may belong to "
+        "another history than the present ones; start over"
     )
 
 
@@ -135,8 +135,9 @@ def final_error(
     mark = view.spans([key])[key][1]
     if end > mark:  # `end` was below the watermark before, which only a restored log lowers
         return LogReplacedError(
-            f"{topic}-{partition}: offsets [{at}, {end}) can't be read, it ends at {mark} now: "
-            f"{view.home} was replaced by an earlier state since they were planned; start over"
+            f"{topic}-{partition}: offsets [{at}, {end}) can't be read, the partition ends at "
+            f"{mark} now: {view.home} was replaced by an earlier state since they were planned; "
+            "start over"
         )
     return DataCorruptionError(
         f"{error}; {_advice(view.home, copy=_is_copy(view, topic, partition, at))}",

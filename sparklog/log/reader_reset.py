@@ -88,7 +88,7 @@ class ReaderResets:
         known = self._resettable(group)
         if offsets is not None:
             if topics is not None:
-                raise InvalidRequestError("`offsets` names its topics itself: leave `topics` out")
+                raise InvalidRequestError("`offsets` names its topics: leave out `topics`")
             keys = [TopicPartition(topic, p) for topic, by in offsets.items() for p in by]
             self._check_known(keys)
         else:
@@ -102,7 +102,9 @@ class ReaderResets:
         else:
             planned = self._placed(to, keys, known, spans)
         deleted = set(known) - set(keys) if topics is None and offsets is None else set()
-        notes = [f"{key} is gone: what the group committed of it stays" for key in sorted(deleted)]
+        notes = [(
+            f"{key} was deleted: the group's committed offset stays"
+        ) for key in sorted(deleted)]
         return ResetPlan(self, group, tuple(planned), (*notes, *self._last_sign(group, known)))
 
     def _last_sign(self, group: str, known: Mapping[TopicPartition, Committed]) -> list[str]:
@@ -111,8 +113,9 @@ class ReaderResets:
         if age_ms >= _JUST_NOW_MS:
             return []
         return [
-            f"group {group} committed {max(0, age_ms) / 1000:.1f} s ago: a reader of it in Python "
-            "that is still at work goes on from where it is, and commits over this; end it first"
+            f"group {group} committed {max(0, age_ms) / 1000:.1f} s ago: if a Python reader of it "
+            "is still running, it continues at its own position and overwrites this one; end it "
+            "first"
         ]
 
     def _resettable(self, group: str) -> dict[TopicPartition, Committed]:
@@ -213,7 +216,7 @@ class ReaderResets:
                     planned.append(_planned(key, known, at))
                     continue
                 end = spans[key][1]
-                why = f"no record of {key} is so late: it is the end, {end}"
+                why = f"{key} has no record at or after this time: the position is the end, {end}"
                 planned.append(_planned(key, known, end, why))
         return planned
 
@@ -225,7 +228,10 @@ class ReaderResets:
             return _planned(key, known, end)
         at, why = self._in_history(key, known[key], (start, end))
         if why is None and at < start:
-            why = f"{key} begins at {start} now, and {at} is gone: its reader will be told so"
+            why = (
+                f"{key} begins at {start} now, and offset {at} was deleted: its reader will get "
+                "an error"
+            )
         return _planned(key, known, at, why)
 
     def _shifted(
@@ -262,7 +268,7 @@ class ReaderResets:
             return at.offset, None
         return parted, (
             f"offsets [{parted}, {at.offset}) of {key} were read in another history: the log was "
-            f"restored since, so it counts from {parted}"
+            f"restored since, so the position counts as {parted}"
         )
 
     # --- carrying out ------------------------------------------------------------------------
@@ -287,8 +293,8 @@ class ReaderResets:
             for key, each in planned.items():
                 if each.before != (before[key].offset if key in before else None):
                     raise GroupNotEmptyError(
-                        f"group {plan.group} has committed {key} since the plan was made: a reader "
-                        "of it is at work; end it, and plan again"
+                        f"group {plan.group} has committed {key} since the plan was made: a "
+                        "reader of the group is running; end it, and plan again"
                     )
             client = Reader(plan.group, GROUP, socket.gethostname())
             return committed_by_client(known, client, told)
@@ -303,8 +309,8 @@ class ReaderResets:
         for topic, _ in keys:
             if active is not None and active.is_subscribed_to(topic):
                 raise GroupNotEmptyError(
-                    f"members of group {group} read {topic}: end them first, or its offsets come "
-                    "back with their next commit"
+                    f"members of group {group} read {topic}: end them first, or their next commit "
+                    "restores its offsets"
                 )
         return self._groups.change(group, lambda known: without_partitions(known, keys))
 
@@ -371,9 +377,9 @@ def query_error(reader: Reader) -> InvalidRequestError:
     """Return the error for a reset of a streaming query."""
     return InvalidRequestError(
         f"{reader.group} is a streaming query of {reader.app or 'Spark'} on host "
-        f"{reader.host or '?'}: it goes on from its checkpoint, whatever is registered here, which "
-        "only tells how far it is. Stop it, and send it back by "
-        "`sparklog checkpoint reset CHECKPOINT --to ...`"
+        f"{reader.host or '?'}: it continues from its checkpoint, and the position registered "
+        "here only shows its progress. Stop the query, and reset it by `sparklog checkpoint "
+        "reset CHECKPOINT --to ...`"
     )
 
 

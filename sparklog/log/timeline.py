@@ -54,8 +54,8 @@ def abandoned_by(ledger: Ledger, end: int, writers: Iterable[str], batch: int) -
     for writer in sorted(left) if ledger.oldest else ():
         if oldest.get(writer, batch + 2) > batch + 1:
             _LOGGER.warning(
-                "%s: the ledger no longer holds all commits of %s after batch %d: what its older "
-                "batches wrote stays in timeline=current, too", ledger.home, writer, batch,
+                "%s: the ledger no longer has all commits of %s after batch %d: rows of older "
+                "batches stay in timeline=current, too", ledger.home, writer, batch,
             )  # fmt: skip
     return {key: merged(spans) for key, spans in abandoned.items()}
 
@@ -120,8 +120,8 @@ class Timeline:
         self._ledger = ledger
         if not ledger.exists:
             raise InvalidRequestError(
-                f"timeline=current: {ledger.home} is an archive, which doesn't have the commit "
-                "ledger that tells what resets abandoned: read the log dir itself"
+                f"timeline=current: {ledger.home} is an archive, without the commit ledger that "
+                "records what resets abandoned: read the log dir itself"
             )
         self._state: LogState | None = None
         self._end = 0

@@ -28,7 +28,7 @@ def check_new(name: str, existing: Mapping[str, object]) -> None:
     if name in RESERVED or name.startswith("__sparklog_"):
         raise InvalidRequestError(f"topic {name} is reserved for internal use; choose another name")
     if name in existing:
-        raise InvalidRequestError(f"topic {name} exists already; alter or delete it, or use it")
+        raise InvalidRequestError(f"topic {name} exists; alter or delete it, or use it")
     for other in existing:
         if collides(name, other):
             raise InvalidRequestError(
@@ -43,5 +43,6 @@ def refuse_brokers_own(name: str) -> None:
     """
     if name in KAFKA_INTERNAL:
         raise InvalidRequestError(
-            f"topic {name} is a broker's own: records of others would break it; choose another one"
+            f"topic {name} is internal to brokers, and other records would break it; choose "
+            "another name"
         )

@@ -76,8 +76,8 @@ def truncation_error(
     topic, partition = key
     return OffsetOutOfRangeError(
         f"offsets [{parted}, {offset}) of {topic}-{partition} were read in another history: the "
-        f"log was restored to {parted} since, and holds, or will hold, other records there. To "
-        f"read those give start={{{partition}: {parted}}}, to go on without them "
+        f"log was restored to {parted} since, and contains, or will contain, other records there. "
+        f"To read those, pass start={{{partition}: {parted}}}; to continue without them, "
         f"start={{{partition}: {offset}}}",
         offset=offset,
         start=span[0],
@@ -123,7 +123,7 @@ class LogTruncationDetector:
         except UnknownTopicError:  # just deleted; the read itself raises the error
             return []
         except DataCorruptionError as error:
-            _LOGGER.warning("%s; that no other history is read can't be checked", error)
+            _LOGGER.warning("%s; can't check whether another history is read", error)
             return []
 
     def _epoch_at(self, key: TopicPartition, offset: int) -> int | None:

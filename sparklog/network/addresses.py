@@ -34,14 +34,14 @@ def parse_address(text: str, *, name: str, example: int, encrypted_by: str) -> A
     if "://" in text:
         scheme, _, _ = text.partition("://")
         raise InvalidRequestError(
-            f"{name}={text}: leave out {scheme}://, whether it is encrypted follows from "
-            f"{encrypted_by}"
+            f"{name}={text}: leave out {scheme}://; whether the connection is encrypted depends "
+            f"on {encrypted_by}"
         )
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     host = host[1:-1] if bracketed else host
     if bracketed != (":" in host):
-        raise InvalidRequestError(f"{name}={text}: an IPv6 address stands in brackets; {wanted}")
+        raise InvalidRequestError(f"{name}={text}: an IPv6 address needs brackets; {wanted}")
     if not (port.isascii() and port.isdecimal()) or int(port) > 65535 or (colon and not host):
         raise InvalidRequestError(f"{name}={text}: {wanted}")
     return Address(host or "127.0.0.1", int(port))
@@ -55,7 +55,7 @@ def resolve(host: str) -> list[str]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise InvalidRequestError(f"{host}: this host's name isn't known here: {error}") from None
+        raise InvalidRequestError(f"{host}: this host's name can't be resolved: {error}") from None
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 

@@ -63,8 +63,8 @@ class TlsFiles:
     def __post_init__(self) -> None:
         if self.client_auth is not ClientAuth.NONE and not self.truststore:
             raise InvalidRequestError(
-                f"ssl.client.auth={self.client_auth}: give ssl.truststore.location=FILE, the "
-                "authorities (PEM) whose certificates clients may show"
+                f"ssl.client.auth={self.client_auth}: set ssl.truststore.location=FILE, the "
+                "authorities (PEM) that sign the clients' certificates"
             )
         if self.truststore and self.client_auth is ClientAuth.NONE:
             raise InvalidRequestError(
@@ -120,24 +120,28 @@ def _check(path: str, name: str, part: bytes, what: str, *, is_secret: bool = Fa
     parts = [kind for kind in _PEM.findall(data) if kind.endswith(part)]
     if not parts:
         other = b", ".join(dict.fromkeys(_PEM.findall(data))).decode()
-        holds = f"it holds {other} only" if other else "it is no PEM file"
-        hint = "" if other else "; a .p12 becomes one by: openssl pkcs12 -in FILE -out FILE.pem"
+        holds = f"it only has {other}" if other else "it is not a PEM file"
+        hint = "" if other else "; openssl pkcs12 -in FILE -out FILE.pem converts .p12 files"
         raise InvalidRequestError(f"{name}={path}: no {what} in it: {holds}{hint}", path=path)
     if is_secret and mode & stat.S_IROTH:
-        _LOGGER.warning("%s: everybody on this host may read this key; run: chmod 600 %s",
+        _LOGGER.warning("%s: all users of this host can read this key; run: chmod 600 %s",
                         path, path)  # fmt: skip
 
 
 def _wrong_pair(files: TlsFiles, key: str, error: ssl.SSLError) -> InvalidRequestError:
     reason = _reason(error)
     if "mismatch" in reason.lower():
-        reason_text = f"the key in {key} isn't the first certificate's in {files.certificate}"
+        reason_text = (
+            f"the key in {key} doesn't belong to the first certificate in {files.certificate}"
+        )
         return InvalidRequestError(reason_text, path=key)
     with translate_os_errors("read", key), open(key, "rb") as file:
         data = file.read(_SIZE_MAX)
     if b"ENCRYPTED" in data:
         password = files.names.password
-        reason_text = f"{password} isn't its" if files.key_password else f"give {password}"
+        reason_text = (
+            f"{password} is not the right password"
+        ) if files.key_password else f"give {password}"
         return InvalidRequestError(f"{key}: the key is encrypted: {reason_text}", path=key)
     return InvalidRequestError(
         f"{files.certificate} and its key in {key} can't be used: {reason}", path=key
@@ -166,9 +170,9 @@ class Tls:
         try:
             self.context = make_context(self.files)
         except (InvalidRequestError, StorageUnavailableError) as error:
-            _LOGGER.error("%s; the certificate stays as it was", error)  # noqa: TRY400
+            _LOGGER.error("%s; the previous certificate stays in use", error)  # noqa: TRY400
         else:
-            _LOGGER.info("%s: the certificate was read again", self.files.certificate)
+            _LOGGER.info("%s: the certificate was loaded again", self.files.certificate)
 
     def _stat(self) -> tuple[tuple[int, ...] | None, ...]:
         return tuple(map(_stamp, self.files.paths))

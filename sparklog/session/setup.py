@@ -93,7 +93,7 @@ def refuse_connect(spark: "SparkSession") -> None:
     """Raise InvalidRequestError for a Spark Connect session; see `enable`."""
     if not hasattr(spark, "_jsparkSession"):
         raise InvalidRequestError(
-            "a Spark Connect session can't give its server classes of this kind: start the server "
-            "with the settings that sparklog.spark_conf() gives (on the command line: sparklog "
+            "a Spark Connect session can't set classes of this kind on its server: start the "
+            "server with the settings of sparklog.spark_conf() (on the command line: sparklog "
             "spark-conf), and call sparklog.register(spark) here"
         )

@@ -30,8 +30,8 @@ from sparklog.storage.query_origin import BatchStart, QueryOrigin
 
 _CONNECT = (
     "foreachBatch can't see its query here (Spark Connect, a DataFrame of another session than "
-    "the micro-batch's, or no query at all): give the options writerId (any name that is this "
-    "query's alone) and checkpointLocation (the query's own)"
+    "the micro-batch's, or no query at all): set the options writerId (a name that no other query "
+    "has) and checkpointLocation (the query's own)"
 )
 _LOOKUPS_MAX: Final = 64
 _check_not_nested = lru_cache(_LOOKUPS_MAX)(check_not_nested)  # once for each pair
@@ -71,8 +71,8 @@ def identify_from_query(
         offsets = query.planned_offsets(batch)
     if offsets is None:
         raise InvalidRequestError(
-            f"{checkpoint}/offsets/{batch} can't be read: give the query's own checkpoint by "
-            "option checkpointLocation, as a path that the driver sees"
+            f"{checkpoint}/offsets/{batch} can't be read: set option checkpointLocation to the "
+            "query's own checkpoint, as a path that the driver can read"
         )
     return _planned(writer, options.name, batch, offsets)
 
@@ -91,14 +91,14 @@ def identify_from_checkpoint(
     checkpoint = options.checkpoint or _found(below, query_id, fs)
     if checkpoint is None:
         raise InvalidRequestError(
-            "the query's checkpoint is unknown: give it by .option('checkpointLocation', ...)"
+            "the query's checkpoint is unknown: set .option('checkpointLocation', ...)"
         )
     offsets = _local(options, checkpoint, batch, fs)
     writer = options.writer_id or _query_id(checkpoint, fs)
     if offsets is None or writer is None:
         raise InvalidRequestError(
             f"{checkpoint}/offsets/{batch} can't be read: format('sparklog') needs the checkpoint "
-            "on the driver's own disk; elsewhere write by foreachBatch and SegmentSink"
+            "on the driver's own disk; elsewhere use foreachBatch and SegmentSink"
         )
     planned = _planned(writer, options.name, batch, offsets)
     look = partial(_begun, checkpoint, batch, fs)
@@ -181,10 +181,11 @@ def _check_one_history(root: str, batch: int, query: str | None, fs: FileSystem)
     is_another = kept is not None and query is not None and query.encode() not in kept
     if others or is_another:
         raise InvalidRequestError(
-            f"{root} is kept as a log, and this session runs its query without sparklog's "
-            "checkpoint manager, from batch 0: its rows would be there twice. Stop it, build the "
-            "session with sparklog.spark_conf() or call sparklog.enable(spark), and see what "
-            "else it wrote by: sparklog checkpoint verify. Nothing was written"
+            f"{root} is a log-backed checkpoint, but this session runs its query without "
+            "sparklog's checkpoint manager, from batch 0: its rows would be duplicated. Stop the "
+            "query, build the session with sparklog.spark_conf() or call sparklog.enable(spark), "
+            "and list the other files that it wrote: sparklog checkpoint verify. Nothing was "
+            "written"
         )
 
 

@@ -57,7 +57,7 @@ def columns_to_write(schema: StructType, options: SinkOptions) -> list[str]:
             "column: selectExpr('to_json(struct(*)) AS value')"
         )
     if options.topic is None and "topic" not in names:
-        raise InvalidRequestError("no topic: give option topic, or a column topic")
+        raise InvalidRequestError("no topic: set option topic, or add a column topic")
     left_out = set()
     if options.topic is not None:
         left_out.add("topic")

@@ -72,7 +72,8 @@ def _found_or_opened(options: SinkOptions, used: Collection[Home] = ()) -> Log:
                 raise LogReplacedError(home.lost)
         log = _open.get(key)
         if log is not None and _is_gone(home_of(log), used):
-            _LOGGER.warning("%s was removed or replaced since it was opened: opening it", key[1])
+            _LOGGER.warning(
+                "%s was removed or replaced since it was opened: opening it again", key[1])
             _forget(log)
             log = None
         if log is None:
@@ -85,8 +86,8 @@ def _is_gone(home: Home, used: Collection[Home]) -> bool:
     if home in used or home.is_current():
         return False
     home.abandon(
-        f"{home.path} was removed or replaced, and opened anew by another query; "
-        "nothing was written. Start this query again to go on there"
+        f"{home.path} was removed or replaced, and opened again by another query; nothing was "
+        "written. Restart this query to continue in the new log"
     )
     return True
 

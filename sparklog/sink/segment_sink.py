@@ -261,7 +261,7 @@ def _report_replay(result: CommitResult, planned: MicroBatch, log: Log) -> None:
         for p, (first, end) in sorted(spans.items())
     )
     _LOGGER.warning(
-        "micro-batch %d of writer %s is in %s already, committed at %s (%s): dropped as a replay",
+        "micro-batch %d of writer %s is already in %s, committed at %s (%s): dropped as a replay",
         planned.identity.batch, planned.identity.writer, log.path, iso(result.time_ms),
         where or "no rows",
     )  # fmt: skip

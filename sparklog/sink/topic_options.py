@@ -51,11 +51,11 @@ def ineffective_options(options: SinkOptions, topic: TopicInfo, path: str) -> st
                 f"--partitions {options.partitions}"
             )
         else:
-            commands.append("nothing: the number of partitions can't fall")
+            commands.append("nothing: the number of partitions can't be reduced")
     if not differences:
         return None
     return (
-        f"topic {topic.name} of {path} was there before, so these options of the sink have no "
+        f"topic {topic.name} of {path} already existed, so these options of the sink have no "
         f"effect: {', '.join(differences)}. To change the topic: {'; '.join(commands)}"
     )
 

@@ -51,8 +51,8 @@ class DataLossPolicy:
         start, end = held
         self._raise_or_warn(
             OffsetOutOfRangeError(
-                f"data loss: {lost} can't be read: {why}. To go on without them set "
-                "failOnDataLoss=false, or start anew with another checkpoint",
+                f"data loss: {lost} can't be read: {why}. To continue without them set "
+                "failOnDataLoss=false, or start over with another checkpoint",
                 offset=first, start=start, end=end,
             ),
             f"data loss: {lost} are skipped: {why}",
@@ -64,13 +64,13 @@ class DataLossPolicy:
         Raises OffsetOutOfRangeError if failOnDataLoss is true.
         """
         text = (
-            f"batches [{first}, {end}) of {store} were read, and their query was reset since: what "
-            "it computes anew comes under the same numbers"
+            f"batches [{first}, {end}) of {store} were read, but their query was reset since: it "
+            "computes new changes under the same numbers"
         )
         self._raise_or_warn(
             OffsetOutOfRangeError(
                 f"{text}. To go back and read the changes from batch {first} on set "
-                "failOnDataLoss=false; to have none of the old ones start anew with another "
+                "failOnDataLoss=false; to discard the old changes, start over with another "
                 "checkpoint and another sink",
                 offset=end, start=0, end=first,
             ),
@@ -85,15 +85,16 @@ class DataLossPolicy:
         Raises OffsetOutOfRangeError if failOnDataLoss is true.
         """
         text = (
-            f"offsets [{first}, {end}) of {partition} are of another history: the log was "
+            f"offsets [{first}, {end}) of {partition} belong to another history: the log was "
             f"restored to {first} since this query read or planned them, and other records have "
             "been, or will be, written under those numbers"
         )
         low, high = held
         self._raise_or_warn(
             OffsetOutOfRangeError(
-                f"{text}. To go back to {first} and read those set failOnDataLoss=false (what was "
-                "read of the old ones stays in the sink), or start anew with another checkpoint",
+                f"{text}. To go back to {first} and read those records set failOnDataLoss=false "
+                "(the old records that were read stay in the sink), or start over with another "
+                "checkpoint",
                 offset=end, start=low, end=high,
             ),
             f"{text}; going back to offset {first}",
@@ -108,13 +109,13 @@ class DataLossPolicy:
         where = "" if begins is None else f", which begins at offset {begins}"
         self._raise_or_warn(
             TopicReplacedError(
-                f"{partition} was deleted and made again: this query stands at offset {at} "
-                f"of the old topic and would go on in another one{where}. To go on there set "
-                "failOnDataLoss=false; to keep the two apart start anew with another checkpoint "
+                f"{partition} was deleted and created again: this query has read the old topic up "
+                f"to offset {at} and would continue in the new one{where}. To do so set "
+                "failOnDataLoss=false; to keep the two apart, start over with another checkpoint "
                 "and another sink"
             ),
-            f"{partition} was deleted and made again: what the old topic held from offset {at} on "
-            f"is skipped, going on in the new one{where}",
+            f"{partition} was deleted and created again: records of the old topic from offset "
+            f"{at} on are skipped, continuing in the new one{where}",
         )
 
     def _raise_or_warn(self, error: SparklogError, warning: str) -> None:

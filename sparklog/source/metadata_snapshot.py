@@ -200,11 +200,11 @@ def _name(options: SourceOptions) -> str:
 def _advice(options: SourceOptions) -> str:
     """Return the advice for a missing log or topic."""
     if not options.streaming:
-        return "start the writer first, and repeat the query when the writer has made the topic"
+        return "start the writer first, and repeat the query when the writer has created the topic"
     if not options.wait_for_topics:
         return "start the writer first, or set option waitForTopics=true to wait for it"
     return (
-        "bring the log back: the query has begun to read it, and waitForTopics waits only before "
+        "restore the log: the query has begun to read it, and waitForTopics waits only before "
         "that. To start over, use another checkpoint"
     )
 

@@ -63,13 +63,13 @@ def _explicit(bound: Bound, held: Ranges, option: str, *, fail: bool) -> Offsets
     past = {p: offset for p, offset in sorted(offsets.items()) if offset > held[p][1]}
     if past:
         shown = ", ".join(f"{p} ends at {held[p][1]}, not {o}" for p, o in past.items())
-        reason = f"{option} lies past the end: {shown}"
+        reason = f"{option} is beyond the end: {shown}"
         if fail:
             raise InvalidRequestError(
-                f"{reason}. No record was ever there: give an offset up to the end, -1 for the end "
-                "itself, or failOnDataLoss=false to take the end instead"
+                f"{reason}. There was never a record: set an offset up to the end, -1 for the end "
+                "itself, or failOnDataLoss=false to use the end instead"
             )
-        _LOGGER.warning("%s; the end is taken", reason)
+        _LOGGER.warning("%s; the end is used", reason)
     return {p: min(offset, held[p][1]) for p, offset in offsets.items()}
 
 

@@ -343,7 +343,7 @@ REFUSED: Final[dict[str, str]] = {
     "ignoreDeletes": _NEVER_CHANGED,
     "ignoreChanges": _NEVER_CHANGED,
     "skipChangeCommits": _NEVER_CHANGED,
-    "readChangeFeed": "a topic is what happened, in order; leave it out",
+    "readChangeFeed": "a topic contains events in order; leave it out",
 }
 """Options of the Kafka source and of Delta without a meaning here, and what to do instead."""
 
@@ -402,7 +402,7 @@ def _check_streaming(options: SourceOptions, given: Iterable[str]) -> None:
     options.start(streaming=True)
     if options.wait_for_topics and not set(_STARTS) & set(given):
         raise InvalidRequestError(
-            "option waitForTopics needs to know where the query begins when the topics exist: add "
+            "option waitForTopics requires a position to begin at when the topics exist: add "
             "startingOffsets=earliest to read all of their records, or startingOffsets=latest to "
             "leave out those that were written before the query saw the topics"
         )

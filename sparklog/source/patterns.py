@@ -68,8 +68,8 @@ class _Translation:
 
     def _refuse(self, what: str) -> NoReturn:
         raise InvalidRequestError(
-            f"subscribePattern={self._text}: {what} can't be had here, though it may be Java's; "
-            "write the expression without it, or name the topics by subscribe"
+            f"subscribePattern={self._text}: {what} is not supported, though Java may accept it; "
+            "write the expression without it, or list the topics with subscribe"
         )
 
     def _next(self, count: int = 1) -> str:

@@ -46,7 +46,7 @@ def check_schema(schema: StructType, columns: StructType = COLUMNS) -> None:
     for field in schema:
         if field.name not in known:
             raise InvalidRequestError(
-                f"schema: there is no column {field.name}; choose among {', '.join(known)}"
+                f"schema: there is no column {field.name}; choose from {', '.join(known)}"
             )
         if field.dataType.jsonValue() != known[field.name].jsonValue():
             raise InvalidRequestError(

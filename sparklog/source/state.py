@@ -123,7 +123,7 @@ class _StateChanges:
         first, files = self.changes.files(start, end)
         if first > start:
             low = self.changes.available_batches()[0]
-            why = f"the first batch whose changes are kept is {low}"
+            why = f"the first batch with retained changes is {low}"
             self._loss.lost_batches(self.changes.name, start, first, why, held=(low, high))
         by_partition: dict[int, list[ChangeFile]] = {}
         for file in files:

@@ -124,7 +124,7 @@ def test_remote_storage_is_turned_off_in_one_of_two_ways(
 ) -> None:
     off = {"remote.storage.enable": "false"}
     with sparklog.open(log, "rw") as opened:
-        with pytest.raises(InvalidRequestError, match="would leave its copies behind"):
+        with pytest.raises(InvalidRequestError, match="would leave its remote copies behind"):
             opened.alter_topic("t", config={**CONFIG, **off})
         more = {f"remote.log.{cure}": "true"}
         opened.alter_topic("t", config={**CONFIG, **more, **(off if "delete" in cure else {})})

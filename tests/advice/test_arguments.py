@@ -219,7 +219,7 @@ OF_TOPICS: list[Case] = [
     ("alter or delete it, or use it", on_log(lambda log: log.create_topic("t")),
      (on_log(lambda log: log.append("t", ROW)), on_log(lambda log: log.alter_topic("t", 3)),
       on_log(lambda log: (log.delete_topic("t"), log.create_topic("t"))))),
-    ("make a new topic instead", on_log(lambda log: log.alter_topic("t", 1)),
+    ("create a new topic instead", on_log(lambda log: log.alter_topic("t", 1)),
      (on_log(lambda log: log.create_topic("u", 1)),)),
     ("choose a name that no topic had",
      on_log(lambda log: (log.create_topic("u"), log.append("u", ROW), log.delete_topic("u"),
@@ -249,10 +249,10 @@ OF_READERS: list[Case] = [
      on_log(lambda log: log.read("t", [0], start={0: 99}).read_all(), "r"),
      tuple(on_log(lambda log, at=at: log.read("t", [0], start=at).read_all(), "r")
            for at in ("earliest", "latest", {0: 1}))),
-    ("give the next offset to read",
+    ("commit the next offset to read",
      on_log(lambda log: log.commit_offsets("g", {"t": {0: 99}})),
      (on_log(lambda log: log.commit_offsets("g", {"t": {0: 2}})),)),
-    ("leave `topics` out",
+    ("leave out `topics`",
      on_log(lambda log: log.reset_reader("g", topics="t", offsets={"t": {0: 1}})),
      (on_log(lambda log: log.reset_reader("g", offsets={"t": {0: 1}})),)),
 ]  # fmt: skip
@@ -273,7 +273,7 @@ OF_COPIES: list[Case] = [
      (lambda p: fork(p.log, p.new("g"), time_ms=1 << 50),)),
     ("create it", lambda p: fork(p.log, p.new("no/f"), time_ms=1 << 50),
      (lambda p: ((p.tmp / "no").mkdir(), fork(p.log, p.new("no/f"), time_ms=1 << 50)),)),
-    ("fork to a later point",
+    ("fork at a later point",
      lambda p: (on_log(lambda log: log.delete_records("t", {0: 2}))(p),
                 fork(p.log, p.new("f"), offsets={"t": {0: 1, 1: 0}})),
      (lambda p: fork(p.log, p.new("f"), time_ms=1 << 50),)),
@@ -353,7 +353,7 @@ OF_COMMANDS: list[Case] = [
      lambda p: erase(p.log, "t", [b"k"], predicate=KeyPredicate([b"k"])),
      (lambda p: erase(p.log, "t", [b"k"]),
       lambda p: erase(p.log, "t", predicate=KeyPredicate([b"k"])))),
-    ("name one at least, or the null key", lambda p: erase(p.log, "t", []),
+    ("pass at least one, or the null key", lambda p: erase(p.log, "t", []),
      (lambda p: erase(p.log, "t", [b"k"]), lambda p: erase(p.log, "t", [], null_key=True))),
 ]  # fmt: skip
 
@@ -366,7 +366,7 @@ OF_MORE: list[Case] = [
      lambda p: source_options.parse({**OF_T, "maxOffsetsPerTrigger": "5"}, streaming=False),
      tuple(lambda p, more=more: source_options.parse({**OF_T, **more}, streaming=False)
            for more in ({}, {"endingOffsets": "latest"}, {"endingTimestamp": "0"}))),
-    ("write the expression without it, or name the topics by subscribe",
+    ("write the expression without it, or list the topics with subscribe",
      lambda p: source_options.parse({"path": p.log, "subscribePattern": "(?x)a"}, streaming=True),
      (lambda p: source_options.parse({"path": p.log, "subscribePattern": "a"}, streaming=True),
       lambda p: source_options.parse({"path": p.log, "subscribe": "a"}, streaming=True))),

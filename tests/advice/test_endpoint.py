@@ -86,7 +86,7 @@ def test_options_that_need_others_work_with_them(sparklog_log: Log, tmp_path: Pa
          "`sparklog kafka-users FILE --add NAME` creates it", {"sasl.users.location": users}),
         (certificates, "give ssl.keystore.location=FILE as well, the endpoint's own certificate "
          r"\(PEM\)", {"ssl.keystore.location": pem}),
-        ({"ssl.client.auth": "required", "ssl.keystore.location": pem}, "give "
+        ({"ssl.client.auth": "required", "ssl.keystore.location": pem}, "set "
          "ssl.truststore.location=FILE, the authorities", {"ssl.truststore.location": ca}),
     ]  # fmt: skip
     for given, advice, more in cases:
@@ -117,7 +117,7 @@ def test_an_address_without_a_scheme(sparklog_path: str, capsys: Any) -> None:
     for option in ("--kafka", "--ui"):
         assert run(["serve", sparklog_path, option, "https://localhost:1"]) == 2
         said = " ".join(capsys.readouterr().err.split())
-        assert "leave out https://, whether it is encrypted follows from" in said
+        assert "leave out https://; whether the connection is encrypted depends on" in said
     assert str(parse_address("localhost:1")) == "localhost:1"
 
 

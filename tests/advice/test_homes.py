@@ -149,11 +149,11 @@ def with_gap(place: Place) -> str:
 
 
 OF_LOG: list[Case] = [
-    ("leave it as it is", on_log(lambda log: log.delete_topic("__remote_log_metadata")),
+    ("leave it unchanged", on_log(lambda log: log.delete_topic("__remote_log_metadata")),
      (on_log(lambda log: log.append("t", ROW)),)),
     ("give one, e.g", lambda p: to_ms(NAIVE),
      (lambda p: to_ms(NAIVE.replace(tzinfo=arguments.dt.UTC)),)),
-    ("to go on without what is gone give start={{}",
+    ("to continue without the missing records, pass start={{}",
      on_log(lambda log: (log.commit_offsets("g", {"t": {0: 1}}), log.delete_records("t", {0: 2}),
                          log.read("t", [0], group="g").read_all())),
      tuple(on_log(lambda log, at=at: log.read("t", [0], group="g", start={0: at}).read_all())

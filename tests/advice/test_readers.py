@@ -32,7 +32,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> sparklog.Log:
 @pytest.mark.parametrize(("start", "rows"), [(-2, 2), (-1, 0), (5, 1)])
 def test_a_group_goes_on_without_what_is_gone(log: sparklog.Log, start: int, rows: int) -> None:
     with log:
-        with pytest.raises(OffsetOutOfRangeError, match=r"give start=\{0: -2\} \(earliest\)"):
+        with pytest.raises(OffsetOutOfRangeError, match=r"pass start=\{0: -2\} \(earliest\)"):
             log.read("t", group="g").read_all()
         assert log.read("t", group="g", start={0: start}).read_all().num_rows == rows
 

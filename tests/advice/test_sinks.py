@@ -64,7 +64,8 @@ def test_a_log_is_appended_to() -> None:
 
 
 def test_rows_have_a_topic_by_an_option_or_by_a_column(path: str) -> None:
-    with pytest.raises(InvalidRequestError, match="no topic: give option topic, or a column topic"):
+    advice = "no topic: set option topic, or add a column topic"
+    with pytest.raises(InvalidRequestError, match=advice):
         columns_to_write(VALUE, parse({"path": path}))
     assert columns_to_write(VALUE, parse({"path": path, "topic": "t"})) == ["value"]
     assert columns_to_write(ROUTED, parse({"path": path})) == ["value", "topic"]
@@ -129,7 +130,7 @@ def test_a_query_whose_log_was_replaced_is_started_again(path: str) -> None:
     shutil.rmtree(path)
     with sparklog.open(path, "rw"):  # another log
         open_logs.shared_log(options)  # of another query
-    with pytest.raises(LogReplacedError, match="Start this query again to go on there"):
+    with pytest.raises(LogReplacedError, match="Restart this query to continue in the new log"):
         open_logs.shared_log(options, [home_of(before)])
     again = open_logs.shared_log(options)
     again.create_topic("t")

@@ -332,7 +332,7 @@ def test_batches_that_a_restored_log_lacks_are_computed_anew(
         opened.create_topic("t")
         for batch in (8, 9, 12):
             commit(opened, query, batch)
-    (told,) = [r.getMessage() for r in caplog.records if "goes on with" in r.getMessage()]
+    (told,) = [r.getMessage() for r in caplog.records if "continues with" in r.getMessage()]
     (command,) = re.findall(r"`sparklog ([^`]*)`", told)
     words = command.replace("CHECKPOINT", str(path)).replace("LOG", log).split()
     assert run(words) == 0

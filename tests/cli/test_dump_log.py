@@ -54,7 +54,7 @@ def test_damage_is_1(partition: Path, tmp_path: Path, capsys: Capture) -> None:
     said = capsys.readouterr()
     assert said.out == f"Dumping {log}\nLog starting offset: 14\n"
     assert said.err.count("\n") == 1
-    assert "below the least possible" in said.err
+    assert "less than the minimum" in said.err
 
 
 def test_json(partition: Path, capsys: Capture) -> None:

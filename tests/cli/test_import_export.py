@@ -70,7 +70,7 @@ def test_by_time(log: str, tmp_path: Path, capsys: Capture) -> None:
         (["--to", "a", "--from-offset", "x=5"], "want OFFSET or PARTITION=OFFSET"),
         (["--to", "a", "--from-offset", "0=1", "--from-time", "2020-01-01"], "exclude each other"),
         (["--to", "a", "--kafka-topic", "k"], "need --to-kafka"),
-        (["--to", "a", "--from-offset", "9=1"], "not among those to read"),
+        (["--to", "a", "--from-offset", "9=1"], "not among the partitions to read"),
         (["--to", "a", "--from-offset", "0=3", "--to-offset", "0=1"],
          "t-0 would begin at 3 and end at 1"),
         (["--to", "copy", "--from-time", "2021-01-01", "--to-time", "2020-01-01"],
@@ -107,7 +107,7 @@ def test_nowhere(log: str, tmp_path: Path, capsys: Capture) -> None:
     assert "does not exist" in capsys.readouterr().err
     assert run(["export", log, "--topic", "t", "--to", str(tmp_path / "copy"),
                 "--from-offset", "0=99"]) == 1  # fmt: skip
-    assert "holds offsets [0, 10)" in capsys.readouterr().err
+    assert "has offsets [0, 10)" in capsys.readouterr().err
 
 
 def test_no_broker(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -363,7 +363,7 @@ def test_a_brokers_directory_keeps_no_readers(tmp_path: Path, capsys: Capture) -
         assert run(words) == 2
         err = capsys.readouterr().err
         assert said in err
-        assert "; read without a group: say from where to begin" in err
+        assert "; read without a group: pass start" in err
     words = ["consume", str(tmp_path / "log"), "--topic", "t", "--from-beginning"]
     assert run(words) == 0
     assert sorted(os.listdir(tmp_path / "log")) == before

@@ -94,7 +94,7 @@ def plan_runs(world: World, shapes: Mapping[tuple[str, int], str], size: int = 0
         assert copied_ends(log, PLACED, WRITER, "it") == ends
         if found.view() == before.view():
             place(log, runs)
-        with pytest.raises(InvalidRequestError, match="were to follow"):
+        with pytest.raises(InvalidRequestError, match="were to be appended"):
             place(log, runs)
         for p, run in runs.items():
             assert copied_ends(log, PLACED, WRITER, "it")[p] == run.end

@@ -71,7 +71,7 @@ def test_a_service_gives_it_up(url: str) -> None:
         pause(20)
         notes = serve(url)
         assert any(note.startswith(f"topic t (id {topic_id})") for note in notes)
-        with pytest.raises(UnknownTopicError, match="can be given back"):
+        with pytest.raises(UnknownTopicError, match="can be restored"):
             log.undelete_topic("t")
         assert log.deleted_topics() == []
         serve(url)
@@ -99,7 +99,7 @@ def test_its_name_was_given_out(url: str) -> None:
             log.undelete_topic("t", new_name="u")
         log.append("t", pa.table({"value": ["second"]}), 0)
         log.delete_topic("t")
-        with pytest.raises(InvalidRequestError, match="has given its offsets"):
+        with pytest.raises(InvalidRequestError, match="has used its offsets"):
             log.undelete_topic("t", topic_id=first)
         log.undelete_topic("t")
         assert [value for _, _, value in rows(log)] == [b"second"]

@@ -178,7 +178,7 @@ def test_columns_that_are_no_records(table):
 def test_too_large_a_record_names_row_and_size(codec):
     rng = np.random.default_rng(1)
     table = pa.table({"value": [b"small", rng.bytes(3000), b"small"]})
-    advice = r"row 1 makes a batch of 30\d\d bytes, .* raise it, or make the record smaller"
+    advice = r"row 1 makes a batch of 30\d\d bytes, .* increase it, or make the record smaller"
     with pytest.raises(RecordTooLargeError, match=advice):
         write(table, codec, max_message_bytes=1000)
     assert write(table, codec, max_message_bytes=4000).batches["count"].sum() == 3

@@ -112,7 +112,7 @@ def test_an_offset_past_the_highest_is_damage():
     raw[:8] = (2**63 - 2).to_bytes(8, "big")  # its last record would have 2^63
     found = scan(raw, path="t")
     assert (len(found), found.end) == (0, 0)
-    assert "too high" in str(found.error)
+    assert "too large" in str(found.error)
 
 
 @pytest.mark.parametrize("count", [1, 3, 50])

@@ -94,7 +94,7 @@ def test_too_large() -> None:
             max_message_bytes=max_message_bytes,
         )  # fmt: skip
 
-    with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes is 1000: raise it"):
+    with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes is 1000: increase it"):
         encoded(1000)
     assert scan(encoded(6000).data, path="x").table["last_offset"].tolist() == [7]
 

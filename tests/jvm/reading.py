@@ -19,7 +19,7 @@ SOUND, CUT, LEGACY = "sound", "cut", "legacy"
 TOO_LARGE = "too large"
 _HEADER_FAULTS: Final = {  # by what Python's texts have in common
     "batch length": "length", "magic": "magic", "base offset -": "base offset", "crc": "crc",
-    "is unknown": "codec", "records up to": "count", "is too high": "offsets",
+    "is unknown": "codec", "records up to": "count", "is too large": "offsets",
 }  # fmt: skip
 _RECORD_FAULTS: Final = [FAULTS[number] for number in sorted(FAULTS)]
 STATUSES: Final = {  # as BatchHeader.scala and RecordCursor.scala number them

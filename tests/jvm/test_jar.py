@@ -273,18 +273,18 @@ def test_a_given_one_is_taken_or_refused(
         (made(tmp_path / "1.jar", "4.2.0"), f"made for Spark 4.2.0, this is {ours}"),
         (made(tmp_path / "2.jar", ours, PLAN_VERSION + 1), "sparklog 7.7.7, with plans of version"),
         (str(tmp_path / "gone.jar"), "No such file"),
-        (__file__, "isn't a whole jar of sparklog's"),
+        (__file__, "isn't a complete jar of sparklog"),
     ):
         monkeypatch.setenv(JAR_VARIABLE, path)
         with pytest.raises(InvalidRequestError, match=reason) as told:
             jar()
         assert path in str(told.value)
-        assert "Spark: sparklog spark-conf --jar FILE; or leave it out, and" in str(told.value)
+        assert "Spark: sparklog spark-conf --jar FILE; or leave it out, to" in str(told.value)
         new = CliRunner().invoke(spark_conf, ["--jar", str(tmp_path / "new.jar"), "--json"])
         assert new.exit_code == 0, new.output
         monkeypatch.setenv(JAR_VARIABLE, str(tmp_path / "new.jar"))
         assert jar() == str(tmp_path / "new.jar")
-        monkeypatch.delenv(JAR_VARIABLE)  # "or leave it out, and one is compiled"
+        monkeypatch.delenv(JAR_VARIABLE)  # "or leave it out, to have it compiled"
         assert pathlib.Path(jar()).parent == cache
     monkeypatch.setenv(JAR_VARIABLE, far)  # it is elsewhere, so that there is nothing to copy
     assert write_jar(str(tmp_path / "new.jar")) == str(tmp_path / "new.jar")
@@ -313,7 +313,7 @@ def test_written_for_others(
     assert write_jar(str(cache)) == str(kept)  # its own place
     (to / "app.jar").write_bytes(b"mine")
     for target, reason in (
-        ("app.jar", "isn't a whole jar of sparklog's: remove it"),
+        ("app.jar", "isn't a complete jar of sparklog: remove it"),
         ("no/where.jar", "No such file or directory"),
         ("nowhere/", "No such file or directory"),
         ("app.jar/x", "Not a directory"),
@@ -321,7 +321,7 @@ def test_written_for_others(
         with pytest.raises(InvalidRequestError, match=reason) as told:
             write_jar(target)
         is_other = "name another file" in str(told.value)
-        assert is_other != ("name a file or a directory that can be written" in str(told.value))
+        assert is_other != ("name a writable file or directory" in str(told.value))
     assert (to / "app.jar").read_bytes() == b"mine"
     assert sorted(os.listdir(to)) == ["app.jar", "no classes", "old.jar", kept.name, "sparklog.jar"]
     (to / "app.jar").unlink()

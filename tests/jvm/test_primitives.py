@@ -43,7 +43,7 @@ def test_crc(probe: Probe, data: bytes) -> None:
 SOUND, CUT, LEGACY = 0, 1, 2
 FAULTS = {  # Scala's status: what Python says
     "batch length": 3, "magic": 4, "base offset -": 5, "crc": 6, "codec": 7, "records up to": 8,
-    "is too high": 9,
+    "is too large": 9,
 }  # fmt: skip
 
 

@@ -317,13 +317,13 @@ class TestChanges:
     @pytest.mark.parametrize(
         ("change", "said"),
         [
-            (newer_topic, "t-0 was deleted and made again"),
-            (swapped, "log.lock was replaced while it was read"),
-            (remade_lock, "log.lock was replaced while it was read"),
+            (newer_topic, "t-0 was deleted and created again"),
+            (swapped, "log.lock was replaced during the read"),
+            (remade_lock, "log.lock was replaced during the read"),
             (remade_directory, ""),
-            (other_id, "t-0 was deleted and made again"),
+            (other_id, "t-0 was deleted and created again"),
             (no_id, "t-0 was deleted"),
-            (all_gone, "log.lock was replaced while it was read"),
+            (all_gone, "log.lock was replaced during the read"),
             (partition_gone, "t-0"),
             (third_segment_gone, "offset"),
             (earlier_records_deleted, "offsets [40, 65)"),

@@ -97,7 +97,7 @@ def test_start_and_end_by_offset_and_time(log_path: str) -> None:
         assert log.offsets_for_times("t", {0: -1}) == {0: 20}
         assert log.offsets_for_times("t", {0: -3}) == {0: 19}
         assert values(log, "t", start="latest") == []
-        with pytest.raises(sparklog.OffsetOutOfRangeError, match=r"holds offsets \[0, 20\)"):
+        with pytest.raises(sparklog.OffsetOutOfRangeError, match=r"has offsets \[0, 20\)"):
             log.read("t", start={0: 21})
 
 
@@ -195,7 +195,7 @@ def test_altered_topic(log_path: str) -> None:
         assert list(log.offsets("t")) == [0, 1, 2]
         assert log.topic("t").config.to_dict() == {"retention.ms": "5", "segment.ms": "7"}
         log.alter_topic("t", config={"retention.ms": None})
-        with pytest.raises(sparklog.InvalidRequestError, match="can only grow"):
+        with pytest.raises(sparklog.InvalidRequestError, match="can't be reduced"):
             log.alter_topic("t", partitions=2)
         log.append("t", rows("x"), partition=2)
     with sparklog.open(log_path) as log:
@@ -393,7 +393,7 @@ def test_a_brokers_own_topic_is_taken_over_and_not_written(tmp_path: Path) -> No
     for _ in range(2):
         with sparklog.open(tmp_path / "log", "rw") as log:
             assert values(log, "__consumer_offsets") == [b"x"]
-            with pytest.raises(sparklog.InvalidRequestError, match="a broker's own"):
+            with pytest.raises(sparklog.InvalidRequestError, match="internal to brokers"):
                 log.append("__consumer_offsets", rows("y", key="k"))
             assert log.offsets("__consumer_offsets") == {0: (0, 1)}
 

@@ -165,7 +165,7 @@ class TestRead:
         raw = Path(other.path, log_name(0)).read_bytes()
         Path(log.path, log_name(0)).write_bytes(raw[: len(raw) // 30 * (6 + more)])
         for end in (7, 12, 30):
-            with pytest.raises(StaleReadError, match="reaches into segment 6") as caught:
+            with pytest.raises(StaleReadError, match="overlaps the next segment 6") as caught:
                 records(reader(log.path).read(3, end))
             assert log_name(0) in str(caught.value)
         assert records(reader(log.path).read(6, 30)) == wanted(6, 30)

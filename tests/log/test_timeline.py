@@ -220,7 +220,7 @@ def test_batches_whose_records_have_expired_are_told(
     for name in home.glob("00000000000000000000.*"):
         name.unlink()
     log.reset("q", 1)
-    assert "no longer holds all commits of q after batch 1" in caplog.text
+    assert "no longer has all commits of q after batch 1" in caplog.text
     assert values(log) == ["q 0", "q 1", "q 2"]
 
 

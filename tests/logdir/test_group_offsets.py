@@ -99,7 +99,7 @@ WRONG = {
     "topic": ("g", {"nope": {0: 0}}, UnknownTopicError, "nope-0 is not in"),
     "partition": ("g", {"t": {2: 0}}, UnknownTopicError, "t-2 is not in"),
     "past the end": ("g", {"t": {0: 101}}, OffsetOutOfRangeError, "ends at 100"),
-    "negative": ("g", {"t": {0: -1}}, OffsetOutOfRangeError, "give the next offset to read"),
+    "negative": ("g", {"t": {0: -1}}, OffsetOutOfRangeError, "commit the next offset to read"),
     "no name": ("", {"t": {0: 1}}, InvalidRequestError, "1 to 249 printable"),
     "long name": ("g" * 250, {"t": {0: 1}}, InvalidRequestError, "1 to 249 printable"),
     "line break": ("a\nb", {"t": {0: 1}}, InvalidRequestError, "1 to 249 printable"),

@@ -85,7 +85,7 @@ class TestLedger:
             assert commit(again, 3, writer="gone long ago").replayed
             with pytest.raises(BatchConflictError, match="other source offsets"):
                 commit(again, 29, "other")
-            with pytest.raises(BatchConflictError, match=r"not in the ledger any more.*rewound"):
+            with pytest.raises(BatchConflictError, match=r"no longer in the ledger.*rewound"):
                 commit(again, 1)
             assert again.offsets("t") == {0: (0, 31)}
         again.close()

@@ -266,7 +266,7 @@ def test_rows_that_an_earlier_state_lacks_are_told(
         for batch in (9, 10, 12):
             commit(again, batch)
     (told,) = [r.getMessage() for r in caplog.records if "micro-batch" in r.getMessage()]
-    assert "goes on with micro-batch 9, but its last one here is 7" in told
+    assert "continues with micro-batch 9, but its last batch in this log is 7" in told
 
 
 # --- readers ---------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ def test_planned_and_then_replaced_by_an_earlier_state(
     key = TopicPartition("t", 0)
     end = view.spans([key])[key][1]
     replace(path, tmp_path / "copy")
-    with pytest.raises(LogReplacedError, match=r"offsets \[2, 3\) can't be read, it ends at 2"):
+    with pytest.raises(LogReplacedError, match=r"\[2, 3\) can't be read, the partition ends at 2"):
         for _ in read_partition(view, "t", 0, 0, end, schema=SCHEMA, isolation="read_uncommitted"):
             pass
 

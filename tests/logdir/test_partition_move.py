@@ -122,7 +122,7 @@ def test_what_is_refused(log: Log, dirs: list[str], tmp_path: Path, clock: Manua
         log.move_partition("nope", 0, dirs[1])
     with pytest.raises(UnknownTopicError):
         log.move_partition("t", 7, dirs[1])
-    with pytest.raises(InvalidRequestError, match="sparklog's own"):
+    with pytest.raises(InvalidRequestError, match="internal to sparklog"):
         log.move_partition("__sparklog_commits", 0, dirs[1])
     with sparklog.open(tmp_path / "single", "rw", clock=clock) as single:
         single.create_topic("t")

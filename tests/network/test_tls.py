@@ -90,7 +90,7 @@ def test_nothing_older_than_tls_1_2(files, authority):
     [
         (lambda d: (d / "cert.pem").unlink(), "ssl.keystore.location=.*no such file"),
         (lambda d: (d / "key.pem").unlink(), "ssl.key.location=.*no such file"),
-        (lambda d: (d / "cert.pem").write_bytes(b""), "no certificate in it: it is no PEM file"),
+        (lambda d: (d / "cert.pem").write_bytes(b""), "no certificate in it: it is not a PEM file"),
         (lambda d: (d / "cert.pem").write_bytes(b"\x30\x82"), "openssl pkcs12 -in"),
         (lambda d: (d / "cert.pem").write_bytes((d / "key.pem").read_bytes()),
          "no certificate in it: it holds (RSA|EC) PRIVATE KEY only|holds .*PRIVATE KEY only"),
@@ -99,7 +99,7 @@ def test_nothing_older_than_tls_1_2(files, authority):
         (lambda d: (d / "cert.pem").write_bytes((d / "cert.pem").read_bytes()[:-400]),
          "can't be used"),
         (lambda d: (d / "key.pem").write_bytes(
-            trustme.CA().issue_cert("other").private_key_pem.bytes()), "isn't the first"),
+            trustme.CA().issue_cert("other").private_key_pem.bytes()), "belong to the first"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_file_is_said(files, spoil, said):
@@ -128,7 +128,7 @@ def test_a_key_may_be_encrypted(files, authority):
 def test_a_key_that_all_may_read_is_told_of(files, caplog):
     os.chmod(files / "key.pem", 0o644)
     make_context(_files(files))
-    assert "everybody on this host may read this key" in caplog.text
+    assert "all users of this host can read this key" in caplog.text
     (advice,) = re.findall(r"run: (chmod 600 .*)", caplog.text)
     caplog.clear()
     subprocess.run(shlex.split(advice), check=True)
@@ -154,7 +154,7 @@ def test_a_client_shows_its_certificate(files, authority):
 
 
 def test_options_that_need_each_other(files):
-    with pytest.raises(InvalidRequestError, match=r"give ssl.truststore.location"):
+    with pytest.raises(InvalidRequestError, match=r"set ssl.truststore.location"):
         _files(files, client_auth=ClientAuth.REQUIRED)
     with pytest.raises(InvalidRequestError, match=r"no effect without ssl.client.auth"):
         _files(files, truststore=str(files / "ca.pem"))
@@ -186,7 +186,7 @@ def test_a_renewed_certificate_is_taken_up_and_a_broken_one_is_not(files, author
             (files / "cert.pem").write_bytes(spoil)
         tls.refresh()
         tls.refresh()
-        assert caplog.text.count("the certificate stays as it was") == 1
+        assert caplog.text.count("the previous certificate stays in use") == 1
         assert _serial(tls, authority) == first
     renewed = authority.issue_cert("localhost")
     (files / "key.pem").write_bytes(renewed.private_key_pem.bytes())
@@ -195,7 +195,7 @@ def test_a_renewed_certificate_is_taken_up_and_a_broken_one_is_not(files, author
     (files / "cert.pem").write_bytes(renewed.cert_chain_pems[0].bytes())
     tls.refresh()
     assert _serial(tls, authority) != first
-    assert "read again" in caplog.text
+    assert "loaded again" in caplog.text
 
 
 def test_an_authority_that_is_taken_back_is_so(files, authority):

@@ -135,7 +135,7 @@ FAULTS = [
     Fault("marks missing", HIGH_WATERMARK, "missing", gone),
     Fault("points missing", RECOVERY_POINT, "missing", gone),
     Fault("point high", RECOVERY_POINT, "the log ends at 60", offsets("t", 0, 1000)),
-    Fault("points torn", RECOVERY_POINT, "should hold", cut_to(-12)),
+    Fault("points torn", RECOVERY_POINT, "promises", cut_to(-12)),
     Fault("start low", LOG_START, "the ledger says 14", offsets("t", 0, 13)),
     Fault("start high", LOG_START, "the ledger says 14", offsets("t", 0, 15)),
     Fault("start of another", LOG_START, "the ledger says 0", offsets("u", 0, 2)),
@@ -158,7 +158,7 @@ FAULTS = [
         text("x"), LEFTOVER,
     ),
     Fault(
-        "a snapshot of what came before", f"{FIRST}.snapshot", "are no snapshot", text("x")
+        "a snapshot of what came before", f"{FIRST}.snapshot", "are not a snapshot", text("x")
     ),
     Fault(
         "a cleaner's file", f"{SEGMENT}.log.cleaned", "never finished",

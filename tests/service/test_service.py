@@ -203,7 +203,7 @@ def test_a_first_deletion_is_announced_a_round_ahead(path, clock, caplog):
         report = Service(path, clock=clock).run_once()
         (said,) = warned(caplog)
         assert "offsets [0, 6) are due" in said
-        assert "(100% of the topic goes)" in said
+        assert "(100% of the topic)" in said
         assert "retention.ms=-1" in said
         assert "The next round deletes them" in said
         assert not report.deleted

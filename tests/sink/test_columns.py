@@ -34,7 +34,7 @@ def test_the_options_leave_columns_out() -> None:
     options = parse({"path": "/log", "topic": "t", "includeHeaders": "false"})
     assert chosen(given) == ["value", "headers"]
     assert columns_to_write(schema, options) == ["value"]
-    with pytest.raises(InvalidRequestError, match="no topic: give option topic"):
+    with pytest.raises(InvalidRequestError, match="no topic: set option topic"):
         columns_to_write(schema, parse({"path": "/log"}))
 
 

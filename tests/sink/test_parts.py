@@ -86,7 +86,7 @@ def test_options_that_a_topic_which_exists_has_otherwise(tmp_path: Path) -> None
     assert "max.message.bytes=5000000 (the topic has 1048588), partitions=6 (it has 4)" in text
     assert f"configs alter {path} --topic t --add-config max.message.bytes=5000000" in text
     assert f"topics alter {path} --topic t --partitions 6" in text
-    assert "can't fall" in (told(partitions=2) or "")
+    assert "can't be reduced" in (told(partitions=2) or "")
     assert "log.retention" not in (told(log_retention_hours=2) or "log.retention")
     assert "compression.type=lz4 (the topic has zstd)" in (told(compression_type="lz4") or "")
     assert "cleanup.policy=[compact,delete]" in (told(cleanup_policy="compact,delete") or "")
@@ -104,7 +104,7 @@ def test_differences_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING, "sparklog.sink"):
         for _ in range(3):
             warn_of_ineffective(options, held, "/log")
-    assert caplog.text.count("was there before") == 1
+    assert caplog.text.count("already existed") == 1
 
 
 def test_place_is_known_by_boot_and_inode(tmp_path: Path) -> None:
@@ -206,12 +206,12 @@ def test_identity_of_a_checkpoint(tmp_path: Path) -> None:
     assert identify_from_checkpoint(options, 3).identity.fingerprint != first.fingerprint
     with pytest.raises(InvalidRequestError, match=r"offsets/4 can't be read"):
         identify_from_checkpoint(options, 4)
-    with pytest.raises(InvalidRequestError, match=r"unknown: give it by .option\('checkpointLoc"):
+    with pytest.raises(InvalidRequestError, match=r"unknown: set .option\('checkpointLoc"):
         identify_from_checkpoint(parse({"path": "/log"}), 3)
     given = parse({"path": "/log", "checkpointLocation": str(tmp_path)})
     assert identify_from_checkpoint(given, 3).identity.writer == "query"
     for wrong in ("s3a://b/c", f"{tmp_path}/nowhere"):
-        advice = "give the query's own checkpoint by option checkpointLocation, as a path that the"
+        advice = "set option checkpointLocation to the query's own checkpoint, as a path that the"
         with pytest.raises(InvalidRequestError, match=advice):
             named = {"path": "/log", "checkpointLocation": wrong, "writerId": "w"}
             identify_from_query(parse(named), None, 3)

@@ -68,7 +68,7 @@ def test_an_offset_past_the_end_or_what_is_advised_instead() -> None:
         bound = Bound("offsets", values={A: offset, B: 0})
         return resolve_start(bound, HELD, dict, strategy="error", fail=fail)
 
-    advice = "give an offset up to the end, -1 for the end itself, or failOnDataLoss=false"
+    advice = "set an offset up to the end, -1 for the end itself, or failOnDataLoss=false"
     with pytest.raises(InvalidRequestError, match=advice):
         start(101)
     assert start(99) == {A: 99, B: 0}
@@ -240,7 +240,7 @@ def test_explicit_offsets_are_checked_not_called_a_loss(caplog) -> None:
         resolve_end(bound, HELD, dict)
     with caplog.at_level(logging.WARNING):
         assert resolve_start(bound, HELD, dict, strategy="error", fail=False) == {A: 100, B: 50}
-    assert "t-0 ends at 100, not 101; the end is taken" in caplog.text
+    assert "t-0 ends at 100, not 101; the end is used" in caplog.text
     assert resolve_end(Bound("offsets", values={A: 100, B: 50}), HELD, dict) == {A: 100, B: 50}
 
 

@@ -30,7 +30,7 @@ from tests import paths
 GOLDEN = paths.GOLDEN / "kafka-4.1" / "logdir"
 ALL = ReadAllAvailable()
 WARNS = {"failOnDataLoss": "false"}
-REPLACED = r"t-0 was deleted and made again"
+REPLACED = r"t-0 was deleted and created again"
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_between_planning_and_reading(log: Log, path: str, caplog: Any) -> None:
         values(reader, planned[0])
     with caplog.at_level(logging.WARNING):
         assert values(careless, planned[1]) == []
-    assert "t-0 was deleted and made again" in caplog.text
+    assert "t-0 was deleted and created again" in caplog.text
     assert "data loss" not in caplog.text
     following = careless.latestOffset(end, ALL)
     assert values(careless, careless.partitions(end, following)) == [
@@ -140,7 +140,7 @@ def test_a_running_query_stops_or_goes_on_where_the_new_topic_begins(
         end = careless.latestOffset(at(read), ALL)
         planned = careless.partitions(at(read), end)
     assert values(careless, planned) == [(n, "new") for n in range(10, 15)]
-    assert caplog.text.count("t-0 was deleted and made again") == 1
+    assert caplog.text.count("t-0 was deleted and created again") == 1
     assert "data loss" not in caplog.text
     assert careless.latestOffset(end, ALL) == end
     anew = stream(path)  # as with another checkpoint

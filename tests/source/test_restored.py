@@ -68,7 +68,7 @@ def test_a_query_that_was_ahead(
     start, _ = run(stream(path), at(0), now=False)
     assert start == at(10)
     restore(path, new=new)
-    says = r"offsets \[4, 10\) of t-0 (are of another history|can't be read)"
+    says = r"offsets \[4, 10\) of t-0 (belong to another history|can't be read)"
     with pytest.raises(OffsetOutOfRangeError, match=f"{says}.*failOnDataLoss=false"):
         run(stream(path), start, now=now)
     with caplog.at_level(logging.WARNING):
@@ -85,7 +85,7 @@ def test_a_living_query_is_told_as_well(path: str) -> None:
     reader = stream(path)
     start = reader.latestOffset(at(0), ALL)
     restore(path, new=20)
-    with pytest.raises(OffsetOutOfRangeError, match=r"offsets \[4, 10\) of t-0 are of another"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"offsets \[4, 10\) of t-0 belong to another"):
         reader.latestOffset(start, ALL)
 
 
@@ -93,7 +93,7 @@ def test_a_micro_batch_that_was_planned_before(path: str) -> None:
     """Its replay reads what both histories have, no more."""
     planned = stream(path).latestOffset(at(2), ALL)
     restore(path, new=20)
-    with pytest.raises(OffsetOutOfRangeError, match=r"\[4, 10\) of t-0 are of another history"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"\[4, 10\) of t-0 belong to another history"):
         stream(path).partitions(at(2), planned)
     reader = stream(path, **WARNS)
     assert values(reader, reader.partitions(at(2), planned)) == [(2, "old"), (3, "old")]
@@ -115,7 +115,7 @@ def test_positions_remember_the_history_only_where_there_was_another(path: str) 
     assert parse_offsets(json.dumps(end), option="startingOffsets") == {("t", 0): 10}
     assert topics_of(json.dumps(end)) == {("t", 0): 10}
     # the same numbers of the old history, as an older sparklog kept them
-    with pytest.raises(OffsetOutOfRangeError, match=r"\[4, 10\) of t-0 are of another history"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"\[4, 10\) of t-0 belong to another history"):
         reader.latestOffset(at(10), ALL)
 
 
@@ -129,7 +129,7 @@ def test_the_first_history_may_come_back(path: str) -> None:
     open_homes.HOMES.clear()
     with sparklog.open(path, "rw") as log:
         append(log, "old", 20)
-    with pytest.raises(OffsetOutOfRangeError, match=r"\[4, 14\) of t-0 are of another history"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"\[4, 14\) of t-0 belong to another history"):
         stream(path).latestOffset(end, ALL)
 
 

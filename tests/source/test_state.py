@@ -143,7 +143,7 @@ def test_what_is_computed_anew_is_read_again(
         (path / f"commits/{batch}").unlink()
     compute_anew(path, 11, 14)
     said = r"batches \[11, 13\) of operator 0.*were read.*reset since.*failOnDataLoss=false; "
-    said += "to have none of the old ones start anew with another checkpoint and another sink"
+    said += "to discard the old changes, start over with another checkpoint and another sink"
     with pytest.raises(OffsetOutOfRangeError, match=said):
         stream(path).latestOffset(at, ReadAllAvailable())
     lenient = stream(path, failOnDataLoss="false")

@@ -320,7 +320,7 @@ def test_a_topic_that_is_made_again_is_reported_as_ever(path: str) -> None:
         query.trigger()
         log.create_topic("t")
         append(log, "new", 2)
-    with pytest.raises(TopicReplacedError, match="t-0 was deleted and made again"):
+    with pytest.raises(TopicReplacedError, match="t-0 was deleted and created again"):
         query.trigger()
 
 
@@ -333,7 +333,7 @@ def test_a_log_that_was_read_is_not_waited_for(path: str) -> None:
     away = shutil.move(path, f"{path}-away")
     query.restart()
     for now in (False, True):
-        with pytest.raises(UnknownTopicError, match=r"does not exist.* bring the log back") as told:
+        with pytest.raises(UnknownTopicError, match=r"does not exist.* restore the log") as told:
             query.trigger(now=now)
         assert "waitForTopics=true" not in str(told.value)
     shutil.move(away, path)
@@ -381,7 +381,7 @@ def test_advice_of_a_reader(
     """The path as it was typed; nothing is to be created by a reader."""
     monkeypatch.chdir(tmp_path)
     advice = {
-        read: "start the writer first, and repeat the query when the writer has made the topic",
+        read: "start the writer first, and repeat the query when the writer has created the topic",
         follow: "start the writer first, or set option waitForTopics=true to wait for it",
     }[call]
     with pytest.raises(UnknownTopicError) as told:

@@ -432,7 +432,7 @@ def test_a_topic_made_again_ends_the_query_or_goes_on_where_it_begins(
         tail()
     log.create_topic("t", 2)
     log.append("t", rows(110, 113, 0))
-    replaced = "TopicReplacedError: t-0 was deleted and made again: .* offset 100 .* at offset 110"
+    replaced = "TopicReplacedError: t-0 was deleted and created again: .* offset 100 .* offset 110"
     with pytest.raises(StreamingQueryException, match=replaced):
         tail()
     _, batches = tail(failOnDataLoss="false")

@@ -118,7 +118,7 @@ def test_lines_before_the_fault_are_printed(partition: Path) -> None:
     rewrite(log, **{f"at_{3 * size + 8}": struct.pack(">i", 3)})
     out, _, failure = ours([log], print_data_log=True)
     assert failure is not None
-    assert "batch length 3 is below the least possible" in str(failure)
+    assert "batch length 3 is less than the minimum" in str(failure)
     assert out.count("baseOffset") == 3
     assert whole.startswith(out)
 

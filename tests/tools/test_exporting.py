@@ -116,7 +116,7 @@ def test_nobody_else_may_write_to_a_copy(log: sparklog.Log, tmp_path: Path) -> N
         export_log(log, "t", tmp_path / "to")
     with sparklog.open(tmp_path / "to", "rw") as copy:
         run = preserved_offsets.Run(100, 101, [])
-        with pytest.raises(InvalidRequestError, match="ends at 101, and records from offset 100"):
+        with pytest.raises(InvalidRequestError, match=r"ends at 101, but .* at offset 100:"):
             preserved_offsets.commit_runs(copy, "t", {0: run}, writer="w")
         assert copy.offsets("t")[0] == (0, 101)
 

@@ -69,7 +69,7 @@ def test_a_full_recovery_knows_of_the_gaps(path: Path, oracle: Oracle) -> None:
 
 def test_no_two_records_at_one_offset(path: Path) -> None:
     with sparklog.open(path, "rw") as log:
-        with pytest.raises(InvalidRequestError, match="ends at 120, and records from offset 119"):
+        with pytest.raises(InvalidRequestError, match=r"ends at 120, but .* at offset 119:"):
             commit_runs(log, "t", {0: run(119, 121, [120])}, writer="w")
         log.append("t", pa.table({"value": ["own"]}), partition=1)
         with pytest.raises(InvalidRequestError, match="t-1 holds records of its own"):
@@ -77,7 +77,7 @@ def test_no_two_records_at_one_offset(path: Path) -> None:
         with pytest.raises(InvalidRequestError, match="t-0 holds records of its own"):
             copied_ends(log, "t", "another", "Kafka")
         log.delete_topic("t")
-        with pytest.raises(InvalidRequestError, match="no offset may ever name two records"):
+        with pytest.raises(InvalidRequestError, match="an offset must not be used for two records"):
             log.create_topic("t", 2, starts={0: 7, 1: 0})
         log.create_topic("plain")
         advice = "made for records of its own.*; choose the name of a new topic"
@@ -97,7 +97,7 @@ def test_a_stranger_is_not_taken_for_the_copy(tmp_path: Path) -> None:
         log.create_topic("t", 2, starts={0: 7, 1: 5})
         commit_runs(log, "t", {0: run(7, 50, [9])}, writer="w")
         log.append("t", pa.table({"value": ["own"]}), partition=1)
-        with pytest.raises(InvalidRequestError, match="t-1 ends at 6, and records from offset 5"):
+        with pytest.raises(InvalidRequestError, match=r"t-1 ends at 6, but .* at offset 5:"):
             commit_runs(log, "t", {0: run(50, 60, [])}, writer="w")
         with pytest.raises(InvalidRequestError, match="t-1 holds records of its own"):
             copied_ends(log, "t", "w", "Kafka")

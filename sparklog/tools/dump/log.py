@@ -74,7 +74,7 @@ def _size(file: File, head: bytes, at: int, end: int) -> int:
     length = int.from_bytes(head[8:LOG_OVERHEAD], "big", signed=True)
     if length < LEGACY_SIZE_MIN:
         raise DataCorruptionError(
-            f"batch length {length} is below the least possible", path=file.path, position=at
+            f"batch length {length} is less than the minimum", path=file.path, position=at
         )
     return 0 if at > end - LOG_OVERHEAD - length else LOG_OVERHEAD + length
 

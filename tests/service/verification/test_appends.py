@@ -153,7 +153,7 @@ def test_a_segment_of_another_log(tmp_path: Path) -> None:
     assert (found[0].partition, found[0].first, found[0].end) == (0, known[1], known[2])
     assert "not those that were committed" in found[0].what
     log = sparklog.open(path)
-    with log, pytest.raises(sparklog.DataCorruptionError, match="reaches into segment"):
+    with log, pytest.raises(sparklog.DataCorruptionError, match="overlaps the next segment"):
         log.read("t", [0]).read_all()
 
 

@@ -124,13 +124,13 @@ object BatchHeader {
     "it is sound",
     "it is cut",
     "it has magic 0 or 1",
-    "its length is below that of a header",
+    "its length is less than that of a header",
     "its magic is unknown",
     "its base offset is negative",
-    "its CRC is another",
+    "its CRC does not match",
     "its codec is unknown",
-    "so many records can't be up to its last offset delta",
-    "its offsets are too high"
+    "its number of records is impossible for its last offset delta",
+    "its offsets are too large"
   )
 
   def describe(status: Int): String = texts(status)

@@ -63,4 +63,4 @@ sealed abstract class CompressedDataException(message: String)
 final class DamagedData(message: String) extends CompressedDataException(message)
 
 final class TooLarge(maxBytes: Int)
-    extends CompressedDataException(s"more than $maxBytes bytes come out of one batch")
+    extends CompressedDataException(s"a batch decompresses to more than $maxBytes bytes")

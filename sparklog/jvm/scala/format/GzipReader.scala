@@ -28,13 +28,13 @@ private[format] final class GzipReader {
         if (out.room == 0) out.grow()
         val made = inflater.inflate(out.array, out.used, out.room)
         out.used += made
-        if (made == 0 && !inflater.finished) throw new DamagedData("the stream is cut")
+        if (made == 0 && !inflater.finished) throw new DamagedData("the stream is truncated")
       }
     } catch {
       case e: DataFormatException => throw new DamagedData(String.valueOf(e.getMessage))
     }
     val end = stop - inflater.getRemaining
-    if (stop - end < TrailerBytes) throw new DamagedData("the stream is cut")
+    if (stop - end < TrailerBytes) throw new DamagedData("the stream is truncated")
     if (LittleEndian.get(bytes, end, 4) != crcOf(out.array, first, out.used - first)) {
       throw new DamagedData("incorrect data check")
     }
@@ -73,7 +73,7 @@ private[format] final class GzipReader {
     if (at < stop) at + 1 else cut()
   }
 
-  private def cut(): Nothing = throw new DamagedData("the stream is cut")
+  private def cut(): Nothing = throw new DamagedData("the stream is truncated")
 
   private def crcOf(bytes: Array[Byte], at: Int, count: Int): Int = {
     val crc = new CRC32

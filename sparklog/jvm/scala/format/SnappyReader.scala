@@ -12,13 +12,13 @@ private[format] final class SnappyReader {
     val stop = start + count
     if (!isFramed(bytes, start, stop)) block(bytes, start, stop, out)
     else {
-      if (count < FrameHeaderBytes) throw new DamagedData("the header is cut")
+      if (count < FrameHeaderBytes) throw new DamagedData("the header is truncated")
       var at = start + FrameHeaderBytes
       while (at < stop) {
-        if (stop - at < 4) throw new DamagedData("a block size is cut")
+        if (stop - at < 4) throw new DamagedData("a block size is truncated")
         val size = BatchHeader.intAt(bytes, at)
         at += 4
-        if (size < 0 || size > stop - at) throw new DamagedData("a block is cut")
+        if (size < 0 || size > stop - at) throw new DamagedData("a block is truncated")
         block(bytes, at, at + size, out)
         at += size
       }
@@ -33,7 +33,7 @@ private[format] final class SnappyReader {
     val size = claim(bytes, at, stop)
     // A copy expands 2 bytes to at most 64, so a larger declared size is wrong.
     if (size > RatioMax * (stop - at)) throw new DamagedData(
-      s"a block of ${stop - at} bytes claims to hold $size")
+      s"a block of ${stop - at} bytes declares $size uncompressed bytes")
     out.reserve(size)
     try out.used += Snappy.rawUncompress(bytes, at, stop - at, out.array, out.used)
     catch {

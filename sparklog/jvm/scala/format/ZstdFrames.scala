@@ -62,7 +62,7 @@ private[format] object ZstdFrames {
     most
   }
 
-  private def cut(): Nothing = throw new DamagedData("the stream is cut")
+  private def cut(): Nothing = throw new DamagedData("the stream is truncated")
 
   /** The exponent is in the upper five bits, eighths in the lower three. */
   private def windowBytes(code: Int): Long = {

@@ -92,7 +92,7 @@ private[source] final class PieceReader(
     val isRight =
       if (isFirst) files.gaps || first <= at else if (files.gaps) first >= at else first == at
     if (!isRight) throw new PlanMismatch(
-      s"${files.directory}: offset $at is expected, the batch begins with $first")
+      s"${files.directory}: expected offset $at, the batch begins with $first")
     if (header.lastOffset + 1 >= following && !segment.isAtEnd) throw new PlanMismatch(
       s"${files.directory}: segment ${files.segments(index)} goes on behind offset " +
         s"${header.lastOffset}, but segment $following follows")
@@ -108,7 +108,7 @@ private[source] final class PieceReader(
       index = math.max(index, 0)
       while (index + 1 < segments.length && segments(index + 1) <= at) index += 1
       if (segments.length == 0 || segments(index) > at) throw new PlanMismatch(
-        s"${files.directory}: no segment holds offset $at")
+        s"${files.directory}: no segment contains offset $at")
       openSegment()
     }
   }
