@@ -46,7 +46,8 @@ private[format] final class Lz4Reader {
   /** Read the frame's header; return the position behind it. */
   private def header(bytes: Array[Byte], start: Int, stop: Int): Int = {
     if (stop - start < HeaderBytesMin) cut()
-    if (LittleEndian.get(bytes, start, 4) != Magic) throw new DamagedData("the data are not an lz4 frame")
+    if (LittleEndian.get(bytes, start, 4) != Magic)
+      throw new DamagedData("the data are not an lz4 frame")
     flags = bytes(start + 4) & 0xff
     val sizes = bytes(start + 5) & 0xff
     if ((flags & Reserved) != 0 || (sizes & SizesReserved) != 0) {
