@@ -18,10 +18,10 @@ HEADER = 61  # bytes of a batch's header
 DONE, FULL, BAD_COUNT, BAD_LENGTH, BAD_FIELD, BAD_OFFSET, BAD_SIZE, BAD_HEADER, BAD_REST = range(9)
 PARSED, NO_ROOM = DONE, FULL  # C variables are not seen from Python
 FAULTS = {
-    BAD_COUNT: "more records are declared than the bytes can contain",
-    BAD_LENGTH: "a record's length is impossible",
-    BAD_FIELD: "a record's timestamp or offset is truncated",
-    BAD_OFFSET: "a record's offset is less than the one before, or beyond the batch's last",
+    BAD_COUNT: "more records are declared than its bytes can hold",
+    BAD_LENGTH: "a record's length can't be right",
+    BAD_FIELD: "a record's timestamp or offset is cut",
+    BAD_OFFSET: "a record's offset goes back or past the batch's last",
     BAD_SIZE: "a key or value is longer than its record",
     BAD_HEADER: "a record's headers are damaged or have a null key",
     BAD_REST: "bytes are left over",

@@ -353,7 +353,7 @@ OF_COMMANDS: list[Case] = [
      lambda p: erase(p.log, "t", [b"k"], predicate=KeyPredicate([b"k"])),
      (lambda p: erase(p.log, "t", [b"k"]),
       lambda p: erase(p.log, "t", predicate=KeyPredicate([b"k"])))),
-    ("pass at least one, or the null key", lambda p: erase(p.log, "t", []),
+    ("name one at least, or the null key", lambda p: erase(p.log, "t", []),
      (lambda p: erase(p.log, "t", [b"k"]), lambda p: erase(p.log, "t", [], null_key=True))),
 ]  # fmt: skip
 

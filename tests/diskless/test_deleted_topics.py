@@ -93,7 +93,7 @@ def test_its_name_was_given_out(url: str) -> None:
         first = log.topic("t").id
         log.delete_topic("t")
         log.create_topic("t", 2, {"file.delete.delay.ms": DAY_MS})
-        with pytest.raises(InvalidRequestError, match="topic t is there"):
+        with pytest.raises(InvalidRequestError, match="topic t exists"):
             log.undelete_topic("t")
         with pytest.raises(InvalidRequestError, match="contain its original name"):
             log.undelete_topic("t", new_name="u")

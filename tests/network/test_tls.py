@@ -93,9 +93,9 @@ def test_nothing_older_than_tls_1_2(files, authority):
         (lambda d: (d / "cert.pem").write_bytes(b""), "no certificate in it: it is not a PEM file"),
         (lambda d: (d / "cert.pem").write_bytes(b"\x30\x82"), "openssl pkcs12 -in"),
         (lambda d: (d / "cert.pem").write_bytes((d / "key.pem").read_bytes()),
-         "no certificate in it: it holds (RSA|EC) PRIVATE KEY only|holds .*PRIVATE KEY only"),
+         "no certificate in it: it only has (RSA|EC) PRIVATE KEY|only has .*PRIVATE KEY"),
         (lambda d: (d / "key.pem").write_bytes((d / "cert.pem").read_bytes()),
-         "no private key in it: it holds CERTIFICATE only"),
+         "no private key in it: it only has CERTIFICATE"),
         (lambda d: (d / "cert.pem").write_bytes((d / "cert.pem").read_bytes()[:-400]),
          "can't be used"),
         (lambda d: (d / "key.pem").write_bytes(
@@ -119,7 +119,7 @@ def test_a_key_may_be_encrypted(files, authority):
     ))  # fmt: skip
     with pytest.raises(InvalidRequestError, match=r"encrypted: give ssl.key.password"):
         make_context(_files(files))
-    with pytest.raises(InvalidRequestError, match=r"encrypted: ssl.key.password isn't its") as no:
+    with pytest.raises(InvalidRequestError, match=r"encrypted: ssl.key.password is not the right password") as no:
         make_context(_files(files, key_password="wrong"))
     assert "wrong" not in str(no.value) + repr(_files(files, key_password="wrong"))
     _shake(make_context(_files(files, key_password="secret")), _client(authority))

@@ -278,10 +278,10 @@ object RecordCursor {
   final val PlainTooLarge = 24
 
   private val texts = Array(
-    "more records are declared than the bytes can contain",
-    "a record's length is impossible",
-    "a record's timestamp or offset is truncated",
-    "a record's offset is less than the one before, or beyond the batch's last",
+    "more records are declared than its bytes can hold",
+    "a record's length can't be right",
+    "a record's timestamp or offset is cut",
+    "a record's offset goes back or past the batch's last",
     "a key or value is longer than its record",
     "a record's headers are damaged or have a null key",
     "bytes are left over",
