@@ -258,7 +258,7 @@ OF_READERS: list[Case] = [
 ]  # fmt: skip
 
 OF_COPIES: list[Case] = [
-    ("say where to fork", lambda p: fork(p.log, p.new("f")),
+    ("give a fork point", lambda p: fork(p.log, p.new("f")),
      (lambda p: fork(p.log, p.new("f"), offsets={"t": {0: 1}}),
       lambda p: fork(p.log, p.new("g"), time_ms=1 << 50))),
     ("give both", lambda p: fork(p.log, p.new("f"), writer="w"),
