@@ -39,7 +39,8 @@ def test_a_group_goes_on_without_what_is_gone(log: sparklog.Log, start: int, row
 
 def test_a_users_file_is_made_by_the_command(tmp_path: Path) -> None:
     path = str(tmp_path / "users")
-    with pytest.raises(InvalidRequestError, match=f"sparklog kafka-users {path} --add NAME` creates"):
+    advice = f"sparklog kafka-users {path} --add NAME` creates it"
+    with pytest.raises(InvalidRequestError, match=advice):
         Users(path)
     assert run(["kafka-users", path, "--add", "a", "--no-password"]) == 0
     assert "a" in read_users(path)
