@@ -7,8 +7,7 @@
     |  `- UnsupportedVersionError         read this log with a newer sparklog
     |- OffsetOutOfRangeError              start again at the log start offset or at the end
     |- TopicReplacedError                 the topic was deleted and created again: start over
-    |- LogReplacedError                   the log's directory was replaced: open it again, start
-        over
+    |- LogReplacedError                   the log's directory was replaced: open it, start over
     |- DataCorruptionError                restore the file, or give up the range deliberately
     |  `- PartitionOfflineError           bring its directory back, or give up the range
     |- BatchConflictError                 two different micro-batches with the same number

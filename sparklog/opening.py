@@ -6,7 +6,7 @@ The contents of the path decide, regardless of its spelling:
     a log in a bucket   contains the object `sparklog.home`: sparklog.diskless
     an archive          a store without it: copies of closed segments, read-only
 
-If the path is empty, mode "rw" creates a log in a bucket at a URL with two slashes
+If nothing is at the path, mode "rw" creates a log in a bucket at a URL with two slashes
 (s3://bucket/logs, file:///srv/logs), and a log dir at any other path (/srv/logs, file:/srv/logs).
 
 Tools, the source and the sink use only this module to examine a path.

@@ -89,7 +89,7 @@ class Log:
         if_not_exists: bool = False,
         starts: Mapping[int, int] | None = None,
     ) -> TopicInfo:
-        """Create a topic. Each new partition is placed in the log dir that has the fewest.
+        """Create a topic. Each new partition is placed in the log dir with the fewest partitions.
 
         A topic that is created again after its deletion continues at the end offset of the deleted
         one, so that an offset never identifies two records.
@@ -492,7 +492,7 @@ class Log:
             Whether the group or offsets existed.
 
         Raises:
-            GroupNotEmptyError: Kafka clients in the group read one of the topics.
+            GroupNotEmptyError: Kafka clients in the group read a topic of `partitions`.
         """
         if partitions is None:
             return self._open_home.groups.delete(group)

@@ -3,7 +3,7 @@
 JSON, all fields optional; the intent exists while the page is BUSY:
 
     ledger   [base, size, end] of the commit ledger before the step
-    logs     [[topic, partition, [base, size, end]], ...] of the partitions that it appends to
+    logs     [[topic, partition, [base, size, end]], ...] of the partitions that it changes
     making   paths of the directories that it creates
     swap     [topic, partition, {base, parts, log, covered, trailing}] of segments, see
              `partition.segment_swap`

@@ -162,7 +162,7 @@ class LogLock:
     def is_foreign(self) -> bool:
         """Return True if the page was written to another file, which was copied or restored here.
 
-        The number of a device may change between boots.
+        The number of a device may change between boots, so it is compared only within a boot.
         """
         raw = self._file.pread(_PAGE.size + _CRC.size, 0)
         if len(raw) < _PAGE.size + _CRC.size or not _is_sealed(raw):

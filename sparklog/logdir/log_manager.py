@@ -206,10 +206,13 @@ class LogManager:
         with self.meters.writing():
             self.lock.write(page)
 
-    # --- new partitions --- ------------------------------------------------------------
+    # --- new partitions ------------------------------------------------------------------------
 
     def placement(self, partitions: range) -> dict[int, int]:
-        """Assign new partitions to the log dirs with the fewest. Source: LogManager.nextLogDirs."""
+        """Assign new partitions to the log dirs with the fewest partitions.
+
+        Source: LogManager.nextLogDirs.
+        """
         counts = dict.fromkeys((number for number, _ in self.dirs.numbered(self.directories)), 0)
         for topic in self.state.topics.values():
             for number in topic.dirs.values():
@@ -285,7 +288,7 @@ class LogManager:
             except StorageUnavailableError as error:
                 _LOGGER.warning("%s stays for now: %s", path, error)
 
-    # --- missing partitions --- ------------------------------------------------------
+    # --- missing partitions --------------------------------------------------------------------
 
     def missing(
         self, key: TopicPartition, *, number: int | None = None, segments: bool = True

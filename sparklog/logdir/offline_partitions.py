@@ -90,7 +90,7 @@ def missing(
     Args:
         fs: The file system.
         directories: The log dirs' paths.
-        dirs: The available log dirs.
+        dirs: The log dirs as found, with the unavailable ones.
         state: The log's state.
         key: The partition.
         number: The number of its log dir, if it differs from the ledger's.

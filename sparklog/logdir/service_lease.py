@@ -118,7 +118,7 @@ class ServiceLease:
         if self.lends and self.is_requested():
             raise LeaseLostError(f"{self.path}: another process asks for it; standing back")
 
-    # --- requests --- ----------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------
 
     def request(self) -> None:
         """Lock the byte of requests, as soon as no other process requests the lease."""

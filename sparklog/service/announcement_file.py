@@ -15,7 +15,7 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
 class AnnouncementFile:
-    """`sparklog.log.deletion_announcements.Notes`, stored in a file in the first log dir."""
+    """An `AnnouncementStore` (`sparklog.log.deletion_announcements`) in the first log dir."""
 
     def __init__(self, fs: FileSystem, home: str) -> None:
         self._fs, self._path = fs, joined(home, NAME)

@@ -154,8 +154,8 @@ def _local(
     """Return `offsets/<batch>` and make it durable; None if it is not a local file.
 
     If a reset of this checkpoint was interrupted before the log was reset too, it is completed
-    first. Raises InvalidRequestError if the log is inside the checkpoint, or if the checkpoint is a
-    log and `query` (an id) did not write it.
+    first. Raises InvalidRequestError if the log is inside the checkpoint, and as
+    `_check_one_history`. `query`: the id of the query.
     """
     root = local_path(checkpoint)
     if root is None:
@@ -168,10 +168,10 @@ def _local(
 
 
 def _check_one_history(root: str, batch: int, query: str | None, fs: FileSystem) -> None:
-    """Raise InvalidRequestError if the checkpoint is a log and the query started again beside it.
+    """Raise InvalidRequestError if Spark's own manager runs the query of a log-backed checkpoint.
 
-    A checkpoint with the marker file can't have been started by Spark's own manager; older versions
-    of sparklog wrote no marker.
+    The query then starts from batch 0, beside the records of the log. Spark's own manager can't
+    start a query if the checkpoint has the marker file; older versions of sparklog wrote no marker.
     """
     if not fs.is_dir(os.path.join(root, LOGS)) or has_marker(fs, root):
         return

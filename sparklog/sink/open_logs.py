@@ -1,8 +1,8 @@
 """Logs that this process has open for writing, one handle per log; closed at exit.
 
-A log stays open between micro-batches, because opening costs one or two fsyncs, and a closed log
-has no benefit while a query runs (a broker could start on it). If the process dies instead, the
-next process that locks the log completes or undoes its last step (sparklog/logdir/PROTOCOL.md,
+A log stays open between micro-batches, because opening costs one or two fsyncs. Closing it would
+let a broker start on the log, which is not needed while a query runs. If the process dies instead,
+the next process that locks the log completes or undoes its last step (sparklog/logdir/PROTOCOL.md,
 "LOCK").
 
 Spark does not tell the Python workers in which it commits for `format("sparklog")` when their query

@@ -54,8 +54,7 @@ class Chunk:
         partition: The partition.
         data: The batches, if they are in memory.
         path: The staged file or object. `path`, `position`, `wrapped_key` and `synced_boot_id` are
-            set
-            by the home's stager, and only the home reads them.
+            set by the home's stager, and only the home reads them.
         size_bytes: The size of the batches.
         records: The number of offsets that the chunk takes.
         min_timestamp: The smallest timestamp, ms.

@@ -226,7 +226,7 @@ def committed_by_query(
         query: The group's fields after the commit, without offsets and planners.
         offsets: The committed positions.
         now_ms: The time of the commit.
-        planner: The planner of the source, if the commit is a planned one.
+        planner: The id of the planner of the query's source, which this commit registers.
         origins: The leader epochs of the positions.
     """
     known = known or Reader(query.group, query.kind)
@@ -245,7 +245,7 @@ def committed_by_query(
         planners = {**planners, planner: topics}
     reader = replace(query, offsets={**known.offsets, **after}, planners=planners)
     if planner is not None and _has_positions(known, reader) and known.is_alone(planner, topics):
-        return None  # the planner has committed the same positions
+        return None  # the planner has already committed the same positions
     return _with_commit_rate(known, reader)
 
 

@@ -140,8 +140,7 @@ class Home(Protocol):
             writer: The writer.
             batch: The last committed micro-batch.
             committed: The chunks that this call committed for `batch`; empty if they are unknown or
-                the
-                commit was a replay. A bucket then deletes nothing.
+                the commit was a replay. A bucket then deletes nothing.
             is_retried: Whether a task of the micro-batch took several attempts.
         """
 

@@ -9,7 +9,7 @@ from sparklog.format.checkpoint_files import Epochs
 
 UNDEFINED: Final = (-1, -1)
 HISTORY_EPOCH: Final = 1 << 16
-"""Epochs from here on mark copies that can diverge; lower epochs count brokers and forks."""
+"""Epochs from here on begin a history of the log; lower ones are counted by brokers and forks."""
 _BEGINNING_MS: Final = 1_577_836_800_000  # 2020: seconds since then fit into Kafka's int32
 
 

@@ -22,8 +22,9 @@ class Lease(Protocol):
     """The right to do a log's background work. One object per service, on one handle of the log.
 
     In a log dir the lease is a lock that the kernel releases if the holder dies. In a bucket it is
-    a *term*: a number that increases with each new holder. Changes contain the term, and changes
-    without the current term are rejected. `check` writes a heartbeat that other processes watch.
+    a *term*: a number that increases with each new holder. The changes of background work contain
+    the term, and are rejected unless it is the current one. `check` writes a heartbeat that other
+    processes watch.
     """
 
     @property

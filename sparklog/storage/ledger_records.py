@@ -682,7 +682,7 @@ def _ranges(nested: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[TopicPart
 _new_tuple: Final = tuple.__new__  # takes half the time of a NamedTuple's constructor
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 14)  # because every commit names the same partitions again
 def _partition(topic: str, partition: str) -> TopicPartition:
     return TopicPartition(topic, int(partition))
 

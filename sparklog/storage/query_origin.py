@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 from sparklog.storage.source_offsets import ASIDE
 
 Offsets = tuple[str | None, ...]
-"""A query's position: per source, JSON as in the checkpoint, or None if it is unknown."""
+"""A query's position: per source, JSON as in the checkpoint; None: no position, or unknown."""
 
 _BEFORE_ALL: Final = {"logOffset": -1}  # the file source stores the last batch, not an end
 _EVIDENCE: Final = {"checkpoint": "checkpoint location", "name": "name", "plan": "plan"}

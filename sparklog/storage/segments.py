@@ -50,8 +50,7 @@ class SegmentMetadata:
         end: The offset after the last record; None for the active segment, which may grow.
         size: The size of the log in bytes.
         max_timestamp: The largest timestamp in ms, -1 if no record has a timestamp, or None if only
-            the
-            segment's contents have it.
+            the segment's contents have it.
         local: Whether the segment is on this host's disks.
         where: The path or URL of the log, for messages.
     """

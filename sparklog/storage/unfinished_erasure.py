@@ -1,7 +1,7 @@
 """`UnfinishedErasure`: an erasure that was started and is not complete, as the log records it.
 
-It contains no key. `request` identifies equal requests. It includes at most 16 bits of a hash of
-the keys, too few to find out whose keys they were.
+It contains no key. `request` identifies equal requests. It is at most 16 bits of a hash of the
+request, too few to find out from them whose keys they were.
 """
 
 from collections.abc import Collection, Mapping

@@ -8,8 +8,8 @@ A home has up to four kinds of work, which run repeatedly and may run concurrent
     clean    compacts topics with cleanup.policy=compact
 
 `purge` unlinks the retired files after file.delete.delay.ms. Each step decides on the log's state
-and is atomic, so work can be interrupted at any point and repeated. The `lease` keeps two services
-from doing the same work; it only avoids waste.
+and is safe by itself, so work can be interrupted at any point and repeated. The `lease` keeps two
+services from doing the same work; it only avoids waste.
 
 `work` returns when each kind of work is due next. The service manages the times, the threads, and
 the leadership. Verification and repair are not part of upkeep; for a log dir see

@@ -127,8 +127,8 @@ class View(Protocol):
     def metadata_snapshot(self) -> AbstractContextManager[None]:
         """Allow answers in this thread to be as of the first request within the context.
 
-        Topics, ids and spans then take a single request instead of one request each. Without an
-        effect in homes that make no requests.
+        Topics, ids and spans then take a single request instead of one request each. Has no effect
+        in homes that make no requests.
         """
 
     def topics(self) -> dict[str, TopicInfo]:

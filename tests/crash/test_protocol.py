@@ -1,4 +1,4 @@
-"""PROTOCOL section 3, by name: undo, recovery, disk errors (C5-C8, H1, H3, H4, H9, H12)."""
+"""PROTOCOL, "Failure modes", by name: undo, recovery, disk errors (C5-C8, H1, H3, H4, H9, H12)."""
 
 from __future__ import annotations
 

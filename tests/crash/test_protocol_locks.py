@@ -1,4 +1,4 @@
-"""PROTOCOL section 3, by name: who may open a log, and what stands in a broker's way (C3, C4)."""
+"""PROTOCOL, "Failure modes", by name: who may open a log, and what keeps brokers out (C3, C4)."""
 
 from __future__ import annotations
 

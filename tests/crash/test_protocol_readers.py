@@ -1,4 +1,4 @@
-"""PROTOCOL section 3, by name: what readers see, without any lock (C9, C10, C12)."""
+"""PROTOCOL, "Failure modes", by name: what readers see, without any lock (C9, C10, C12)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ A file is stored once, however many snapshots reference it. With a keyring, the 
 random key, and each file a key derived from that and the file's content: equal files are stored
 once, under a key that seals nothing else, and neither names nor bytes reveal the content. No object
 is ever deleted or changed here: writing a file again writes the same bytes. The protocol is in
-sparklog/state/PROTOCOL.md.
+sparklog/checkpoint/log_backed/PROTOCOL.md.
 """
 
 import hashlib

@@ -8,7 +8,7 @@
 - `cleaner`: cleans a partition, from the plan to the swap (partition/segment_swap) and the
   checkpoint; chooses partitions to clean
 
-Which records remain does not depend on the home: `sparklog.log.dirt`,
+Which records remain does not depend on the home: `sparklog.log.dirty_ratio`,
 `sparklog.log.record_cleaning`.
 
 Source: LogCleanerManager, Cleaner, CleanedTransactionMetadata, LocalLog.replaceSegments (4.1).

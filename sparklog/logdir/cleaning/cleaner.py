@@ -1,8 +1,9 @@
 """Cleans a partition, from the plan to the checkpoint, and chooses the dirtiest partitions.
 
 The write lock is held three times, briefly: to choose closed segments, to swap a group, and to
-write the checkpoint. Several threads may clean several partitions of a session, but only one thread
-a partition at a time (a second thread finds its files missing, and stops without harm).
+write the checkpoint. Several threads may clean several partitions of a session, but each partition
+is cleaned by only one thread at a time (a second thread finds its files missing, and stops without
+harm).
 """
 
 import logging

@@ -245,7 +245,7 @@ class SegmentEraser:
         )  # fmt: skip
         report.offsets.merge(tally.offsets)
 
-    # --- files without readers --- -------------------------------------------------------
+    # --- files that no reader opens ------------------------------------------------------------
 
     def _leftovers(self, report: PartitionErasure, place: _Partition, *, dry_run: bool) -> None:
         """Unlink files of retention, cleaning and compaction before their delay is over."""

@@ -1,4 +1,4 @@
-"""Plans a cleaning: the dirty part (`sparklog.log.dirt`), grouped into segments.
+"""Plans a cleaning: the dirty part (`sparklog.log.dirty_ratio`), grouped into segments.
 
 Source: Cleaner.groupSegmentsBySize (Kafka 4.1).
 """
@@ -19,7 +19,7 @@ from sparklog.logdir.partition.indexes import read_entries
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.storage.round_report import Dirt
 
-SPAN_MAX: Final = 2**31 - 1  # maximum number of offsets in a segment's index
+SPAN_MAX: Final = 2**31 - 1  # offsets of a segment: its index has 32-bit relative offsets
 _HEAD_BYTES: Final = 4096
 
 
@@ -76,7 +76,7 @@ def find_dirt(
     stable: int,
     now_ms: int,
 ) -> Dirt:
-    """Return the part that can be cleaned; see `sparklog.log.dirt`.
+    """Return the part that can be cleaned; see `sparklog.log.dirty_ratio`.
 
     Cost: no I/O, unless a lag is configured: then a small read per dirty segment.
     """

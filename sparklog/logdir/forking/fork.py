@@ -115,7 +115,8 @@ def fork(
         offsets: {topic: {partition: end}}: fork right after the last commit that exceeds no end.
         leave_remote: Start at the local log start if offsets are only in remote storage.
         waits_for: A path that is created later, to which the fork belongs: see `StagedDirectories`.
-        options, threads: Options of the old log; the number of partitions to complete in parallel.
+        options: Options of the old log ("lock.timeout.ms").
+        threads: The number of partitions to complete in parallel; they mostly wait for the disk.
 
     Raises: InvalidRequestError, OffsetOutOfRangeError: records were deleted (retention, compaction,
     deleted topics, the ledger's own retention) or are remote; LogLockedError: a broker runs on the

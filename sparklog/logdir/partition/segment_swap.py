@@ -2,15 +2,16 @@
 
 Under the log's write lock, with the swap in the intent:
 
-1. `.cleaned` -> `.swap`, the log last; the directory is synced. From here on the swap is done even
-after a crash, as Kafka's own loading would do. 2. A second name of the `.swap` log is renamed over
-the first source. At that moment readers see the new segment; a segment with its base always exists
-(PROTOCOL, H6). 3. The index files follow. Until then the old index files remain as hints, which
-readers check. 4. Sources whose base is covered by the new segment's offsets are retired as
-`.deleted`, the lowest first: a reader that lists them still reads the old records or, past the new
-segment, none. Their snapshots are retired with them. When that is durable, the `.swap` log is
-deleted. 5. Sources after the new segment's last offset, which have no remaining records, are
-retired one by one.
+1. `.cleaned` -> `.swap`, the log last; the directory is synced. From here on the swap is completed
+   even if this process dies: another process completes it, as Kafka's own loading would.
+2. A second name of the `.swap` log is renamed over the first source. At that moment readers see the
+   new segment; a segment with its base always exists (PROTOCOL, H6).
+3. The index files follow. Until then the old index files remain as hints, which readers check.
+4. Sources whose base is covered by the new segment's offsets are retired as `.deleted`, the lowest
+   first: a reader that lists them still reads the old records or, past the new segment, none.
+   Their snapshots are retired with them. Only when that is durable is the `.swap` log deleted.
+5. Sources after the new segment's last offset, which have no remaining records, are retired one by
+   one.
 
 Readers that have opened a source can continue, because its inode stays. After a crash, `settle`
 completes or discards the swap by the intent, and `finish_swaps` (FULL recovery, loading) by the

@@ -141,8 +141,8 @@ def full(session: LogManager) -> bool:
 def _recovery_point(fs: FileSystem, home: str, end: int) -> int:
     """Return an offset of the ledger below whose segment everything is durable.
 
-    A segment and its indexes are synced before the first record of the next segment. A power cut
-    may keep the next segment's file without these.
+    A segment and its indexes are synced before the first record of the next segment is synced. So
+    after a power cut the next segment's file may exist although these were lost.
     """
     marks = published(fs, home)
     base = last_base(fs, home, end)

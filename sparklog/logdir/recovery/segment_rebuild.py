@@ -99,8 +99,7 @@ def scan_segment(
     Args:
         producers: Their state at the segment's base; advanced to the result's end.
         gaps: False: offsets must be consecutive; True: offsets may be missing; None: offsets are
-            not
-            checked, as in Kafka's recovery.
+            not checked, as in Kafka's recovery.
     """
     path = joined(directory, log_name(base))
     scan, watch = _Scan(base, producers, interval_bytes), stopwatch()

@@ -33,7 +33,10 @@ def recover_partition(
 
 
 def check_partition(session: LogManager, key: TopicPartition) -> DataCorruptionError | None:
-    """Return the error that recovery would take the partition offline with. Changes nothing."""
+    """Return the error with which recovery would take the partition offline, or None.
+
+    Changes nothing.
+    """
     return _recovered(session, key, recovery_points(session), check_only=True)
 
 
