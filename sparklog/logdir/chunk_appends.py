@@ -32,7 +32,7 @@ def check_room(manager: LogManager, chunks: Sequence[Chunk]) -> None:
     for chunk in chunks:
         log = manager.writer(chunk.topic, chunk.partition)
         directory = os.path.dirname(log.path)
-        size = 0 if _adoptable(manager, chunk, log) else chunk.size_bytes  # on the disk
+        size = 0 if _adoptable(manager, chunk, log) else chunk.size_bytes  # already on disk
         needed[directory] = needed.get(directory, 0) + size
     check_space(manager, needed)
 

@@ -142,8 +142,8 @@ def not_found(
 ) -> dict[TopicPartition, tuple[str, str]]:
     """Return {partition: (its directory, reason)} of the partitions of `topics` not in `found`.
 
-    `is_ours`: whether no broker wrote since sparklog's last session; called once, if needed. A
-    broker may have deleted partitions whose log dir is available.
+    `is_ours`: whether no broker wrote since sparklog's last session; called once, if needed. If
+    a broker wrote, it may have deleted partitions whose log dir is available, so these are omitted.
     """
     missing: dict[TopicPartition, tuple[str, str]] = {}
     ours: bool | None = None
@@ -247,9 +247,10 @@ def _places(fs: FileSystem, home: str) -> dict[int, list[str]]:
 
 
 def _why_unlisted(fs: FileSystem, path: str, expected: Sequence[str]) -> str:
-    """Return why a directory without a file can't be the log's; "" if it may be.
+    """Return why a directory without `sparklog.dirs` can't be the log's; "" if it may be.
 
-    Older versions wrote no file, and a file may be lost: then its partitions identify it.
+    Older versions did not write that file, and it may be lost: then the partitions in the directory
+    identify it.
     """
     if not expected:
         return ""
