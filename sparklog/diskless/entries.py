@@ -48,7 +48,6 @@ from sparklog.tiered.layout.wrapped_key import WrappedKey
 
 ENTRY_BYTES_MAX: Final = 8 << 20
 """Maximum size of an entry with its inline data: a PUT, never multipart, and quick to retry."""
-LEDGER_TOPIC: Final = "__sparklog_commits"  # an entry is a batch of its partition 0
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

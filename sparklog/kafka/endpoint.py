@@ -300,8 +300,8 @@ class EndpointServer:
 def cluster_id_of(log: Log) -> str:
     """Return the cluster id that clients see. It is the same wherever a log is served.
 
-    The id of a log dir is its ledger's topic id, and that of a bucket is the log's id. Logs with
-    neither (a broker's directory, an archive) use a hash of their path.
+    The id of a log dir is its ledger's topic id. Other homes use a hash of their identity: a bucket
+    that of its log id, a broker's directory and an archive that of their path.
     """
     try:
         known = view_of(log).topic_id(LEDGER_TOPIC, 0)

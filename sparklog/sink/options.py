@@ -20,7 +20,7 @@ from sparklog.configdef import (
     read,
 )
 from sparklog.errors import InvalidRequestError
-from sparklog.format.compression import Codec
+from sparklog.format.compression import Codec, check_level
 from sparklog.format.names import check_topic
 from sparklog.opening import resolved
 from sparklog.storage.staging import BATCH_SIZE, Framing
@@ -85,10 +85,15 @@ class SinkOptions:
         doc="Codec. A topic's compression.type takes precedence unless it is producer.",
     )
     compression_level: int | None = option(
-        "compression.level", None, kind=int, low=-131072, high=22, doc="Level of any codec."
+        "compression.level",
+        None,
+        kind=int,
+        low=-131072,
+        high=22,
+        doc="Level for the codec of compression.type.",
     )
     gzip_level: int | None = option(
-        "compression.gzip.level", None, kind=int, low=-1, high=9, doc="Level for gzip."
+        "compression.gzip.level", None, kind=int, low=1, high=9, extra=-1, doc="Level for gzip."
     )
     lz4_level: int | None = option(
         "compression.lz4.level", None, kind=int, low=1, high=17, doc="Level for lz4."
@@ -130,6 +135,7 @@ class SinkOptions:
         own = {Codec.GZIP: self.gzip_level, Codec.LZ4: self.lz4_level, Codec.ZSTD: self.zstd_level}
         level = own.get(codec)
         level = self.compression_level if level is None else level
+        check_level(codec, level)
         return Framing(batch_size=self.batch_size, codec=codec, level=level)
 
 

@@ -43,7 +43,8 @@ class Framing:
         batch_size: The uncompressed bytes of records that a batch aims at.
         codec: The compression; None uses the topic's compression.type, and "producer" there means
             no compression. A topic with another compression.type takes precedence.
-        level: The compression level; None uses the topic's level.
+        level: The compression level of `codec`; None uses the topic's level. It does not apply if a
+            topic's compression.type takes precedence over `codec`.
         producer: (producer id, epoch, sequence of the first record) of an idempotent producer.
     """
 
@@ -57,6 +58,8 @@ class Framing:
         codec, level = self.codec, self.level
         if config.compression_type != "producer":
             codec = Codec.parse(config.compression_type)
+            if self.codec not in (None, codec):
+                level = None
         if codec is None:
             return Codec.NONE, None
         if level is None:

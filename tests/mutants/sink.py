@@ -562,4 +562,18 @@ MUTANTS = (
         "        except ImportError:  # Spark would",
         PROGRESS,
     ),
+    mutant(
+        "level-of-another-codec",
+        "storage/staging.py",
+        "            if self.codec not in (None, codec):\n                level = None\n",
+        "",
+        "sink/test_parts.py::test_a_level_applies_to_its_own_codec",
+    ),
+    mutant(
+        "gzip-level-0-reaches-the-tasks",
+        "sink/options.py",
+        "        check_level(codec, level)\n",
+        "",
+        "sink/test_parts.py::test_gzip_has_no_level_0",
+    ),
 )

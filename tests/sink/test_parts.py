@@ -10,6 +10,7 @@ import pytest
 
 import sparklog
 from sparklog.cli.app import run
+from sparklog.config import TopicConfig
 from sparklog.errors import (
     InvalidRequestError,
     LogReplacedError,
@@ -28,7 +29,42 @@ from sparklog.sink.topic_options import ineffective_options, warn_of_ineffective
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
 from sparklog.storage.query_origin import BatchStart
+from sparklog.storage.staging import Framing
 from sparklog.testing.crashfs import CrashFS
+
+
+@pytest.mark.parametrize(
+    ("sink", "topic", "wanted"),
+    [
+        ({"compression.type": "zstd", "compression.zstd.level": 19}, {}, (Codec.ZSTD, 19)),
+        ({"compression.type": "zstd", "compression.level": 19}, {}, (Codec.ZSTD, 19)),
+        ({"compression.type": "zstd", "compression.zstd.level": 19},
+         {"compression.type": "gzip", "compression.gzip.level": 4}, (Codec.GZIP, 4)),
+        ({"compression.type": "zstd", "compression.level": 7},
+         {"compression.type": "gzip"}, (Codec.GZIP, -1)),
+        ({"compression.type": "zstd", "compression.level": 7},
+         {"compression.type": "zstd", "compression.zstd.level": 5}, (Codec.ZSTD, 7)),
+        ({"compression.type": "zstd", "compression.level": 7},
+         {"compression.type": "uncompressed"}, (Codec.NONE, None)),
+        ({"compression.type": "lz4"}, {"compression.lz4.level": 12}, (Codec.LZ4, 12)),
+    ],
+)  # fmt: skip
+def test_a_level_applies_to_its_own_codec(
+    sink: dict[str, object], topic: dict[str, object], wanted: tuple[Codec, int | None]
+) -> None:
+    framing = parse({"path": "/log", **sink}).framing
+    assert framing.compression(TopicConfig.parse(topic)) == wanted
+
+
+def test_a_level_without_a_codec_is_the_topics() -> None:
+    config = TopicConfig.parse({"compression.type": "gzip"})
+    assert Framing(level=4).compression(config) == (Codec.GZIP, 4)
+
+
+@pytest.mark.parametrize("name", ["compression.gzip.level", "compression.level"])
+def test_gzip_has_no_level_0(name: str) -> None:
+    with pytest.raises(InvalidRequestError, match=r"level[ =].*0"):
+        _ = parse({"path": "/log", "compression.type": "gzip", name: 0}).framing
 
 
 def test_options_come_under_kafkas_names_or_with_underscores() -> None:
