@@ -278,7 +278,7 @@ class _Verifier:
     def _unreferenced(self) -> set[str]:
         """Return RocksDB files that no snapshot references.
 
-        It isn't written yet, or was removed.
+        Their snapshot is not written yet, or was removed.
         """
         try:
             return unreferenced_files(self._checkpoint, self._batches.stores)

@@ -29,7 +29,7 @@ from sparklog.tiered.object_store.store import Store
 
 TIMEOUT_MS: Final = 30_000
 _BEATS: Final = 3
-_GONE_BEATS: Final = 4  # timeouts after which `told` ignores a holder
+_GONE_BEATS: Final = 4  # timeouts after which `published` ignores a holder
 _LOGGER: Final = logging.getLogger(__name__)
 
 

@@ -1,7 +1,7 @@
 """The objects that a fork copies from the old log, and their new names.
 
     a closed segment      same segment id, below the prefix of the new topic id
-    a staged object       below the new log's `staged-`, as if staged at its beginning
+    a staged object       below the new log's `staged-`, as if staged at the new log's entry 0
     data in an entry      packed with others into staged objects; encrypted data into one each
     an extent table       written again, because it contains other names
 """

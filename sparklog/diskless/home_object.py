@@ -98,7 +98,8 @@ def check_not_missing(store: Store) -> None:
     Call it after the home object was not found. A log that is being imported has none yet. If the
     ledger is missing as well, the lease objects of a service still show that segments belong to a
     log: only a service merges data into segments, and an archive has no service.
-    Cost: two listings, a third one if they find no object of a log; two more GETs otherwise.
+    Cost: two listings, a third one if they find no object of a log; two more GETs if any of them
+        finds one.
     """
     proof, remedy = next(iter(log_ids(store).values()), None), _FIX.format(url=store.url)
     if proof is None:

@@ -425,7 +425,10 @@ def may_hold_transactions(extents: Extents, state: DisklessState) -> list[Extent
 
 
 def _measured(made: LogObject) -> LogObject:
-    """Take the largest timestamp from the time index; the extent's may be of removed records."""
+    """Take the largest timestamp from the time index.
+
+    The extent's may be of removed records, or of another part of a split extent.
+    """
     times = parse_entries(made.parts[".timeindex"], TIME_ENTRY, path=made.put.data.where)
     latest = int(times["timestamp"][-1]) if len(times) else -1
     segment = replace(made.put.segment, max_timestamp=latest)

@@ -66,7 +66,7 @@ class Partitions:
         self._listing_ms = 0.0  # duration of the last listing
         self._due = threading.Event()
         self._followed: frozenset[TopicPartition] = frozenset()
-        # of this endpoint; the result of a poll during which one happened is discarded
+        # of this endpoint; of a poll during which one happened, only higher values are applied
         self._commits = 0
         self._looked_ms = float("-inf")
         self._says_all = False  # the next poll reports all partitions, not only changes

@@ -1,4 +1,7 @@
-"""DeleteRecords: deletes the records before an offset by raising the log start."""
+"""DeleteRecords: deletes the records before an offset by raising the log start.
+
+Source: KafkaApis.handleDeleteRecordsRequest, Partition.deleteRecordsOnLeader (Kafka 4.1), KIP-107.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,7 @@
-"""A topic's configs in the protocol: values, sources, types, and changes of them."""
+"""A topic's configs in the protocol: values, sources, types, and changes of them.
+
+Source: ConfigHelper, ConfigurationControlManager, ServerTopicConfigSynonyms (Kafka 4.1).
+"""
 
 import enum
 from collections.abc import Iterable, Mapping

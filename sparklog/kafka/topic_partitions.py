@@ -1,4 +1,8 @@
-"""DescribeTopicPartitions: descriptions of topics in pages (kafka-topics --describe)."""
+"""DescribeTopicPartitions: descriptions of topics in pages (kafka-topics --describe).
+
+Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicResponse (Kafka 4.1),
+KIP-966.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -93,7 +93,8 @@ class Service:
             take_over: makes the copies at the URL this log's own, for a log dir that was restored
                 or copied. The log that wrote the copies must have stopped for good.
             options: Kafka's broker keys (options.py), and the options of `sparklog.open`.
-            map: runs a function over cleaning jobs elsewhere, such as `sparklog.sink.spark_map`.
+            map: runs a function over cleaning jobs elsewhere; `sparklog.sink.spark_map` runs each
+                as a Spark task. By default threads of this process clean.
             metrics_port: port of /metrics and /healthz; 0 takes a free port (`metrics_url`). Needs
                 the extra `metrics`.
             metrics_address: address to listen on; "0.0.0.0" allows connections from other hosts.

@@ -89,9 +89,9 @@ class FileSystemContract:
         fs.sync_dir(root)
 
     def test_a_file_is_the_one_that_was_opened(self, fs: FileSystem, root: str) -> None:
-        """An open file whose name another file gets can still be read, or is missing.
+        """An open file stays the same file when another file gets its name.
 
-        Never mixed up.
+        Reads return its own content or fail; they never return the content of the other file.
         """
         for name, data in (("a", b"old"), ("b", b"new")):
             with fs.open(f"{root}/{name}", create=True) as file:

@@ -47,10 +47,10 @@ headers: Final[st.SearchStrategy[list[Header] | None]] = st.one_of(
 def timestamps(
     first_ms: int = 0, last_ms: int = NOW_MS, *, null: bool = True
 ) -> st.SearchStrategy[int | None]:
-    """Return timestamps in ms since the epoch, many of them close to `last_ms`; null.
+    """Return timestamps in ms since the epoch, many of them close to `last_ms`.
 
-    When appended. A topic rejects timestamps of more than message.timestamp.after.max.ms (an hour)
-    after the clock.
+    Null stands for the time of the append. A topic rejects timestamps of more than
+    message.timestamp.after.max.ms (an hour) after the clock.
     """
     near = st.integers(max(first_ms, last_ms - 10**6), last_ms)
     times = st.one_of(st.integers(first_ms, last_ms), near)

@@ -1,4 +1,7 @@
-"""Raises log start offsets as a JSON file specifies, like kafka-delete-records."""
+"""Raises log start offsets as a JSON file specifies, like kafka-delete-records.
+
+Source: DeleteRecordsCommand (Kafka 4.1), KIP-107.
+"""
 
 import json
 from collections.abc import Iterable

@@ -1,4 +1,7 @@
-"""Returns the offset of each partition at a time, like kafka-get-offsets."""
+"""Returns the offset of each partition at a time, like kafka-get-offsets.
+
+Source: GetOffsetShell (Kafka 4.1).
+"""
 
 import re
 from collections.abc import Callable
@@ -30,7 +33,10 @@ class OffsetQuery:
 
 
 def parse_time(text: str) -> int:
-    """Parse a --time: a name, -1 to -5, ms since the epoch, or an ISO time (UTC without a zone)."""
+    """Parse a --time: a name, -1 to -5, ms since the epoch, or an ISO time (UTC without a zone).
+
+    Raises: InvalidRequestError.
+    """
     if text in TIMES:
         return TIMES[text]
     try:

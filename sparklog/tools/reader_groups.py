@@ -134,7 +134,10 @@ def _of_query(reader: Reader) -> Member:
 
 
 def parse_topics(given: Iterable[str]) -> dict[str, list[int] | None]:
-    """Parse topics, or "topic:0,1", as {topic: partitions, or None for all}."""
+    """Parse topics, or "topic:0,1", as {topic: partitions, or None for all}.
+
+    Raises: InvalidRequestError.
+    """
     found: dict[str, list[int] | None] = {}
     for text in given:
         topic, *rest = text.split(":")

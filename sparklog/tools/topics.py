@@ -86,7 +86,10 @@ def matching(
 
 
 def describe_topics(log: Log, topics: Sequence[TopicInfo]) -> list[TopicDescription]:
-    """Describe topics of an open log. Topics that were deleted in the meantime are left out."""
+    """Describe topics of an open log. Topics that were deleted in the meantime are left out.
+
+    Cost: a listing per partition, a stat per segment.
+    """
     described = []
     for info in topics:
         try:

@@ -1,10 +1,10 @@
 """Reads a partition of a checkpoint's log dir: the newest record of each key.
 
-A file is a record, and each batch has a record, so that batches are found by their headers; there
-are no indexes. A file exists if its newest record has a value. Readers take no lock: an incomplete
-batch at the end of the last segment is a write in progress, or a torn one, and is ignored. A
-damaged record is ignored, too, if its file is known (damaged_records.py) and a newer record of that
-file follows, or if it is a deletion: then nothing is missing.
+A file is one record, and a batch has only one record, so that batches are found by their headers;
+there are no indexes. A file exists if its newest record has a value. Readers take no lock: an
+incomplete batch at the end of the last segment is a write in progress, or a torn one, and is
+ignored. A damaged record is ignored, too, if its file is known (damaged_records.py) and a newer
+record of that file follows, or if it is a deletion: then nothing is missing.
 
 Batches are read as in any log (log.batch_windows). Unlike in logdir.partition, no ledger defines
 where a partition ends: the last complete batch does. And a log dir stops at damage, whereas here

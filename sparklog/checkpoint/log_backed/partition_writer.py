@@ -73,7 +73,7 @@ def append(
 
 
 def clean(partition: CheckpointPartition) -> bool:
-    """Rewrite the segments if dead records exceed live records by 64 KiB. Return whether it did.
+    """Rewrite the segments if dead bytes exceed live bytes by over 64 KiB; return whether it did.
 
     Cost: live bytes are copied and synced.
     """

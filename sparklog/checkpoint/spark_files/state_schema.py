@@ -68,10 +68,10 @@ _LAYOUTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class KeyEncoder:
-    """The RocksDB provider's key format. `first`.
+    """The RocksDB provider's key format.
 
-    Ordinals of the columns that come first, for scans. kind: "plain", "prefix", "range", "time
-    first", "time last".
+    `kind`: "plain", "prefix", "range", "time first", "time last". `first`: ordinals of the columns
+    that come first, for scans.
     """
 
     kind: str = "plain"

@@ -75,7 +75,7 @@ class ConsumerRequests:
         return self._topics
 
     async def describe(self, request: Request) -> Response:
-        """Answer ConsumerGroupDescribe; GROUP_ID_NOT_FOUND for groups of the classic protocol."""
+        """Answer ConsumerGroupDescribe; GROUP_ID_NOT_FOUND for classic and unknown groups."""
         error = await self._coordinator.check()
         groups = []
         for name in request.body.group_ids:

@@ -1,4 +1,7 @@
-"""Error codes of failed group requests."""
+"""Error codes of failed group requests.
+
+Source: CoordinatorOperationExceptionHelper (Kafka 4.1).
+"""
 
 import logging
 from typing import Final

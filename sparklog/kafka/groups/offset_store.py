@@ -104,7 +104,7 @@ class OffsetStore:
                     merged |= commit.offsets
                 try:
                     await self._write(commits[-1].client, merged)
-                except Exception as error:  # noqa: BLE001 - each client is committed
+                except Exception as error:  # noqa: BLE001 - each client gets it
                     for commit in commits:
                         commit.failed(error)
                 else:

@@ -265,8 +265,8 @@ class SegmentWalk:
         """Report bytes past the end of a closed segment.
 
         If they continue with the next segment's offsets, the whole segment may be another log's.
-        Only the ledger's checksums can tell: if they exist, a foreign segment is reported by them,
-        and the tail can be moved.
+        Only the ledger's checksums can tell. If they exist, a wrong one is reported as well, and a
+        repair then moves nothing; if they are right, it moves the tail.
         """
         with self._fs.open(self._path) as file:
             head = file.pread(8, at)

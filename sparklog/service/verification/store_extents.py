@@ -254,9 +254,9 @@ class ExtentCheck:
 
 
 class _Walk:
-    """The results of a pass over an extent's batches. `next`.
+    """The results of a pass over an extent's batches.
 
-    The offset after the last good one.
+    `next`: the offset after the last good batch.
     """
 
     def __init__(self, extent: Extent, gaps: bool) -> None:

@@ -121,7 +121,8 @@ class Driver(Protocol):
     ) -> tuple[list[StoredObject], str | None]:
         """Return some objects, and the token of the next page or None after the last page.
 
-        The objects whose names begin with `prefix`; those up to `start_after` may be left out.
+        Lists the objects whose names begin with `prefix`. Some or all of those up to `start_after`
+        may be left out.
         """
 
     def delete(self, names: Sequence[str]) -> None:

@@ -105,7 +105,7 @@ def produce(
             about COMMIT_BYTES, or the input of `linger_ms`, and earlier commits remain after a
             failure or a stop.
     Raises: InvalidRequestError with file and line; BatchConflictError: the batch was committed
-    before with other content.
+        before with other content; and the errors of `Log.append`.
     """
     if (writer is None) != (batch is None):
         raise InvalidRequestError("writer and batch belong together: give both, or neither")

@@ -1,4 +1,7 @@
-"""kafka-dump-log without Kafka: the same lines for the same files, on stdout and stderr."""
+"""kafka-dump-log without Kafka: the same lines for the same files, on stdout and stderr.
+
+Source: kafka.tools.DumpLogSegments (Kafka 4.1).
+"""
 
 import os
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,8 @@
-"""Values of __remote_log_metadata as kafka-dump-log --remote-log-metadata-decoder prints them."""
+"""Values of __remote_log_metadata as kafka-dump-log --remote-log-metadata-decoder prints them.
+
+Source: RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemotePartitionDeleteMetadata
+(toString, Kafka 4.1).
+"""
 
 from sparklog.errors import SparklogError
 from sparklog.tiered.remote_log_metadata.records import (

@@ -82,7 +82,7 @@ def _parsed(listeners: str) -> dict[str, tuple[str, int]]:
 
 
 def _escaped(value: object) -> str:
-    r"""Return a value as java.util.Properties reads it: ASCII, other characters as \\uXXXX."""
+    r"""Return a value as java.util.Properties reads it: ASCII, other characters as \uXXXX."""
     text = str(value).replace("\\", "\\\\")
     units = text.encode("utf-16-be", "surrogatepass")
     codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))

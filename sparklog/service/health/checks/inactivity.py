@@ -13,7 +13,7 @@ _PAUSES: Final = 3  # silence up to this multiple of the longest pause is normal
 
 
 def is_silent(pace: CommitRate, now_ms: int, limits: Limits) -> bool:
-    """Return True if the current silence is longer than any earlier pause."""
+    """Return True if the silence exceeds `silence_ms` and three times the longest earlier pause."""
     return now_ms - pace.last_ms > max(limits.silence_ms, _PAUSES * pace.longest_ms)
 
 
