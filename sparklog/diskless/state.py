@@ -107,7 +107,10 @@ class DisklessState:
             yield from parts.extents.values()
 
     def live_objects(self) -> set[str]:
-        """Names of all objects that extents refer to. Of an extent table only the table itself."""
+        """Return the names of all objects that extents refer to.
+
+        For an extent in a table this is the table, without the objects in its rows.
+        """
         return {extent.object for extents in self.kept_extents() for extent in extents}
 
     def names_by_entry(self) -> set[int]:

@@ -17,8 +17,9 @@ class FileLookup:
         self._mutex = threading.Lock()
 
     def read(self, path: str, *, durable: bool = False) -> bytes | None:
-        """Return a path's content, or None if it doesn't exist. `durable`: sync it first.
+        """Return a path's content, or None if it doesn't exist.
 
+        `durable`: sync it and its name first.
         Raises: DataCorruptionError: the record, or its partition, is damaged.
         Cost: a few stats; for a log-backed checkpoint the records since the last call.
         """

@@ -227,7 +227,7 @@ class CheckpointPartition:
     def _skip_damage(self, segment: CheckpointSegment, file: File, position: int | None) -> None:
         """Record damage, and continue at the next complete batch.
 
-        At `position`, or in the next segment.
+        The next batch is at `position`, or in the next segment if that is None.
         Raises: DataCorruptionError: the damaged record's file is unknown.
         """
         until = segment.size if position is None else position

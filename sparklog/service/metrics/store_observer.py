@@ -217,7 +217,10 @@ class StoreObserver:
         )
 
     def _begun_erasures(self, home: DisklessHome, state: DisklessState) -> list[UnfinishedErasure]:
-        """Of the topics that there are. Cost: a list request a minute, a get for each."""
+        """Return the incomplete erasures of existing topics.
+
+        Cost: a list request per minute, a GET for each.
+        """
         if monotonic_ms() - self._listed_at >= _LIST_MS:
             store = home.objects.store
             self._begun = home.objects.retry.call(lambda: unfinished_erasures(store))

@@ -74,10 +74,7 @@ class LedgerRepair:
         return [_HISTORY] if isinstance(plan, int) else []
 
     def _plan(self) -> SurvivingLedger | int | RebuiltState:
-        """Return the plan.
-
-        A corrected ledger, the first base offset to keep, or a rebuilt state.
-        """
+        """Return a corrected ledger, the first base offset to keep, or a rebuilt state."""
         ledger = surviving_ledger(self._fs, self._home)
         floor = published_floor(published(self._fs, self._home))
         if ledger.damaged and ledger.end >= floor:

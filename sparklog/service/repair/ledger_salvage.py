@@ -1,7 +1,4 @@
-"""Finds the records that survive in a damaged commit ledger.
-
-Before, after and within the damage.
-"""
+"""Finds the records of a damaged commit ledger before, after and within the damage."""
 
 import os
 from collections.abc import Iterator

@@ -46,7 +46,7 @@ class _SegmentToCopy:
 
 
 class CopyTask:
-    """Copies due segments. `uncopyable`: {partition: reason}, until the service restarts."""
+    """Copies due segments. Skips partitions with damage until the service restarts."""
 
     def __init__(
         self,

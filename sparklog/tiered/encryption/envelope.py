@@ -210,7 +210,7 @@ _RESTORE: Final = "restore the object from a copy of the bucket"
 def wrap_key(
     ring: Keyring, key: bytes, segment_id: str, chunk_bytes: int = CHUNK_BYTES
 ) -> WrappedKey:
-    """Wrap a data key by the ring's current key, bound to the segment's id."""
+    """Wrap a data key by the ring's current key, bound to the id of a segment or other object."""
     nonce = os.urandom(_NONCE_BYTES)
     bound = _wrap_bound(segment_id, ring.current, chunk_bytes)
     sealed = nonce + _aes_gcm(ring.key(ring.current)).encrypt(nonce, key, bound)

@@ -1,12 +1,11 @@
 """Handing over a log's topics to a cluster of one node that has topics of its own.
 
-  Partitions are copied into the stopped broker's log dirs, with their ids, offsets and leader
-  epochs
-  unchanged, and are added to the cluster's metadata. The log stays sparklog's and is not changed.
-  Until a partition is copied completely, its directory has a name for which a broker deletes it. A
-  crash between the last rename and the metadata leaves directories that a broker would rename to
-  -stray; a repeated call removes them first. Producer states are not copied, because the same
-  producer ids belong to other producers in another cluster.
+Partitions are copied into the stopped broker's log dirs, with their ids, offsets and leader epochs
+unchanged, and are added to the cluster's metadata. The log stays sparklog's and is not changed.
+Until a partition is copied completely, its directory has a name for which a broker deletes it. A
+crash between the last rename and the metadata leaves directories that a broker would rename to
+-stray; a repeated call removes them first. Producer states are not copied, because the same
+producer ids belong to other producers in another cluster.
 """
 
 import uuid
@@ -89,16 +88,16 @@ def hand_over_into(
 ) -> HandedOverTopics:
     """Copy a log's topics into the log dirs of a stopped broker, the only node of its cluster.
 
-      Args:
-       path: the log, which no process has open; log_dirs: all log dirs of the broker, joined by
-       ",".
-       topics: by default all topics except sparklog's internal ones.
-       check: change nothing; return the result that the call would have.
-       metadata_log_dir: the broker's metadata.log.dir, if it is not among its log dirs.
-      Raises:
-       InvalidRequestError: the log or the broker does not exist, the cluster has several nodes, or
-        has a topic with the same name; UnknownTopicError; LogLockedError: the broker runs, or the
-        log is open; StorageUnavailableError: not enough room; DataCorruptionError.
+    Args:
+        path: the log, which no process has open; log_dirs: all log dirs of the broker, joined by
+        ",".
+        topics: by default all topics except sparklog's internal ones.
+        check: change nothing; return the result that the call would have.
+        metadata_log_dir: the broker's metadata.log.dir, if it is not among its log dirs.
+    Raises:
+        InvalidRequestError: the log or the broker does not exist, the cluster has several nodes, or
+            has a topic with the same name; UnknownTopicError; LogLockedError: the broker runs, or
+            the log is open; StorageUnavailableError: not enough room; DataCorruptionError.
     """
     check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it", fs)
     own, theirs = split_path(path), split_path(log_dirs)

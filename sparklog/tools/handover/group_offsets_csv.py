@@ -1,9 +1,9 @@
 """The file of registered readers for `kafka-consumer-groups --reset-offsets --from-file`.
 
-  A broker keeps committed offsets in a topic of its own, which it makes when a group first commits.
-  So the groups of a log are handed over with that tool, while the broker runs. Streaming queries
-  have their offsets in their checkpoints and are left out. Source: ConsumerGroupCommand, CsvUtils
-  (Kafka 4.1).
+A broker keeps committed offsets in a topic of its own, which it makes when a group first commits.
+So the groups of a log are handed over with that tool, while the broker runs. Streaming queries have
+their offsets in their checkpoints and are left out. Source: ConsumerGroupCommand, CsvUtils (Kafka
+4.1).
 """
 
 import csv
@@ -22,7 +22,7 @@ def groups_to_reset(
 ) -> dict[str, dict[tuple[str, int], int]]:
     """Return {group: {(topic, partition): offset}}, within the offsets that the broker holds.
 
-      A position below the start becomes the start: otherwise the tool takes it for out of range.
+    A position below the start becomes the start: otherwise the tool takes it for out of range.
     """
     spans: Mapping[tuple[str, int], tuple[int, int]] = {
         (topic.name, number): (held.start, held.end)

@@ -41,7 +41,7 @@ _NOT_LIVE: Final = ("-delete", "-stray", "-future")
 class HandedPartition:
     """A partition: the log dir with it, and the offsets [start, end) that a broker serves.
 
-      `log_start`: below `start` if the first records are only in remote storage.
+    `log_start`: below `start` if the first records are only in remote storage.
     """
 
     directory: str
@@ -55,7 +55,7 @@ class HandedPartition:
 class HandedTopic:
     """A topic. `config`: the keys that a broker gets; `left_out`: those that Kafka does not know.
 
-      `id` is "" if it gets one only when it is handed over.
+    `id` is "" if it gets one only when it is handed over.
     """
 
     name: str
@@ -68,10 +68,10 @@ class HandedTopic:
 def take_inventory(log: Log, fs: FileSystem, directories: Sequence[str]) -> list[HandedTopic]:
     """Return the topics of a log in log dirs, with sparklog's internal ones, by name.
 
-      Args: log: opened for reading; directories: its log dirs.
-      Raises: InvalidRequestError: a directory that a broker would rename or reject;
-       PartitionOfflineError: of the first partition that is offline.
-      Cost: a listing and three small files a partition.
+    Args: log: opened for reading; directories: its log dirs.
+    Raises: InvalidRequestError: a directory that a broker would rename or reject;
+        PartitionOfflineError: of the first partition that is offline.
+    Cost: a listing and three small files a partition.
     """
     topics: list[HandedTopic] = []
     known = sorted(log.topics().items())
@@ -156,7 +156,7 @@ def _check_others(
 def next_producer_id(fs: FileSystem, topics: Sequence[HandedTopic]) -> int:
     """Return a producer id above all that the partitions know, or 0 if they know none.
 
-      Cost: the newest producer snapshot of each partition.
+    Cost: the newest producer snapshot of each partition.
     """
     highest = -1
     for topic in topics:

@@ -1,11 +1,10 @@
 """Handing over a log: its log dirs become those of a stock Kafka broker, which serves all topics.
 
-  The log is opened for writing, which recovers it or takes it back from a broker if needed, and
-  is closed as a broker closes its log dirs. Then, while brokers are still locked out, the topics
-  are
-  added to the cluster's metadata, each log dir gets a `meta.properties` that a broker accepts, and
-  last brokers are let in. After a crash before that, the log is still sparklog's, and the same call
-  continues.
+The log is opened for writing, which recovers it or takes it back from a broker if needed, and is
+closed as a broker closes its log dirs. Then, while brokers are still locked out, the topics are
+added to the cluster's metadata, each log dir gets a `meta.properties` that a broker accepts, and
+last brokers are let in. After a crash before that, the log is still sparklog's, and the same call
+continues.
 """
 
 import os
@@ -75,11 +74,10 @@ _ZOOKEEPER_ID: Final = "broker.id"  # of brokers whose cluster had no metadata l
 class HandedOver:
     """What was handed over, or would be.
 
-      properties, command: the broker's settings, and the command that starts it; `properties_file`:
-       the file with the settings, "" if none was written.
-      groups: {group: {(topic, partition): offset}}; `groups_command` commits the offsets of
-       `groups_file` once the broker runs.
-      notes: the differences between the log and the broker, a sentence each.
+    properties, command: the broker's settings, and the command that starts it; `properties_file`:
+    the file with the settings, "" if none was written. groups: {group: {(topic, partition):
+    offset}}; `groups_command` commits the offsets of `groups_file` once the broker runs. notes: the
+    differences between the log and the broker, a sentence each.
     """
 
     directories: Sequence[str]
@@ -113,22 +111,22 @@ def hand_over(
 ) -> HandedOver:
     """Make log dirs a directory that Kafka 4.1 serves: one node, broker and controller.
 
-      `sparklog.open(path, "rw")` takes the log back, once the broker has stopped.
-      Args:
-       path: log dirs, all of the log's. If a crash or a broker left them open, they are taken over
-        first, as by `sparklog.open(path, "rw")`.
-       check: change nothing; return the result that the call would have.
-       node_id, cluster_id: the ids of the broker; by default those in the log dirs if there are
-        any, otherwise 1 and the cluster id of the log's endpoint for Kafka clients.
-       listeners: Kafka's key of that name.
-       metadata_log_dir: the directory of the cluster's metadata log, if it is in no log dir.
-       properties_file, groups_file: where to write the broker's settings, and the positions of
-        registered groups; a file that another program wrote is not replaced.
-      Raises:
-       InvalidRequestError: no log in log dirs; a partition is offline; a directory that a broker
-        would rename or reject; other ids than those of the log dirs; another node's metadata.
-       LogLockedError: the log is open elsewhere, or a broker runs on it.
-       DataCorruptionError: a partition or the metadata log is damaged.
+    `sparklog.open(path, "rw")` takes the log back, once the broker has stopped.
+    Args:
+        path: log dirs, all of the log's. If a crash or a broker left them open, they are taken over
+            first, as by `sparklog.open(path, "rw")`.
+        check: change nothing; return the result that the call would have.
+        node_id, cluster_id: the ids of the broker; by default those in the log dirs if there are
+            any, otherwise 1 and the cluster id of the log's endpoint for Kafka clients.
+        listeners: Kafka's key of that name.
+        metadata_log_dir: the directory of the cluster's metadata log, if it is in no log dir.
+        properties_file, groups_file: where to write the broker's settings, and the positions of
+            registered groups; a file that another program wrote is not replaced.
+    Raises:
+        InvalidRequestError: no log in log dirs; a partition is offline; a directory that a broker
+            would rename or reject; other ids than those of the log dirs; another node's metadata.
+        LogLockedError: the log is open elsewhere, or a broker runs on it.
+        DataCorruptionError: a partition or the metadata log is damaged.
     """
     check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it", fs)
     directories = split_path(path)
@@ -221,7 +219,7 @@ class _Handover:
     def check_cluster(self) -> None:
         """Refuse the metadata of another cluster before a session takes over a broker's directory.
 
-          Afterwards the broker could not start, for example to be upgraded first.
+        Afterwards the broker could not start, for example to be upgraded first.
         """
         present = find_dirs(self._fs, self._all).present(self._all)
         found = {path: read_properties(self._fs, path) for path in present}
@@ -295,7 +293,7 @@ class _Handover:
     ) -> tuple[int, str]:
         """Return (node id, cluster id). Those of the log dirs are used, which must agree.
 
-          A new cluster has the ledger's id, by which clients of the endpoint know the log.
+        A new cluster has the ledger's id, by which clients of the endpoint know the log.
         """
         node = _agreed(found, NODE_ID) or _agreed(found, _ZOOKEEPER_ID)
         cluster = _agreed(found, CLUSTER_ID)

@@ -1,8 +1,8 @@
 """The records that add a log, or its later changes, to a cluster's metadata.
 
-  Nothing is read or written here. There are no records for what the metadata already has, so none
-  at all for a log that did not change. Metadata of the cluster alone (users, quotas, ACLs, topics
-  that sparklog never saw) stays as it is.
+Nothing is read or written here. There are no records for what the metadata already has, so none at
+all for a log that did not change. Metadata of the cluster alone (users, quotas, ACLs, topics that
+sparklog never saw) stays as it is.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -73,10 +73,10 @@ def metadata_changes(
 ) -> list[MetadataRecord]:
     """Return the records by which `known` gets `topics`, in a controller's order.
 
-      Args:
-       directory_ids: of the log dirs, by path.
-       dropped: names of topics that sparklog deleted, to be removed from the cluster.
-       next_producer_id: no producer id from here on was used.
+    Args:
+        directory_ids: of the log dirs, by path.
+        dropped: names of topics that sparklog deleted, to be removed from the cluster.
+        next_producer_id: no producer id from here on was used.
     """
     records: list[MetadataRecord] = []
     wanted = {topic.name: topic for topic in topics}

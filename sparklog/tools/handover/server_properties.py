@@ -1,8 +1,8 @@
 """The settings with which a stock broker, one node that is broker and controller, takes over a log.
 
-  Only the settings that such a node needs; the others have Kafka's defaults. The quorum is a static
-  one of this node only, so no voters have to be written to the metadata log.
-  Source: KafkaConfig, QuorumConfig, config/server.properties (Kafka 4.1).
+Only the settings that such a node needs; the others have Kafka's defaults. The quorum is a static
+one of this node only, so no voters have to be written to the metadata log.
+Source: KafkaConfig, QuorumConfig, config/server.properties (Kafka 4.1).
 """
 
 import re
@@ -31,11 +31,11 @@ def server_properties(
 ) -> str:
     """Return a broker's properties file.
 
-      Args:
-       listeners: as Kafka's key of the name; the one named CONTROLLER is the controller's.
-       metadata_log_dir: which may be one of `log_dirs`.
-      Raises: InvalidRequestError: `listeners` is invalid, or has no listener of one of the two
-      kinds.
+    Args:
+        listeners: as Kafka's key of the name; the one named CONTROLLER is the controller's.
+        metadata_log_dir: which may be one of `log_dirs`.
+    Raises: InvalidRequestError: `listeners` is invalid, or has no listener of one of the two
+    kinds.
     """
     found = _parsed(listeners)
     host, port = found[CONTROLLER]

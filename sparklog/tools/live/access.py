@@ -1,11 +1,10 @@
 """`Access`: who may see the pages. On loopback that is this host; other addresses need a token.
 
-  The token comes with each request (`Authorization: Bearer`), or once to the form at /login, which
-  sets a cookie. The cookie is not the token, because browsers send a host's cookies to each of its
-  ports; it holds the end of the session and an HMAC of that. A new token ends all sessions.
-  A foreign name can be made to resolve to this host (DNS rebinding), and is then in the Host
-  header.
-  So on loopback only known names are answered.
+The token comes with each request (`Authorization: Bearer`), or once to the form at /login, which
+sets a cookie. The cookie is not the token, because browsers send a host's cookies to each of its
+ports; it holds the end of the session and an HMAC of that. A new token ends all sessions. A foreign
+name can be made to resolve to this host (DNS rebinding), and is then in the Host header. So on
+loopback only known names are answered.
 """
 
 import hashlib
@@ -48,7 +47,7 @@ class Access:
     ) -> None:
         """Args:
 
-          addresses: the listening addresses. names: further names of this host, such as a proxy's.
+        addresses: the listening addresses. names: further names of this host, such as a proxy's.
         """
         self._token = None if token is None else token.encode()
         self._local = is_loopback(addresses)
@@ -72,7 +71,7 @@ class Access:
     def admits(self, headers: Mapping[str, str], port: int) -> bool:
         """Whether a request has the token, or a session cookie.
 
-          `headers`: by their names in small letters.
+        `headers`: by their names in small letters.
         """
         if self._token is None:
             return True
@@ -130,7 +129,7 @@ def check_listener(
 ) -> None:
     """Refuse to show the log to other hosts unprotected. `addresses`: those of the listener.
 
-      Raises: InvalidRequestError, which names the options that are missing.
+    Raises: InvalidRequestError, which names the options that are missing.
     """
     if names and not token:
         raise InvalidRequestError(
@@ -156,7 +155,7 @@ def check_listener(
 def read_token(path: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the token in a file's first line, or of the environment, or None if neither is given.
 
-      Raises: InvalidRequestError: it is too short, or not text; StorageUnavailableError.
+    Raises: InvalidRequestError: it is too short, or not text; StorageUnavailableError.
     """
     if path is None:
         token, where = environment.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE

@@ -23,9 +23,8 @@ _ENCODER: Final = json.JSONEncoder(indent=2, ensure_ascii=False, allow_nan=False
 class HttpRequest:
     """A request: the path's parts, unquoted, and the query's fields.
 
-      `gone`: whether the browser closed the connection. `admitted`: whether the request has the
-      token,
-      or none is required.
+    `gone`: whether the browser closed the connection. `admitted`: whether the request has the
+    token, or none is required.
     """
 
     parts: tuple[str, ...]

@@ -1,8 +1,7 @@
 """`LogBrowser`: topics and records for pages and for scripts. Each request is bounded.
 
-  A request reads the log in a thread of its own, a few at a time (`workers`), up to limits of
-  bytes,
-  memory and time (`sparklog.tools.browse.limits`), and stops when the browser disconnects.
+A request reads the log in a thread of its own, a few at a time (`workers`), up to limits of bytes,
+memory and time (`sparklog.tools.browse.limits`), and stops when the browser disconnects.
 """
 
 import contextlib
@@ -69,7 +68,7 @@ T = TypeVar("T")
 class Page:
     """The contents of a page. `source`: the path from the root that refreshes it, if it is live.
 
-      `body`: bytes for download instead of a page. `here`: the link in the frame that is marked.
+    `body`: bytes for download instead of a page. `here`: the link in the frame that is marked.
     """
 
     title: str
@@ -84,8 +83,7 @@ class Page:
 class LogBrowser:
     """Pages and JSON of a log. Threads may share it.
 
-      Args: path: the log's, to be shown. opened: opens it for reading. keeps_configs: whether the
-      log
+    Args: path: the log's, to be shown. opened: opens it for reading. keeps_configs: whether the log
        is our own: a broker keeps topic configs elsewhere, an archive does not keep them.
     """
 
@@ -233,7 +231,7 @@ class LogBrowser:
     ) -> RecordPreview:
         """Return a record.
 
-          Raises: UnknownTopicError: it does not exist; StorageUnavailableError: it can't be read.
+        Raises: UnknownTopicError: it does not exist; StorageUnavailableError: it can't be read.
         """
         partition, offset = (_number(text) for text in place)
         query = Query(

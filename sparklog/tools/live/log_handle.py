@@ -27,7 +27,7 @@ class LogHandle:
     def log(self, stopped: Callable[[], bool]) -> Log:
         """Return the log for a request of this thread; `stopped` ends its waits for a store.
 
-          Raises: as `sparklog.open`.
+        Raises: as `sparklog.open`.
         """
         self._local.stopped = stopped
         with self._mutex:

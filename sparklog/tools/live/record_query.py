@@ -30,7 +30,7 @@ def record_query(topic: str, request: HttpRequest) -> Query:
 def parse_start(text: str) -> int | datetime | None:
     """Parse an offset, a time (UTC without a zone), `earliest`, or `latest`: the last records.
 
-      Raises: InvalidRequestError.
+    Raises: InvalidRequestError.
     """
     text = text.strip()
     if text in ("", "latest"):

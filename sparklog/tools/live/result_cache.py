@@ -15,7 +15,7 @@ T = TypeVar("T")
 class CachedResult(Generic[T]):
     """The last result of `make`. For any number of callers, only one is made at a time.
 
-      After each one there is a pause of ten times as long as it took. Threads may share it.
+    After each one there is a pause of ten times as long as it took. Threads may share it.
     """
 
     def __init__(
@@ -30,9 +30,9 @@ class CachedResult(Generic[T]):
     def get(self) -> tuple[T, int]:
         """Return the result, and its age in whole seconds.
 
-          While a new one is made, other callers get the old one, so a disk that hangs holds one
-          thread.
-          Raises: StorageUnavailableError: the first is still being made; errors of `make`.
+        While a new one is made, other callers get the old one, so a disk that hangs holds one
+        thread.
+        Raises: StorageUnavailableError: the first is still being made; errors of `make`.
         """
         known = self._known
         if known is not None and monotonic_ms() < self._fresh_until_ms:

@@ -1,9 +1,9 @@
 """`LiveServer`: a log's pages over HTTP or HTTPS, for `serve --ui` and `sparklog ui`.
 
-  Read only: GET and HEAD, and POST for login and logout. A daemon thread listens, and another one
-  serves each connection, up to a limit. A connection answers one request. Clients that send no
-  request in time, or don't read the response, are disconnected. The pages read the log as any
-  reader does: without a lock or changes, and the service's rounds never wait for them.
+Read only: GET and HEAD, and POST for login and logout. A daemon thread listens, and another one
+serves each connection, up to a limit. A connection answers one request. Clients that send no
+request in time, or don't read the response, are disconnected. The pages read the log as any reader
+does: without a lock or changes, and the service's rounds never wait for them.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ _LOGGER: Final = logging.getLogger("sparklog.ui")
 def parse_ui_address(text: str) -> Address:
     """Return the address of --ui: [HOST:]PORT, the host 127.0.0.1 by default.
 
-      Raises: InvalidRequestError.
+    Raises: InvalidRequestError.
     """
     return parse_address(text, name="--ui", example=8080, encrypted_by="--ui-certificate")
 
@@ -78,7 +78,7 @@ class LiveServer:
     ) -> None:
         """Bind the address; the log is not read before the first request. Port 0 takes a free one.
 
-          Raises: InvalidRequestError if the address can't be bound, or the TLS files can't be used.
+        Raises: InvalidRequestError if the address can't be bound, or the TLS files can't be used.
         """
         self.site = site
         self.tls = None if tls is None else Tls(tls)

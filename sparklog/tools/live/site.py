@@ -1,12 +1,12 @@
 """`LogSite`: the pages by path, and the responses to errors. No sockets.
 
-  /                                   the report, live; /content, /report.json
-  /topics                             all topics
-  /topics/NAME                        one: partitions, readers, configs
-  /topics/NAME/records                its records
-  /topics/NAME/records/P/OFFSET       one; its bytes are at /key and /value below it
-  /api/...                            the same as JSON
-  /healthz                            200, or 503 if the verdict is red
+    /                                   the report, live; /content, /report.json
+    /topics                             all topics
+    /topics/NAME                        one: partitions, readers, configs
+    /topics/NAME/records                its records
+    /topics/NAME/records/P/OFFSET       one; its bytes are at /key and /value below it
+    /api/...                            the same as JSON
+    /healthz                            200, or 503 if the verdict is red
 """
 
 import json
@@ -69,8 +69,8 @@ class Verdict(Protocol):
 class LogSite:
     """The pages of a log. Threads may share it.
 
-      Args: make: makes a report. browser: shows topics and records; without it there is only the
-       report. examine: returns the verdict, for /healthz. asks: whether a token is required.
+    Args: make: makes a report. browser: shows topics and records; without it there is only the
+        report. examine: returns the verdict, for /healthz. asks: whether a token is required.
     """
 
     def __init__(

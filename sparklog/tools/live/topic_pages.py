@@ -34,7 +34,7 @@ READERS_MAX: Final = 500
 class TopicView:
     """The page of a topic: its figures, some of its partitions, its readers.
 
-      `start`: the first of these partitions. `has_configs`: whether this log keeps configs.
+    `start`: the first of these partitions. `has_configs`: whether this log keeps configs.
     """
 
     figures: TopicFigures

@@ -1,7 +1,7 @@
 """`Workers`: reads a log for requests, a few at a time; no request waits forever.
 
-  If a store hangs, it holds a thread, never the server: the request gets an error after a timeout,
-  and the thread counts as busy until it returns.
+If a store hangs, it holds a thread, never the server: the request gets an error after a timeout,
+and the thread counts as busy until it returns.
 """
 
 import threading
@@ -30,9 +30,8 @@ class Workers:
     def run(self, job: Callable[[Callable[[], bool]], T], gone: Callable[[], bool]) -> T:
         """Return the result of `job`, whose argument tells it when to stop.
 
-          Raises: GoneError; StorageUnavailableError: too many jobs at once, no thread could be
-          started, or
-           it took too long; and the errors of the job.
+        Raises: GoneError; StorageUnavailableError: too many jobs at once, no thread could be
+        started, or it took too long; and the errors of the job.
         """
         until_ms = monotonic_ms() + _QUEUE_MS
         while not self._turns.acquire(timeout=_LOOK_S):

@@ -1,11 +1,10 @@
 """Copying batches of a log to another log, unchanged and at the same offsets.
 
-  Complete batches keep their bytes: codec, producer ids and sequences, times, headers, transaction
-  markers. A batch across the end of the range is cut. Batches are re-encoded, with the same
-  codec,
-  only if a log can't take them unchanged: those of magic 0 and 1, and those larger than a segment
-  may be. Missing offsets, and aborted transactions on request, become batches without records, so
-  that the copy has no holes. A log cleaner leaves the same.
+Complete batches keep their bytes: codec, producer ids and sequences, times, headers, transaction
+markers. A batch across the end of the range is cut. Batches are re-encoded, with the same codec,
+only if a log can't take them unchanged: those of magic 0 and 1, and those larger than a segment may
+be. Missing offsets, and aborted transactions on request, become batches without records, so that
+the copy has no holes. A log cleaner leaves the same.
 """
 
 from collections.abc import Iterator
@@ -47,8 +46,8 @@ class _CopyMode(IntEnum):
 class Copied:
     """Batches v2 that cover the offsets [start, end), with offsets in `data` relative to `start`.
 
-      `records`: the records that readers see, without markers. `producers`: whether a batch has an
-      id.
+    `records`: the records that readers see, without markers. `producers`: whether a batch has an
+    id.
     """
 
     start: int
@@ -63,9 +62,9 @@ class Copied:
 class BatchCopy:
     """Takes a partition's batches at offsets [first, end); `take` returns what was added so far.
 
-      Args: at: the end of the copy so far, at most `first`. config: of the topic that gets the
-      batches.
-       transactions: whether that topic can have transactions; if not, no record is part of one.
+    Args: at: the end of the copy so far, at most `first`. config: of the topic that gets the
+    batches. transactions: whether that topic can have transactions; if not, no record is part of
+    one.
     """
 
     def __init__(
@@ -89,8 +88,8 @@ class BatchCopy:
     def add(self, raw: StreamedBatches, path: str) -> None:
         """Take the next batches of the log. `path`: their file, for messages.
 
-          Raises: DataCorruptionError: damaged records in a batch that is re-encoded.
-           RecordTooLargeError: a record of a batch that was too large.
+        Raises: DataCorruptionError: damaged records in a batch that is re-encoded.
+            RecordTooLargeError: a record of a batch that was too large.
         """
         window, table = raw.window, raw.window.batches.table
         modes = self._modes(table, raw.aborted)

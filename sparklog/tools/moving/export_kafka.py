@@ -1,9 +1,9 @@
 """Exporting a range of a topic to a live Kafka topic, each record once.
 
-  A broker assigns offsets by itself, so a record's own offset can't be kept. Its partition, order,
-  timestamp, key and headers are. Each transaction holds records and, as the committed offset of a
-  consumer group, the log offset after them. So a repeated export continues after the last
-  transaction, and read_committed consumers see each record once. (KIP-98, KIP-447)
+A broker assigns offsets by itself, so a record's own offset can't be kept. Its partition, order,
+timestamp, key and headers are. Each transaction holds records and, as the committed offset of a
+consumer group, the log offset after them. So a repeated export continues after the last
+transaction, and read_committed consumers see each record once. (KIP-98, KIP-447)
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -54,17 +54,17 @@ def export_kafka(
 ) -> Exported:
     """Produce the records of [start, end) to `kafka_topic` (by default of the same name).
 
-      Args:
-       config: librdkafka's settings.
-       create: make the topic, with as many partitions and the retention.ms that is set on the
-        log's topic (-1 if none is set: a broker's default may delete old records at once).
-       progress, stopped: as with `import_topic`; the export ends after the current transaction.
-      The progress is kept in Kafka as group `sparklog-export-TOPICID`, for as long as
-      offsets.retention.minutes says.
-      Raises: UnknownTopicError; InvalidRequestError: the topic has too few partitions, a setting is
-       invalid, or the records were imported from this very topic;
-       OffsetOutOfRangeError; StorageUnavailableError: the broker does not answer.
-      Cost: a call a record, as confluent-kafka takes them.
+    Args:
+        config: librdkafka's settings.
+        create: make the topic, with as many partitions and the retention.ms that is set on the
+            log's topic (-1 if none is set: a broker's default may delete old records at once).
+        progress, stopped: as with `import_topic`; the export ends after the current transaction.
+    The progress is kept in Kafka as group `sparklog-export-TOPICID`, for as long as
+    offsets.retention.minutes says.
+    Raises: UnknownTopicError; InvalidRequestError: the topic has too few partitions, a setting is
+        invalid, or the records were imported from this very topic; OffsetOutOfRangeError;
+        StorageUnavailableError: the broker does not answer.
+    Cost: a call a record, as confluent-kafka takes them.
     """
     began = monotonic_ms()
     name = kafka_topic or topic
@@ -134,9 +134,8 @@ class Target:
     def check(self, partitions: int, source: str, *, retention_ms: str | None) -> str | None:
         """Return by which writer the log's topic `source` would be a copy of this Kafka topic.
 
-          If the topic is missing, make it with retention.ms `retention_ms`, or raise
-          UnknownTopicError
-          if that is None.
+        If the topic is missing, make it with retention.ms `retention_ms`, or raise
+        UnknownTopicError if that is None.
         """
         try:
             cluster, held = metadata(self._group, self._topic, self._servers)

@@ -22,7 +22,7 @@ Offsets: TypeAlias = dict[int, int]
 class Exported:
     """The result of an export: `records`, and {partition: (first, end)} offsets of the log.
 
-      If nothing was new, `offsets` is empty. `stopped`: the caller ended the export early.
+    If nothing was new, `offsets` is empty. `stopped`: the caller ended the export early.
     """
 
     topic: str
@@ -38,7 +38,7 @@ def planned(
 ) -> tuple[Offsets, Offsets]:
     """Return {partition: offset} of start and end.
 
-      Raises: InvalidRequestError if the end is before the start; as `Log.read`.
+    Raises: InvalidRequestError if the end is before the start; as `Log.read`.
     """
     check_isolation(isolation)
     view = view_of(log)
@@ -82,9 +82,9 @@ def resumed(
 ) -> Offsets:
     """Return where to begin, given the ends of the export before.
 
-      Args: start: as the caller gave it. A caller who names a partition's offset accepts what is
-      left out.
-      Raises OffsetOutOfRangeError: records since the export before were deleted from the log.
+    Args: start: as the caller gave it. A caller who names a partition's offset accepts what is
+    left out.
+    Raises OffsetOutOfRangeError: records since the export before were deleted from the log.
     """
     starts = {p: low for p, (low, _) in log.offsets(topic).items()}
     named = start.keys() if isinstance(start, Mapping) else ()

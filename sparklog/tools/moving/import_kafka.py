@@ -1,8 +1,8 @@
 """Importing a live Kafka topic into a log, with its offsets, timestamps, keys and headers.
 
-  Offsets without a record in Kafka (compacted records, markers and aborted records of transactions)
-  have no record here either. A repeated import continues at the end of the log, so it can be
-  stopped at any time, and no record is copied twice.
+Offsets without a record in Kafka (compacted records, markers and aborted records of transactions)
+have no record here either. A repeated import continues at the end of the log, so it can be stopped
+at any time, and no record is copied twice.
 """
 
 import contextlib
@@ -68,22 +68,22 @@ def import_topic(
 ) -> Imported:
     """Copy the records of `kafka_topic` (by default the same name) that `topic` doesn't have yet.
 
-      Args:
-       log: open with mode "rw". The topic is made, with as many partitions, the same first
-        offsets, and the configs that are set on Kafka's topic (retention.ms -1 if it
-        isn't), changed by `topic_config`.
-       config: librdkafka's settings (security.protocol, ...).
-       isolation: "read_committed" copies no aborted records and stops at open transactions.
-       fail_on_data_loss: whether records that Kafka deleted before they were copied are an
-        error; otherwise they become a gap.
-       progress: is called with (offsets done, offsets in all).
-       stopped: if true, the import ends after the next commit.
-      Timestamps stay, as CreateTime; a consumer doesn't get the codec, producer or transaction of
-      a record, so these are not kept.
-      Raises: UnknownTopicError, OffsetOutOfRangeError (data loss; see above), InvalidRequestError:
-       the topic holds other records than Kafka's; StorageUnavailableError: the broker does not
-       answer.
-      Cost: a Python object a message, as confluent-kafka gives them.
+    Args:
+        log: open with mode "rw". The topic is made, with as many partitions, the same first
+            offsets, and the configs that are set on Kafka's topic (retention.ms -1 if it isn't),
+            changed by `topic_config`.
+        config: librdkafka's settings (security.protocol, ...).
+        isolation: "read_committed" copies no aborted records and stops at open transactions.
+        fail_on_data_loss: whether records that Kafka deleted before they were copied are an error;
+            otherwise they become a gap.
+        progress: is called with (offsets done, offsets in all).
+        stopped: if true, the import ends after the next commit.
+    Timestamps stay, as CreateTime; a consumer doesn't get the codec, producer or transaction of a
+    record, so these are not kept.
+    Raises: UnknownTopicError, OffsetOutOfRangeError (data loss; see above), InvalidRequestError:
+        the topic holds other records than Kafka's; StorageUnavailableError: the broker does not
+        answer.
+    Cost: a Python object a message, as confluent-kafka gives them.
     """
     check_isolation(isolation)
     done = Imported(topic=topic, kafka_topic=kafka_topic or topic)

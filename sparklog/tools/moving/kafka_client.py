@@ -1,6 +1,6 @@
 """Clients, configuration and errors that the import from and export to a live Kafka share.
 
-  librdkafka (confluent-kafka) is imported only when it is needed: `pip install sparklog[kafka]`.
+librdkafka (confluent-kafka) is imported only when it is needed: `pip install sparklog[kafka]`.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def library() -> Any:
 def read_config(path: str | os.PathLike[str]) -> dict[str, str]:
     """Return the settings of a client's properties file (--command-config), as librdkafka has them.
 
-      Lines key=value; # and ! begin comments. Raises InvalidRequestError.
+    Lines key=value; # and ! begin comments. Raises InvalidRequestError.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -107,7 +107,7 @@ def metadata(asked: Any, topic: str, where: str) -> tuple[str, list[int]]:
 def import_writer(admin: Any, cluster: str, kafka_topic: str, topic: str, what: str) -> str:
     """Return the name of the writer by which a log's `topic` is a copy of this very Kafka topic.
 
-      A later topic of the same name has another id; one topic may be copied to two topics.
+    A later topic of the same name has another id; one topic may be copied to two topics.
     """
     with errors(what):
         asked = admin.describe_topics(library().TopicCollection([kafka_topic]))

@@ -1,9 +1,9 @@
 """Commits records at given offsets, as `import` and `export` do.
 
-  Such a topic is made with `Log.create_topic(starts=...)`, so readers, recovery and verify know
-  that offsets may be missing. The end of the topic is how far the copy has come. A commit names the
-  end that it expects, so no record is written twice or at a wrong offset, however often the copy is
-  repeated.
+Such a topic is made with `Log.create_topic(starts=...)`, so readers, recovery and verify know that
+offsets may be missing. The end of the topic is how far the copy has come. A commit names the end
+that it expects, so no record is written twice or at a wrong offset, however often the copy is
+repeated.
 """
 
 import json
@@ -62,8 +62,8 @@ def _state(log: Log) -> LogState:
 def copied_ends(log: Log, topic: str, writer: str, what: str) -> dict[int, int]:
     """Return {partition: end} of a topic that `writer` is to continue, a copy of `what`.
 
-      Raises InvalidRequestError if it holds records that `writer` didn't put there: the offsets of
-      the next records may be taken.
+    Raises InvalidRequestError if it holds records that `writer` didn't put there: the offsets of
+    the next records may be taken.
     """
     spans = log.offsets(topic)
     state = _state(log)
@@ -101,10 +101,9 @@ def commit_runs(
 ) -> CommitResult:
     """Commit {partition: run} at once, as the next batch of `writer`.
 
-      Raises: InvalidRequestError: a partition doesn't end where its run starts, or another one not
-      where `writer` left it (another process writes to the topic); BatchConflictError: the same
-      writer
-      runs elsewhere too; RecordTooLargeError; as `Log.append`.
+    Raises: InvalidRequestError: a partition doesn't end where its run starts, or another one not
+    where `writer` left it (another process writes to the topic); BatchConflictError: the same
+    writer runs elsewhere too; RecordTooLargeError; as `Log.append`.
     """
     info = _placed(log, topic)
     chunks = [_chunk(info, p, run, framing or Framing()) for p, run in sorted(runs.items())]
@@ -117,7 +116,7 @@ def commit_copied(
 ) -> CommitResult:
     """Commit batches of another log unchanged, as the next batch of `writer`.
 
-      Raises: as `commit_runs`.
+    Raises: as `commit_runs`.
     """
     _placed(log, topic)
     chunk = Chunk(

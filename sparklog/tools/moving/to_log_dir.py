@@ -1,11 +1,10 @@
 """Moving a whole log from a store to a new log dir, where its queries and groups continue.
 
-  The reverse of `to_store`: all of the ledger's state is moved too. Batches are written as readers
-  see them, with their offsets and leader epochs, into segments of the topic's size, and indexes
-  are made as in a broker's recovery. The directory is made beside its final place, and renamed when
-  all of it is durable and closed as a broker closes it. So a crash leaves the whole log or none,
-  and
-  the next call removes the leftovers.
+The reverse of `to_store`: all of the ledger's state is moved too. Batches are written as readers
+see them, with their offsets and leader epochs, into segments of the topic's size, and indexes are
+made as in a broker's recovery. The directory is made beside its final place, and renamed when all
+of it is durable and closed as a broker closes it. So a crash leaves the whole log or none, and the
+next call removes the leftovers.
 """
 
 import os
@@ -78,14 +77,13 @@ def move_to_log_dir(
 ) -> MadeLog:
     """Make the new log dir `path` of the log at `url`, as of now.
 
-      The log in the store stays as it is. Commits during the call aren't moved, so stop its writers
-      first: `ledger_offset`, `time_ms` of the result say which state was moved.
-      Args: path: missing or empty, with a parent that exists. options: the key ring.
-      Raises: InvalidRequestError: `path` is taken, `url` is no log; DataCorruptionError: an object
-      is
+    The log in the store stays as it is. Commits during the call aren't moved, so stop its writers
+    first: `ledger_offset`, `time_ms` of the result say which state was moved.
+    Args: path: missing or empty, with a parent that exists. options: the key ring.
+    Raises: InvalidRequestError: `path` is taken, `url` is no log; DataCorruptionError: an object is
        damaged, or was deleted meanwhile; LogLockedError: another call makes the same;
        StorageUnavailableError: the store, or too little room. Nothing is at `path` then.
-      Cost: reads every record once from the store, and twice from the disk.
+    Cost: reads every record once from the store, and twice from the disk.
     """
     watch = stopwatch()
     (target,) = _one(path)
@@ -288,8 +286,8 @@ def _in_log_dir(topic: TopicState, *, gaps: bool) -> TopicState:
 class _Segments:
     """A partition's `.log` files, written one after the other; each durable when it ends.
 
-      `limit`: segment.bytes. `end`: the offset after the last batch; `gaps_below`: the offset after
-      the last batch with missing offsets, up to which a cleaner has come.
+    `limit`: segment.bytes. `end`: the offset after the last batch; `gaps_below`: the offset after
+    the last batch with missing offsets, up to which a cleaner has come.
     """
 
     def __init__(self, fs: FileSystem, path: str, limit: int) -> None:

@@ -1,10 +1,10 @@
 """Moving a whole log dir to a store, where its queries and groups continue.
 
-  Not only the records are moved: topics keep their ids, configs, log starts and leader epochs,
-  writers their last micro-batches, groups their positions, and offsets abandoned by resets stay
-  abandoned. So a query's checkpoint is valid for the new place too: a micro-batch that is replayed
-  there is dropped. Segments are put like a tier's copies, byte for byte, each with its manifest.
-  Segments that are only in the log dir's own tier are read from there.
+Not only the records are moved: topics keep their ids, configs, log starts and leader epochs,
+writers their last micro-batches, groups their positions, and offsets abandoned by resets stay
+abandoned. So a query's checkpoint is valid for the new place too: a micro-batch that is replayed
+there is dropped. Segments are put like a tier's copies, byte for byte, each with its manifest.
+Segments that are only in the log dir's own tier are read from there.
 """
 
 import contextlib
@@ -73,16 +73,15 @@ def move_to_store(
 ) -> MadeLog:
     """Move the log dir `path` to the store's place at `url`, which must be empty.
 
-      The log dir's write lock is held all the time, so all commits are moved; readers can go on.
-      The log dir stays as it is: write to only one of the two from then on.
-      Args: storage_options: of the store, and of the log dir's own tier. options: the key ring; if
+    The log dir's write lock is held all the time, so all commits are moved; readers can go on. The
+    log dir stays as it is: write to only one of the two from then on.
+    Args: storage_options: of the store, and of the log dir's own tier. options: the key ring; if
        given, the new log is encrypted.
-      Raises: InvalidRequestError: no log dir of ours, `url` isn't empty, or another log is being
-      made
+    Raises: InvalidRequestError: no log dir of ours, `url` isn't empty, or another log is being made
        there, or a transaction is open; LogLockedError; DataCorruptionError: a partition is offline,
        or segments are damaged; StorageUnavailableError. Nothing is a log there then; call again to
        go on.
-      Cost: two passes over all segments, a put and a manifest for each.
+    Cost: two passes over all segments, a put and a manifest for each.
     """
     watch = stopwatch()
     if url_of(path) is not None or not holds_own_log(path):
@@ -110,7 +109,7 @@ def move_to_store(
 class _SegmentData:
     """A segment of the log dir, or of its tier: `sparklog.storage.segment_store.LogSegmentData`.
 
-      Under the write lock nothing changes it. `start`: the log start.
+    Under the write lock nothing changes it. `start`: the log start.
     """
 
     segments: PartitionSegments
@@ -259,7 +258,7 @@ class _Plan:
     ) -> str:
         """Return an id, the same for the same file: a second call finds the objects of the first.
 
-          Encrypted objects get another id: the data key of the first call is lost.
+        Encrypted objects get another id: the data key of the first call is lost.
         """
         salt = "" if self._keyring is None else self._log_id
         said = (segments.where, segments.modified_ms(span.file), topic.id, key.partition, span)
@@ -298,7 +297,7 @@ class _Span:
 def _spans(segments: PartitionSegments, start: int, end: int) -> list[_Span]:
     """Return the segments that hold [start, end), each up to the next one; empty ones are included.
 
-      Cost: a pass over the batch headers of the local ones.
+    Cost: a pass over the batch headers of the local ones.
     """
     listed = segments.metadata()
     found: list[_Span] = []

@@ -20,7 +20,7 @@ def topic_batches(
 ) -> tuple[BatchFigures, ...]:
     """Return the figures of a topic out of `topics`, or () if nothing can be read.
 
-      Cost: 1 to 3 ms for each of up to four partitions; nothing if `memory` has them.
+    Cost: 1 to 3 ms for each of up to four partitions; nothing if `memory` has them.
     """
     held = {p.partition: p.end for p in partitions if p.error is None and p.bytes}
     if not held:

@@ -1,7 +1,7 @@
 """`make_report`: read a log, an archive or a broker's directory into a `LogReport`.
 
-  Takes no lock and changes nothing: a log may be written meanwhile. Data that can't be read becomes
-  a notice, and the rest of the report is still made.
+Takes no lock and changes nothing: a log may be written meanwhile. Data that can't be read becomes a
+notice, and the rest of the report is still made.
 """
 
 import logging
@@ -105,14 +105,13 @@ def make_report(
 ) -> LogReport:
     """Report on everything at `path`: log dirs joined by ",", or the URL of a log or an archive.
 
-      Args: options: those for reading remote segments (`sparklog.open`). progress: called with
-       (partitions done, partitions in all). memory: saves the next report of this log most reads.
-      Raises: InvalidRequestError if there is no log; StorageUnavailableError for an archive that
-       can't be reached. Damage becomes part of `LogReport.notices`.
-      Cost: some 0.4 ms a local segment, one read of the ledger, 1 to 3 ms for the newest batches of
-      each of up to four partitions a topic. From remote storage only an archive is read: its
-      listing,
-      and a manifest a topic; and a log in a store of up to 16 topics, for their newest batches.
+    Args: options: those for reading remote segments (`sparklog.open`). progress: called with
+        (partitions done, partitions in all). memory: saves the next report of this log most reads.
+    Raises: InvalidRequestError if there is no log; StorageUnavailableError for an archive that
+        can't be reached. Damage becomes part of `LogReport.notices`.
+    Cost: some 0.4 ms a local segment, one read of the ledger, 1 to 3 ms for the newest batches of
+    each of up to four partitions a topic. From remote storage only an archive is read: its listing,
+    and a manifest a topic; and a log in a store of up to 16 topics, for their newest batches.
     """
     took = stopwatch()
     url = archive_url(path, fs)

@@ -1,7 +1,7 @@
 """Charts as inline SVG.
 
-  They are stretched to any width, and all text is beside them as HTML, so that labels keep
-  their size. Colours are classes of the style sheet.
+They are stretched to any width, and all text is beside them as HTML, so that labels keep their
+size. Colours are classes of the style sheet.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +49,7 @@ def blocks(
 ) -> list[Block]:
     """Return blocks for segments at `spans` (per cent), ascending; about `most` or a few more.
 
-      Adjacent segments that are too narrow to be told apart become one block, similar ones first.
+    Adjacent segments that are too narrow to be told apart become one block, similar ones first.
     """
     narrow = max(_THIN, 100 / max(most, 1)) if len(segments) > most else _THIN
     found: list[Block] = []
@@ -75,9 +75,8 @@ def strip(
 ) -> Html:
     """A row of blocks, coloured by their place if the log is `tiered`.
 
-      `marks`: lines across it, (per cent, words, class) each. `codecs`: a line below each block
-      shows
-      its codec. Blocks that end before the offset `start` are pale.
+    `marks`: lines across it, (per cent, words, class) each. `codecs`: a line below each block shows
+    its codec. Blocks that end before the offset `start` are pale.
     """
     drawn: list[Child] = [el("title", label)]
     for block in found:

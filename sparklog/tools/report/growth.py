@@ -20,8 +20,8 @@ Floats = NDArray[np.float64]
 def growth(topics: Iterable[TopicReport], *, now_ms: int) -> GrowthReport:
     """Spread each segment's bytes over the time of its records, or put them at its end.
 
-      The axis ends at most a day from now, and begins before nearly all of the bytes: one
-      record with a wrong time must not press all others into one bin. Cost: BINS passes in numpy.
+    The axis ends at most a day from now, and begins before nearly all of the bytes: one record with
+    a wrong time must not press all others into one bin. Cost: BINS passes in numpy.
     """
     topics = list(topics)
     rows = [
@@ -55,8 +55,8 @@ def growth(topics: Iterable[TopicReport], *, now_ms: int) -> GrowthReport:
 def begins(segments: Sequence[SegmentReport]) -> Iterator[int | None]:
     """Yield the first time of each segment of a partition, or None if its records have no time.
 
-      For a remote segment that would take a request, so the end of the segment before is taken; the
-      first is taken to be as long as the second.
+    For a remote segment that would take a request, so the end of the segment before is taken; the
+    first is taken to be as long as the second.
     """
     before: int | None = None
     if len(segments) > 1 and segments[0].last_ms is not None and segments[1].last_ms is not None:

@@ -1,7 +1,7 @@
 """A log as numbers: shown by a report, and written by `sparklog ui --export FILE --json`.
 
-  Everything is as of `LogReport.time_ms`. Times are ms since the epoch, UTC; None if records have
-  none. Sizes are bytes of log as Kafka counts them. Offset ranges are [first, end).
+Everything is as of `LogReport.time_ms`. Times are ms since the epoch, UTC; None if records have
+none. Sizes are bytes of log as Kafka counts them. Offset ranges are [first, end).
 """
 
 from collections.abc import Iterator
@@ -31,11 +31,9 @@ class Where(StrEnum):
 class SegmentReport:
     """Offsets [base, end) and their records' times. `codec`: that of the first batch.
 
-      The codec is None if the segment is empty, or reading it would take a request to remote
-      storage;
-      so is `first_ms` of a segment that is only remote. `time_of_file`: its records have no time,
-      so
-      its age is that of its file, as in Kafka.
+    The codec is None if the segment is empty, or reading it would take a request to remote storage;
+    so is `first_ms` of a segment that is only remote. `time_of_file`: its records have no time, so
+    its age is that of its file, as in Kafka.
     """
 
     base: int
@@ -57,9 +55,9 @@ class SegmentReport:
 class ExpiringSegments:
     """Segments that retention deletes `within_ms` from now, but not before the previous horizon.
 
-      If no more records are written. `where`: local, for a local segment that has a copy; remote,
-      for
-      a copy; both, for data that is then gone for good. `end`: the offset up to which it deletes.
+    The forecast assumes that no more records are written. `where`: local, for a local segment that
+    has a copy; remote, for a copy; both, for data that is then lost for good. `end`: the offset up
+    to which it deletes.
     """
 
     within_ms: int
@@ -74,9 +72,8 @@ class ExpiringSegments:
 class CompactionReport:
     """How dirty a partition is: see `sparklog.logdir.cleaning.plan.Dirt`.
 
-      `wanted`: a cleaner would clean it now. `kept_share`: bytes an offset in the cleaned part, by
-      bytes an offset in the rest, or None if either is empty. It estimates how much compaction
-      keeps.
+    `wanted`: a cleaner would clean it now. `kept_share`: bytes an offset in the cleaned part, by
+    bytes an offset in the rest, or None if either is empty. It estimates how much compaction keeps.
     """
 
     first_dirty: int
@@ -93,9 +90,8 @@ class CompactionReport:
 class PartitionReport:
     """A partition. `error`: why the other figures are unknown.
 
-      `remote_bytes` of all copies, including those of local segments. `next_ms`: when age expires
-      the
-      next segment, None if never. `held_back_bytes`: expired, but kept for a registered reader.
+    `remote_bytes` of all copies, including those of local segments. `next_ms`: when age expires the
+    next segment, None if never. `held_back_bytes`: expired, but kept for a registered reader.
     """
 
     topic: str
@@ -127,8 +123,8 @@ class PartitionReport:
 class TopicReport:
     """A topic; `config`: values that differ from Kafka's defaults, or None if unknown.
 
-      (A broker keeps configs in its cluster metadata: without them there is no retention preview.)
-      `batches`: of its newest record batches, a row a codec; none if none were read.
+    (A broker keeps configs in its cluster metadata: without them there is no retention preview.)
+    `batches`: of its newest record batches, a row a codec; none if none were read.
     """
 
     name: str
@@ -154,7 +150,7 @@ class TopicReport:
 class WriterReport:
     """A writer's commits, as far back as the ledger reaches; `writer` is None for plain appends.
 
-      `query`: the name of the streaming query, or None if it isn't known.
+    `query`: the name of the streaming query, or None if it isn't known.
     """
 
     writer: str | None
@@ -187,7 +183,7 @@ class CommitsReport:
 class ReaderReport:
     """A registered reader's position in a partition, or None if the partition is gone or damaged.
 
-      `query`: the name of the streaming query, or None if it isn't known.
+    `query`: the name of the streaming query, or None if it isn't known.
     """
 
     group: str
@@ -210,9 +206,9 @@ class ReaderReport:
 class GrowthReport:
     """Current bytes by the times of their records: bin i is [edges_ms[i], edges_ms[i + 1]).
 
-      By place (`bytes`) and by topic (`topics`). Bins are equally long. Bytes are spread
-      evenly over each segment's time. Bytes before the first edge are in `before`, those after
-      the last in `after`, those without a time in neither.
+    They are given by place (`bytes`) and by topic (`topics`). Bins are equally long. Bytes are
+    spread evenly over each segment's time. Bytes before the first edge are in `before`, those after
+    the last in `after`, those without a time in neither.
     """
 
     edges_ms: tuple[int, ...] = ()

@@ -1,6 +1,6 @@
 """`render`: a report as one HTML page without external parts: style, pictures, script inside.
 
-  The live page is the same with a script that refreshes the content; see `page_shell`.
+The live page is the same with a script that refreshes the content; see `page_shell`.
 """
 
 from typing import Final
@@ -31,8 +31,8 @@ _SECTIONS: Final = {
 def render(report: LogReport, *, refresh_ms: int | None = None, browse: bool = False) -> str:
     """Return the page. `refresh_ms`: for the live page, how often it requests new content.
 
-      `browse`: names of topics link to topics/NAME, relative to the page.
-      Cost: 0.5 s and 2.3 MB for 1,000 partitions of 20 segments; the drawing is bounded.
+    `browse`: names of topics link to topics/NAME, relative to the page.
+    Cost: 0.5 s and 2.3 MB for 1,000 partitions of 20 segments; the drawing is bounded.
     """
     return document(
         f"{report.path} - sparklog", content(report, browse=browse), refresh_ms=refresh_ms

@@ -1,7 +1,7 @@
 """The section of growth: bytes by the time of their records, as a rate and as a total.
 
-  Both are shown, because each hides a part of the other. In the total one large commit is a step
-  that flattens nothing; in the rate it is one column, cut if it would flatten the others.
+Both are shown, because each hides a part of the other. In the total one large commit is a step that
+flattens nothing; in the rate it is one column, cut if it would flatten the others.
 """
 
 from collections.abc import Sequence

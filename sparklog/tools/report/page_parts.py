@@ -20,7 +20,7 @@ NOTHING: Final = Html(NONE)
 class Column:
     """A column of a table; `kind`: text, n (a number, to the right), time, bar (a picture) or long.
 
-      On a narrow screen long cells and pictures have a line of their own.
+    On a narrow screen long cells and pictures have a line of their own.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Column:
 def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Child]]) -> Html:
     """A table; on a narrow screen each row becomes a card, with the column name at each cell.
 
-      The first column is the row's header. Roles are given, because a card would lose them.
+    The first column is the row's header. Roles are given, because a card would lose them.
     """
     head = el(
         "tr",

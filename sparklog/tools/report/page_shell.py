@@ -1,8 +1,8 @@
 """A whole page around its content, with policy, styles and scripts inside, and no external parts.
 
-  Reports and the pages of `serve --ui` are made by `document`; its styles and parts are in
-  `page.css` and `page_parts`. `page.js` shows times in the viewer's zone and adds a copy button to
-  commands; `live.js` refreshes the content and shows its age.
+Reports and the pages of `serve --ui` are made by `document`; its styles and parts are in `page.css`
+and `page_parts`. `page.js` shows times in the viewer's zone and adds a copy button to commands;
+`live.js` refreshes the content and shows its age.
 """
 
 import base64
@@ -36,10 +36,9 @@ def document(
 ) -> str:
     """Return a page. Without JavaScript it is complete, with its times in UTC.
 
-      Args: refresh_ms: for a live page, how often it requests `source`, a relative URL, for its
-      content.
-       styles, scripts: texts in addition to the pages' own. forms: whether it has forms, which are
-       sent to the same site.
+    Args: refresh_ms: for a live page, how often it requests `source`, a relative URL, for its
+    content. styles, scripts: texts in addition to the pages' own. forms: whether it has forms,
+    which are sent to the same site.
     """
     scripts = _scripts(scripts, live=refresh_ms is not None)
     badge = None if refresh_ms is None else _badge(refresh_ms, source)

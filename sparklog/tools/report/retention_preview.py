@@ -1,6 +1,6 @@
 """Previews retention and compaction by the service's own rules, applied to later times.
 
-  Nothing is changed.
+Nothing is changed.
 """
 
 import os
@@ -33,9 +33,9 @@ def preview_retention(
 ) -> tuple[list[ExpiringSegments], int | None, int]:
     """Return (deletions, time of the next one by age in ms or None, bytes held back by readers).
 
-      Args: copies: the valid ones. floor: the position of the slowest registered reader that
-       retention respects at a time (ms); a reader that is silent for long expires.
-      Cost: a walk over the segments for each horizon; no file is read.
+    Args: copies: the valid ones. floor: the position of the slowest registered reader that
+        retention respects at a time (ms); a reader that is silent for long expires.
+    Cost: a walk over the segments for each horizon; no file is read.
     """
     held = [LocalSegment(s.base, s.bytes) for s in listed.segments if s.where is not Where.REMOTE]
     is_tiered = config.remote_storage_enable and not config.compact
@@ -102,7 +102,7 @@ def compaction(
 ) -> CompactionReport | None:
     """Return how dirty a compacted partition is, or None if its files change meanwhile.
 
-      Raises DataCorruptionError if the cleaner's checkpoint is damaged.
+    Raises DataCorruptionError if the cleaner's checkpoint is damaged.
     """
     reader = reader_of(view, *key)
     try:

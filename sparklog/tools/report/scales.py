@@ -1,8 +1,8 @@
 """Axes: the positions of ticks, and the end of a scale that a few values exceed.
 
-  A scale is linear and begins at 0, so that heights can be compared and added up. If a few values
-  are much larger than all others, the scale ends above the others and these are cut, which the page
-  says. On a logarithmic scale nothing could be stacked, and 0 has no place on it.
+A scale is linear and begins at 0, so that heights can be compared and added up. If a few values are
+much larger than all others, the scale ends above the others and these are cut, which the page says.
+On a logarithmic scale nothing could be stacked, and 0 has no place on it.
 """
 
 import math
@@ -65,8 +65,8 @@ def scale(
 ) -> Scale:
     """Return a scale for values from 0 up, of at most `steps` steps.
 
-      `binary`: its ticks are round numbers of bytes. `cuts`: it may leave out a few that are far
-      above the others.
+    `binary`: its ticks are round numbers of bytes. `cuts`: it may leave out a few that are far
+    above the others.
     """
     found = sorted((value for value in values if value > 0), reverse=True)
     top: float = found[0] if found else 1

@@ -57,7 +57,7 @@ class _Read:
 class ReportCache:
     """The figures of closed segments, kept for the next report, as closed files never change.
 
-      For one log and one thread at a time; segments that the last report didn't meet are dropped.
+    For one log and one thread at a time; segments that the last report didn't meet are dropped.
     """
 
     def __init__(self) -> None:
@@ -102,10 +102,10 @@ def list_partition(
 ) -> ListedSegments:
     """Read every segment of a partition, up to the end of its `span` (log start, end).
 
-      None: the current span, which costs another read of the log's watermarks.
-      Raises: StaleReadError, FileNotFoundError if the partition is gone; DataCorruptionError.
-      Cost: a small read and a look at the indexes for each local segment, some 0.4 ms, or two stats
-      if `memory` has it; no request for a remote one.
+    None: the current span, which costs another read of the log's watermarks.
+    Raises: StaleReadError, FileNotFoundError if the partition is gone; DataCorruptionError.
+    Cost: a small read and a look at the indexes for each local segment, some 0.4 ms, or two stats
+    if `memory` has it; no request for a remote one.
     """
     for attempt in range(_ATTEMPTS):
         try:
@@ -151,7 +151,7 @@ def _list(
 def _from_metadata(segments: PartitionSegments, info: SegmentMetadata) -> _Read:
     """The figures of a remote segment that need no request.
 
-      One without bytes stands for a partition without records in a store: no object has its time.
+    One without bytes stands for a partition without records in a store: no object has its time.
     """
     if not info.size:
         return _Read(_Head(), -1)

@@ -1,7 +1,7 @@
 """Numbers, sizes and times as people read them; short enough for a table on a phone.
 
-  A number and its unit stay on one line, with a no-break space between. Times are in UTC, and
-  those of `stamp` and `ago` become the viewer's in a browser with JavaScript (page.js).
+A number and its unit stay on one line, with a no-break space between. Times are in UTC, and those
+of `stamp` and `ago` become the viewer's in a browser with JavaScript (page.js).
 """
 
 from datetime import UTC, datetime, timedelta
