@@ -1,7 +1,6 @@
 """Log compaction like Kafka's cleaner: the newest record of each key remains.
 
 - `plan`: which segments can be cleaned, in which groups
-- `transactions`: aborted transactions, from the segments' indexes
 - `rewrite`: the long part, without a lock: builds the offset map, then writes `.cleaned` files
 - `cleaned_segment`: reads a segment to rewrite, and writes the new segment beside it
 - `erasure`: erases records that match a predicate, on demand, in any topic

@@ -120,7 +120,7 @@ def hand_over_into(
             close_session(session)
             raise
         made: list[HandedOverTopics] = []
-        give_up_session(session, lambda: made.append(join.redo_record()))
+        give_up_session(session, lambda: made.append(join.run()))
         return made[0]
     finally:
         for file in held:
@@ -171,7 +171,7 @@ class _Join:
         )  # fmt: skip
         return result, mine, known
 
-    def redo_record(self) -> HandedOverTopics:
+    def run(self) -> HandedOverTopics:
         """Copy the partitions, rename them, and append to the cluster's metadata."""
         fs = self._fs
         result, mine, known = self.plan(check=False)

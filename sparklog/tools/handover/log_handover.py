@@ -156,7 +156,7 @@ def hand_over(
         with session.exclusive():
             settle_directories(session)  # a broker would continue an unfinished move
         made: list[HandedOver] = []
-        give_up_session(session, lambda: made.append(handover.redo_record()))
+        give_up_session(session, lambda: made.append(handover.run()))
         return made[0]
     finally:
         for file in held:
@@ -273,7 +273,7 @@ class _Handover:
             properties=properties,
         )  # fmt: skip
 
-    def redo_record(self) -> HandedOver:
+    def run(self) -> HandedOver:
         """Write the metadata and the requested files, and let brokers in."""
         plan, fs, now = self.plan(check=False), self._fs, self._clock()
         if plan.known is None:
