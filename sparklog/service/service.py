@@ -95,8 +95,7 @@ class Service:
             options: Kafka's broker keys (options.py), and the options of `sparklog.open`.
             map: runs a function over cleaning jobs elsewhere; `sparklog.sink.spark_map` runs each
                 as a Spark task. By default threads of this process clean.
-            metrics_port: port of /metrics and /healthz; 0 takes a free port (`metrics_url`). Needs
-                the extra `metrics`.
+            metrics_port: port of /metrics and /healthz (extra `metrics`); 0: a free port.
             metrics_address: address to listen on; "0.0.0.0" allows connections from other hosts.
             opening: creates the store of a URL.
 

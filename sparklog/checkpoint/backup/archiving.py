@@ -98,9 +98,8 @@ def archive(
     """Archive the checkpoint at `path`, and its query's `log`, as a new snapshot at `url`.
 
     Args:
-        batch: the batch to archive, by default the newest committed one; an error if the query
-            can't continue after it. A directory that is not a query's checkpoint is archived
-            unchanged, without a batch.
+        batch: the batch to archive, by default the newest committed one, which must allow the query
+            to continue. A directory that is no query's checkpoint is archived without a batch.
         log, writer: the sink's log, as of that batch, and the query's name in the log; by default
             the query's id. leave_remote: see `sparklog.logdir.forking.fork.fork`.
         keyring: encrypts; a `sparklog.tiered.keyring`, or its file.
