@@ -97,7 +97,7 @@ class Checkpoint:
         local = own_path(path)
         if not _is_checkpoint(fs, local):
             raise InvalidRequestError(
-                f"{local} is no checkpoint of a streaming query: give what the query has as "
+                f"{local} is no checkpoint of a streaming query: give the query's "
                 "checkpointLocation",
                 path=local,
             )

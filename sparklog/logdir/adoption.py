@@ -320,7 +320,7 @@ def _refuse_open_transactions(key: TopicPartition, report: LoadReport) -> None:
     if report.open_transactions:
         raise InvalidRequestError(
             f"{key} has open transactions of producers "
-            f"{sorted(report.open_transactions)}: sparklog can't end them, and read_committed "
+            f"{sorted(report.open_transactions)}: only a broker can end them, and read_committed "
             "readers would never pass them. Let a broker end them, then open the log again. "
             "It can be opened read-only now"
         )

@@ -256,7 +256,7 @@ def test_offsets_that_are_gone(log: str, capsysbinary: Capture) -> None:
     zero = (log, "--topic", "t", "--partition", "0")
     assert printed(capsysbinary, *zero) == [b"null", b"v5"]
     assert run(["consume", *zero, "--offset", "1"]) == 1
-    assert b"holds offsets [4, 6)" in capsysbinary.readouterr().err
+    assert b"has offsets [4, 6)" in capsysbinary.readouterr().err
     assert run(["consume", os.path.join(log, "nowhere"), "--topic", "t"]) != 0
 
 

@@ -360,5 +360,5 @@ def test_a_batch_whose_base_offset_is_another_one_is_noticed(tmp_path: Path) -> 
     log.close()
     path = str(tmp_path / "t-0" / log_name(0))
     flip(path, 5 * len(one) + 7)  # 5 becomes 4
-    with pytest.raises(StaleReadError, match="offset 5 is expected"):
+    with pytest.raises(StaleReadError, match="expected offset 5"):
         list(reader(tmp_path / "t-0").read(0, 10))

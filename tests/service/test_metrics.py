@@ -329,7 +329,7 @@ def test_what_awaits_deletion(path: str, clock: ManualClock) -> None:
         held = sum(p.stat().st_size for p in Path(path).glob("t-0.*-delete/*"))
         (waiting,) = observer.observe().awaiting_deletion
         assert waiting == AwaitingDeletion("t", "topic", "local", held)
-        assert f"{held / 1024:.1f} KiB more once" in what(examine(path, clock=clock), "disk")
+        assert f"{held / 1024:.1f} KiB more when" in what(examine(path, clock=clock), "disk")
         clock.advance(DAY + 1)
         service.run_once()
         assert observer.observe().awaiting_deletion == []

@@ -434,7 +434,7 @@ def test_a_stopping_service_leaves_a_cleaning_whole(path, clock):
         service = Service(path, clock=clock)
         service._stop.set()
         report = service.run_once()
-        assert "stops" in report.standing_by
+        assert "is stopping" in report.standing_by
         assert len(values(log)) == 30
         assert not names(path, ".cleaned")
 

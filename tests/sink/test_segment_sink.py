@@ -139,7 +139,7 @@ def test_a_replay_is_dropped_before_its_rows_are_staged(
         runs.sink()(again, 0)
     assert (first.jobs, again.jobs) == (1, 0)
     assert runs.offsets() == {0: (0, 2000)}
-    assert "micro-batch 0 of writer query is in" in caplog.text
+    assert "micro-batch 0 of writer query is already in" in caplog.text
 
 
 def test_a_replay_that_only_the_commit_notices_leaves_no_files(

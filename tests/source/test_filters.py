@@ -86,7 +86,7 @@ def test_what_can_not_be_used_is_left_to_spark(given: Filter) -> None:
     ("name", "kind", "words"),
     [
         ("value", t.StringType(), "column value is binary, not string; cast it in the query"),
-        ("origin", t.StringType(), "no column origin; choose among key, value, topic"),
+        ("origin", t.StringType(), "no column origin; choose from key, value, topic"),
         ("offset", t.IntegerType(), "column offset is bigint, not int"),
     ],
 )

@@ -57,7 +57,7 @@ def test_timestamp_goes_before_offsets_by_timestamp_before_offsets() -> None:
         ({"endingOffsets": "earliest"}, "can't be earliest"),
         ({"startingOffsets": '{"t":{"0":-3}}'}, "names offset -3 of t-0: want 0 or more, -1"),
         ({"endingOffsets": '{"t":{"0":-9}}'}, "endingOffsets names offset -9 of t-0"),
-        ({"subscribe": None, "subscribePattern": "(?x)a"}, "the flag x can't be had"),
+        ({"subscribe": None, "subscribePattern": "(?x)a"}, "the flag x is not supported"),
         ({"startingOffsets": "soon"}, r'startingOffsets=soon: want JSON .* or "earliest"'),
         ({"startingOffsetsByTimestamp": '{"t":5}'}, "startingOffsetsByTimestamp="),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss=maybe: want true or false"),

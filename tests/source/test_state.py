@@ -184,7 +184,7 @@ def test_schemas(golden: Golden) -> None:
         "value:struct<n:int>,range_end:struct<k:bigint>>"
     )
     wrong = StructType().add("change", "string").add("sum", "long")
-    with pytest.raises(InvalidRequestError, match="no column sum; choose among batch, partition"):
+    with pytest.raises(InvalidRequestError, match="no column sum; choose from batch, partition"):
         StateBatchReader(family, wrong)
     (found, *_) = tasks(StateBatchReader(family, StructType().add("change", "string")))
     assert found.column_names == ["change"]

@@ -178,7 +178,7 @@ def test_user_schema_leaves_columns_out(log: Log, read: Callable[..., DataFrame]
     df = read("offset bigint, key binary")
     assert df.columns == ["offset", "key"]
     assert df.where("offset = 3").distinct().count() == 1
-    with pytest.raises(PySparkException, match="no column nope; choose among key, value"):
+    with pytest.raises(PySparkException, match="no column nope; choose from key, value"):
         read("nope int").count()
     with pytest.raises(PySparkException, match="column value is binary, not string"):
         read("value string").count()

@@ -124,7 +124,7 @@ def test_changes_that_are_gone(
     spark: SparkSession, golden: Golden, follow: Follow, tmp_path: Path
 ) -> None:
     path = golden("hdfs")
-    lost = r"data loss: changes of batches \[2, 4\) of operator 0, store default .*kept is 4"
+    lost = r"data loss: changes of batches \[2, 4\) of operator 0, store default .*changes is 4"
     with pytest.raises(StreamingQueryException, match=lost):
         follow(path, startingOffsets=2)
     shutil.rmtree(tmp_path / "follower")

@@ -55,7 +55,7 @@ API: Final = {
     "/api/topics/NAME/records/PARTITION/OFFSET": "one record",
     "/api/health": "the verdict",
 }
-_LOOK_MS: Final = 8000
+CHECK_MS: Final = 8000
 _VALUE_BYTES: Final = 64 << 10  # of a value in JSON, by default
 _VALUE_BYTES_MAX: Final = MIB
 _ANSWER_BYTES: Final = 32 * MIB  # of all values in one response
@@ -180,7 +180,7 @@ class LogBrowser:
         """Run a job with the log, in a thread that may hang."""
 
         def work(stopped: Callable[[], bool]) -> T:
-            budget = Budget(Limits(time_ms=_LOOK_MS), gone=stopped)
+            budget = Budget(Limits(time_ms=CHECK_MS), gone=stopped)
             with _open_errors():
                 return job(self._handle.log(lambda: budget.stopped), budget)
 
@@ -238,7 +238,7 @@ class LogBrowser:
             topic=topic,
             partition=partition,
             start=offset,
-            limits=Limits(records=1, read_bytes=1, time_ms=_LOOK_MS),
+            limits=Limits(records=1, read_bytes=1, time_ms=CHECK_MS),
         )
         found, records = self._records(query, request, lambda count: most_bytes)
         if records and records[0].offset == offset:

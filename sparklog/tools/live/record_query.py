@@ -13,7 +13,7 @@ from sparklog.tools.live.http_messages import HttpRequest
 FIELDS: Final = ("partition", "from", "limit")
 """The parameters of records, in the form's order."""
 LIMIT: Final = 50
-_TIME_MS: Final = 8000
+TIME_MS: Final = 8000
 _PARTITION_MAX: Final = 2**31 - 1
 
 
@@ -23,7 +23,7 @@ def record_query(topic: str, request: HttpRequest) -> Query:
         topic=topic,
         partition=request.number("partition", 0, 0, _PARTITION_MAX),
         start=parse_start(request.fields.get("from", "")),
-        limits=Limits(records=request.number("limit", LIMIT, 1, RECORDS_MAX), time_ms=_TIME_MS),
+        limits=Limits(records=request.number("limit", LIMIT, 1, RECORDS_MAX), time_ms=TIME_MS),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from sparklog.clock import monotonic_ms
 from sparklog.errors import StorageUnavailableError
 
-_QUEUE_MS: Final = 5000  # how long a request waits for its turn
+QUEUE_MS: Final = 5000  # how long a request waits for its turn
 _LOOK_S: Final = 0.05  # how often the connection is checked
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Workers:
         Raises: GoneError; StorageUnavailableError: too many jobs at once, no thread could be
         started, or it took too long; and the errors of the job.
         """
-        until_ms = monotonic_ms() + _QUEUE_MS
+        until_ms = monotonic_ms() + QUEUE_MS
         while not self._turns.acquire(timeout=_LOOK_S):
             if gone():
                 raise GoneError

@@ -353,7 +353,7 @@ def test_a_deleted_topic_comes_back_with_its_copies(
         log.undelete_topic("t")
         assert readable(log, clock, store) == before
         check(path, log, clock, store)
-        with pytest.raises(InvalidRequestError, match="copies in remote storage"):
+        with pytest.raises(InvalidRequestError, match="has remote copies"):
             log.delete_topic("t")
             log.undelete_topic("t", new_name="u")
         clock.advance(HOUR)
