@@ -12,10 +12,6 @@ PROMISES = (ROOT / "docs/promises.md").read_text()
 KILLS = "tests/spark/test_applications.py"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the first run of `make test-all` isn't complete: docs/slow-tests.md says what is",
-)
 def test_each_slow_test_and_each_proof_is_recorded_as_passed() -> None:
     slow = slow_tests.slow_tests()
     assert len(slow) > 20
