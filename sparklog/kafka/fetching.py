@@ -205,14 +205,13 @@ class Fetching:
                 self.memory.hold(size)
                 held += size
                 bytes_min = min(body.min_bytes, self._bytes_max(body))
-                has_answer = any(fetched.error or fetched.diverging for fetched in wanted)
-                if held >= bytes_min or has_answer:
+                if held >= bytes_min or _has_answer(wanted):
                     break
                 left_ms = 1000 * (deadline_s - self._broker.loop.time())
                 if left_ms <= 0 or not (consumer.is_news or await self._news(consumer, left_ms)):
                     break
             answer = _answer(wanted, version, committed=_is_committed(body))
-            if not held and not any(fetched.error or fetched.diverging for fetched in wanted):
+            if not held and not _has_answer(wanted):
                 consumer.empty = prepare(Api.FETCH, version, answer)
                 consumer.body, consumer.version = body, version
             self._release_when_sent(request.connection, held, lease)
@@ -320,6 +319,11 @@ class Fetching:
 
         if held:
             connection.on_sent.append(sent)
+
+
+def _has_answer(wanted: Iterable[FetchedPartition]) -> bool:
+    """Return whether a partition has an answer without records, for which no fetch waits."""
+    return any(fetched.error or fetched.diverging for fetched in wanted)
 
 
 def _copy_result(task: "asyncio.Task[Any]", future: "asyncio.Future[Any]") -> None:

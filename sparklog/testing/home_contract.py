@@ -2,18 +2,22 @@
 
     class TestMine(HomeContract):
         @pytest.fixture
-        def open_log(self) -> Callable[[str], Log]: ...
-            # opens the same new log again, in mode "r" or "rw", as another process would
+        def path(self) -> str: ...      # of a log that does not exist yet
+
+The fixture `open_log` opens that log again, in mode "r" or "rw", as another process would. A home
+that `sparklog.open` can't open overrides it.
 
 The parts of a home (view, commits, groups, lease) have their own contracts.
 """
 
+import contextlib
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
 
+import sparklog
 from sparklog.errors import InvalidRequestError, LogReplacedError, SparklogError
 from sparklog.log.admin import create_topic, drop_topic
 from sparklog.log.commit import commit
@@ -50,6 +54,12 @@ def stage(home: Home, *tasks: bytes) -> list[Chunk]:
 
 class HomeContract:
     """Requirements of the engine on a log's home."""
+
+    @pytest.fixture
+    def open_log(self, path: str) -> Iterator[Open]:
+        """Open the log at `path`; all handles are closed after the test."""
+        with contextlib.ExitStack() as handles:
+            yield lambda mode: handles.enter_context(sparklog.open(path, mode))
 
     def test_all_handles_are_of_one_log(self, open_log: Open) -> None:
         one, two = home_of(open_log("rw")), home_of(open_log("rw"))

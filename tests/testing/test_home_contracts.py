@@ -1,7 +1,7 @@
 """One contract of homes, and one of groups: log dirs, and a log in a store."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,17 +20,7 @@ from sparklog.tiered.target import open_store
 
 
 class Homes(HomeContract, ArgumentsContract):
-    @pytest.fixture
-    def open_log(self, path: str) -> Iterator[Callable[[str], sparklog.Log]]:
-        logs: list[sparklog.Log] = []
-
-        def opened(mode: str) -> sparklog.Log:
-            logs.append(sparklog.open(path, mode))
-            return logs[-1]
-
-        yield opened
-        for log in logs:
-            log.close()
+    """Both contracts; a subclass has the path of a new log."""
 
 
 class TestLogDir(Homes):

@@ -102,6 +102,17 @@ class TestFiles:
         with pytest.raises(StorageUnavailableError, match=str(tmp_path)):
             store.put("b/c", b"x")
 
+    @pytest.mark.parametrize("root", ["file:///", "file:/", "local:///"])
+    def test_the_root_directory(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str
+    ) -> None:
+        (tmp_path / "a").write_bytes(b"content")
+        monkeypatch.chdir(tmp_path)
+        store = open_store(root)
+        assert store.get(f"{tmp_path}/a".lstrip("/")) == b"content"
+        with pytest.raises(FileNotFoundError):
+            store.get("a")  # the current directory
+
     def test_parts_lie_where_they_belong(self, tmp_path: Path) -> None:
         store = open_store(f"file://{tmp_path}", part_bytes=7, parallel=3)
         content = bytes(range(100))

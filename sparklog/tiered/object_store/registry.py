@@ -124,7 +124,7 @@ def _open_s3(url: str, given: Mapping[str, Any], limits: RequestLimits, /) -> Dr
 
 def _open_files(url: str, given: Mapping[str, Any], limits: RequestLimits, /) -> Driver:
     path = url.partition(":")[2].removeprefix("//")  # Hadoop writes file:/directory
-    return LocalDriver(os.path.abspath(path))
+    return LocalDriver(os.path.abspath(path or "/"))  # file:/// comes without its slashes
 
 
 _BUILT_IN: Final = (

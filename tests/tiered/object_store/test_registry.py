@@ -7,7 +7,7 @@ contracts of a store and of the home of a log.
 import importlib.metadata
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -61,18 +61,6 @@ class TestHome(HomeContract):
     @pytest.fixture
     def path(self, tmp_path: Path) -> str:
         return f"sqlite://{tmp_path}/objects.db/log"
-
-    @pytest.fixture
-    def open_log(self, path: str) -> Iterator[Callable[[str], sparklog.Log]]:
-        logs: list[sparklog.Log] = []
-
-        def opened(mode: str) -> sparklog.Log:
-            logs.append(sparklog.open(path, mode))
-            return logs[-1]
-
-        yield opened
-        for log in logs:
-            log.close()
 
 
 @pytest.mark.usefixtures("plugin")
