@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-import sparklog
 from sparklog.errors import InvalidRequestError, LogReplacedError, SparklogError
 from sparklog.log.admin import create_topic, drop_topic
 from sparklog.log.commit import commit
 from sparklog.log.log import Log, home_of
+from sparklog.opening import open_log
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
 from sparklog.storage.home import Home
@@ -59,7 +59,7 @@ class HomeContract:
     def open_log(self, path: str) -> Iterator[Open]:
         """Open the log at `path`; all handles are closed after the test."""
         with contextlib.ExitStack() as handles:
-            yield lambda mode: handles.enter_context(sparklog.open(path, mode))
+            yield lambda mode: handles.enter_context(open_log(path, mode=mode))
 
     def test_all_handles_are_of_one_log(self, open_log: Open) -> None:
         one, two = home_of(open_log("rw")), home_of(open_log("rw"))
