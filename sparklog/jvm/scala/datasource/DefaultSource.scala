@@ -11,7 +11,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.{
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
-import sparklog.datasource.{CallerOptions, LogTable, DataPath}
+import sparklog.datasource.{CallerOptions, DataPath, LogTable}
 
 /**
  * `format("sparklog")` if this jar is loaded: Spark looks for a class `<format>.DefaultSource`
@@ -79,10 +79,10 @@ private object DefaultSource {
   private val Frames = 16L
   private val NoTables =
     "format(\"sparklog\") can't be a table of Spark's catalog, which does not pass a table's " +
-    "options to the data source; no table was made or replaced. To write, give options path " +
-    "and topic and call save() on df.write.format(\"sparklog\").mode(\"append\"), or start() " +
-    "on df.writeStream.format(\"sparklog\"). To read by a name, use CREATE TEMPORARY VIEW " +
-    "name USING sparklog OPTIONS (path '...', subscribe '...')"
+      "options to the data source; no table was made or replaced. To write, give options path " +
+      "and topic and call save() on df.write.format(\"sparklog\").mode(\"append\"), or start() " +
+      "on df.writeStream.format(\"sparklog\"). To read by a name, use CREATE TEMPORARY VIEW " +
+      "name USING sparklog OPTIONS (path '...', subscribe '...')"
   private val NotFound = "DATA_SOURCE_NOT_EXIST"
   private val NoPackage = "this session has sparklog's jar, but the Python of its workers " +
     "(PYSPARK_PYTHON) doesn't find the sparklog package. If the package was shipped with " +
