@@ -23,14 +23,14 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.network.addresses import Address
 from sparklog.service.health import Check, Level
-from sparklog.tools.live.log_browser import LogBrowser
-from sparklog.tools.live.server import LiveServer
-from sparklog.tools.live.site import LogSite
-from sparklog.tools.report.build import make_report
-from sparklog.tools.report.model import LogReport
-from sparklog.tools.report.page import render
+from sparklog.ui.log_browser import LogBrowser
+from sparklog.ui.report.build import make_report
+from sparklog.ui.report.model import LogReport
+from sparklog.ui.report.page import render
+from sparklog.ui.server import LiveServer
+from sparklog.ui.site import LogSite
 from tests import browser as browsers
-from tests.tools.demo import START, make_demo
+from tests.ui.demo import START, make_demo
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 SHOWN = "/data/log"

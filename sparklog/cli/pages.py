@@ -15,13 +15,13 @@ from sparklog.network.addresses import Address, resolve
 from sparklog.network.tls import TlsFiles
 from sparklog.opening import holds_own_log, open_log
 from sparklog.service.health import Examiner
-from sparklog.tools.live.access import TOKEN_VARIABLE, Access, check_listener, read_token
-from sparklog.tools.live.log_browser import LogBrowser
-from sparklog.tools.live.server import LiveServer, parse_ui_address, tls_files
-from sparklog.tools.live.site import LogSite
-from sparklog.tools.report.build import make_report
-from sparklog.tools.report.model import LogReport
-from sparklog.tools.report.segments import ReportCache
+from sparklog.ui.access import TOKEN_VARIABLE, Access, check_listener, read_token
+from sparklog.ui.log_browser import LogBrowser
+from sparklog.ui.report.build import make_report
+from sparklog.ui.report.model import LogReport
+from sparklog.ui.report.segments import ReportCache
+from sparklog.ui.server import LiveServer, parse_ui_address, tls_files
+from sparklog.ui.site import LogSite
 
 PORT: Final = "8080"
 _PATIENCE_MS: Final = 3000  # for a store that does not answer, while a person waits

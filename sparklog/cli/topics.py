@@ -22,8 +22,8 @@ from sparklog.opening import open_log
 from sparklog.quantities import size_text
 from sparklog.storage.deleted_topic import DeletedTopicInfo
 from sparklog.tools.configs import changed_configs, parse_configs
-from sparklog.tools.report.units import duration_text
 from sparklog.tools.topics import TopicDescription, describe_topics, matching
+from sparklog.quantities import duration_text
 
 _FAR_MS: Final = 253_402_300_799_000  # the year 9999
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

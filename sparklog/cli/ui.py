@@ -14,9 +14,9 @@ from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.errors import StorageUnavailableError
 from sparklog.pluralize import pluralize
 from sparklog.quantities import size_text
-from sparklog.tools.report.build import make_report
-from sparklog.tools.report.model import LogReport
-from sparklog.tools.report.page import render
+from sparklog.ui.report.build import make_report
+from sparklog.ui.report.model import LogReport
+from sparklog.ui.report.page import render
 
 _LOOK_S = 1.0
 

@@ -5,7 +5,4 @@
 - `dump/`: kafka-dump-log
 - `handover/`: turns a log into a directory that a Kafka broker starts on
 - `moving/`: import from and export to Kafka, log dirs and stores
-- `browse/`: records and statistics of a log for people, within limits
-- `report/`: a log as numbers, and as one HTML page
-- `live/`: the report and a log's records over HTTP
 """

@@ -23,9 +23,9 @@ from sparklog.kafka.messages import Api, ErrorCode
 from sparklog.kafka.users import read_users
 from sparklog.log.log import Log
 from sparklog.tools.console.producing import Records, produce
-from sparklog.tools.live.server import tls_files
 from sparklog.tools.moving import kafka_client
 from sparklog.tools.moving.import_kafka import import_topic
+from sparklog.ui.server import tls_files
 from tests.kafka.wire import Wire
 from tests.ports import free_port
 

@@ -14,8 +14,8 @@ from sparklog.network.addresses import Address
 from sparklog.service import http_server
 from sparklog.service.http_server import ThreadingServer
 from sparklog.service.metrics.endpoint import Endpoint
-from sparklog.tools.live.server import LiveServer
-from sparklog.tools.live.site import LogSite
+from sparklog.ui.server import LiveServer
+from sparklog.ui.site import LogSite
 from tests.tools.test_report_page import large
 from tests.waiting import until
 

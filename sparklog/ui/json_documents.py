@@ -1,0 +1,128 @@
+"""Topics and records as JSON, for scripts: see docs/browse.md. Field names stay as they are."""
+
+import base64
+from typing import Any
+
+from sparklog.storage.view import TopicInfo
+from sparklog.tools.configs import describe_configs
+from sparklog.ui.browse.figures import PartitionFigures, TopicFigures
+from sparklog.ui.browse.record_previews import RecordPreview
+from sparklog.ui.browse.record_range import RecordRange
+from sparklog.ui.browse.values import render_value
+from sparklog.ui.units import iso_text
+
+
+def topic_json(topic: TopicFigures) -> dict[str, Any]:
+    """A topic in a list."""
+    return {
+        "name": topic.name,
+        "id": topic.info.id,
+        "partitions": topic.info.partitions,
+        "offline_partitions": sorted(topic.info.offline),
+        "records": topic.records,
+        "bytes": topic.size_bytes,
+        "records_per_second": None if topic.rate is None else round(topic.rate, 3),
+        "readers": topic.readers,
+        "lag": topic.lag,
+        "cleanup_policy": ",".join(topic.info.config.cleanup_policy),
+    }
+
+
+def partition_json(partition: PartitionFigures) -> dict[str, Any]:
+    """A partition of a topic."""
+    return {
+        "partition": partition.partition,
+        "start": partition.start,
+        "end": partition.end,
+        "bytes": partition.size_bytes,
+        "segments": partition.segments,
+        "remote_segments": partition.remote_segments,
+        "directory": partition.directory,
+        "offline": partition.offline,
+    }
+
+
+def configs_json(info: TopicInfo) -> list[dict[str, Any]]:
+    """A topic's configs; `is_default` is true for those that were not set."""
+    return [
+        {"name": e.name, "value": e.value, "default": e.default,
+         "is_default": e.source == "DEFAULT_CONFIG"}
+        for e in describe_configs(info, everything=True)
+    ]  # fmt: skip
+
+
+def reader_json(row: dict[str, Any]) -> dict[str, Any]:
+    """A reader's position in a partition."""
+    names = ("group", "kind", "query", "partition", "offset", "lag", "expired")
+    found = {name: row[name] for name in names}
+    return {**found, "time": iso_text(row["time"])}
+
+
+def range_json(
+    found: RecordRange, records: list[RecordPreview], following: str | None
+) -> dict[str, Any]:
+    """Records; `next` is the query, for the same path, of the records after them."""
+    return {
+        "records": [record_json(record) for record in records],
+        "next": following,
+        "ended": found.ended or "end",
+        "log_start": found.log_start,
+        "log_end": found.log_end,
+        "faults": list(found.faults),
+    }
+
+
+def record_json(record: RecordPreview) -> dict[str, Any]:
+    """A record. Bytes that are not UTF-8 are in `..._base64`.
+
+    `..._cut` is true if there are more.
+    """
+    time = record.timestamp_ms
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": time,
+        "time": None if time is None else iso_text(time),
+        "timestamp_type": "LogAppendTime" if record.append_time else "CreateTime",
+        **_bytes_json("key", record.key, record.key_bytes),
+        **_bytes_json("value", record.value, record.value_bytes),
+        "headers": [
+            {"name": each.name, **_bytes_json("value", each.value, each.value_bytes)}
+            for each in record.headers
+        ],
+        "header_count": record.header_count,
+        "codec": record.codec,
+        "batch_bytes": record.batch_bytes,
+        "producer_id": record.producer_id,
+        "leader_epoch": record.leader_epoch,
+        "transactional": record.transactional,
+        "aborted": record.aborted,
+        "marker": record.marker,
+    }
+
+
+def _bytes_json(name: str, raw: bytes | None, size: int) -> dict[str, Any]:
+    if raw is None:
+        return {name: None, f"{name}_bytes": None}
+    found: dict[str, Any] = {name: None, f"{name}_bytes": size}
+    cut = len(raw) < size
+    try:
+        found[name] = _text_of_cut(raw) if cut else raw.decode()
+    except UnicodeDecodeError:
+        found[f"{name}_base64"] = base64.b64encode(raw).decode()
+    if cut:
+        found[f"{name}_cut"] = True
+    schema_id = render_value(raw[:64], most=64).schema_id
+    if schema_id is not None:
+        found[f"{name}_schema_id"] = schema_id
+    return found
+
+
+def _text_of_cut(raw: bytes) -> str:
+    """Decode UTF-8 whose last letter may be cut. Raises: UnicodeDecodeError."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(raw) - 3:
+            raise
+        return raw[: error.start].decode()

@@ -1,0 +1,143 @@
+"""Previews retention and compaction by the service's own rules, applied to later times.
+
+Nothing is changed.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from sparklog.common import TopicPartition
+from sparklog.config import TopicConfig
+from sparklog.fs import FileSystem
+from sparklog.log.due_segments import NEVER_MS, LocalSegment, RetentionConstraints, Tier, due
+from sparklog.log.partition_reader import reader_of
+from sparklog.logdir.cleaning.plan import Segment, find_dirt, list_segments
+from sparklog.logdir.offset_checkpoints import CLEANER, read_offsets
+from sparklog.storage.segments import StaleReadError
+from sparklog.storage.view import View
+from sparklog.tiered.copying import plan
+from sparklog.tiered.remote_segment import RemoteSegment
+from sparklog.ui.report.model import HORIZONS_MS, CompactionReport, ExpiringSegments, Where
+from sparklog.ui.report.segments import ListedSegments
+
+Taken = tuple[str, Where, int, int]  # rule, where, bytes, end
+
+
+def preview_retention(
+    listed: ListedSegments,
+    config: TopicConfig,
+    copies: list[RemoteSegment],
+    *,
+    floor: Callable[[int], int | None],
+    now_ms: int,
+) -> tuple[list[ExpiringSegments], int | None, int]:
+    """Return (deletions, time of the next one by age in ms or None, bytes held back by readers).
+
+    Args: copies: the valid ones. floor: the position of the slowest registered reader that
+        retention respects at a time (ms); a reader that is silent for long expires.
+    Cost: a walk over the segments for each horizon; no file is read.
+    """
+    held = [LocalSegment(s.base, s.bytes) for s in listed.segments if s.where is not Where.REMOTE]
+    is_tiered = config.remote_storage_enable and not config.compact
+    tier = Tier(plan.copied_ranges(copies), copying=not config.remote_log_copy_disable)
+    log_start = listed.start
+    if not is_tiered and held:
+        log_start = max(log_start, held[0].base)
+
+    def copied(at_ms: int) -> plan.ExpiredSegments:
+        return plan.expired_segments(
+            copies, held, config, log_start=log_start, now_ms=at_ms, floor=floor(at_ms)
+        )
+
+    def local(at_ms: int) -> tuple[list[Taken], float, int]:
+        # As in a round: copies are deleted first, and raise the log start.
+        start = copied(at_ms).log_start if copies and is_tiered else log_start
+        found = due(
+            held, config, log_start=start, end=listed.end, now_ms=at_ms,
+            largest=listed.ages.__getitem__,
+            terms=RetentionConstraints(floor(at_ms), tier if is_tiered else None),
+        )  # fmt: skip
+        where = Where.LOCAL if found.local else Where.BOTH
+        gone = [(e.rule, where, e.bytes, e.end) for e in found.expired]
+        return gone, found.next_ms, found.held_back
+
+    def remote(at_ms: int) -> list[Taken]:
+        gone = copied(at_ms).expired if copies else ()
+        return [(e.rule, Where.REMOTE, e.segment.size, e.segment.end) for e in gone]
+
+    _, next_ms, held_back = local(now_ms)
+    ways = (lambda at: local(at)[0], remote)
+    going = [one for way in ways for one in _steps({h: way(now_ms + h) for h in HORIZONS_MS})]
+    going.sort(key=lambda one: one.within_ms)
+    return going, None if next_ms == NEVER_MS else int(next_ms), held_back
+
+
+def _steps(by_horizon: Mapping[int, list[Taken]]) -> Iterator[ExpiringSegments]:
+    """Yield by rule the deletions that each horizon adds to those of the one before."""
+    known = 0
+    for within_ms, taken in by_horizon.items():
+        added: dict[tuple[str, Where], list[Taken]] = {}
+        for one in taken[known:]:
+            added.setdefault(one[:2], []).append(one)
+        known = max(known, len(taken))
+        for (rule, where), gone in added.items():
+            yield ExpiringSegments(
+                within_ms=within_ms,
+                rule=rule,
+                where=where,
+                segments=len(gone),
+                bytes=sum(size for _, _, size, _ in gone),
+                end=max(end for *_, end in gone),
+            )
+
+
+def compaction(
+    fs: FileSystem,
+    view: View,
+    key: TopicPartition,
+    listed: ListedSegments,
+    config: TopicConfig,
+    *,
+    now_ms: int,
+) -> CompactionReport | None:
+    """Return how dirty a compacted partition is, or None if its files change meanwhile.
+
+    Raises DataCorruptionError if the cleaner's checkpoint is damaged.
+    """
+    reader = reader_of(view, *key)
+    try:
+        segments = list_segments(fs, reader.where)
+        stable = reader.last_stable_offset(listed.end)
+        if not segments:
+            return None
+        dirt = find_dirt(
+            fs,
+            reader.where,
+            config,
+            segments,
+            checkpoint=read_offsets(fs, os.path.dirname(reader.where), CLEANER).get(key),
+            log_start=max(listed.start, segments[0].base),
+            end=listed.end,
+            stable=stable,
+            now_ms=now_ms,
+        )
+    except (FileNotFoundError, StaleReadError):
+        return None
+    clean = _density([s for s in segments if s.base < dirt.first_dirty], dirt.first_dirty)
+    dirty = _density([s for s in segments if s.base >= dirt.first_dirty], listed.end)
+    return CompactionReport(
+        first_dirty=dirt.first_dirty,
+        first_uncleanable=dirt.first_uncleanable,
+        clean_bytes=dirt.clean_bytes,
+        cleanable_bytes=dirt.cleanable_bytes,
+        dirty_ratio=dirt.ratio,
+        wanted_ratio=config.min_cleanable_dirty_ratio,
+        wanted=dirt.wants_cleaning(config),
+        kept_share=clean / dirty if clean and dirty else None,
+    )
+
+
+def _density(segments: Sequence[Segment], end: int) -> float:
+    """Bytes an offset in segments that reach up to `end`, or 0 if there are none."""
+    offsets = end - segments[0].base if segments else 0
+    return sum(s.size for s in segments) / offsets if offsets > 0 else 0.0

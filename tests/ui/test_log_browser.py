@@ -1,0 +1,531 @@
+"""Topics and records as pages and as JSON: what is shown, of which logs, and in what time."""
+
+import http.client
+import json
+import re
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.cli.open_log import check_log
+from sparklog.clock import system_clock
+from sparklog.common import TopicPartition
+from sparklog.errors import StorageUnavailableError
+from sparklog.log.log import home_of
+from sparklog.network.addresses import Address
+from sparklog.opening import holds_own_log, open_log
+from sparklog.storage.groups import Reader
+from sparklog.ui import log_browser, record_query
+from sparklog.ui import workers as live_workers
+from sparklog.ui.browse import figures
+from sparklog.ui.http_messages import HttpRequest, HttpResponse
+from sparklog.ui.log_browser import LogBrowser
+from sparklog.ui.report.build import make_report
+from sparklog.ui.result_cache import CachedResult
+from sparklog.ui.server import LiveServer
+from sparklog.ui.site import LogSite
+from sparklog.ui.workers import GoneError, Workers
+from tests.paths import ROOT
+from tests.tools.test_report_browser import FAULTS
+from tests.ui import UNHURRIED
+from tests.ui.demo import make_demo
+from tests.waiting import until
+
+HERE = Address("127.0.0.1", 0)
+T0 = 1_700_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def _no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a busy machine takes, a look goes to its end; tests of what hangs say so."""
+    for module, name in (
+        (log_browser, "CHECK_MS"), (record_query, "TIME_MS"), (figures, "CHECK_MS"),
+        (live_workers, "QUEUE_MS"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, 240_000)
+
+
+def site_of(path: Path | str) -> LogSite:
+    def opened(stopped: Callable[[], bool]) -> Any:
+        check_log(str(path), offline=True)
+        return open_log(path, stopped=stopped)
+
+    browser = LogBrowser(
+        str(path), opened, keeps_configs=lambda: holds_own_log(path),
+        workers=Workers(timeout_ms=240_000),
+    )  # fmt: skip
+    return LogSite(lambda: make_report(path), browser=browser, refresh_ms=200)
+
+
+def get(site: LogSite, target: str, status: int = 200) -> Any:
+    """What a path shows: a document, or a page's text."""
+    answer = site.answer(HttpRequest.parse(target))
+    assert answer.status == status, answer.body
+    if answer.kind.startswith("application/json"):
+        return json.loads(answer.body)
+    return answer.body
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pages") / "log"
+    with sparklog.open(path, "rw", options={"flush": "none"}) as log:
+        log.create_topic(
+            "flights", partitions=3, config={"retention.ms": -1, "segment.ms": 3_600_000}
+        )
+        log.create_topic("customers", config={"cleanup.policy": "compact"})
+        log.create_topic("empty")
+        for n in range(6):
+            values = [f'{{"n": {n * 100 + i}, "price": 1.10}}' for i in range(100)]
+            times = pa.array([T0 + n * 100_000 + i * 1000 for i in range(100)], pa.timestamp("ms"))
+            keys = [f"k{i % 7}" for i in range(100)]
+            log.append("flights", pa.table({"key": keys, "value": values, "timestamp": times}))
+        avro = b"\0\0\0\1\7\x02\x06foo\x80"
+        log.append("customers", pa.table({"key": ["a", "b"], "value": [avro, None]}))
+        query = Reader("audit", "query", name="<b>nightly")
+        at = {TopicPartition("flights", 0): 5}
+        home_of(log).groups.commit_query(query, at, now_ms=system_clock())
+    return path
+
+
+@pytest.fixture(scope="module")
+def site(path: Path) -> LogSite:
+    return site_of(path)
+
+
+def test_topics(site: LogSite) -> None:
+    document = get(site, "/api/topics")
+    assert [topic["name"] for topic in document["topics"]] == ["customers", "empty", "flights"]
+    flights = document["topics"][2]
+    assert (flights["partitions"], flights["records"], flights["readers"]) == (3, 600, 1)
+    assert flights["bytes"] > 1000
+    assert flights["lag"] > 0
+    names = [t["name"] for t in get(site, "/api/topics?sort=records&desc=1")["topics"]]
+    assert names == ["empty", "customers", "flights"]
+    assert [t["name"] for t in get(site, "/api/topics?q=LIGHT")["topics"]] == ["flights"]
+    page = get(site, "/topics?sort=bytes")
+    assert page.index(">flights<") < page.index(">customers<")
+    assert 'href="./topics/flights"' in page
+    assert "No topic has that" in get(site, "/topics?q=nothing")
+    assert "sort=up" in get(site, "/topics?sort=up", 400)
+
+
+def test_a_topic(site: LogSite) -> None:
+    document = get(site, "/api/topics/flights")
+    parts = document["partition_list"]
+    assert sum(p["end"] - p["start"] for p in parts) == 600
+    configs = {c["name"]: c for c in document["configs"]}
+    assert (configs["retention.ms"]["value"], configs["retention.ms"]["is_default"]) == (
+        "-1",
+        False,
+    )
+    assert configs["segment.bytes"]["is_default"]
+    reader = document["reader_list"][0]
+    assert (reader["group"], reader["query"]) == ("audit", "<b>nightly")
+    assert "&lt;b&gt;nightly (audit)" in get(site, "/topics/flights")
+    page = get(site, "/topics/flights")
+    assert (
+        page.index("segment.ms") < page.index("have their defaults") < page.index("segment.bytes")
+    )
+    assert "audit" in page
+    assert 'href="../topics/flights/records?partition=2"' in page
+    assert "nope" in get(site, "/topics/nope", 404)
+
+
+def test_a_rate_comes_with_the_second_look(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw", options={"flush": "none"}) as log:
+        log.create_topic("t")
+        site = site_of(tmp_path / "log")
+        assert get(site, "/api/topics")["topics"][0]["records_per_second"] is None
+        log.append("t", pa.table({"value": ["x"] * 50}))
+
+        def rate() -> float | None:
+            found: float | None = get(site, "/api/topics")["topics"][0]["records_per_second"]
+            return found
+
+        seen = until(rate, pause_s=0.2)
+        assert seen is not None and 0 < seen < 50
+
+
+def test_records_page_by_page(site: LogSite) -> None:
+    """Links lead through all records of a partition, each once, forwards and backwards."""
+    _, end = spans(site)[0]
+    seen, query = [], "?from=earliest&limit=70"
+    while query is not None:
+        document = get(site, f"/api/topics/flights/records{query}")
+        assert (document["log_start"], document["log_end"]) == (0, end)
+        seen += [record["offset"] for record in document["records"]]
+        assert document["ended"] == ("records" if document["next"] else "end")
+        query = document["next"]
+    assert seen == [*range(end)]
+    page, seen = get(site, "/topics/flights/records?limit=70"), []
+    while True:
+        offsets = [int(n) for n in re.findall(r'data-key="r-0:(\d+)"', page)]
+        seen = [n for n in offsets if n not in seen] + seen
+        older = re.findall(r'href="[^"]*records([^"]*)"[^>]*rel="prev"', page)
+        if not older:
+            break
+        page = get(site, f"/topics/flights/records{older[0].replace('&amp;', '&')}")
+    assert seen == [*range(end)]
+    assert 'rel="next"' in page
+
+
+def spans(site: LogSite) -> dict[int, tuple[int, int]]:
+    found = get(site, "/api/topics/flights")["partition_list"]
+    return {one["partition"]: (one["start"], one["end"]) for one in found}
+
+
+def test_records_from_a_time_and_an_offset(site: LogSite) -> None:
+    records = "/api/topics/flights/records"
+    for partition, (_, end) in spans(site).items():
+        base = f"{records}?partition={partition}"
+        times = [r["timestamp_ms"] for r in get(site, f"{base}&from=0&limit=500")["records"]]
+        for text in ("2023-11-14T22:15:00%2B00:00", "2023-11-14T22:15:00", "2023-11-14T17:15-05"):
+            found = get(site, f"{base}&from={text}&limit=500")["records"]
+            first = next((n for n, ms in enumerate(times) if ms >= T0 + 100_000), end)
+            assert [record["offset"] for record in found] == [*range(first, end)]
+        assert [r["offset"] for r in get(site, base)["records"]] == [*range(max(end - 50, 0), end)]
+        assert get(site, f"{base}&from=10&limit=2")["records"][1]["offset"] == 11
+        assert get(site, f"{base}&from=99999")["records"] == []
+    page = get(site, "/topics/flights/records?partition=1&from=10&limit=2")
+    assert "offsets 10 to 12" in page
+    assert "there is no parameter text" in get(site, f"{records}?text=x", 400)["error"]
+
+
+def test_one_record(site: LogSite) -> None:
+    page = get(site, "/topics/flights/records/0/3")
+    assert "&quot;price&quot;: 1.10" in page
+    assert "{\n  &quot;n&quot;" in page
+    text = get(site, "/topics/flights/records/0/3?as=text")
+    assert "{&quot;n&quot;" in text
+    assert "00000000  7b 22" in get(site, "/topics/flights/records/0/3?as=hex")
+    page = get(site, "/topics/customers/records")
+    assert "schema id 263" in page
+    assert "tombstone" in page
+    one = get(site, "/api/topics/customers/records/0/0")
+    assert (one["value"], one["value_schema_id"], one["value_base64"]) == (
+        None, 263, "AAAAAQcCBmZvb4A=",
+    )  # fmt: skip
+    cut = get(site, "/api/topics/flights/records?limit=1&max_value_bytes=5")["records"][0]
+    assert (cut["value"], cut["value_cut"], cut["value_bytes"] > 20) == ('{"n":', True, True)
+    raw = site.answer(HttpRequest.parse("/topics/customers/records/0/0/value"))
+    assert raw.body == b"\0\0\0\1\7\x02\x06foo\x80"
+    assert "null" in get(site, "/topics/customers/records/0/1/value", 400)
+    assert "it holds [0," in get(site, "/topics/flights/records/0/9999", 404)
+
+
+def test_a_brokers_directory(tmp_path: Path) -> None:
+    golden = ROOT / "tests" / "golden" / "kafka-4.1" / "logdir"
+    before = sorted(p.stat().st_mtime_ns for p in golden.rglob("*"))
+    site = site_of(golden)
+    assert "aren&#x27;t known here" in get(site, "/topics/txn")
+    page = get(site, "/topics/txn/records?from=earliest&limit=500")
+    assert "abort marker" in page
+    assert "commit marker" in page
+    assert "aborted</span>" in page
+    assert get(site, "/api/topics/compacted/records?limit=500")["records"]
+    assert sorted(p.stat().st_mtime_ns for p in golden.rglob("*")) == before
+
+
+def test_a_tier_and_an_archive(tmp_path: Path) -> None:
+    bucket = f"file://{tmp_path}/bucket"
+    make_demo(tmp_path / "log", days=1, remote=bucket)
+    for where in (tmp_path / "log", bucket):
+        site = site_of(where)
+        assert {t["name"] for t in get(site, "/api/topics")["topics"]} >= {"orders"}
+        document = get(site, "/api/topics/orders/records?from=earliest&limit=500")
+        assert len(document["records"]) == min(document["log_end"], 500) > 50
+        assert document["faults"] == []
+        get(site, "/topics/orders")
+        get(site, "/")
+
+
+def test_offline_partitions(tmp_path: Path) -> None:
+    dirs = [tmp_path / name for name in "ab"]
+    both = ",".join(map(str, dirs))
+    with sparklog.open(both, "rw", options={"flush": "none"}) as log:
+        log.create_topic("t", partitions=4)
+        for n in range(8):
+            log.append("t", pa.table({"value": [f"v{n}"]}), partition=n % 4)
+    shutil.move(dirs[1], tmp_path / "away")
+    site = site_of(both)
+    assert "2 offline" in get(site, "/topics")
+    assert get(site, "/api/topics")["topics"][0]["offline_partitions"] == [1, 3]
+    assert len(get(site, "/api/topics/t/records?partition=2")["records"]) == 2
+    document = get(site, "/api/topics/t/records?partition=1")
+    assert document["records"] == [] and "offline" in document["faults"][0]
+    assert "offline" in get(site, "/topics/t/records/1/0", 503)
+    page = get(site, "/topics/t")
+    assert page.count(">offline<") == 2
+
+
+def test_a_log_that_vanishes_and_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+
+    def make(topic: str) -> None:
+        with sparklog.open(path, "rw", options={"flush": "none"}) as log:
+            log.create_topic(topic)
+            log.append(topic, pa.table({"value": [topic]}))
+
+    make("one")
+    site = site_of(path)
+    get(site, "/topics/one/records")
+    shutil.move(path, tmp_path / "away")
+    for target in ("/topics/one/records", "/api/topics/one/records", "/"):
+        get(site, target, 503)
+    shutil.move(tmp_path / "away", path)
+    get(site, "/topics/one/records")
+    shutil.rmtree(path)
+    make("two")
+    assert get(site, "/api/topics/two/records")["records"][0]["value"] == "two"
+    get(site, "/api/topics/one/records", 404)
+
+
+# --- slow ones, and those that go away -----------------------------------------------------------
+
+
+def test_what_hangs_is_answered_and_holds_nobody_else(path: Path) -> None:
+    go = threading.Event()
+
+    def hangs(stopped: Callable[[], bool]) -> Any:
+        go.wait(240)
+        raise StorageUnavailableError("it hung")
+
+    workers = Workers(2, timeout_ms=200)
+    site = LogSite(lambda: make_report(path), browser=LogBrowser("slow", hangs, workers=workers))
+    assert "no answer within" in get(site, "/topics", 503)
+    get(site, "/")
+    with pytest.raises(StorageUnavailableError, match="try again, or ask for less"):
+        workers.run(lambda stopped: go.wait(240), lambda: False)
+    go.set()
+    until(lambda: workers.run(lambda stopped: 1, lambda: False) == 1)
+
+
+def test_a_report_that_hangs_holds_one_thread() -> None:
+    go, made = threading.Event(), []
+
+    def make() -> int:
+        made.append(1)
+        if len(made) > 1:
+            go.wait(240)
+        return len(made)
+
+    remembered = CachedResult(make, fresh_ms=0, patience_s=0.1)
+    assert remembered.get()[0] == 1
+
+    def begun() -> bool:
+        assert remembered.peek() == 1
+        return len(made) == 2
+
+    until(begun)
+    assert [remembered.get()[0] for _ in range(5)] == [1] * 5
+    go.set()
+    go.clear()
+    asked = threading.Event()
+    first = CachedResult(lambda: asked.set() or go.wait(240), fresh_ms=0, patience_s=0.05)
+    thread = threading.Thread(target=first.get)
+    thread.start()
+    assert asked.wait(240)
+    with pytest.raises(StorageUnavailableError, match="still being made"):
+        first.get()
+    go.set()
+    thread.join()
+    assert first.get()[0] is True  # "try again in a moment"
+
+
+def test_glances_make_one_at_a_time_and_rest_after_a_failure() -> None:
+    """However many pages are shown before the first verdict is there."""
+    go, asked = threading.Event(), []
+
+    def make() -> int:
+        asked.append(threading.current_thread().name)
+        go.wait(240)
+        raise StorageUnavailableError("it is away")
+
+    def makers() -> list[threading.Thread]:
+        return [each for each in threading.enumerate() if each.name == "sparklog-ui-renew"]
+
+    before = len(makers())
+    remembered = CachedResult(make, fresh_ms=60_000)
+    assert [remembered.peek() for _ in range(50)] == [None] * 50
+    assert len(makers()) <= before + 1
+    go.set()
+    until(lambda: len(makers()) <= before)
+    assert [remembered.peek() for _ in range(50)] == [None] * 50
+    assert asked == ["sparklog-ui-renew"]
+    with pytest.raises(StorageUnavailableError, match="it is away"):
+        remembered.get()  # who asks for it is told, each time
+
+
+def test_a_turn_without_a_thread_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that is out of threads for a moment must not close the pages for good."""
+    workers = Workers(1, timeout_ms=240_000)
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", start)
+        with pytest.raises(StorageUnavailableError, match="try again"):
+            workers.run(lambda stopped: 1, lambda: False)
+    assert workers.run(lambda stopped: 1, lambda: False) == 1
+
+
+def test_only_so_many_read_at_once() -> None:
+    running, most, changed = [0], [0], threading.Condition()
+
+    def job(stopped: Callable[[], bool]) -> None:
+        with changed:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+            changed.notify_all()
+            changed.wait_for(lambda: most[0] >= 3, timeout=60)
+        time.sleep(0.02)
+        with changed:
+            running[0] -= 1
+
+    workers = Workers(3, timeout_ms=240_000)
+    threads = [threading.Thread(target=workers.run, args=(job, lambda: False)) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most[0] == 3
+
+
+def test_who_goes_away_ends_the_work() -> None:
+    told = threading.Event()
+
+    def job(stopped: Callable[[], bool]) -> None:
+        until(stopped)
+        told.set()
+
+    workers = Workers(1, timeout_ms=240_000)
+
+    class Reading:
+        def answer(self, asked: HttpRequest) -> HttpResponse:
+            workers.run(job, asked.gone)
+            raise AssertionError
+
+    with LiveServer(Reading(), HERE, head_ms=UNHURRIED) as server:
+        connection = socket.create_connection(("127.0.0.1", server.port), 240)
+        connection.sendall(b"GET /topics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert not told.wait(0.3)
+        connection.close()
+        assert told.wait(240)
+    with pytest.raises(GoneError):
+        workers.run(lambda stopped: time.sleep(0.2), lambda: True)
+
+
+def test_a_fault_of_ours_is_told_without_its_words(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> Any:
+        raise ZeroDivisionError("secret")
+
+    text = get(LogSite(broken), "/", 500)
+    assert "secret" not in text
+    assert "secret" in caplog.text
+
+
+# --- in a browser --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(path: Path) -> Iterator[LiveServer]:
+    with LiveServer(site_of(path), HERE, head_ms=UNHURRIED) as found:
+        yield found
+
+
+@pytest.mark.parametrize("width", [390, pytest.param(1440, marks=pytest.mark.deep)])
+def test_nothing_is_cut(browser: Any, server: LiveServer, width: int) -> None:
+    base = server.url.rstrip("/")
+    for scheme in ("light", "dark"):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page = context.new_page()
+        for target in (
+            "/topics",
+            "/topics/flights",
+            "/topics/customers/records",
+            "/topics/flights/records?from=3&limit=5",
+            "/topics/flights/records/0/3",
+        ):
+            page.goto(base + target)
+            unfold = "document.querySelectorAll('details').forEach((d) => { d.open = true })"
+            page.evaluate(unfold)
+            found = page.evaluate(FAULTS)
+            scrolled = ("out of its box", "outside: 0000")  # shortened lines, and hex
+            shortened = [f for f in found["faults"] if not f.startswith(scrolled)]
+            assert shortened == [], target
+        context.close()
+
+
+def test_clicking_through(browser: Any, server: LiveServer) -> None:
+    """Filter as one types, a topic, its records, from a time, the page before, and back."""
+    context = browser.new_context(timezone_id="America/New_York")
+    page, said = context.new_page(), []
+    page.on("console", lambda m: said.append(m.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(f"{server.url}topics")
+    page.locator("#q").fill("fli")
+    assert page.locator("main tbody tr:visible").count() == 1
+    page.wait_for_timeout(700)  # new content came in: what was typed is still there
+    assert page.locator("#q").input_value() == "fli"
+    assert page.locator("main tbody tr:visible").count() == 1
+    page.get_by_role("link", name="flights").click()
+    page.wait_for_url("**/topics/flights*")  # the page of topics has a link "Records", too
+    page.get_by_role("link", name="Records").click()
+    assert page.locator(".records li").count() == 50
+    page.locator(".records summary").first.click()
+    assert page.locator(".records pre").first.is_visible()
+    page.locator("#f-from").fill("2023-11-14 17:15")
+    page.get_by_role("button", name="Show", exact=True).click()
+    assert "from=2023-11-14T17%3A15-05%3A00" in page.url
+    assert "partition=" not in page.url
+    page.get_by_role("link", name="Older").click()
+    first = page.url
+    assert page.locator(".records li").count() == 50
+    page.go_back()
+    page.go_forward()
+    assert page.url == first
+    assert said == []
+    context.close()
+
+
+def test_without_javascript(browser: Any, server: LiveServer) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{server.url}topics")
+    page.locator("#q").fill("fli")
+    page.get_by_role("button", name="Filter").click()
+    assert page.locator("main tbody tr").count() == 1
+    page.get_by_role("link", name="flights").click()
+    page.get_by_role("link", name="Records").click()
+    page.locator("#f-from").fill("3")
+    page.get_by_role("button", name="Show", exact=True).click()
+    assert page.locator(".records li").count() == 50
+    page.locator(".records summary").first.click()
+    page.get_by_role("link", name="The whole record").first.click()
+    assert "price" in page.locator("pre").first.inner_text()
+    context.close()
+
+
+def test_a_head_is_a_get_without_its_body(server: LiveServer) -> None:
+    for target in ("/topics", "/api/topics/flights/records", "/topics/customers/records/0/0/value"):
+        sizes = []
+        for method in ("GET", "HEAD"):
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=240)
+            connection.request(method, target)
+            answer = connection.getresponse()
+            assert answer.status == HTTPStatus.OK
+            sizes.append((int(answer.headers["Content-Length"]), len(answer.read())))
+            connection.close()
+        assert sizes[0][0] == sizes[0][1]
+        assert sizes[1][1] == 0

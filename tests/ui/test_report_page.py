@@ -1,0 +1,240 @@
+"""The page as text: escaped, whole, small, its colours legible."""
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+from importlib.resources import files
+
+import pytest
+
+from sparklog.html import Html, el, foreign, text
+from sparklog.service import Severity
+from sparklog.service.health import Health
+from sparklog.ui import units
+from sparklog.ui.report.charts import blocks
+from sparklog.ui.report.growth import growth
+from sparklog.ui.report.model import (
+    CommitsReport,
+    GrowthReport,
+    LogReport,
+    Notice,
+    PartitionReport,
+    SegmentReport,
+    TopicReport,
+    Where,
+)
+from sparklog.ui.report.page import render
+from tests.ui.page_text import checked
+
+CSS = files("sparklog.ui.report").joinpath("page.css").read_text("utf-8")
+
+
+def test_the_page_is_whole_and_asks_for_nothing(demo_report: LogReport) -> None:
+    page = render(demo_report)
+    found = checked(page)
+    assert found.tags.count("script") == 1
+    assert "default-src &#x27;none&#x27;" in page
+    assert found.tags.count("h1") == 1
+    assert len(page.encode()) < 400_000
+    headings = re.findall(r'<h2 id="(\w+)-h"', page)
+    assert headings.pop(0) == "health"
+    assert headings == ["topics", "growth", "segments", "retention", "compaction", "commits",
+                        "readers", "directories"]  # fmt: skip
+    for name in headings:
+        assert f'href="#{name}"' in page
+    pictures = re.findall(r'<svg class="(?:strip|bar|plot|spark)"[^>]*>', page)
+    assert len(pictures) > 30
+    assert all('role="img"' in p and "aria-label=" in p for p in pictures)
+
+
+@pytest.mark.parametrize("refresh_ms", [None, 5000])
+def test_the_policy_names_each_script_and_no_other(
+    demo_report: LogReport, refresh_ms: int | None
+) -> None:
+    page = render(demo_report, refresh_ms=refresh_ms)
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.S)
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
+    digests = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
+    assert re.findall("sha256-([^&]+)&#x27;", policy) == digests
+    assert len(scripts) == (1 if refresh_ms is None else 2)
+    assert ("connect-src" in policy) is (refresh_ms is not None)
+    assert "unsafe" not in policy.replace("style-src &#x27;unsafe-inline&#x27;", "")
+    assert ('data-refresh="5000"' in page) is (refresh_ms is not None)
+
+
+def test_text_is_escaped_and_html_is_not() -> None:
+    assert text("<&\"'") == "&lt;&amp;&quot;&#x27;"
+    assert el("p", "<", Html("<br>"), None, [1, "&"], class_='"') == (
+        '<p class="&quot;">&lt;<br>1&amp;</p>'
+    )
+    assert el("a", hidden=True, title=None, data_at="1") == '<a hidden data-at="1"></a>'
+    assert text("a\x00\ud800\x1bb") == "a\ufffd\ufffd\ufffdb"
+
+
+@pytest.mark.parametrize("name", ["a<b>&c", "\"quoted'", "</title><script>alert(1)", "عربي"])
+def test_whatever_a_name_is(demo_report: LogReport, name: str) -> None:
+    """Names of topics, writers, groups, dirs, configs, and what errors say."""
+    topics = tuple(
+        replace(t, name=name + str(at), partitions=tuple(
+            replace(p, topic=name + str(at), error=name if not at else None) for p in t.partitions
+        ))
+        for at, t in enumerate(demo_report.topics)
+    )  # fmt: skip
+    writers = tuple(
+        replace(w, writer="w", query=name, topics=(name,)) for w in demo_report.commits.writers
+    )
+    found = replace(
+        demo_report, topics=topics, path=name, url=name,
+        commits=replace(demo_report.commits, writers=writers),
+        readers=tuple(replace(r, group="g", query=name, topic=name) for r in demo_report.readers),
+        directories=tuple(replace(d, path=name, offline=name) for d in demo_report.directories),
+        notices=(Notice(severity=Severity.DAMAGE, where=name, what=name),),
+    )  # fmt: skip
+    page = render(found)
+    tags = checked(page).tags
+    assert tags.count("script") == 1
+    assert "b" not in tags
+    assert page.count(foreign(name)) > 8
+    assert foreign(f"{name} (w)") in page
+    assert foreign(f"{name} (g)") in page
+
+
+def test_the_size_stays_bounded() -> None:
+    """1,000 partitions and 20,000 segments."""
+    page = render(grown(large(topics=10, partitions=100, segments=20)))
+    checked(page)
+    assert len(page.encode()) < 2_500_000
+    many = render(grown(large(topics=1000, partitions=1, segments=20)))
+    checked(many)
+    assert len(many.encode()) < 1_000_000
+    long = render(grown(large(topics=1, partitions=1, segments=20_000)))
+    checked(long)
+    assert len(long.encode()) < 300_000
+    assert "20,000" in long
+
+
+def grown(report: LogReport) -> LogReport:
+    """With what all topics wrote over time."""
+    return replace(report, growth=growth(report.topics, now_ms=report.time_ms))
+
+
+def large(*, topics: int, partitions: int, segments: int) -> LogReport:
+    """A report of so many of each, tiers and codecs mixed."""
+    places, codecs = list(Where), ["zstd", "lz4", "none"]
+
+    def segment(n: int) -> SegmentReport:
+        where = places[min(2, (segments - n - 1) * 3 // segments)]
+        return SegmentReport(
+            base=n * 1000, end=n * 1000 + 1000, bytes=1 << 20, where=where,
+            codec=None if where is Where.REMOTE else codecs[n % 3],
+            first_ms=1_700_000_000_000 + n * 60_000, last_ms=1_700_000_060_000 + n * 60_000,
+        )  # fmt: skip
+
+    row = tuple(segment(n) for n in range(segments))
+    return LogReport(
+        path="large", kind="log", url=None, time_ms=1_700_100_000_000, took_ms=1, version="0",
+        directories=(), growth=GrowthReport(), commits=CommitsReport(), readers=(), notices=(),
+        health=Health("large", 1_700_100_000_000, "log", ()),
+        topics=tuple(
+            TopicReport(
+                name=f"topic{t}", id="x", config={}, cleanup_policy=("delete",),
+                remote_storage_enable=True,
+                partitions=tuple(
+                    PartitionReport(topic=f"topic{t}", partition=p, directory="d", segments=row,
+                                    end=segments * 1000)
+                    for p in range(partitions)
+                ),
+            )
+            for t in range(topics)
+        ),
+    )  # fmt: skip
+
+
+def test_narrow_segments_become_one_block_and_none_is_lost() -> None:
+    row = large(topics=1, partitions=1, segments=5000).topics[0].partitions[0].segments
+    spans = [(n / 50, (n + 1) / 50) for n in range(5000)]
+    found = blocks(row, spans, 160)
+    assert len(found) <= 2 * 160 + 2
+    assert [s for block in found for s in block.segments] == list(row)
+    few = blocks(row[:4], [(0, 25), (25, 50), (50, 75), (75, 100)], 160)
+    assert len(few) == 4
+
+
+# --- colours --------------------------------------------------------------------------------------
+
+TEXT = [
+    *((text, ground) for text in ("--ink", "--soft", "--accent")
+      for ground in ("--surface", "--page", "--chip", "--tint")),
+    *((f"--{level}", ground) for level in ("green", "amber", "red")
+      for ground in ("--surface", "--page", f"--{level}-bg")),
+    *((text, f"--{level}-bg") for level in ("green", "amber", "red")
+      for text in ("--ink", "--soft", "--accent")),
+    ("--held", "--surface"), ("--on-accent", "--accent"),
+]  # fmt: skip
+SHAPES = ["--local", "--both", "--remote", "--held", "--none", "--gzip", "--snappy",
+          "--lz4", "--zstd", "--edge"]  # fmt: skip
+
+
+def palette(scheme: str) -> dict[str, str]:
+    light, _, rest = CSS.partition("@media screen and (prefers-color-scheme: dark)")
+    found = dict(re.findall(r"(--[\w-]+): (#\w{6})", light))
+    dark = dict(re.findall(r"(--[\w-]+): (#\w{6})", rest.partition("*, *::before")[0]))
+    assert len(dark) > 20
+    return found if scheme == "light" else found | dark
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(one: str, other: str) -> float:
+    """As WCAG 2 has it."""
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast(scheme: str) -> None:
+    colours = palette(scheme)
+    low = {pair: contrast(*(colours[name] for name in pair)) for pair in TEXT}
+    assert {pair: ratio for pair, ratio in low.items() if ratio < 4.5} == {}
+    shapes = {name: contrast(colours[name], colours["--surface"]) for name in SHAPES}
+    assert {name: ratio for name, ratio in shapes.items() if ratio < 3} == {}
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shown", "wanted"),
+    [
+        (units.size_text(0), "0 B"), (units.size_text(1023), "1023 B"),
+        (units.size_text(1536), "1.5 KiB"), (units.size_text(2**62), "4.0 EiB"),
+        (units.count_text(999_999), "999,999"), (units.count_text(2**62), "4.61 E"),
+        (units.time_text(0), "1970-01-01 00:00"), (units.time_text(None), units.NONE),
+        (units.time_text(2**62), "4,611,686,018,427,387,904 ms"),
+        (units.duration_text(90_000), "1.5 min"), (units.duration_text(86_400_000), "1 d"),
+        (units.ago_text(0, 3_600_000), "1 h ago"), (units.ago_text(7_200_000, 0), "in 2 h"),
+        (units.share_text(0.042), "4.2 %"), (units.share_text(1), "100 %"),
+        (units.tick_text(0, binary=True), "0"),
+        (units.tick_text(20 * 2**20, binary=True), "20 MiB"),
+        (units.tick_text(2560, binary=True), "2.5 KiB"), (units.tick_text(2_000_000), "2 M"),
+        (units.tick_text(100), "100"), (units.tick_text(2_500_000), "2.5 M"),
+    ],
+)  # fmt: skip
+def test_numbers(shown: str, wanted: str) -> None:
+    """A number and its unit stay on one line."""
+    is_date = wanted.startswith("1970")
+    assert shown == (wanted if is_date else wanted.replace(" ", "\xa0"))
+
+
+def test_a_report_of_nothing() -> None:
+    empty = replace(large(topics=0, partitions=0, segments=1), path="<&\"'")
+    page = render(empty)
+    checked(page)
+    assert "no topics yet" in page
+    assert "&lt;&amp;&quot;&#x27;" in page
