@@ -12,6 +12,7 @@ import pytest
 
 import sparklog
 from sparklog import notebook
+from sparklog.html import Html, el, text
 from sparklog.progress import Progress, shows_progress
 from sparklog.service import Service, verify
 
@@ -167,3 +168,12 @@ def test_without_a_notebook_there_is_none(monkeypatch: pytest.MonkeyPatch) -> No
 def test_verify_has_one(path: str, cells: list[Handle]) -> None:
     verify(path)
     assert "verifying: 100%" in cells[0].shown[-1]
+
+
+def test_text_is_escaped_and_html_is_not() -> None:
+    assert text("<&\"'") == "&lt;&amp;&quot;&#x27;"
+    assert el("p", "<", Html("<br>"), None, [1, "&"], class_='"') == (
+        '<p class="&quot;">&lt;<br>1&amp;</p>'
+    )
+    assert el("a", hidden=True, title=None, data_at="1") == '<a hidden data-at="1"></a>'
+    assert text("a\x00\ud800\x1bb") == "a\ufffd\ufffd\ufffdb"

@@ -129,7 +129,7 @@ def ago(time_ms: int | None, now_ms: int) -> Markup:
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     each.__name__: each
     for each in (
-        ago, count_text, duration_text, iso_text, number, per_text, plural, share_text, size,
-        size_text, stamp, tick_text, time_text,
+        ago, ago_text, count_text, duration_text, iso_text, number, per_text, plural, share_text,
+        size, size_text, stamp, tick_text, time_text,
     )
 }  # fmt: skip

@@ -8,9 +8,10 @@ import pytest
 
 from sparklog.network.addresses import Address
 from sparklog.ui.report.model import LogReport
-from sparklog.ui.report.page import content, render
+from sparklog.ui.report.page import content
 from sparklog.ui.server import LiveServer
 from sparklog.ui.site import LogSite
+from sparklog.ui.templating import Refresh, document
 
 URL = "http://localhost:9/"
 REFRESH_MS = 1000
@@ -26,7 +27,8 @@ class Server:
 
     def _answer(self, route: Any) -> None:
         if not route.request.url.endswith("content"):
-            body = render(self._report, refresh_ms=REFRESH_MS)
+            refresh = Refresh(source="content", every_ms=REFRESH_MS)
+            body = document("log", content(self._report), refresh=refresh, served=True).text
             route.fulfill(body=body, content_type="text/html; charset=utf-8")
             return
         self.asked += 1

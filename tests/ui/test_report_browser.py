@@ -12,7 +12,8 @@ import pytest
 from sparklog.service import Severity
 from sparklog.service.health import Check, Health, Level
 from sparklog.ui.report.model import LogReport, Notice, Where
-from sparklog.ui.report.page import render
+from sparklog.ui.report.page import content, render
+from sparklog.ui.templating import Refresh, document
 from tests import depth
 
 # What is wrong with the layout: text outside the window or its box, words on top of each other.
@@ -327,7 +328,9 @@ def test_headings_and_tables_are_in_order(
 def test_on_paper(browser: Any, tmp_path: Path, demo_report: LogReport) -> None:
     """Light whatever the scheme; without what can't be clicked there."""
     file = tmp_path / "report.html"
-    file.write_text(render(demo_report, refresh_ms=60_000), "utf-8")
+    refresh = Refresh(source="content", every_ms=60_000)
+    page_text = document("log", content(demo_report), refresh=refresh).text
+    file.write_text(page_text, "utf-8")
     context = browser.new_context(color_scheme="dark", viewport={"width": 700, "height": 900})
     page = context.new_page()
     page.goto(file.as_uri())

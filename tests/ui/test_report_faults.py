@@ -117,7 +117,7 @@ def test_a_log_dir_that_is_gone_and_one_that_is_not_named(tmp_path: Path) -> Non
         f"mounted?; 2 partitions ({', '.join(lost)}) offline: "
     )
     page = render(found)
-    assert page.index("can&#x27;t be written") < page.index("<nav")
+    assert page.index("can&#39;t be written") < page.index("<nav")
     ((where, what),) = damage(report(str(one)))
     assert where == ""
     assert "doesn't name" in what

@@ -3,8 +3,7 @@
 - `build`: make_report; `model`: the numbers; `directories`, `segments`, `ledger`, `growth`,
   `offline`, `batches`, `retention_preview`: compute them; the verdict on the log:
   `sparklog.service.health`
-- `page` (`page_overview`, `page_health`, `page_topics`, `page_growth`, `page_segments`,
-  `page_traffic`, `page_upkeep`, `page_labels`): the page and its sections
-- `page_shell`, `page_parts`, `page.css`, `page.js`, `live.js`, `charts`, `scales`, `units`:
-  parts that all pages share, including the pages of `sparklog.ui`
+- `page`: the whole page; `overview`, `topic_table`, `growth_charts`, `segment_maps`, `traffic`,
+  `upkeep`: the values of its sections, for the templates in `templates/report/`; `labels`
+- `charts`, `scales`: geometry for `templates/charts.html`
 """

@@ -1,24 +1,27 @@
-"""Charts as inline SVG.
+"""Geometry of the charts: positions and sizes for `templates/charts.html`, which draws them as SVG.
 
-They are stretched to any width, and all text is beside them as HTML, so that labels keep their
-size. Colours are classes of the style sheet.
+Charts are stretched to any width. Their text stands beside them as HTML, so that labels keep their
+size. Positions across a chart are per cent, or shares of 1 for ticks. Styles are classes of the
+style sheet.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.html import Child, Html, el
+from sparklog.quantities import MINUTE_MS
 from sparklog.ui.report.model import SegmentReport, Where
-from sparklog.ui.report.scales import Scale, scale, time_ticks
-from sparklog.ui.units import iso_text, size_text, tick_text, time_text
+from sparklog.ui.report.scales import Scale, TimeTick, scale, time_ticks
+from sparklog.ui.units import size_text, tick_text, time_text
 
 _WIDE: Final = 0.8  # per cent: wider blocks are separated by a gap
+_GAP: Final = 0.12  # per cent
 _THIN: Final = 0.35  # per cent: narrower blocks are merged, or drawn this wide
-_WIDTH: Final = 1000
+_WIDTH: Final = 1000  # of a chart
 _HEIGHT: Final = 100
-_CUT_AT: Final = 8  # from the top
-_SPARK: Final = 20  # its height
+_COLUMN: Final = 0.86  # the share of its bin that a column takes
+_CUT_NAMED: Final = 3  # values that a scale cuts
+_SPARK: Final = 20  # the height of a sparkline
 _SPARK_POINTS: Final = 30  # at most
 UNKNOWN: Final = "unknown"
 EMPTY: Final = "w-empty"
@@ -44,6 +47,132 @@ class Block:
         return looks[0] == looks[1]
 
 
+@dataclass(frozen=True, slots=True)
+class DrawnBlock:
+    """A block of a strip. `codec`: the style of the line below it, which shows its codec."""
+
+    x: float
+    width: float
+    style: str
+    codec: str | None
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A line across a strip."""
+
+    x: float
+    style: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """A row of blocks. `has_codecs`: leave room for the lines of codecs."""
+
+    label: str
+    blocks: tuple[DrawnBlock, ...]
+    marks: tuple[Mark, ...]
+    has_codecs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BarPart:
+    """A part of a bar."""
+
+    x: float
+    width: float
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar of parts; `mark`: the position of a line across it."""
+
+    label: str
+    parts: tuple[BarPart, ...]
+    mark: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A labelled position on an axis, as a share of its length; `time`: its time on a time axis."""
+
+    words: str
+    share: float
+    time: TimeTick | None = None
+
+    @property
+    def edge(self) -> str | None:
+        """The style of a tick near an end: its label stays within the chart."""
+        return "first" if self.share < 0.06 else "last" if self.share > 0.94 else None
+
+    @property
+    def y(self) -> float:
+        """The height in a chart, from the top."""
+        return round(_HEIGHT * (1 - self.share), 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Ticks along a chart. `span_ms`: the times of its two ends on a time axis."""
+
+    ticks: tuple[Tick, ...]
+    span_ms: tuple[int, int] | None = None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the times of its ends need seconds."""
+        return self.span_ms is not None and self.span_ms[1] - self.span_ms[0] < 10 * MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column; `is_cut`: it is higher than the scale, which a gap near its top shows."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    title: str
+    is_cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """A filled outline, or a line without a fill, as an SVG path."""
+
+    path: str
+    style: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Columns or areas over time, with ticks on both sides.
+
+    `cut`: the largest values that exceed the scale, as (words, time); `cut_more`: how many others.
+    """
+
+    label: str
+    ticks: tuple[Tick, ...]
+    axis: Axis
+    columns: tuple[Column, ...] = ()
+    areas: tuple[Area, ...] = ()
+    cut: tuple[tuple[str, int], ...] = ()
+    cut_more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """A small chart without axes. `line`: its points as an SVG path; `cuts`: x of cut values."""
+
+    label: str
+    width: int
+    line: str
+    cuts: tuple[float, ...]
+
+
 def blocks(
     segments: Sequence[SegmentReport], spans: Sequence[tuple[float, float]], most: int
 ) -> list[Block]:
@@ -67,41 +196,39 @@ def blocks(
 def strip(
     found: Sequence[Block],
     label: str,
-    marks: Sequence[tuple[float, str, str]] = (),
+    marks: Sequence[Mark] = (),
     *,
     codecs: bool = False,
     tiered: bool = True,
     start: int = 0,
-) -> Html:
-    """A row of blocks, coloured by their place if the log is `tiered`.
+) -> Strip:
+    """Return a row of blocks, coloured by their place if the log is `tiered`.
 
-    `marks`: lines across it, (per cent, words, class) each. `codecs`: a line below each block shows
-    its codec. Blocks that end before the offset `start` are pale.
+    `codecs`: a line below each block shows its codec. Blocks that end before the offset `start` are
+    pale.
     """
-    drawn: list[Child] = [el("title", label)]
-    for block in found:
-        gap = 0.12 if block.width > _WIDE else 0.0
-        x, width = f"{block.x:.2f}%", f"{max(block.width - gap, _THIN):.2f}%"
+
+    def drawn(block: Block) -> DrawnBlock:
+        gap = _GAP if block.width > _WIDE else 0.0
         most = max(block.segments, key=lambda s: s.bytes)
-        pale = not most.bytes or block.segments[-1].end <= start
-        where = EMPTY if pale else f"w-{most.where if tiered else Where.LOCAL}"
-        parts = [el("rect", x=x, width=width, y=0, height=11 if codecs else 14, class_=where)]
-        if codecs and most.bytes:
-            codec = f"c-{most.codec or UNKNOWN}"
-            parts.append(el("rect", x=x, width=width, y=12, height=4, class_=codec))
-        drawn.append(el("g", el("title", describe(block.segments, tiered=tiered)), parts))
-    for at, words, name in marks:
-        x = f"{min(at, 99.8):.2f}%"
-        if name == READER:  # a path has no per cent, an svg does
-            mark = el("svg", el("path", d="M-4 -3H6L1 3ZM0 3H2V14H0Z", class_=name), x=x)
-        else:
-            mark = el("rect", x=x, width=2, y=-2, height=18, class_=name)
-        drawn.append(el("g", el("title", words), mark))
-    return el("svg", drawn, class_="strip", role="img", aria_label=label)
+        is_pale = not most.bytes or block.segments[-1].end <= start
+        return DrawnBlock(
+            x=round(block.x, 2),
+            width=round(max(block.width - gap, _THIN), 2),
+            style=EMPTY if is_pale else f"w-{most.where if tiered else Where.LOCAL}",
+            codec=f"c-{most.codec or UNKNOWN}" if codecs and most.bytes else None,
+            title=_description(block.segments, tiered=tiered),
+        )
+
+    return Strip(label, tuple(map(drawn, found)), tuple(marks), codecs)
 
 
-def describe(segments: Sequence[SegmentReport], *, tiered: bool = True) -> str:
-    """Describe the segments of a block in one line."""
+def mark(share: float, style: str, title: str) -> Mark:
+    """Return a mark at a share of a strip's width."""
+    return Mark(round(min(share * 100, 99.8), 2), style, title)
+
+
+def _description(segments: Sequence[SegmentReport], *, tiered: bool) -> str:
     first, last = segments[0], segments[-1]
     codecs = sorted({s.codec or "codec not read" for s in segments})
     places = f", {'/'.join(sorted({str(s.where) for s in segments}))}" if tiered else ""
@@ -115,146 +242,128 @@ def describe(segments: Sequence[SegmentReport], *, tiered: bool = True) -> str:
     )
 
 
-def bar(parts: Sequence[tuple[str, float]], label: str, *, mark: float | None = None) -> Html:
-    """A bar of parts, (class, share of the width 0..1) each; `mark`: a line across it."""
-    drawn: list[Child] = [el("title", label)]
+def bar(parts: Sequence[tuple[str, float]], label: str, *, mark: float | None = None) -> Bar:
+    """Return a bar of parts, (style, share of the width 0..1) each; `mark`: the share of a line."""
+    drawn = []
     x = 0.0
-    for name, share in parts:
+    for style, share in parts:
         width = max(0.0, min(share, 1 - x))
         if width > 0:
-            shown = max(width, 0.006)
-            drawn.append(el("rect", x=_percent(x), width=_percent(shown), height=10, class_=name))
+            drawn.append(BarPart(round(x * 100, 2), round(max(width, 0.006) * 100, 2), style))
         x += width
-    if mark is not None:
-        drawn.append(el("rect", x=_percent(min(mark, 0.995)), width=2, height=10, class_="mark"))
-    return el("svg", drawn, class_="bar", role="img", aria_label=label)
+    return Bar(label, tuple(drawn), None if mark is None else round(min(mark, 0.995) * 100, 2))
 
 
-def columns(values: Sequence[float], titles: Sequence[str], limit: Scale, label: str) -> Html:
-    """A column for each bin.
+def column_chart(
+    label: str,
+    edges_ms: Sequence[int],
+    values: Sequence[int],
+    words: Callable[[int], str],
+    *,
+    binary: bool = False,
+) -> Chart:
+    """Return a column for each bin. A few columns that would flatten all others are cut.
 
-    One that is higher than the scale is cut: a gap near its top shows that.
+    Args: words: a value as text. binary: values are bytes.
     """
-    width = _WIDTH / max(len(values), 1)
-    drawn: list[Child] = [el("title", label), *_rules(limit)]
-    for at, (value, title) in enumerate(zip(values, titles, strict=True)):
-        if value <= 0:
-            continue
-        high = max(limit.share(value) * _HEIGHT, 0.8)
-        x, wide = f"{at * width:.1f}", f"{width * 0.86:.1f}"
-        parts = [el("rect", x=x, y=f"{_HEIGHT - high:.1f}", width=wide, height=f"{high:.1f}",
-                    class_="total")]  # fmt: skip
-        if value > limit.top:
-            parts.append(el("rect", x=x, y=_CUT_AT, width=wide, height=2.5, class_="cut"))
-        drawn.append(el("g", el("title", title), parts))
-    return _stretched(drawn, label)
+    limit = scale(values, binary=binary, cuts=True)
+    bins = list(zip(edges_ms, values, strict=False))
+    step = _WIDTH / max(len(values), 1)
+
+    def column(at: int, time_ms: int, value: int) -> Column:
+        height = max(limit.share(value) * _HEIGHT, 0.8)
+        return Column(
+            x=round(at * step, 1),
+            y=round(_HEIGHT - height, 1),
+            width=round(step * _COLUMN, 1),
+            height=round(height, 1),
+            title=f"{time_text(time_ms)}: {words(value)}",
+            is_cut=value > limit.top,
+        )
+
+    cut = sorted(((n, t) for t, n in bins if n > limit.top), key=lambda pair: -pair[0])
+    return Chart(
+        label=label,
+        ticks=_value_ticks(limit, binary=binary),
+        axis=time_axis(edges_ms[0], edges_ms[-1]),
+        columns=tuple(column(at, t, n) for at, (t, n) in enumerate(bins) if n > 0),
+        cut=tuple((words(n), t) for n, t in cut[:_CUT_NAMED]),
+        cut_more=max(len(cut) - _CUT_NAMED, 0),
+    )
 
 
-def areas(series: Mapping[str, Sequence[float]], limit: Scale, label: str) -> Html:
-    """Areas over time on top of each other: (class -> values at evenly spaced times)."""
-    count = len(next(iter(series.values()), ()))
-    floor = [0.0] * count
-    drawn: list[Child] = [el("title", label), *_rules(limit)]
-    for name, values in series.items():
+def area_chart(
+    label: str,
+    edges_ms: Sequence[int],
+    series: Mapping[str, Sequence[float]],
+    *,
+    binary: bool = False,
+) -> Chart:
+    """Return areas on top of each other: style -> values at the edges, the last one the largest.
+
+    A single area has a line at its top.
+    """
+    limit = scale([sum(values[-1] for values in series.values())], binary=binary)
+    floor = [0.0] * len(edges_ms)
+    areas = []
+    for style, values in series.items():
         ceiling = [low + value for low, value in zip(floor, values, strict=True)]
-        if any(value > 0 for value in values):
-            drawn.append(el("path", d=_outline(floor, ceiling, limit), class_=name))
+        outline = f"M{_points(ceiling, limit)}L{_points(floor, limit, back=True)}Z"
+        areas.append(Area(outline, style))
         floor = ceiling
     if len(series) == 1:
-        drawn.append(el("path", d=f"M{_points(floor, limit)}", class_="line"))
-    return _stretched(drawn, label)
-
-
-def _stretched(drawn: Sequence[Child], label: str) -> Html:
-    return el(
-        "svg", drawn, class_="plot", role="img", aria_label=label,
-        viewBox=f"0 0 {_WIDTH} {_HEIGHT}", preserveAspectRatio="none",
-    )  # fmt: skip
-
-
-def _outline(floor: Sequence[float], ceiling: Sequence[float], limit: Scale) -> str:
-    return f"M{_points(ceiling, limit)}L{_points(floor, limit, back=True)}Z"
+        areas.append(Area(f"M{_points(floor, limit)}", "line"))
+    return Chart(
+        label=label,
+        ticks=_value_ticks(limit, binary=binary),
+        axis=time_axis(edges_ms[0], edges_ms[-1]),
+        areas=tuple(areas),
+    )
 
 
 def _points(values: Sequence[float], limit: Scale, *, back: bool = False) -> str:
     step = _WIDTH / max(len(values) - 1, 1)
-    found = [
+    points = [
         f"{at * step:.1f} {_HEIGHT - limit.share(value) * _HEIGHT:.2f}"
         for at, value in enumerate(values)
     ]
-    return "L".join(found[::-1] if back else found)
+    return "L".join(points[::-1] if back else points)
 
 
-def _rules(limit: Scale) -> list[Html]:
-    """The grid: a line at each tick."""
-    heights = [_HEIGHT - limit.share(tick) * _HEIGHT for tick in limit.ticks]
-    return [
-        el("path", d=f"M0 {y:.2f}H{_WIDTH}", class_="base" if y == _HEIGHT else "grid")
-        for y in heights
-    ]
+def _value_ticks(limit: Scale, *, binary: bool) -> tuple[Tick, ...]:
+    return tuple(_tick(tick_text(n, binary=binary), limit.share(n)) for n in limit.ticks)
 
 
-def chart(picture: Html, limit: Scale, tick: Callable[[float], str], across: Html) -> Html:
-    """A picture with ticks on both sides. `tick`: the label of a value; `across`: its axis."""
-    up = [el("span", tick(value), style=_at(limit.share(value))) for value in limit.ticks]
-    return el("div", el("div", up, class_="y"), picture, across, class_="chart")
-
-
-def time_axis(low_ms: float, high_ms: float) -> Html:
-    """Round times along a picture; page.js moves them to round times of the viewer's zone."""
+def time_axis(low_ms: int, high_ms: int) -> Axis:
+    """Return round times along a chart; page.js moves them to round times of the viewer's zone."""
     span = max(high_ms - low_ms, 1)
-    ticks = []
-    for tick in time_ticks(low_ms, high_ms):
-        share = (tick.time_ms - low_ms) / span
-        ticks.append(
-            el("time", tick.words, datetime=iso_text(tick.time_ms), data_step=str(tick.step_ms),
-               class_=_edge(share), style=_at(share))
-        )  # fmt: skip
-    return el(
-        "div", ticks, class_="axis", data_low=str(round(low_ms)), data_high=str(round(high_ms))
+    ticks = (
+        _tick(each.words, (each.time_ms - low_ms) / span, each)
+        for each in time_ticks(low_ms, high_ms)
     )
+    return Axis(tuple(ticks), (low_ms, high_ms))
 
 
-def offset_axis(widest: int, before: int = 0) -> Html:
-    """Offsets from the log start, which is `before` offsets from the left end."""
-    drawn = []
-    for tick in scale([widest - before], steps=3).ticks:
-        share = (tick + before) / widest
-        words = f"+{tick_text(tick)}" if tick else "0"
-        drawn.append(el("span", words, class_=_edge(share), style=_at(share)))
-    return el("div", drawn, class_="axis")
+def offset_axis(widest: int, before: int = 0) -> Axis:
+    """Return offsets from the log start, which is `before` offsets from the left end."""
+    ticks = scale([widest - before], steps=3).ticks
+    return Axis(tuple(
+        _tick(f"+{tick_text(tick)}" if tick else "0", (tick + before) / widest) for tick in ticks
+    ))  # fmt: skip
 
 
-def _edge(share: float) -> str | None:
-    """The class of a tick near an end: its label stays within the picture."""
-    return "first" if share < 0.06 else "last" if share > 0.94 else None
+def _tick(words: str, share: float, time: TimeTick | None = None) -> Tick:
+    return Tick(words, round(share, 4), time)
 
 
-def _at(share: float) -> str:
-    return f"--at:{share:.4g}"
-
-
-def spark(values: Sequence[float], label: str) -> Html:
-    """A small picture of values over time, as high as the largest; without axes."""
+def spark(values: Sequence[float], label: str) -> Spark:
+    """Return a small chart of values over time, as high as the largest."""
     group = -(-len(values) // _SPARK_POINTS)
     sums = [sum(values[at : at + group]) for at in range(0, len(values), group)]
     limit = scale(sums, cuts=True)
     heights = [f"{_SPARK - limit.share(value) * (_SPARK - 1):.1f}" for value in sums]
     line = "L".join(f"{at} {y}" for at, y in enumerate(heights))
-    last = max(len(sums) - 1, 1)
     if len(sums) == 1:
         line += f"L1 {heights[0]}"
-    return el(
-        "svg",
-        el("title", label),
-        el("path", d=f"M0 {_SPARK}L{line}V{_SPARK}Z", class_="area"),
-        el("path", d=f"M{line}", class_="line"),
-        [el("rect", x=f"{at - 0.5:g}", y=2, width=1, height=2, class_="cut")
-         for at, value in enumerate(sums) if value > limit.top],
-        class_="spark", role="img", aria_label=label,
-        viewBox=f"0 0 {last} {_SPARK}", preserveAspectRatio="none",
-    )  # fmt: skip
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.2f}%"
+    cuts = tuple(at - 0.5 for at, value in enumerate(sums) if value > limit.top)
+    return Spark(label, max(len(sums) - 1, 1), line, cuts)

@@ -26,6 +26,11 @@ class Where(StrEnum):
     BOTH = "both"
     REMOTE = "remote"
 
+    @property
+    def label(self) -> str:
+        """The place in words."""
+        return {"local": "local only", "both": "local, with a copy", "remote": "remote only"}[self]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentReport:
@@ -114,9 +119,24 @@ class PartitionReport:
         return sum(s.bytes for s in self.segments)
 
     @property
+    def name(self) -> str:
+        """The topic and the partition, as in Kafka's directory names."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
     def offsets(self) -> int:
         """Offsets between log start and high watermark; a compacted log holds fewer records."""
         return max(0, self.end - self.log_start)
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """The earliest known time of a segment."""
+        return min((s.since_ms for s in self.segments if s.since_ms is not None), default=None)
+
+    @property
+    def newest_ms(self) -> int | None:
+        """The latest time of a segment."""
+        return max((s.last_ms for s in self.segments if s.last_ms is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +161,14 @@ class TopicReport:
         return sum(p.bytes for p in self.partitions)
 
     @property
-    def segments(self) -> Iterator[SegmentReport]:
+    def offsets(self) -> int:
+        """Offsets of all partitions."""
+        return sum(p.offsets for p in self.partitions)
+
+    @property
+    def segments(self) -> list[SegmentReport]:
         """All segments."""
-        return (s for p in self.partitions for s in p.segments)
+        return [s for p in self.partitions for s in p.segments]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +285,17 @@ class LogReport:
     def partitions(self) -> Iterator[PartitionReport]:
         """All partitions."""
         return (p for topic in self.topics for p in topic.partitions)
+
+    @property
+    def is_in_store(self) -> bool:
+        """Whether the whole log is in an object store: an archive, or a log in a bucket."""
+        return self.url is not None and self.url == self.path.rstrip("/")
+
+    @property
+    def is_tiered(self) -> bool:
+        """Whether a log on disks uses remote storage; if not, the page does not mention it."""
+        has_copies = self.url is not None or any(p.remote_bytes for p in self.partitions)
+        return has_copies and not self.is_in_store
 
     @property
     def damaged(self) -> bool:

@@ -1,38 +1,22 @@
-"""Labels that several sections of the page share: places, rules of retention, names of topics."""
+"""Labels that several sections of the report share: rules of retention, links to topics."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
 from urllib.parse import quote
 
 from sparklog.config import TopicConfig
-from sparklog.html import Child, el, foreign
-from sparklog.ui.report.model import LogReport, TopicReport, Where
+from sparklog.ui.report.model import TopicReport, Where
 from sparklog.ui.units import duration_text, size_text
 
-WHERE: Final = {
-    Where.LOCAL: "local only",
-    Where.BOTH: "local, with a copy",
-    Where.REMOTE: "remote only",
-}
+
+def topic_link(name: str, *, browse: bool) -> str:
+    """Return the address of a topic's page, or nothing without `browse`."""
+    return f"topics/{quote(name, safe='')}" if browse else ""
 
 
-def has_tier(report: LogReport) -> bool:
-    """Whether a log on disks uses remote storage; if not, the page does not mention it."""
-    if is_in_store(report):
-        return False
-    return report.url is not None or any(p.remote_bytes for p in report.partitions)
-
-
-def is_in_store(report: LogReport) -> bool:
-    """Whether the whole log is in a store: an archive, or a log without local segments."""
-    return report.url is not None and report.url == report.path.rstrip("/")
-
-
-def topic_name(name: str, *, browse: bool) -> Child:
-    """A topic's name; with `browse` a link to the topic's page."""
-    if not browse:
-        return foreign(name)
-    return el("a", foreign(name), href=f"topics/{quote(name, safe='')}")
+def place_legend(places: Iterable[Where]) -> list[tuple[str, str]]:
+    """Return the (style, words) of these places."""
+    held = set(places)
+    return [(f"w-{where}", where.label) for where in Where if where in held]
 
 
 def retention_label(topic: TopicReport) -> str:
