@@ -106,7 +106,7 @@ class LogBrowser:
         if parts in ((), ("",)):
             request.check_fields(*TOPIC_FIELDS, "part")
             found = self._run(request, self._topics)
-            inner = topics_content(self.path, found, request)
+            inner = topics_content(found, request)
             return Page(title="Topics", content=inner, source=f"topics{_live_query(request)}")
         topic = parts[0]
         if len(parts) == 1:

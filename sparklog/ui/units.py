@@ -58,6 +58,14 @@ def number(count: int | None) -> Markup:
     return Markup('<span title="{}">{}</span>').format(f"{count:,}", count_text(count))
 
 
+def rate(per_second: float) -> Markup:
+    """Records per second."""
+    if per_second >= 10 or per_second == 0:
+        return Markup("<span>{}/s</span>").format(number(round(per_second)))
+    words = f"{per_second:.1f}/s" if per_second >= 0.1 else "< 0.1/s"
+    return Markup("<span>{}</span>").format(words)
+
+
 def plural(count: int, noun: str) -> str:
     """A number of things."""
     return f"{count_text(count)}{_NB}{noun}{'' if count == 1 else 's'}"
@@ -126,10 +134,25 @@ def ago(time_ms: int | None, now_ms: int) -> Markup:
     )
 
 
+def _unless_none(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a filter that leaves None as it is: a table shows it as an empty cell.
+
+    `ago`, `number`, `stamp` and `time_text` show None as a dash themselves.
+    """
+
+    def of(value: Any, *given: Any, **named: Any) -> Any:
+        return None if value is None else function(value, *given, **named)
+
+    return of
+
+
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
-    each.__name__: each
-    for each in (
-        ago, ago_text, count_text, duration_text, iso_text, number, per_text, plural, share_text,
-        size, size_text, stamp, tick_text, time_text,
-    )
+    **{each.__name__: each for each in (ago, number, stamp, time_text)},
+    **{
+        each.__name__: _unless_none(each)
+        for each in (
+            ago_text, count_text, duration_text, iso_text, per_text, plural, rate, share_text,
+            size, size_text, tick_text,
+        )
+    },
 }  # fmt: skip

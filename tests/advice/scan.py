@@ -42,7 +42,7 @@ _DOCUMENTATION: Final = ("doc", "epilog", "help", "metavar", "short_help")
 
 _PAGES: Final = (
     "cli/app.py", "cli/examples.py", "service/metrics/names.py",
-    "testing/", "ui/record_pages.py", "ui/topic_pages.py", "ui/report/",
+    "testing/", "ui/report/",
 )  # fmt: skip
 """Modules whose strings are parts of pages, help, lists of metrics, and contracts of tests."""
 

@@ -35,7 +35,8 @@ class RenderedValue:
     """A value as text. `size`: its bytes; `cut`: whether `text` is incomplete.
 
     `schema_id`: the schema id if the bytes are framed like those of a schema registry (Avro,
-    Protobuf).
+    Protobuf). `number`: the number in 4 or 8 bytes that are not text, as Kafka's serializers write
+    it.
     """
 
     form: Form
@@ -43,6 +44,7 @@ class RenderedValue:
     size: int
     cut: bool = False
     schema_id: int | None = None
+    number: int | None = None
 
 
 def render_value(
@@ -66,7 +68,8 @@ def render_value(
     text = None if form is Form.HEX else _text(body[:most], cut=cut)
     if text is None or (schema_id is not None and not _is_json(text, cut=cut)):
         lines = raw[: min(most, SHOWN_MAX // 4)]
-        return RenderedValue(Form.HEX, hex_lines(lines), size, len(lines) < size, schema_id)
+        number = int.from_bytes(raw, "big", signed=True) if _is_number(raw, cut=cut) else None
+        return RenderedValue(Form.HEX, hex_lines(lines), size, len(lines) < size, schema_id, number)
     if form is not Form.TEXT and _is_json(text, cut=cut) and (pretty := _pretty(text)) is not None:
         return RenderedValue(Form.JSON, pretty, size, schema_id=schema_id)
     return RenderedValue(Form.TEXT, text, size, cut, schema_id)
@@ -97,11 +100,8 @@ def _hex_lines(raw: bytes) -> Iterator[str]:
         yield f"{at:08x}  {part[:8].hex(' '):<23}  {part[8:].hex(' '):<23}  {letters}"
 
 
-def as_number(raw: bytes | None) -> int | None:
-    """Return the number in 4 or 8 bytes that are not text, as Kafka's serializers write it."""
-    if raw is None or len(raw) not in (4, 8) or _text(raw, cut=False) is not None:
-        return None
-    return int.from_bytes(raw, "big", signed=True)
+def _is_number(raw: bytes, *, cut: bool) -> bool:
+    return not cut and len(raw) in (4, 8) and _text(raw, cut=False) is None
 
 
 def _framed(raw: bytes) -> tuple[int | None, bytes]:

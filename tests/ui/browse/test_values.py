@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.ui.browse.values import SHOWN_MAX, Form, as_number, preview, render_value
+from sparklog.ui.browse.values import SHOWN_MAX, Form, preview, render_value
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,14 @@ def test_what_a_registry_framed():
     assert (render_value(with_json).form, render_value(with_json).schema_id) == (Form.JSON, 42)
     assert render_value((1234).to_bytes(8, "big")).schema_id is None
     assert render_value(b"\0\0\0\0\1").schema_id is None
-    assert as_number((1234).to_bytes(8, "big")) == 1234
-    assert as_number((-5).to_bytes(4, "big", signed=True)) == -5
-    assert as_number(b"1234") is None
+
+
+def test_numbers_in_binary():
+    assert render_value((1234).to_bytes(8, "big")).number == 1234
+    assert render_value((-5).to_bytes(4, "big", signed=True)).number == -5
+    assert render_value(b"1234", form=Form.HEX).number is None
+    assert render_value((1234).to_bytes(8, "big"), most=4).number is None
+    assert render_value((1234).to_bytes(8, "big"), size=9).number is None
 
 
 def test_forms_that_are_asked_for():
