@@ -8,7 +8,7 @@ from sparklog.config import TopicConfig
 from sparklog.storage.view import TopicInfo
 from sparklog.ui.browse.figures import PartitionFigures, TopicFigures
 from sparklog.ui.http_messages import HttpRequest
-from sparklog.ui.page_frame import failed_content, frame, login_content
+from sparklog.ui.templating import render
 from sparklog.ui.topic_pages import (
     PAGE_PARTITIONS,
     PAGE_TOPICS,
@@ -100,9 +100,9 @@ def test_every_value_is_escaped() -> None:
     for page in (
         topics_content([figures(HOSTILE)], request),
         topic_content(shown, request),
-        frame("./", HOSTILE, "Topics", level=HOSTILE, sign_out=True),
-        login_content("./", to=HOSTILE, wrong=True),
-        failed_content("./", HOSTILE, HOSTILE),
+        render("frame.html", root="./", path=HOSTILE, here="Topics", level=HOSTILE, sign_out=True),
+        render("login.html", root="./", to=HOSTILE, wrong=True),
+        render("failed.html", root="./", title=HOSTILE, words=HOSTILE),
     ):
         assert "&lt;script&gt;&#34;&#39;&amp;\ufffd" in page
         assert "<script" not in page
