@@ -10,18 +10,22 @@ import click
 
 from sparklog.cli.open_log import check_log
 from sparklog.cli.storage import StoreAccess
+from sparklog.errors import InvalidRequestError
+from sparklog.extras import needed
 from sparklog.log.log import Log
 from sparklog.network.addresses import Address, resolve
-from sparklog.network.tls import TlsFiles
 from sparklog.opening import holds_own_log, open_log
 from sparklog.service.health import Examiner
-from sparklog.ui.access import TOKEN_VARIABLE, Access, check_listener, read_token
-from sparklog.ui.log_browser import LogBrowser
+from sparklog.ui.access import (
+    TOKEN_VARIABLE,
+    Access,
+    check_listener,
+    parse_ui_address,
+    read_token,
+    tls_files,
+)
 from sparklog.ui.report.build import make_report
-from sparklog.ui.report.model import LogReport
 from sparklog.ui.report.segments import ReportCache
-from sparklog.ui.server import LiveServer, parse_ui_address, tls_files
-from sparklog.ui.site import LogSite
 
 PORT: Final = "8080"
 _PATIENCE_MS: Final = 3000  # for a store that does not answer, while a person waits
@@ -106,34 +110,36 @@ class Pages:
         self.address: Address = parse_ui_address(address)
         addresses = resolve(self.address.host)
         token = read_token(options.token_file)
-        self._tls: TlsFiles | None = tls_files(options.certificate, options.key)
-        secure = self._tls is not None
+        tls = tls_files(options.certificate, options.key)
         check_listener(
-            self.address, addresses,
-            token=token is not None, tls=secure, insecure=options.insecure, names=options.names,
+            self.address, addresses, token=token is not None, tls=tls is not None,
+            insecure=options.insecure, names=options.names,
         )  # fmt: skip
-        self._access = Access(addresses, token=token, names=options.names, secure=secure)
+        access = Access(addresses, token=token, names=options.names, secure=tls is not None)
         self._storage = dict(storage)
         self._log_options = {"remote.patience.ms": _PATIENCE_MS, **log_options}
+        with needed(InvalidRequestError):
+            from sparklog.ui.log_browser import LogBrowser
+            from sparklog.ui.server import LiveServer
+            from sparklog.ui.site import LogSite
+        browser = LogBrowser(
+            path, self._opened, keeps_configs=lambda: holds_own_log(path, self._storage)
+        )
+        report = functools.partial(make_report, memory=ReportCache())
+        site = LogSite(
+            lambda: report(path, storage_options=self._storage, options=self._log_options),
+            browser=browser,
+            examine=Examiner(
+                path, storage_options=self._storage, options=self._log_options
+            ).examine,
+            asks=access.asks,
+        )
+        self._server = functools.partial(LiveServer, site, self.address, access=access, tls=tls)
 
     @contextlib.contextmanager
     def served(self) -> Iterator[str]:
         """Serve the pages; yields their URL."""
-        memory = ReportCache()
-
-        def make() -> LogReport:
-            return make_report(
-                self.path, storage_options=self._storage, options=self._log_options, memory=memory
-            )
-
-        browser = LogBrowser(
-            self.path,
-            self._opened,
-            keeps_configs=lambda: holds_own_log(self.path, self._storage),
-        )
-        examiner = Examiner(self.path, storage_options=self._storage, options=self._log_options)
-        site = LogSite(make, browser=browser, examine=examiner.examine, asks=self._access.asks)
-        with LiveServer(site, self.address, access=self._access, tls=self._tls) as server:
+        with self._server() as server:
             yield server.url
 
     def _opened(self, stopped: Callable[[], bool]) -> Log:

@@ -19,11 +19,10 @@ from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError
 from sparklog.log.log import Log
 from sparklog.opening import open_log
-from sparklog.quantities import size_text
+from sparklog.quantities import duration_text, size_text
 from sparklog.storage.deleted_topic import DeletedTopicInfo
 from sparklog.tools.configs import changed_configs, parse_configs
 from sparklog.tools.topics import TopicDescription, describe_topics, matching
-from sparklog.quantities import duration_text
 
 _FAR_MS: Final = 253_402_300_799_000  # the year 9999
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

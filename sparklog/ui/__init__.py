@@ -1,8 +1,9 @@
 """Shows a log in a browser: `sparklog serve --ui` and `sparklog ui`.
 
-- `server`: HTTP, TLS and connection limits; `access`: tokens and sessions
-- `http_messages`: requests and responses; `site`: routes; `result_cache`: expensive pages
-- `log_browser`: topics and records; `log_handle`: the open log; `workers`: bounded reads
+- `server`: HTTP, TLS and connection limits; `gate`: checks of requests, headers of responses
+- `access`: tokens and sessions; `page_request`: a request's query
+- `site`: routes and errors; `log_pages`: the routes of topics and records
+- `log_browser`: reads topics and records; `jobs`: bounded work; `result_cache`: expensive pages
 - `topic_pages`, `record_pages`: HTML; `json_documents`: JSON for scripts
 - `record_query`: the query of a URL
 - `browse/`: records and statistics of a log for people, within limits

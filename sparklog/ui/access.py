@@ -18,13 +18,18 @@ from typing import Final
 
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
-from sparklog.network.addresses import Address, is_loopback
+from sparklog.network.addresses import Address, is_loopback, parse_address
+from sparklog.network.tls import TlsFiles, TlsNames
 
 TOKEN_VARIABLE: Final = "SPARKLOG_UI_TOKEN"  # noqa: S105
 """The environment variable with the token, used if no file is given."""
 TOKEN_LENGTH_MIN: Final = 16
 SESSION_MS: Final = 12 * 3_600_000
 _TOKEN_LENGTH_MAX: Final = 4096
+_TLS_NAMES: Final = TlsNames(
+    certificate="--ui-certificate", key="--ui-key",
+    password="a key without one",  # noqa: S106
+)  # fmt: skip
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _HOST: Final = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<name>[^:\[\]]+))(?::\d+)?")
 _SESSION: Final = re.compile(r"(\d{1,15})\.([0-9a-f]{64})")
@@ -116,6 +121,23 @@ class Access:
     def _signature(self, until_ms: int) -> str:
         key = hashlib.sha256(b"sparklog ui session " + (self._token or b"")).digest()
         return hmac.new(key, str(until_ms).encode(), hashlib.sha256).hexdigest()
+
+
+def parse_ui_address(text: str) -> Address:
+    """Return the address of --ui: [HOST:]PORT, the host 127.0.0.1 by default.
+
+    Raises: InvalidRequestError.
+    """
+    return parse_address(text, name="--ui", example=8080, encrypted_by="--ui-certificate")
+
+
+def tls_files(certificate: str | None, key: str | None) -> TlsFiles | None:
+    """Return the files of --ui-certificate and --ui-key. Raises: InvalidRequestError."""
+    if certificate is None:
+        if key is not None:
+            raise InvalidRequestError("--ui-key: give --ui-certificate=FILE as well")
+        return None
+    return TlsFiles(certificate=certificate, key=key or "", names=_TLS_NAMES)
 
 
 def check_listener(

@@ -1,4 +1,4 @@
-"""Topics and records as JSON, for scripts: see docs/browse.md. Field names stay as they are."""
+"""Topics and records as JSON, for scripts: see docs/ui.md. Field names stay as they are."""
 
 import base64
 from typing import Any
@@ -9,6 +9,7 @@ from sparklog.ui.browse.figures import PartitionFigures, TopicFigures
 from sparklog.ui.browse.record_previews import RecordPreview
 from sparklog.ui.browse.record_range import RecordRange
 from sparklog.ui.browse.values import render_value
+from sparklog.ui.topic_pages import TopicView
 from sparklog.ui.units import iso_text
 
 
@@ -25,6 +26,16 @@ def topic_json(topic: TopicFigures) -> dict[str, Any]:
         "readers": topic.readers,
         "lag": topic.lag,
         "cleanup_policy": ",".join(topic.info.config.cleanup_policy),
+    }
+
+
+def topic_document(view: TopicView) -> dict[str, Any]:
+    """A topic in full."""
+    return {
+        **topic_json(view.figures),
+        "partition_list": [partition_json(partition) for partition in view.partitions],
+        "configs": configs_json(view.figures.info) if view.has_configs else None,
+        "reader_list": [reader_json(row) for row in view.readers],
     }
 
 

@@ -11,7 +11,7 @@ from sparklog.ui.browse.limits import RECORDS_MAX
 from sparklog.ui.browse.record_previews import RecordPreview
 from sparklog.ui.browse.record_range import RecordRange
 from sparklog.ui.browse.values import SHOWN_MAX, Form, RenderedValue, preview, render_value
-from sparklog.ui.http_messages import HttpRequest
+from sparklog.ui.page_request import PageRequest
 from sparklog.ui.record_query import LIMIT, query_text
 from sparklog.ui.templating import render
 
@@ -66,7 +66,7 @@ def inline_bytes(records: int) -> int:
 
 
 def records_content(
-    topic: str, found: RecordRange, records: Sequence[RecordPreview], request: HttpRequest
+    topic: str, found: RecordRange, records: Sequence[RecordPreview], request: PageRequest
 ) -> Markup:
     """Return some records of a partition, and the form that requests others."""
     limit = request.number("limit", LIMIT, 1, RECORDS_MAX)
@@ -97,7 +97,7 @@ def records_content(
 
 
 def record_content(
-    topic: str, record: RecordPreview, request: HttpRequest, form: Form | None
+    topic: str, record: RecordPreview, request: PageRequest, form: Form | None
 ) -> Markup:
     """Return a record, as much of it as a page may show."""
     records_url = _records_url(request, topic)
@@ -113,5 +113,5 @@ def record_content(
     )
 
 
-def _records_url(request: HttpRequest, topic: str) -> str:
+def _records_url(request: PageRequest, topic: str) -> str:
     return f"{request.root}topics/{quote(topic, safe='')}/records"

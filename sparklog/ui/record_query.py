@@ -8,7 +8,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format.batch import OFFSET_MAX
 from sparklog.ui.browse.limits import RECORDS_MAX, Limits
 from sparklog.ui.browse.record_range import Query
-from sparklog.ui.http_messages import HttpRequest
+from sparklog.ui.page_request import PageRequest
 
 FIELDS: Final = ("partition", "from", "limit")
 """The parameters of records, in the form's order."""
@@ -17,7 +17,7 @@ TIME_MS: Final = 8000
 _PARTITION_MAX: Final = 2**31 - 1
 
 
-def record_query(topic: str, request: HttpRequest) -> Query:
+def record_query(topic: str, request: PageRequest) -> Query:
     """Return the query of a request. Raises: InvalidRequestError, which names the parameter."""
     return Query(
         topic=topic,
@@ -51,7 +51,7 @@ def parse_start(text: str) -> int | datetime | None:
     return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
 
 
-def query_text(request: HttpRequest, **changes: object) -> str:
+def query_text(request: PageRequest, **changes: object) -> str:
     """Return the query of a request, "" or "?...", with some fields changed."""
     fields = {name: request.fields[name] for name in FIELDS if request.fields.get(name)}
     fields |= {name.rstrip("_"): str(value) for name, value in changes.items()}

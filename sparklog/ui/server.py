@@ -1,66 +1,40 @@
 """`LiveServer`: a log's pages over HTTP or HTTPS, for `serve --ui` and `sparklog ui`.
 
-Read only: GET and HEAD, and POST for login and logout. A daemon thread listens, and another one
-serves each connection, up to a limit. A connection answers one request. Clients that send no
-request in time, or don't read the response, are disconnected. The pages read the log as any reader
-does: without a lock or changes, and the service's rounds never wait for them.
+uvicorn speaks HTTP in an event loop of a daemon thread. A connection answers one request. Clients
+that send no request in time, or don't read the response, are disconnected. The pages read the log
+as any reader does: without a lock or changes, and the service's rounds never wait for them.
 """
 
+import asyncio
 import contextlib
 import errno
 import logging
-import select
+import os
 import socket
-import ssl
+import sys
 import threading
-from collections.abc import Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any, Final, Protocol, Self
-from urllib.parse import parse_qs, quote
+from typing import Final, Self
+
+import h11
+from starlette.types import ASGIApp
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from sparklog.errors import InvalidRequestError
-from sparklog.network.addresses import Address, parse_address, resolve
-from sparklog.network.tls import Tls, TlsFiles, TlsNames
-from sparklog.service.http_server import CONNECTIONS_MAX, HEAD_MS, ThreadingServer
+from sparklog.network.addresses import Address, resolve
+from sparklog.network.tls import Tls, TlsFiles
+from sparklog.service.http_server import CONNECTIONS_MAX, HEAD_MS, PATIENCE_MS
 from sparklog.ui.access import Access
-from sparklog.ui.http_messages import TARGET_MAX, HttpRequest, HttpResponse
-from sparklog.ui.login_page import login_page
-from sparklog.ui.report.page_shell import header_policy
-from sparklog.ui.workers import GoneError
+from sparklog.ui.gate import Gate, common_headers
 
 _SEND_S: Final = 30  # for a response, of any length
-_FORM_MAX: Final = 8 << 10
-_POLL_S: Final = 0.2
-_TLS_NAMES: Final = TlsNames(
-    certificate="--ui-certificate", key="--ui-key",
-    password="a key without one",  # noqa: S106
-)  # fmt: skip
+_HEAD_BYTES: Final = 64 << 10
+_BACKLOG: Final = 128
 _LOGGER: Final = logging.getLogger("sparklog.ui")
-
-
-def parse_ui_address(text: str) -> Address:
-    """Return the address of --ui: [HOST:]PORT, the host 127.0.0.1 by default.
-
-    Raises: InvalidRequestError.
-    """
-    return parse_address(text, name="--ui", example=8080, encrypted_by="--ui-certificate")
-
-
-def tls_files(certificate: str | None, key: str | None) -> TlsFiles | None:
-    """Return the files of --ui-certificate and --ui-key. Raises: InvalidRequestError."""
-    if certificate is None:
-        if key is not None:
-            raise InvalidRequestError("--ui-key: give --ui-certificate=FILE as well")
-        return None
-    return TlsFiles(certificate=certificate, key=key or "", names=_TLS_NAMES)
-
-
-class Site(Protocol):
-    """Answers requests."""
-
-    def answer(self, request: HttpRequest) -> HttpResponse:
-        """Return the response, also for any error except GoneError."""
+_HTTP_LOGGER: Final = logging.getLogger("sparklog.ui.http")  # uvicorn's
+_HTTP_LOGGER.setLevel(logging.ERROR)  # a port scan is no warning
 
 
 class LiveServer:
@@ -68,7 +42,7 @@ class LiveServer:
 
     def __init__(
         self,
-        site: Site,
+        site: ASGIApp,
         address: Address,
         *,
         access: Access | None = None,
@@ -80,41 +54,38 @@ class LiveServer:
 
         Raises: InvalidRequestError if the address can't be bound, or the TLS files can't be used.
         """
-        self.site = site
-        self.tls = None if tls is None else Tls(tls)
+        self.head_ms = head_ms
+        self._connections_max = connections_max
+        self._tls = None if tls is None else Tls(tls)
         where = resolve(address.host)[0]
-        self.access = access or Access([where])
-        kind = _Server6 if ":" in where else _Server
-        try:
-            self._server = kind(
-                (where, address.port), _Handler, connections_max=connections_max, head_ms=head_ms
-            )
-        except OSError as error:
-            taken = error.errno == errno.EADDRINUSE
-            hint = "choose another port, or 0 for a free one" if taken else "choose another address"
-            raise InvalidRequestError(
-                f"--ui={address} can't be listened on ({error.strerror or error}): {hint}"
-            ) from error
-        self._server.live = self
-        self.port = int(self._server.server_address[1])
-        scheme = "http" if self.tls is None else "https"
+        self._listener = _listener(where, address)
+        self.port = int(self._listener.getsockname()[1])
+        scheme = "http" if tls is None else "https"
         self.url = f"{scheme}://{Address(address.host, self.port)}/"
+        self.config = Config(
+            Gate(site, access or Access([where]), self.port), http=_Connection, ws="none",
+            lifespan="off", log_config=None, proxy_headers=False,
+            h11_max_incomplete_event_size=_HEAD_BYTES,
+        )  # fmt: skip
+        self.state, self.open = ServerState(), set[_Connection]()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin to answer, in a daemon thread."""
+        started = threading.Event()
         self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_POLL_S,), name="sparklog-ui", daemon=True
+            target=self._run, args=(started,), name="sparklog-ui", daemon=True
         )
         self._thread.start()
+        started.wait()
 
     def close(self) -> None:
-        """Stop answering. Idempotent; doesn't wait for responses in progress."""
+        """Stop answering. Idempotent; doesn't wait for responses in progress, which are cut."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._server.shutdown()
+            self._loop.call_soon_threadsafe(self._serving.cancel)
             thread.join()
-        self._server.server_close()
+        self._listener.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -123,195 +94,150 @@ class LiveServer:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def _run(self, started: threading.Event) -> None:
+        async def serve() -> None:
+            self._loop = asyncio.get_running_loop()
+            self._serving = self._loop.create_task(self._accept())
+            started.set()
+            await asyncio.wait({self._serving})
+            for connection in list(self.open):
+                connection.abort()
+            if tasks := self.state.tasks:
+                await asyncio.wait(tasks, timeout=1)
 
-class _Server(ThreadingServer, HTTPServer):
-    allow_reuse_address = True
-    live: LiveServer
+        asyncio.run(serve())
 
-    def server_bind(self) -> None:
-        # Without that of HTTPServer, which looks up the host's name in DNS.
-        super(HTTPServer, self).server_bind()
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
-
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        tls = self.live.tls
-        if tls is None:
-            super().finish_request(request, client_address)
-            return
-        tls.refresh()
-        try:
-            wrapped = tls.context.wrap_socket(
-                request, server_side=True, do_handshake_on_connect=False
-            )
-        except (OSError, ValueError) as error:
-            _LOGGER.debug("%s: no TLS: %s", client_address, error)
-            return
-        self.replace_socket(request, wrapped)
-        try:
-            wrapped.settimeout(_SEND_S)
-            wrapped.do_handshake()
-        except (OSError, ValueError) as error:
-            _LOGGER.debug("%s: no TLS: %s", client_address, error)
-            self.request_received(wrapped)
-            wrapped.close()
-            return
-        try:
-            super().finish_request(wrapped, client_address)
-        finally:
-            self.request_received(wrapped)
-            with contextlib.suppress(OSError, ValueError):
-                wrapped.settimeout(1)
-                wrapped.unwrap()
-            wrapped.close()
-
-
-class _Server6(_Server):
-    address_family = socket.AF_INET6
-
-    def server_bind(self) -> None:
-        everywhere = self.server_address[0] == "::"
-        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not everywhere))
-        super().server_bind()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """A request: checks the Host header and the token, and sends the response."""
-
-    server_version = "sparklog"
-    sys_version = ""
-    timeout = _SEND_S
-    server: _Server
-
-    def do_GET(self) -> None:
-        self._serve(self._answer)
-
-    def do_HEAD(self) -> None:
-        self._serve(self._answer)
-
-    def do_POST(self) -> None:
-        self._serve(self._posted)
-
-    def _serve(self, make: Callable[[LiveServer, HttpRequest], HttpResponse]) -> None:
-        if self.command != "POST":  # whose form is still to come
-            self.server.request_received(self.connection)
-        live = self.server.live
-        if not live.access.is_own_name(self.headers.get("Host", "")):
-            self._send(HttpResponse.of_text("this is a local address", HTTPStatus.FORBIDDEN))
-            return
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        admitted = live.access.admits(headers, live.port)
-        try:
-            request = HttpRequest.parse(self.path, gone=self._is_gone, admitted=admitted)
-            self._send(make(live, request))
-        except InvalidRequestError as error:
-            long = len(self.path) > TARGET_MAX
-            status = HTTPStatus.REQUEST_URI_TOO_LONG if long else HTTPStatus.BAD_REQUEST
-            self._send(HttpResponse.of_text(str(error), status))
-        except GoneError:
-            _LOGGER.debug("the browser went away")
-
-    def _answer(self, live: LiveServer, request: HttpRequest) -> HttpResponse:
-        if request.parts == ("login",) and live.access.asks:
-            return login_page(request)
-        if request.admitted or request.parts == ("healthz",):
-            return live.site.answer(request)
-        if "text/html" in self.headers.get("Accept", ""):
-            return login_page(request, HTTPStatus.UNAUTHORIZED, to=self.path)
-        text = "send the token: Authorization: Bearer TOKEN, or by the form at /login"
-        return HttpResponse(
-            body=f"{text}\n", kind="text/plain; charset=utf-8", status=HTTPStatus.UNAUTHORIZED,
-            headers={"WWW-Authenticate": 'Bearer realm="sparklog"'},
-        )  # fmt: skip
-
-    def _posted(self, live: LiveServer, request: HttpRequest) -> HttpResponse:
-        """Handle the login form, and the button that ends a session."""
-        if not live.access.asks or request.parts not in (("login",), ("logout",)):
-            return _not_allowed()
-        site = self.headers.get("Sec-Fetch-Site", "same-origin")
-        if site not in ("same-origin", "none"):
-            return HttpResponse.of_text("this form was sent from elsewhere", HTTPStatus.FORBIDDEN)
-        if request.parts == ("logout",):
-            return HttpResponse(
-                body="", status=HTTPStatus.SEE_OTHER,
-                headers={"Location": "./", "Set-Cookie": live.access.end_cookie(live.port)},
-            )  # fmt: skip
-        form = self._form()
-        to = form.get("to", [""])[0].lstrip("/\\")
-        if not live.access.is_token(form.get("token", [""])[0].strip()):
-            _LOGGER.warning("%s: a wrong token was given", self.client_address[0])
-            return login_page(request, HTTPStatus.UNAUTHORIZED, to=to, wrong=True)
-        # Relative to /login, whatever `to` is: it can't lead to another site.
-        place = "./" + quote(to, safe="/?&=%+:,_-.~@")
-        return HttpResponse(
-            body="", status=HTTPStatus.SEE_OTHER,
-            headers={"Location": place, "Set-Cookie": live.access.session_cookie(live.port)},
-        )  # fmt: skip
-
-    def _form(self) -> dict[str, list[str]]:
-        length = self.headers.get("Content-Length", "")
-        is_number = length.isascii() and length.isdigit() and len(length) < 10
-        if not (is_number and int(length) <= _FORM_MAX):
-            raise InvalidRequestError(f"want a form of {_FORM_MAX} bytes at most")
-        raw = self.rfile.read(int(length))
-        self.server.request_received(self.connection)
-        if len(raw) < int(length):
-            raise InvalidRequestError("the form is cut")
-        try:
-            return parse_qs(raw.decode(), max_num_fields=10)
-        except ValueError:
-            raise InvalidRequestError("this is not a form") from None
-
-    def _is_gone(self) -> bool:
-        """Whether the browser closed its side; any data that it sent before doesn't matter."""
-        poll = select.poll()
-        try:
-            poll.register(self.connection, select.POLLRDHUP)
-            return bool(poll.poll(0))
-        except (OSError, ValueError):
-            return True
-
-    def _send(self, answer: HttpResponse) -> None:
-        body = answer.body
-        raw = body if not isinstance(body, str) else body.encode("utf-8", "replace")
-        said = header_policy(live=answer.live, scripts=answer.scripts, forms=answer.forms)
-        headers = {
-            "Content-Type": answer.kind,
-            "Content-Length": str(len(raw)),
-            "Content-Security-Policy": said,
-            "X-Content-Type-Options": "nosniff",
-            "X-Frame-Options": "DENY",
-            "Referrer-Policy": "no-referrer",
-            "Cross-Origin-Resource-Policy": "same-origin",
-            "Cross-Origin-Opener-Policy": "same-origin",
-            "Cache-Control": "no-store",
-            **answer.headers,
-        }
-        try:
-            self.send_response(answer.status)
-            for name, value in headers.items():
-                self.send_header(name, "".join(c for c in value if c.isprintable()))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(raw)
-        except (ConnectionError, TimeoutError, ssl.SSLError):
-            _LOGGER.debug("the browser went away")
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Send errors of the standard library (other methods, no HTTP) with the same headers."""
-        with contextlib.suppress(ValueError):
-            status = HTTPStatus(code)
-            if status is HTTPStatus.NOT_IMPLEMENTED:
-                self._send(_not_allowed())
+    async def _accept(self) -> None:
+        connecting = set[asyncio.Task[None]]()
+        while True:
+            try:
+                accepted, address = await self._loop.sock_accept(self._listener)
+            except OSError as error:
+                _LOGGER.warning("a connection can't be accepted: %s", error)
+                await asyncio.sleep(1)  # there may be too many open files
+                continue
+            if len(self.open) >= self._connections_max and not self._make_room():
+                _LOGGER.warning("too many connections: closed one from %s", address[0])
+                accepted.close()
             else:
-                self._send(HttpResponse.of_text(message or status.phrase, status))
-        self.close_connection = True
+                task = self._loop.create_task(self._connect(accepted))
+                connecting.add(task)
+                task.add_done_callback(connecting.discard)
+            await asyncio.sleep(0)  # connections that exist have their turn
 
-    def log_message(self, format: str, *args: object) -> None:
-        _LOGGER.debug("%.500r", format % args)
+    def _make_room(self) -> bool:
+        """Disconnect the client that has been silent longest.
+
+        Otherwise silent clients could keep all others out.
+        """
+        waiting = [each for each in self.open if each.is_waiting]
+        slowest = min(waiting, key=lambda each: each.since, default=None)
+        if slowest is None or self._loop.time() < slowest.since + PATIENCE_MS / 1000:
+            return False
+        slowest.disconnect()
+        return True
+
+    async def _connect(self, accepted: socket.socket) -> None:
+        connection = _Connection(self, accepted)
+        context = None
+        if self._tls is not None:
+            self._tls.refresh()
+            context = self._tls.context
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: connection, accepted, ssl=context,
+                ssl_handshake_timeout=None if context is None else self.head_ms / 1000,
+            )  # fmt: skip
+        except OSError as error:
+            _LOGGER.debug("no TLS: %s", error)
+            connection.connection_lost(error)
 
 
-def _not_allowed() -> HttpResponse:
-    return HttpResponse(
-        body="these pages are for reading: GET and HEAD\n", kind="text/plain; charset=utf-8",
-        status=HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": "GET, HEAD"},
-    )  # fmt: skip
+class _Connection(H11Protocol):
+    """A connection: one request, and deadlines for it and for its response."""
+
+    def __init__(self, server: LiveServer, accepted: socket.socket) -> None:
+        super().__init__(server.config, server.state, {}, asyncio.get_running_loop())
+        self.logger, self.access_log = _HTTP_LOGGER, False
+        self.is_waiting, self.since = True, self.loop.time()
+        self._socket, self._open = accepted, server.open
+        self._open.add(self)
+        self._deadline = self.loop.call_later(server.head_ms / 1000, self.disconnect)
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of the request. Anything after its end is ignored."""
+        if not self.is_waiting:
+            return
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.more_body:
+            self.is_waiting = False
+            self._deadline.cancel()
+
+    def pause_writing(self) -> None:
+        """Limit the time for the response, which fills the buffer."""
+        super().pause_writing()
+        self._limit_sending()
+
+    def on_response_complete(self) -> None:
+        """Limit the time for the rest of the response, which is in the buffer."""
+        super().on_response_complete()
+        self._limit_sending()
+
+    def _limit_sending(self) -> None:
+        if self._deadline.cancelled():
+            self._deadline = self.loop.call_later(_SEND_S, self.disconnect)
+
+    def send_400_response(self, msg: str) -> None:
+        """Reject a request that isn't HTTP, or whose head is too long."""
+        error = sys.exception()
+        hint = error.error_status_hint if isinstance(error, h11.ProtocolError) else 400
+        status = HTTPStatus(hint)
+        body = f"{status.phrase}: {error or msg}\n".encode()
+        head = h11.Response(
+            status_code=status, reason=status.phrase.encode(),
+            headers=[
+                *common_headers().items(), ("Content-Length", str(len(body))),
+                ("Content-Type", "text/plain; charset=utf-8"),
+            ],
+        )  # fmt: skip
+        for event in (head, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._open.discard(self)
+        self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def disconnect(self) -> None:
+        """End the connection at once, in its TLS handshake too."""
+        self._open.discard(self)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def abort(self) -> None:
+        """End the connection without waiting for its response."""
+        if self in self.connections:
+            self.transport.abort()
+        else:  # its TLS handshake hasn't ended
+            self.disconnect()
+
+
+def _listener(where: str, address: Address) -> socket.socket:
+    """Return a socket that listens. Raises: InvalidRequestError."""
+    try:
+        listener = socket.create_server(
+            (where, address.port), backlog=_BACKLOG,
+            family=socket.AF_INET6 if ":" in where else socket.AF_INET,
+            dualstack_ipv6=where == "::" and socket.has_dualstack_ipv6(),
+        )  # fmt: skip
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        hint = "choose another port, or 0 for a free one" if taken else "choose another address"
+        reason = os.strerror(error.errno) if error.errno else error
+        raise InvalidRequestError(
+            f"--ui={address} can't be listened on ({reason}): {hint}"
+        ) from error
+    listener.setblocking(False)
+    return listener

@@ -1,22 +1,22 @@
-"""`LogSite`: the pages by path, and the responses to errors. No sockets.
+"""`LogSite`: the pages and the JSON API of a log by path, as an ASGI application. No sockets.
 
-    /                                   the report, live; /content, /report.json
-    /topics                             all topics
-    /topics/NAME                        one: partitions, readers, configs
-    /topics/NAME/records                its records
-    /topics/NAME/records/P/OFFSET       one; its bytes are at /key and /value below it
+    /                                   the report, live; its content is at /content
+    /topics...                          topics and records: see `log_pages`
     /api/...                            the same as JSON
     /healthz                            200, or 503 if the verdict is red
 """
 
-import json
 import logging
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from sparklog.clock import Clock, system_clock
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
 from sparklog.errors import (
     InvalidRequestError,
     LogReplacedError,
@@ -25,16 +25,14 @@ from sparklog.errors import (
     TopicReplacedError,
     UnknownTopicError,
 )
-from sparklog.html import Html, el, foreign
-from sparklog.ui.http_messages import HTML, JSON, TEXT, HttpRequest, HttpResponse
+from sparklog.ui.jobs import Jobs, in_thread
 from sparklog.ui.log_browser import LogBrowser
+from sparklog.ui.log_pages import JsonResponse, LogPages, Page, Read
+from sparklog.ui.page_request import PageRequest
 from sparklog.ui.report.model import LogReport
 from sparklog.ui.report.page import content
-from sparklog.ui.report.page_parts import note, section
-from sparklog.ui.report.page_shell import asset, document
 from sparklog.ui.result_cache import CachedResult
-from sparklog.ui.topic_pages import frame
-from sparklog.ui.workers import GoneError
+from sparklog.ui.templating import Refresh, document, render
 
 REFRESH_MS: Final = 5000
 _LOGGER: Final = logging.getLogger("sparklog.ui")
@@ -46,13 +44,6 @@ _STATUS: Final = (
     (SparklogError, HTTPStatus.SERVICE_UNAVAILABLE),
     (OSError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
-
-
-def _made(make: Callable[[], LogReport]) -> LogReport:
-    try:
-        return make()
-    except InvalidRequestError as error:  # there was a log when the server began
-        raise StorageUnavailableError(str(error), path=error.path) from error
 
 
 class Verdict(Protocol):
@@ -67,9 +58,9 @@ class Verdict(Protocol):
 
 
 class LogSite:
-    """The pages of a log. Threads may share it.
+    """The pages of a log. They belong to the event loop of one server.
 
-    Args: make: makes a report. browser: shows topics and records; without it there is only the
+    Args: make: makes a report. browser: reads topics and records; without it there is only the
         report. examine: returns the verdict, for /healthz. asks: whether a token is required.
     """
 
@@ -81,107 +72,136 @@ class LogSite:
         examine: Callable[[], Verdict] | None = None,
         asks: bool = False,
         refresh_ms: int = REFRESH_MS,
-        clock: Clock = system_clock,
+        jobs: Jobs | None = None,
     ) -> None:
-        self._report = CachedResult(partial(_made, make), fresh_ms=refresh_ms / 2)
+        def made() -> tuple[LogReport, Markup]:
+            try:
+                report = make()
+            except InvalidRequestError as error:  # there was a log when the server began
+                raise StorageUnavailableError(str(error), path=error.path) from error
+            return report, content(report, browse=browser is not None)
+
+        self._report = CachedResult(made, fresh_ms=refresh_ms / 2)
         self._health = None if examine is None else CachedResult(examine, fresh_ms=refresh_ms / 2)
-        self._browser, self._asks = browser, asks
-        self._refresh_ms, self._clock = refresh_ms, clock
+        self._browser, self._asks, self._refresh_ms = browser, asks, refresh_ms
+        self._jobs = jobs or Jobs()
+        pages = () if browser is None else LogPages(browser).routes
+        routes = [
+            Route("/", self._overview),
+            Route("/content", self._overview),
+            Route("/healthz", self._healthz),
+            Route("/api/report", self._report_json),
+            Route("/api/health", self._health_json),
+            *(Route(path, self._reading(read, fields)) for path, read, fields in pages),
+        ]
+        self._router = Router(routes, redirect_slashes=False, default=_nothing)
 
-    def answer(self, request: HttpRequest) -> HttpResponse:
-        """Return the response for a path, or for an error. Raises: GoneError."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or report its error."""
         try:
-            return self._found(request)
-        except GoneError:
-            raise
-        except Exception as error:
-            for kind, status in _STATUS:
-                if isinstance(error, kind):
-                    _LOGGER.info("%.300r: %.500r", request.path, str(error))
-                    return self._failed(request, status, str(error))
-            _LOGGER.exception("%.300r can't be answered", request.path)
-            said = "this failed with an internal error; the server's log has it"
-            return self._failed(request, HTTPStatus.INTERNAL_SERVER_ERROR, said)
+            await self._router(scope, receive, send)
+        except Exception as error:  # noqa: BLE001 - the browser gets its words, or a status alone
+            await self._failed(Request(scope), error)(scope, receive, send)
 
-    def _found(self, request: HttpRequest) -> HttpResponse:
-        parts = request.parts
-        if parts == ("healthz",):
-            return self._healthz(request)
-        if parts == ("",):
-            return self._page(request, "Overview", self._overview(), source="content")
-        if parts == ("content",):
-            report, age = self._report.get()
-            inner = self._framed(request, self._overview_of(report), "Overview")
-            return HttpResponse(body=inner, kind=HTML, headers={"Age": str(age)}, live=True)
-        if parts == ("report.json",):
-            text = json.dumps(self._report.get()[0].to_dict(), indent=2, ensure_ascii=False)
-            return HttpResponse(body=text, kind=JSON)
-        browser = self._browser
-        if browser is None or not parts or parts[0] not in ("topics", "api"):
-            return self._failed(request, HTTPStatus.NOT_FOUND, "there is nothing here")
-        if parts[0] == "api":
-            if parts[1:] == ("health",) and self._health is not None:
-                return HttpResponse.of_json(self._health.get()[0].to_dict())
-            return browser.api(request)
-        page = browser.page(request)
-        if page.body is not None:
-            return HttpResponse(body=page.body, kind=page.kind, headers=page.headers)
-        if request.flag("part"):
-            inner = self._framed(request, page.content, page.here)
-            return HttpResponse(body=inner, kind=HTML, live=True)
-        source = f"{request.root}{page.source}" if page.source else None
-        return self._page(request, page.title, page.content, source=source, here=page.here)
-
-    def _overview(self) -> Html:
-        return self._overview_of(self._report.get()[0])
-
-    def _overview_of(self, report: LogReport) -> Html:
-        return content(report, browse=self._browser is not None)
-
-    def _page(
-        self, request: HttpRequest, title: str, inner: Html, *, source: str | None,
-        here: str = "Overview",
-        status: HTTPStatus = HTTPStatus.OK,
-    ) -> HttpResponse:  # fmt: skip
-        """A whole page. `source`: the path that refreshes a live page."""
-        script = asset("browse.js", "sparklog.ui")
-        text = document(
-            f"{title} - sparklog",
-            self._framed(request, inner, here),
-            refresh_ms=None if source is None else self._refresh_ms,
-            source=source or "",
-            styles=[asset("browse.css", "sparklog.ui")],
-            scripts=[script],
-            forms=True,
+    async def _overview(self, request: Request) -> Response:
+        (_, inner), age = await self._report.get()
+        page = Page(title="Overview", content=inner, source="content", here="Overview")
+        is_part, level = request.scope["path"] == "/content", self._level()
+        response = await in_thread(
+            lambda: self._shown(PageRequest.of(request), page, level, is_part=is_part)
         )
-        return HttpResponse(
-            body=text, status=status, live=source is not None, scripts=(script,), forms=True
-        )
+        response.headers["Age"] = str(age)
+        return response
 
-    def _framed(self, request: HttpRequest, inner: Html, here: str) -> Html:
-        if self._browser is None:
-            return inner
-        verdict = None if self._health is None else self._health.peek()
-        level = None if verdict is None else str(verdict.level)
-        path = "" if here == "Overview" else self._browser.path  # which has the path itself
-        top = frame(request.root, path, here, level=level, sign_out=self._asks)
-        return Html.join([top, inner])
+    async def _report_json(self, request: Request) -> Response:
+        (report, _), _ = await self._report.get()
+        return await in_thread(lambda: JsonResponse(report.to_dict()))
 
-    def _healthz(self, request: HttpRequest) -> HttpResponse:
-        """The verdict; without the token only its colour."""
+    def _reading(self, read: Read, fields: Sequence[str]) -> Callable[..., Any]:
+        """Return the endpoint whose responses `read` makes in a thread, up to limits."""
+
+        async def endpoint(request: Request) -> Response:
+            level = self._level()
+
+            def job(stopped: Callable[[], bool]) -> Response:
+                asked = PageRequest.of(request, stopped)
+                asked.check_fields(*fields)
+                found = read(asked, **request.path_params)
+                if isinstance(found, Response):
+                    return found
+                return self._shown(asked, found, level, is_part=asked.flag("part"))
+
+            return await self._jobs.run(job)
+
+        return endpoint
+
+    # --- health ----------------------------------------------------------------------------------
+
+    async def _healthz(self, request: Request) -> Response:
+        """Return the verdict; without the token only its colour."""
+        verdict = await self._verdict()
+        is_red = verdict.level == "red"
+        status = HTTPStatus.SERVICE_UNAVAILABLE if is_red else HTTPStatus.OK
+        if not getattr(request.state, "admitted", True):
+            return PlainTextResponse(f"{verdict.level}\n", status)
+        return JsonResponse(verdict.to_dict(), status)
+
+    async def _health_json(self, request: Request) -> Response:
+        return JsonResponse((await self._verdict()).to_dict())
+
+    async def _verdict(self) -> Verdict:
         if self._health is None:
-            return HttpResponse.of_text("health is not examined here", HTTPStatus.NOT_FOUND)
-        verdict = self._health.get()[0]
-        status = HTTPStatus.SERVICE_UNAVAILABLE if verdict.level == "red" else HTTPStatus.OK
-        if not request.admitted:
-            return HttpResponse.of_text(str(verdict.level), status)
-        return HttpResponse.of_json(verdict.to_dict(), status)
+            raise UnknownTopicError("health is not examined here")
+        return (await self._health.get())[0]
 
-    def _failed(self, request: HttpRequest, status: HTTPStatus, words: str) -> HttpResponse:
-        if request.parts[:1] == ("api",):
-            return HttpResponse.of_json({"error": words}, status)
-        if request.parts[:1] != ("topics",) or request.flag("part"):
-            return HttpResponse(body=f"{words}\n", kind=TEXT, status=status)
-        back = note(el("a", "All topics", href=f"{request.root}topics"))
-        inner = section("failed", status.phrase, el("p", foreign(words)), back)
-        return self._page(request, status.phrase, inner, source=None, here="", status=status)
+    def _level(self) -> str | None:
+        """Return the colour of the last verdict, and have a new one made if it is old."""
+        verdict = None if self._health is None else self._health.peek()
+        return None if verdict is None else str(verdict.level)
+
+    # --- responses -------------------------------------------------------------------------------
+
+    def _shown(
+        self, request: PageRequest, page: Page, level: str | None, *, is_part: bool = False
+    ) -> Response:
+        """Return a whole page, or the part that refreshes it."""
+        inner = page.content
+        if self._browser is not None:
+            path = "" if page.here == "Overview" else self._browser.path  # the report names it
+            top = render(
+                "frame.html", root=request.root, path=path, here=page.here, level=level,
+                sign_out=self._asks,
+            )  # fmt: skip
+            inner = top + inner
+        if is_part:
+            return HTMLResponse(inner.encode("utf-8", "replace"))
+        refresh = None
+        if page.source:
+            source = f"{request.root}{page.source}"
+            refresh = Refresh(source=source, every_ms=self._refresh_ms)
+        made = document(f"{page.title} - sparklog", inner, refresh=refresh, served=True)
+        headers = {"Content-Security-Policy": made.policy}
+        return HTMLResponse(made.text.encode("utf-8", "replace"), page.status, headers)
+
+    def _failed(self, request: Request, error: Exception) -> Response:
+        path = request.scope["path"]
+        status = next((status for kind, status in _STATUS if isinstance(error, kind)), None)
+        if status is None:
+            _LOGGER.error("%.300r can't be answered", path, exc_info=error)
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            words = "this failed with an internal error; the server's log has it"
+        else:
+            words = str(error)
+            _LOGGER.info("%.300r: %.500r", path, words)
+        if path.startswith("/api/"):
+            return JsonResponse({"error": words}, status)
+        asked = PageRequest.of(request)
+        if not path.startswith("/topics") or asked.flag("part"):
+            return PlainTextResponse(f"{words}\n".encode("utf-8", "replace"), status)
+        inner = render("failed.html", root=asked.root, title=status.phrase, words=words)
+        page = Page(title=status.phrase, content=inner, here="", status=status)
+        return self._shown(asked, page, self._level())
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    raise UnknownTopicError("there is nothing here; /api lists the paths of the JSON API")

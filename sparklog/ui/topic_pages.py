@@ -12,7 +12,7 @@ from sparklog.storage.query_origin import query_text
 from sparklog.storage.view import TopicInfo
 from sparklog.tools.configs import ConfigEntry, describe_configs
 from sparklog.ui.browse.figures import PartitionFigures, TopicFigures
-from sparklog.ui.http_messages import HttpRequest
+from sparklog.ui.page_request import PageRequest
 from sparklog.ui.templating import render
 from sparklog.ui.units import duration_text, size_text
 
@@ -40,7 +40,7 @@ class TopicView:
     has_configs: bool
 
 
-def chosen_topics(topics: Sequence[TopicFigures], request: HttpRequest) -> list[TopicFigures]:
+def chosen_topics(topics: Sequence[TopicFigures], request: PageRequest) -> list[TopicFigures]:
     """Return the topics that match a query, in its order. Raises: InvalidRequestError."""
     sort = request.fields.get("sort") or "name"
     if sort not in SORTS:
@@ -60,7 +60,7 @@ def chosen_topics(topics: Sequence[TopicFigures], request: HttpRequest) -> list[
     return found[::-1] if request.flag("desc") else found
 
 
-def topics_content(topics: Sequence[TopicFigures], request: HttpRequest) -> Markup:
+def topics_content(topics: Sequence[TopicFigures], request: PageRequest) -> Markup:
     """Return the list of topics: their records and sizes, and how fast they grow."""
     found = chosen_topics(topics, request)
     page = request.number("page", 1, 1, PAGE_MAX)
@@ -80,7 +80,7 @@ def topics_content(topics: Sequence[TopicFigures], request: HttpRequest) -> Mark
     )
 
 
-def _sort_link(name: str, request: HttpRequest) -> tuple[str, str, str, bool]:
+def _sort_link(name: str, request: PageRequest) -> tuple[str, str, str, bool]:
     """Return name, arrow, URL and whether it is current; the current link reverses the order."""
     is_current, is_reversed = name == (request.fields.get("sort") or "name"), request.flag("desc")
     fields = {"q": request.fields["q"]} if request.fields.get("q") else {}
@@ -90,7 +90,7 @@ def _sort_link(name: str, request: HttpRequest) -> tuple[str, str, str, bool]:
     return name, arrow if is_current else "", url, is_current
 
 
-def topic_content(view: TopicView, request: HttpRequest) -> Markup:
+def topic_content(view: TopicView, request: PageRequest) -> Markup:
     """Return a topic's page."""
     info = view.figures.info
     readers = sorted(view.readers, key=lambda r: (-(r["lag"] or 0), r["group"], r["partition"]))

@@ -2,12 +2,10 @@
 
 import html
 import http.client
-import json
 import re
 import shutil
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -25,20 +23,18 @@ from sparklog.log.log import home_of
 from sparklog.network.addresses import Address
 from sparklog.opening import holds_own_log, open_log
 from sparklog.storage.groups import Reader
-from sparklog.ui import log_browser, record_query
-from sparklog.ui import workers as live_workers
+from sparklog.ui import jobs, log_browser, record_query
 from sparklog.ui.browse import figures
-from sparklog.ui.http_messages import HttpRequest, HttpResponse
+from sparklog.ui.jobs import Jobs
 from sparklog.ui.log_browser import LogBrowser
 from sparklog.ui.report.build import make_report
-from sparklog.ui.result_cache import CachedResult
 from sparklog.ui.server import LiveServer
 from sparklog.ui.site import LogSite
-from sparklog.ui.workers import GoneError, Workers
 from tests.paths import ROOT
-from tests.tools.test_report_browser import FAULTS
 from tests.ui import UNHURRIED
+from tests.ui.answers import answer, get
 from tests.ui.demo import make_demo
+from tests.ui.test_report_browser import FAULTS
 from tests.waiting import until
 
 HERE = Address("127.0.0.1", 0)
@@ -50,7 +46,7 @@ def _no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a busy machine takes, a look goes to its end; tests of what hangs say so."""
     for module, name in (
         (log_browser, "CHECK_MS"), (record_query, "TIME_MS"), (figures, "CHECK_MS"),
-        (live_workers, "QUEUE_MS"),
+        (jobs, "QUEUE_MS"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, 240_000)
 
@@ -60,20 +56,10 @@ def site_of(path: Path | str) -> LogSite:
         check_log(str(path), offline=True)
         return open_log(path, stopped=stopped)
 
-    browser = LogBrowser(
-        str(path), opened, keeps_configs=lambda: holds_own_log(path),
-        workers=Workers(timeout_ms=240_000),
-    )  # fmt: skip
-    return LogSite(lambda: make_report(path), browser=browser, refresh_ms=200)
-
-
-def get(site: LogSite, target: str, status: int = 200) -> Any:
-    """What a path shows: a document, or a page's text."""
-    answer = site.answer(HttpRequest.parse(target))
-    assert answer.status == status, answer.body
-    if answer.kind.startswith("application/json"):
-        return json.loads(answer.body)
-    return answer.body
+    browser = LogBrowser(str(path), opened, keeps_configs=lambda: holds_own_log(path))
+    return LogSite(
+        lambda: make_report(path), browser=browser, refresh_ms=200, jobs=Jobs(timeout_ms=240_000)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -218,8 +204,7 @@ def test_one_record(site: LogSite) -> None:
     )  # fmt: skip
     cut = get(site, "/api/topics/flights/records?limit=1&max_value_bytes=5")["records"][0]
     assert (cut["value"], cut["value_cut"], cut["value_bytes"] > 20) == ('{"n":', True, True)
-    raw = site.answer(HttpRequest.parse("/topics/customers/records/0/0/value"))
-    assert raw.body == b"\0\0\0\1\7\x02\x06foo\x80"
+    assert answer(site, "/topics/customers/records/0/0/value")[1] == b"\0\0\0\1\7\x02\x06foo\x80"
     assert "null" in get(site, "/topics/customers/records/0/1/value", 400)
     assert "it holds [0," in get(site, "/topics/flights/records/0/9999", 404)
 
@@ -228,7 +213,7 @@ def test_a_brokers_directory(tmp_path: Path) -> None:
     golden = ROOT / "tests" / "golden" / "kafka-4.1" / "logdir"
     before = sorted(p.stat().st_mtime_ns for p in golden.rglob("*"))
     site = site_of(golden)
-    assert "aren't known here" in get(site, "/topics/txn")
+    assert "aren't known here" in html.unescape(get(site, "/topics/txn"))
     page = get(site, "/topics/txn/records?from=earliest&limit=500")
     assert "abort marker" in page
     assert "commit marker" in page
@@ -301,130 +286,31 @@ def test_what_hangs_is_answered_and_holds_nobody_else(path: Path) -> None:
         go.wait(240)
         raise StorageUnavailableError("it hung")
 
-    workers = Workers(2, timeout_ms=200)
-    site = LogSite(lambda: make_report(path), browser=LogBrowser("slow", hangs, workers=workers))
+    browser = LogBrowser("slow", hangs)
+    site = LogSite(lambda: make_report(path), browser=browser, jobs=Jobs(2, timeout_ms=200))
     assert "no answer within" in get(site, "/topics", 503)
     get(site, "/")
-    with pytest.raises(StorageUnavailableError, match="try again, or ask for less"):
-        workers.run(lambda stopped: go.wait(240), lambda: False)
     go.set()
-    until(lambda: workers.run(lambda stopped: 1, lambda: False) == 1)
-
-
-def test_a_report_that_hangs_holds_one_thread() -> None:
-    go, made = threading.Event(), []
-
-    def make() -> int:
-        made.append(1)
-        if len(made) > 1:
-            go.wait(240)
-        return len(made)
-
-    remembered = CachedResult(make, fresh_ms=0, patience_s=0.1)
-    assert remembered.get()[0] == 1
-
-    def begun() -> bool:
-        assert remembered.peek() == 1
-        return len(made) == 2
-
-    until(begun)
-    assert [remembered.get()[0] for _ in range(5)] == [1] * 5
-    go.set()
-    go.clear()
-    asked = threading.Event()
-    first = CachedResult(lambda: asked.set() or go.wait(240), fresh_ms=0, patience_s=0.05)
-    thread = threading.Thread(target=first.get)
-    thread.start()
-    assert asked.wait(240)
-    with pytest.raises(StorageUnavailableError, match="still being made"):
-        first.get()
-    go.set()
-    thread.join()
-    assert first.get()[0] is True  # "try again in a moment"
-
-
-def test_glances_make_one_at_a_time_and_rest_after_a_failure() -> None:
-    """However many pages are shown before the first verdict is there."""
-    go, asked = threading.Event(), []
-
-    def make() -> int:
-        asked.append(threading.current_thread().name)
-        go.wait(240)
-        raise StorageUnavailableError("it is away")
-
-    def makers() -> list[threading.Thread]:
-        return [each for each in threading.enumerate() if each.name == "sparklog-ui-renew"]
-
-    before = len(makers())
-    remembered = CachedResult(make, fresh_ms=60_000)
-    assert [remembered.peek() for _ in range(50)] == [None] * 50
-    assert len(makers()) <= before + 1
-    go.set()
-    until(lambda: len(makers()) <= before)
-    assert [remembered.peek() for _ in range(50)] == [None] * 50
-    assert asked == ["sparklog-ui-renew"]
-    with pytest.raises(StorageUnavailableError, match="it is away"):
-        remembered.get()  # who asks for it is told, each time
-
-
-def test_a_turn_without_a_thread_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that is out of threads for a moment must not close the pages for good."""
-    workers = Workers(1, timeout_ms=240_000)
-
-    def start(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as without_threads:
-        without_threads.setattr(threading.Thread, "start", start)
-        with pytest.raises(StorageUnavailableError, match="try again"):
-            workers.run(lambda stopped: 1, lambda: False)
-    assert workers.run(lambda stopped: 1, lambda: False) == 1
-
-
-def test_only_so_many_read_at_once() -> None:
-    running, most, changed = [0], [0], threading.Condition()
-
-    def job(stopped: Callable[[], bool]) -> None:
-        with changed:
-            running[0] += 1
-            most[0] = max(most[0], running[0])
-            changed.notify_all()
-            changed.wait_for(lambda: most[0] >= 3, timeout=60)
-        time.sleep(0.02)
-        with changed:
-            running[0] -= 1
-
-    workers = Workers(3, timeout_ms=240_000)
-    threads = [threading.Thread(target=workers.run, args=(job, lambda: False)) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most[0] == 3
 
 
 def test_who_goes_away_ends_the_work() -> None:
-    told = threading.Event()
+    asked, told = threading.Event(), threading.Event()
 
-    def job(stopped: Callable[[], bool]) -> None:
+    def opened(stopped: Callable[[], bool]) -> Any:
+        asked.set()
         until(stopped)
         told.set()
+        raise StorageUnavailableError("it hung")
 
-    workers = Workers(1, timeout_ms=240_000)
-
-    class Reading:
-        def answer(self, asked: HttpRequest) -> HttpResponse:
-            workers.run(job, asked.gone)
-            raise AssertionError
-
-    with LiveServer(Reading(), HERE, head_ms=UNHURRIED) as server:
+    browser = LogBrowser("slow", opened)
+    site = LogSite(lambda: make_report("slow"), browser=browser, jobs=Jobs(timeout_ms=240_000))
+    with LiveServer(site, HERE, head_ms=UNHURRIED) as server:
         connection = socket.create_connection(("127.0.0.1", server.port), 240)
-        connection.sendall(b"GET /topics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        connection.sendall(b"GET /topics HTTP/1.1\r\nHost: localhost\r\n\r\n more")
+        assert asked.wait(240)
         assert not told.wait(0.3)
         connection.close()
         assert told.wait(240)
-    with pytest.raises(GoneError):
-        workers.run(lambda stopped: time.sleep(0.2), lambda: True)
 
 
 def test_a_fault_of_ours_is_told_without_its_words(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sparklog.ui.browse.record_previews import HeaderPreview, RecordPreview
 from sparklog.ui.browse.record_range import RecordRange
 from sparklog.ui.browse.values import Form
-from sparklog.ui.http_messages import HttpRequest
+from sparklog.ui.page_request import PageRequest
 from sparklog.ui.record_pages import record_content, records_content
 
 HOSTILE = "</pre><script>\"'&"
@@ -26,7 +26,7 @@ def listed(record: RecordPreview, query: str = "", **changes: object) -> str:
     found = RecordRange(
         rows=pa.table({}), start=41, end=42, log_start=10, log_end=90, ended="records", faults=(),
     )  # fmt: skip
-    request = HttpRequest.parse(f"/topics/t/records{query}")
+    request = PageRequest.parse(f"/topics/t/records{query}")
     return str(records_content("t", replace(found, **changes), [record], request))  # type: ignore[arg-type]
 
 
@@ -35,13 +35,13 @@ def words(page: str) -> str:
 
 
 def test_every_content_is_escaped() -> None:
-    raw, to = HOSTILE.encode(), HttpRequest.parse("/topics/t/records/2/41")
+    raw, to = HOSTILE.encode(), PageRequest.parse("/topics/t/records/2/41")
     header = HeaderPreview(HOSTILE, raw, len(raw))
     record = replace(
         RECORD, key=raw, key_bytes=len(raw), value=raw, value_bytes=len(raw), headers=(header,),
         header_count=100, codec=HOSTILE, marker=HOSTILE,
     )  # fmt: skip
-    request = HttpRequest.parse("/topics/t/records")
+    request = PageRequest.parse("/topics/t/records")
     typed = replace(request, fields={"partition": HOSTILE, "from": HOSTILE})
     found = RecordRange(
         rows=pa.table({}), start=0, end=1, log_start=0, log_end=1, ended="", faults=(HOSTILE,)

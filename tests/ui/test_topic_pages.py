@@ -7,7 +7,7 @@ import pytest
 from sparklog.config import TopicConfig
 from sparklog.storage.view import TopicInfo
 from sparklog.ui.browse.figures import PartitionFigures, TopicFigures
-from sparklog.ui.http_messages import HttpRequest
+from sparklog.ui.page_request import PageRequest
 from sparklog.ui.templating import render
 from sparklog.ui.topic_pages import (
     PAGE_PARTITIONS,
@@ -33,16 +33,16 @@ def links(page: str) -> list[str]:
 def test_links_between_pages_of_topics() -> None:
     """Also in content that refreshes a live page, whose links must not lead to mere content."""
     topics = [figures(f"t{n:04}") for n in range(2 * PAGE_TOPICS + 1)]
-    request = HttpRequest.parse("/topics?q=t&sort=lag&page=2&part=1")
+    request = PageRequest.parse("/topics?q=t&sort=lag&page=2&part=1")
     page = topics_content(topics, request)
     assert page.count("<tr") == 1 + PAGE_TOPICS
     assert {"?q=t&sort=lag&page=1", "?q=t&sort=lag&page=3"} <= set(links(page))
     assert not [url for url in links(page) if "part=" in url]
     assert "Page 2 of 3" in page
-    last = topics_content(topics, HttpRequest.parse("/topics?page=3"))
+    last = topics_content(topics, PageRequest.parse("/topics?page=3"))
     assert "?page=2" in links(last)
     assert "?page=4" not in links(last)
-    assert "Page" not in topics_content(topics[:PAGE_TOPICS], HttpRequest.parse("/topics"))
+    assert "Page" not in topics_content(topics[:PAGE_TOPICS], PageRequest.parse("/topics"))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_links_between_pages_of_topics() -> None:
 def test_the_current_order_is_marked_and_can_be_reversed(
     query: str, arrow: str, following: str
 ) -> None:
-    page = topics_content([figures("a")], HttpRequest.parse(f"/topics{query}"))
+    page = topics_content([figures("a")], PageRequest.parse(f"/topics{query}"))
     current = re.findall(r'<a href="([^"]*)" aria-current="true">([^<]*)</a>', page)
     url = f"./topics?{following}".replace("&", "&amp;")
     assert current == [(url, arrow)]
@@ -79,7 +79,7 @@ def view(name: str, *, partitions: int, start: int, readers: int, group: str = "
 def test_long_lists_of_a_topic_are_divided() -> None:
     whole, readers = 3 * PAGE_PARTITIONS, READERS_MAX + 2
     found = view("t", partitions=whole, start=PAGE_PARTITIONS, readers=readers)
-    page = topic_content(found, HttpRequest.parse("/topics/t?page=2&part=1"))
+    page = topic_content(found, PageRequest.parse("/topics/t?page=2&part=1"))
     assert {"?page=1", "?page=3"} <= set(links(page))
     assert "Page 2 of 3" in page
     assert "2 more positions" in page
@@ -88,14 +88,14 @@ def test_long_lists_of_a_topic_are_divided() -> None:
 
 def test_configs_are_shown_in_larger_units() -> None:
     found = view("t", partitions=1, start=0, readers=0)
-    page = topic_content(found, HttpRequest.parse("/topics/t"))
+    page = topic_content(found, PageRequest.parse("/topics/t"))
     assert "604800000</bdi> <span class=\"nil\">(7\N{NO-BREAK SPACE}d)</span>" in page
     assert "1073741824</bdi> <span class=\"nil\">(1.0\N{NO-BREAK SPACE}GiB)</span>" in page
     assert "No reader is registered" in page
 
 
 def test_every_value_is_escaped() -> None:
-    request = HttpRequest.parse("/topics")
+    request = PageRequest.parse("/topics")
     shown = view(HOSTILE, partitions=1, start=0, readers=1, group=HOSTILE)
     for page in (
         topics_content([figures(HOSTILE)], request),

@@ -1,0 +1,162 @@
+"""`Gate`: what every request and every response passes: the host's name, the method, the token.
+
+Read only: GET and HEAD, and POST for login and logout. Every response has the security headers and
+closes its connection. A request whose browser disconnects is cancelled.
+"""
+
+import logging
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import parse_qs, quote, unquote_to_bytes
+
+import anyio
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sparklog.errors import InvalidRequestError
+from sparklog.ui.access import Access
+from sparklog.ui.page_request import PageRequest
+from sparklog.ui.templating import document, policy_of_data, render
+
+TARGET_MAX: Final = 32 << 10
+"""Maximum bytes of path and query together."""
+_FORM_MAX: Final = 8 << 10
+_PIECE: Final = 256 << 10  # of a response; a client that doesn't read holds one, not a copy of all
+_LOGGER: Final = logging.getLogger("sparklog.ui")
+
+
+def common_headers() -> dict[str, str]:
+    """Return the headers of every response, unless it has its own."""
+    return {
+        "Content-Security-Policy": policy_of_data(),
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+        "Referrer-Policy": "no-referrer",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cache-Control": "no-store",
+        "Connection": "close",
+        "Date": formatdate(usegmt=True),
+    }
+
+
+class Gate:
+    """The ASGI application that a server runs: `site` behind the checks of `access`."""
+
+    def __init__(self, site: ASGIApp, access: Access, port: int) -> None:
+        self._site, self._access, self._port = site, access, port
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request = Request(scope, receive)
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                _LOGGER.debug("%s %.500r: %s", request.method, scope["path"], message["status"])
+                headers = MutableHeaders(scope=message)
+                for name, value in common_headers().items():
+                    headers.setdefault(name, value)
+                await send(message)
+                return
+            body = message["body"]
+            for start in range(0, len(body), _PIECE):
+                piece = body[start : start + _PIECE]
+                await send({**message, "body": piece, "more_body": True})
+            await send({**message, "body": b""})
+
+        try:
+            answer = await self._answer(request)
+        except InvalidRequestError as error:
+            answer = _text(str(error), HTTPStatus.BAD_REQUEST)
+        except ClientDisconnect:
+            return
+        async with anyio.create_task_group() as group:
+
+            async def watch() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                group.cancel_scope.cancel()
+
+            group.start_soon(watch)
+            await answer(scope, receive, send_safely)
+            group.cancel_scope.cancel()
+
+    async def _answer(self, request: Request) -> ASGIApp:
+        """Return the site if it may answer, or a response instead. Raises: InvalidRequestError."""
+        scope, access, path = request.scope, self._access, request.scope["path"]
+        if not access.is_own_name(request.headers.get("Host", "")):
+            return _text("this is a local address", HTTPStatus.FORBIDDEN)
+        target = scope["raw_path"] + b"?" + scope["query_string"]
+        if len(target) > TARGET_MAX:
+            return _text("this is not a path of these pages", HTTPStatus.REQUEST_URI_TOO_LONG)
+        if b"\0" in unquote_to_bytes(target):
+            raise InvalidRequestError("there is a zero byte in the request")
+        if request.method == "POST" and access.asks and path in ("/login", "/logout"):
+            return await self._posted(request)
+        if request.method not in ("GET", "HEAD"):
+            return _text(
+                "these pages are for reading: GET and HEAD", HTTPStatus.METHOD_NOT_ALLOWED,
+                {"Allow": "GET, HEAD"},
+            )  # fmt: skip
+        if access.asks and path == "/login":
+            return _login_page(request)
+        request.state.admitted = access.admits(request.headers, self._port)
+        if request.state.admitted or path == "/healthz":
+            return self._site
+        if "text/html" in request.headers.get("Accept", ""):
+            to = target.decode().removesuffix("?")
+            return _login_page(request, HTTPStatus.UNAUTHORIZED, to=to)
+        return _text(
+            "send the token: Authorization: Bearer TOKEN, or by the form at /login",
+            HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": 'Bearer realm="sparklog"'},
+        )  # fmt: skip
+
+    async def _posted(self, request: Request) -> Response:
+        """Handle the login form, and the button that ends a session."""
+        access, port = self._access, self._port
+        site = request.headers.get("Sec-Fetch-Site", "same-origin")
+        if site not in ("same-origin", "none"):
+            return _text("this form was sent from elsewhere", HTTPStatus.FORBIDDEN)
+        if request.scope["path"] == "/logout":
+            return _redirect("./", access.end_cookie(port))
+        form = await _form(request)
+        to = form.get("to", [""])[0].lstrip("/\\")
+        if not access.is_token(form.get("token", [""])[0].strip()):
+            client = "a client" if request.client is None else request.client.host
+            _LOGGER.warning("%s: a wrong token was given", client)
+            return _login_page(request, HTTPStatus.UNAUTHORIZED, to=to, wrong=True)
+        # Relative to /login, whatever `to` is: it can't lead to another site.
+        place = "./" + quote(to, safe="/?&=%+:,_-.~@")
+        return _redirect(place, access.session_cookie(port))
+
+
+async def _form(request: Request) -> dict[str, list[str]]:
+    """Return the fields of a form. Raises: InvalidRequestError; ClientDisconnect."""
+    length = request.headers.get("Content-Length", "")
+    if not length.isdigit() or int(length) > _FORM_MAX:
+        raise InvalidRequestError(f"want a form of {_FORM_MAX} bytes at most")
+    try:
+        return parse_qs((await request.body()).decode(), max_num_fields=10)
+    except ValueError:
+        raise InvalidRequestError("this is not a form") from None
+
+
+def _login_page(
+    request: Request, status: HTTPStatus = HTTPStatus.OK, *, to: str = "", wrong: bool = False
+) -> Response:
+    """Return the form. `to`: the requested page; `wrong`: whether a wrong token was given."""
+    inner = render("login.html", root=PageRequest.of(request).root, to=to, wrong=wrong)
+    made = document("sparklog", inner, served=True)
+    return HTMLResponse(made.text, status, {"Content-Security-Policy": made.policy})
+
+
+def _redirect(place: str, cookie: str) -> Response:
+    return Response(status_code=HTTPStatus.SEE_OTHER, headers={"Location": place,
+                                                               "Set-Cookie": cookie})  # fmt: skip
+
+
+def _text(words: str, status: HTTPStatus, headers: dict[str, Any] | None = None) -> Response:
+    return PlainTextResponse(f"{words}\n", status, headers)

@@ -1,0 +1,58 @@
+"""`PageRequest`: what the pages and the JSON API need to know of an HTTP request."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+from sparklog.errors import InvalidRequestError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRequest:
+    """A request for a page or a document.
+
+    Attributes:
+        root: The relative URL from the path to /, because a proxy may add a prefix to the pages.
+        fields: The fields of the query.
+        stopped: Returns True when the work for the request must end.
+    """
+
+    root: str = "./"
+    fields: Mapping[str, str] = field(default_factory=dict)
+    stopped: Callable[[], bool] = lambda: False
+
+    @classmethod
+    def parse(cls, target: str, stopped: Callable[[], bool] = lambda: False) -> Self:
+        """Return the values of a request's target, a path and a query."""
+        path, _, query = target.partition("?")
+        fields = dict(parse_qsl(query, keep_blank_values=True))
+        return cls(root="../" * (path.count("/") - 1) or "./", fields=fields, stopped=stopped)
+
+    @classmethod
+    def of(cls, request: Request, stopped: Callable[[], bool] = lambda: False) -> Self:
+        """Return the values of a request."""
+        raw: bytes = request.scope["raw_path"] + b"?" + request.scope["query_string"]
+        return cls.parse(raw.decode("latin-1"), stopped)
+
+    def check_fields(self, *names: str) -> None:
+        """Raise InvalidRequestError for a field that isn't one of `names`: a mistyped one."""
+        if strange := sorted(set(self.fields) - set(names)):
+            raise InvalidRequestError(
+                f"there is no parameter {strange[0][:100]}; there are {', '.join(names) or 'none'}"
+            )
+
+    def number(self, name: str, default: int, low: int, high: int) -> int:
+        """Return a field that is a number. Raises: InvalidRequestError."""
+        text = self.fields.get(name, "").strip()
+        if not text:
+            return default
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
+            raise InvalidRequestError(f"{name}={text[:100]}: want {low}..{high}")
+        return int(text)
+
+    def flag(self, name: str) -> bool:
+        """Return whether a field is given and isn't 0, false or no."""
+        return self.fields.get(name, "").lower() not in ("", "0", "false", "no")
