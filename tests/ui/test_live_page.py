@@ -85,8 +85,8 @@ def test_the_badge_tells_its_age_and_who_is_gone(page: Any, demo_report: LogRepo
 
     server.mode = "hangs"
     words = wait_for(page, "late")
-    assert words.startswith("late no answer, last news ")
-    assert 3 <= int(words.rpartition("news ")[2].partition(" s")[0]) <= 8
+    assert words.startswith("late no response, last update ")
+    assert 3 <= int(words.rpartition("update ")[2].partition(" s")[0]) <= 8
     colours.add(page.evaluate("getComputedStyle(document.getElementById('live')).backgroundColor"))
     before = badge(page)[1]
     page.clock.run_for(5000)
@@ -95,7 +95,7 @@ def test_the_badge_tells_its_age_and_who_is_gone(page: Any, demo_report: LogRepo
     wait_for(page, "live")
 
     server.mode = "gone"
-    assert "nobody answers" in wait_for(page, "gone")
+    assert "the server does not respond" in wait_for(page, "gone")
     colours.add(page.evaluate("getComputedStyle(document.getElementById('live')).backgroundColor"))
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     box = page.locator("#live").bounding_box()

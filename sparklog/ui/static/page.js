@@ -1,6 +1,7 @@
 "use strict";
-// Times in the viewer's zone, a button behind each command, topics that are filtered as one types.
-// Without it: UTC, no button, and the form filters. What was typed outlives new content.
+// Shows times in the viewer's zone, adds a copy button to each command, and filters topics while
+// the viewer types; the typed text is kept when the content is refreshed. Without JavaScript, times
+// are in UTC, commands have no button, and the form filters topics.
 const sparklog = (() => {
   const MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
   const DAY_MS = 86400000;
@@ -16,7 +17,7 @@ const sparklog = (() => {
       return Number.isNaN(when.getTime()) ? all : full(when, seconds);
     });
 
-  // A tick stands at a round time of UTC: it moves to a round time of the zone.
+  // A tick is at a round time in UTC. Move it to a round time in the viewer's zone.
   const tick = (mark, low, high) => {
     const step = Number(mark.dataset.step);
     const utc = new Date(mark.dateTime);
@@ -59,7 +60,7 @@ const sparklog = (() => {
       row.hidden = !name.includes(wanted);
     }
   };
-  const attend = (root) => {
+  const watchFilter = (root) => {
     const input = root.querySelector("[data-filter]");
     if (!input) return;
     if (typed !== null && input.value !== typed) input.value = typed;
@@ -70,7 +71,7 @@ const sparklog = (() => {
     });
   };
 
-  // Once for each root: what is local time already must not be moved again.
+  // Call this once per root, because a time must not be converted twice.
   const enhance = (root) => {
     for (const element of root.querySelectorAll(".zone")) element.textContent = zone;
     for (const axis of root.querySelectorAll(".axis[data-low]")) {
@@ -96,9 +97,9 @@ const sparklog = (() => {
       button.addEventListener("click", () => copy(button, code.textContent));
       command.append(button);
     }
-    attend(root);
+    watchFilter(root);
   };
-  // Times without a zone are meant in the viewer's: it is put behind them before the form is sent.
+  // A time without a zone is in the viewer's zone, which is appended before the form is sent.
   const ZONELESS = /^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?$/;
   const zoned = (text) => {
     const at = new Date(text.length === 10 ? `${text}T00:00` : text.replace(" ", "T"));
@@ -112,7 +113,7 @@ const sparklog = (() => {
   document.addEventListener("submit", (event) => {
     const from = event.target.elements.namedItem("from");
     if (from && ZONELESS.test(from.value.trim())) from.value = zoned(from.value.trim());
-    // What is empty has no place in a URL that one may want to share.
+    // Leave empty fields out of the URL, which the viewer may share.
     for (const input of event.target.querySelectorAll("form[method=get] input")) {
       if (!input.value) input.disabled = true;
     }
