@@ -1,12 +1,10 @@
-"""HTML from Python values. Every text is escaped, except HTML that this module built."""
+"""HTML for notebooks. Every text is escaped, except HTML that this module built."""
 
 import re
 from collections.abc import Iterable
 from html import escape
 from typing import Final, Self
 
-_VOID: Final = frozenset({"meta", "input", "br"})
-_SHAPES: Final = frozenset({"rect", "path"})
 _FORBIDDEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -37,20 +35,9 @@ def text(child: Child) -> str:
     return "".join(text(each) for each in child)
 
 
-def el(tag: str, /, *children: Child, **attributes: str | float | bool | None) -> Html:
-    """Return an element.
-
-    `class_` means class, `data_at` data-at; None and False omit an attribute.
-    """
-    written = "".join(
-        f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{text(value)}"')
-        for key, value in attributes.items()
-        if value is not None and value is not False
-    )
-    if tag in _VOID:
-        return Html(f"<{tag}{written}>")
-    if tag in _SHAPES and not children:
-        return Html(f"<{tag}{written}/>")
+def el(tag: str, /, *children: Child, **attributes: str | float) -> Html:
+    """Return an element."""
+    written = "".join(f' {name}="{text(value)}"' for name, value in attributes.items())
     return Html(f"<{tag}{written}>{text(children)}</{tag}>")
 
 

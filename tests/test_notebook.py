@@ -172,8 +172,7 @@ def test_verify_has_one(path: str, cells: list[Handle]) -> None:
 
 def test_text_is_escaped_and_html_is_not() -> None:
     assert text("<&\"'") == "&lt;&amp;&quot;&#x27;"
-    assert el("p", "<", Html("<br>"), None, [1, "&"], class_='"') == (
-        '<p class="&quot;">&lt;<br>1&amp;</p>'
+    assert el("p", "<", Html("<br>"), None, [1, "&"], title='"') == (
+        '<p title="&quot;">&lt;<br>1&amp;</p>'
     )
-    assert el("a", hidden=True, title=None, data_at="1") == '<a hidden data-at="1"></a>'
     assert text("a\x00\ud800\x1bb") == "a\ufffd\ufffd\ufffdb"
