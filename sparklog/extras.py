@@ -7,6 +7,7 @@ from typing import Final
 _EXTRAS: Final = {
     "click": "cli", "rich": "cli", "prometheus_client": "metrics", "fsspec": "tiered",
     "jinja2": "ui", "markupsafe": "ui", "starlette": "ui", "uvicorn": "ui",
+    "anyio": "ui", "h11": "ui",
     "cryptography": "encryption", "confluent_kafka": "kafka",
     "kio": "endpoint", "scramp": "endpoint",
     "pyspark": "spark", "py4j": "spark", "pandas": "spark",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import sparklog
 from sparklog import extras
 from sparklog.errors import InvalidRequestError
 from tests.paths import ROOT
@@ -59,6 +60,27 @@ def test_without_cryptography(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("ui LOG --listen 0", "sparklog[ui]"),
+        ("ui LOG --export -", "sparklog[ui]"),
+        ("serve LOG --ui 0", "sparklog[ui]"),
+        ("serve LOG --once", ""),
+        ("topics list LOG", ""),
+    ],
+)
+def test_pages_need_their_extra_and_nothing_else_does(
+    tmp_path: Path, arguments: str, said: str
+) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t")
+    command = arguments.replace("LOG", str(tmp_path / "log")).split()
+    code = f"import sys; sys.argv[1:] = {command}; from sparklog.cli import main; main()"
+    last = python(code, tmp_path, "jinja2", "markupsafe", "starlette", "uvicorn")
+    assert last.endswith(f" isn't installed here; run: pip install '{said}'" if said else "")
+
+
 def test_what_is_no_extra_s_goes_on_as_it_is() -> None:
     with pytest.raises(ModuleNotFoundError, match="No module named 'nowhere'"), extras.needed():
         import nowhere  # type: ignore[import-not-found]  # noqa: F401
@@ -75,7 +97,7 @@ def test_each_extra_has_its_library() -> None:
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for library, name in extras._EXTRAS.items():
         wanted = {re.split(r"[<>=]", one)[0].strip().replace("-", "_") for one in extra[name]}
-        assert library in wanted or library == "py4j"  # which pyspark brings
+        assert library in wanted | {"py4j", "markupsafe", "anyio", "h11"}  # which others bring
 
 
 def test_without_fsspec_a_url_of_s3_asks_for_all_that_it_needs(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""An HTTP server with bounded connections, shared by the metrics endpoint and the web pages.
+"""An HTTP server with bounded connections, for the metrics endpoint.
 
 Each connection has a thread, so their number is limited. A client that sends no request is
 disconnected after a timeout, or earlier if another client needs its slot.
@@ -70,11 +70,6 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         """Stop the deadline of a connection: its request is complete, or it ended."""
         with self._mutex:
             self._waiting.pop(request, None)
-
-    def replace_socket(self, request: socket.socket, wrapped: socket.socket) -> None:
-        """Transfer the deadline of a connection to the socket that wraps it (TLS)."""
-        with self._mutex:
-            self._waiting[wrapped] = self._waiting.pop(request, monotonic_ms())
 
     def service_actions(self) -> None:
         """Disconnect clients whose deadline has passed; called at least twice per second."""

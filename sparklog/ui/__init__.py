@@ -5,6 +5,7 @@
 - `site`: routes and errors; `log_pages`: the routes of topics and records
 - `log_browser`: reads topics and records; `jobs`: bounded work; `result_cache`: expensive pages
 - `topic_pages`, `record_pages`: HTML; `json_documents`: JSON for scripts
+- `templating`: whole pages from the Jinja2 templates in `templates/`; `units`: numbers and times
 - `record_query`: the query of a URL
 - `browse/`: records and statistics of a log for people, within limits
 - `report/`: a log as numbers, and as one HTML page

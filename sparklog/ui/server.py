@@ -29,12 +29,13 @@ from sparklog.service.http_server import CONNECTIONS_MAX, HEAD_MS, PATIENCE_MS
 from sparklog.ui.access import Access
 from sparklog.ui.gate import Gate, common_headers
 
-_SEND_S: Final = 30  # for a response, of any length
+SEND_MS: Final = 30_000
+"""Time for a response of any length, from when the client stops to take it."""
 _HEAD_BYTES: Final = 64 << 10
 _BACKLOG: Final = 128
 _LOGGER: Final = logging.getLogger("sparklog.ui")
 _HTTP_LOGGER: Final = logging.getLogger("sparklog.ui.http")  # uvicorn's
-_HTTP_LOGGER.setLevel(logging.ERROR)  # a port scan is no warning
+_HTTP_LOGGER.addFilter(lambda record: record.levelno >= logging.ERROR)  # no port scans
 
 
 class LiveServer:
@@ -185,7 +186,7 @@ class _Connection(H11Protocol):
 
     def _limit_sending(self) -> None:
         if self._deadline.cancelled():
-            self._deadline = self.loop.call_later(_SEND_S, self.disconnect)
+            self._deadline = self.loop.call_later(SEND_MS / 1000, self.disconnect)
 
     def send_400_response(self, msg: str) -> None:
         """Reject a request that isn't HTTP, or whose head is too long."""

@@ -10,13 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparklog.network.addresses import Address
 from sparklog.service import http_server
 from sparklog.service.http_server import ThreadingServer
 from sparklog.service.metrics.endpoint import Endpoint
-from sparklog.ui.server import LiveServer
-from sparklog.ui.site import LogSite
-from tests.tools.test_report_page import large
 from tests.waiting import until
 
 
@@ -79,17 +75,6 @@ def test_the_end_waits_for_no_poll() -> None:
     assert not end.is_alive()
     loop.join()
     server.server_close()
-
-
-def test_both_pages_are_served_so() -> None:
-    endpoint = Endpoint("127.0.0.1", 0, lambda: (), list)
-    try:
-        assert isinstance(endpoint._server, ThreadingServer)
-    finally:
-        endpoint.close()
-    site = LogSite(lambda: large(topics=1, partitions=1, segments=1))
-    with LiveServer(site, Address("127.0.0.1", 0)) as live:
-        assert isinstance(live._server, ThreadingServer)
 
 
 @pytest.fixture

@@ -27,7 +27,8 @@ def listed(record: RecordPreview, query: str = "", **changes: object) -> str:
         rows=pa.table({}), start=41, end=42, log_start=10, log_end=90, ended="records", faults=(),
     )  # fmt: skip
     request = PageRequest.parse(f"/topics/t/records{query}")
-    return str(records_content("t", replace(found, **changes), [record], request))  # type: ignore[arg-type]
+    found = replace(found, **changes)  # type: ignore[arg-type]
+    return str(records_content("t", found, [record], request))
 
 
 def words(page: str) -> str:

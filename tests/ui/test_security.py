@@ -453,6 +453,10 @@ def test_https(path: Path, tmp_path: Path) -> None:
         silent = socket.create_connection(("127.0.0.1", server.port), 240)
         assert get(Authorization=f"Bearer {TOKEN}")[0] == 200  # nobody waits for the silent one
         silent.close()
+        renewed = authority.issue_cert("localhost")
+        renewed.private_key_and_cert_chain_pem.write_to_path(pem)
+        shown = ssl.get_server_certificate(("127.0.0.1", server.port))
+        assert shown.encode() == renewed.cert_chain_pems[0].bytes()
     cookie = access.session_cookie(server.port)
     assert cookie.startswith("__Host-")
     assert "Secure" in cookie.split("; ")

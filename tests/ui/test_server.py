@@ -3,14 +3,21 @@
 import contextlib
 import http.client
 import json
+import logging
+import os
+import resource
+import socket
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.network.addresses import Address
+from sparklog.ui import server
 from sparklog.ui.access import parse_ui_address
 from sparklog.ui.report.model import LogReport
 from sparklog.ui.server import LiveServer
@@ -18,7 +25,9 @@ from sparklog.ui.site import LogSite
 from tests.ui import UNHURRIED
 from tests.ui.page_text import checked
 from tests.ui.test_report_page import large
+from tests.waiting import until
 
+LARGE = b"x" * (64 << 20)
 REPORT = large(topics=2, partitions=2, segments=3)
 HERE = Address("127.0.0.1", 0)
 
@@ -150,6 +159,86 @@ def test_it_ends_while_a_report_is_being_made() -> None:
     client.join()
     names = [thread.name for thread in set(threading.enumerate()) - before]
     assert "sparklog-ui" not in names
+
+
+async def large_answer(scope: Scope, receive: Receive, send: Send) -> None:
+    await Response(LARGE)(scope, receive, send)
+
+
+def test_a_large_response_arrives_whole() -> None:
+    with LiveServer(large_answer, HERE, head_ms=UNHURRIED) as live:
+        assert ask(live, "/")[2] == LARGE.decode()
+
+
+def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "SEND_MS", 300)
+    with LiveServer(large_answer, HERE, head_ms=UNHURRIED) as live:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(240)
+            client.connect(("127.0.0.1", live.port))
+            client.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            until(lambda: live.open)
+            until(lambda: not live.open)
+            received = 0
+            with contextlib.suppress(ConnectionError):
+                while part := client.recv(1 << 20):
+                    received += len(part)
+        assert received < len(LARGE)
+
+
+def test_a_full_server_disconnects_the_client_that_is_silent_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "PATIENCE_MS", 0)
+    site = LogSite(lambda: REPORT)
+    with LiveServer(site, HERE, connections_max=2, head_ms=UNHURRIED) as live:
+        silent = list[socket.socket]()
+        for _ in range(2):
+            silent.append(socket.create_connection(("127.0.0.1", live.port), 240))
+            until(lambda: len(live.open) == len(silent))
+        assert ask(live, "/content")[0] == 200
+        assert silent[0].recv(1) == b""
+        silent[1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent[1].recv(1)
+        for each in silent:
+            each.close()
+
+
+def test_it_survives_when_files_run_out(
+    live: LiveServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No connection can be accepted for a while."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    client, held = socket.socket(), []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (client.fileno() + 50, hard))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.dup(client.fileno()))
+        client.connect(("127.0.0.1", live.port))
+        until(lambda: "can't be accepted" in caplog.text)
+    finally:
+        for number in held:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    client.settimeout(240)
+    client.sendall(b"GET /content HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    assert b"200 OK" in client.recv(1 << 16)
+    client.close()
+
+
+def test_a_port_scan_is_no_warning(
+    live: LiveServer, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level(logging.INFO):
+        for sent in (b"", b"\0\0\r\n\r\n", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", live.port), 240) as client:
+                client.sendall(sent)
+        assert ask(live, "/content")[0] == 200
+    assert caplog.messages == []
+    assert capfd.readouterr() == ("", "")
 
 
 def test_addresses() -> None:
