@@ -5,34 +5,12 @@ from itertools import pairwise
 import pytest
 
 from sparklog.quantities import DAY_MS, HOUR_MS
-from sparklog.ui.report.charts import column_chart, spark
 from sparklog.ui.report.growth import begins, growth
 from sparklog.ui.report.model import SegmentReport, Where
 from sparklog.ui.report.scales import bin_edges, scale, time_ticks
 from tests.ui.test_report_page import large
 
 T0 = 1_700_000_000_000
-
-
-def test_one_large_commit_does_not_flatten_the_rest() -> None:
-    usual = [100 + n for n in range(30)]
-    limit = scale([*usual, 400_000], cuts=True)
-    assert limit.top == pytest.approx(129 * 1.25)
-    assert limit.share(100) > 0.6
-    assert limit.share(400_000) == 1
-    chart = column_chart("records", range(32), [*usual, 400_000], str)
-    assert [column.is_cut for column in chart.columns] == [False] * 30 + [True]
-    assert (chart.cut, chart.cut_more) == ((("400000", 30),), 0)
-    assert spark([*usual, 400_000], "records").cuts == (14.5,)  # of 16 points
-    assert scale([*usual, 400_000]).top == 400_000  # a total isn't cut
-
-
-@pytest.mark.parametrize("values", [[], [0, 0], [5], [1, 1000], [3] * 40, list(range(50))])
-def test_what_has_no_outliers_is_not_cut(values: list[int]) -> None:
-    assert scale(values, cuts=True).top == max([*values, 0]) or not any(values)
-    chart = column_chart("", range(len(values) + 1), values, str)
-    assert not chart.cut
-    assert not any(column.is_cut for column in chart.columns)
 
 
 @pytest.mark.parametrize("binary", [False, True])
