@@ -283,7 +283,9 @@ def test_what_helps_can_be_copied(browser: Any, tmp_path: Path, demo_report: Log
     file = tmp_path / "report.html"
     file.write_text(render(found), "utf-8")
     page = browser.new_page()
+    page.clock.install(time=0)
     page.goto(file.as_uri())
+    page.clock.pause_at(60_000)  # the labels of the button stay until the clock is moved
     assert page.locator("#health h2").inner_text() == "Red: broken, 1 of 2 checks"
     assert [e.get_attribute("aria-label") for e in page.locator("#health li svg").all()] == [
         "red", "green",
@@ -296,8 +298,13 @@ def test_what_helps_can_be_copied(browser: Any, tmp_path: Path, demo_report: Log
     page.locator(".command button", has_text="copied").wait_for()
     assert page.evaluate("window.written") == command
     page.evaluate("void (navigator.clipboard.writeText = async () => { throw new Error(); })")
+    page.clock.run_for(1500)
     button.click()
     page.locator(".command button", has_text="selected").wait_for()
+    page.clock.run_for(1500)  # the timer of the first click must not end this label
+    assert button.inner_text() == "selected"
+    page.clock.run_for(1000)
+    assert button.inner_text() == "copy"
     assert page.evaluate("getSelection().toString()") == command
     page.close()
 

@@ -37,6 +37,7 @@ const sparklog = (() => {
     else mark.textContent = step < 60000 ? `${minute(t)}:${two(t.getSeconds())}` : minute(t);
   };
 
+  const labels = new WeakMap(); // button -> the timer that ends its present label
   const copy = async (button, words) => {
     try {
       await navigator.clipboard.writeText(words);
@@ -48,7 +49,8 @@ const sparklog = (() => {
       getSelection().addRange(range);
       button.textContent = "selected";
     }
-    setTimeout(() => { button.textContent = "copy"; }, 2000);
+    clearTimeout(labels.get(button));
+    labels.set(button, setTimeout(() => { button.textContent = "copy"; }, 2000));
   };
 
   let typed = null;
