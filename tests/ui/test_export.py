@@ -110,7 +110,7 @@ def test_serve_shows_it_live_and_ends(log: Path, tmp_path: Path) -> None:
         told = serving.stdout.readline()
         url = json.loads(told)["ui"]
         assert url.startswith("http://127.0.0.1:")
-        before = json.loads(answered(f"{url}report.json"))
+        before = json.loads(answered(f"{url}api/report"))
         assert [t["name"] for t in before["topics"]] == ["t", "u"]
         checked(answered(url).decode(), is_live=True)
         serving.send_signal(signal.SIGTERM)
