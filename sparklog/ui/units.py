@@ -137,7 +137,7 @@ def ago(time_ms: int | None, now_ms: int) -> Markup:
 def _unless_none(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a filter that leaves None as it is: a table shows it as an empty cell.
 
-    `ago`, `number`, `stamp` and `time_text` show None as a dash themselves.
+    `ago`, `number` and `stamp` show None as a dash themselves.
     """
 
     def of(value: Any, *given: Any, **named: Any) -> Any:
@@ -147,12 +147,12 @@ def _unless_none(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
-    **{each.__name__: each for each in (ago, number, stamp, time_text)},
+    **{each.__name__: each for each in (ago, number, stamp)},
     **{
         each.__name__: _unless_none(each)
         for each in (
-            ago_text, count_text, duration_text, iso_text, per_text, plural, rate, share_text,
-            size, size_text, tick_text,
+            ago_text, count_text, duration_text, iso_text, plural, rate, share_text, size,
+            size_text,
         )
     },
 }  # fmt: skip
