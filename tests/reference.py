@@ -71,7 +71,8 @@ def cli_page() -> str:
     """Every command of `sparklog` with its arguments and options."""
     intro = (
         "# The command line\n\n"
-        "`pip install 'sparklog[cli]'`. PATH is a log dir, or several joined by commas. "
+        "`pip install 'sparklog[cli]'`, or `sparklog[ui]` with `sparklog ui` and `serve --ui`. "
+        "PATH is a log dir, or several joined by commas. "
         f"{app.epilog}\n"
     )
     found = list(commands(app))

@@ -63,7 +63,7 @@ _TASKS: Final = ("retain", "compact")
 )  # fmt: skip
 @click.option(
     "--ui", "address", metavar="[HOST:]PORT",
-    help="Show the log and its records live in a browser (docs/browse.md). The default host is "
+    help="Show the log and its records live in a browser (docs/ui.md). The default host is "
     "127.0.0.1; port 0 takes a free one.",
 )  # fmt: skip
 @pages_options

@@ -1,6 +1,6 @@
 """`read_range`: records of a partition from an offset or a time on, within limits.
 
-Cost (2 vCPUs, page cache): see `docs/browse.md`.
+Cost (2 vCPUs, page cache): see `docs/ui.md`.
 """
 
 from dataclasses import dataclass, field
