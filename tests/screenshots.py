@@ -30,7 +30,7 @@ from sparklog.ui.report.page import render
 from sparklog.ui.server import LiveServer
 from sparklog.ui.site import LogSite
 from tests import browser as browsers
-from tests.ui.demo import START, make_demo
+from tests.ui.demo import DAY, START, make_demo
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 SHOWN = "/data/log"
@@ -43,6 +43,7 @@ PICTURES = (
     ("report-phone", 390, 844, "light", ""),
     ("report-phone-dark", 390, 844, "dark", ""),
     ("report-segments", 1200, 760, "light", "#segments"),
+    ("topic", 1200, 790, "light", "topics/orders"),
     ("records", 1200, 760, "light", "topics/orders/records"),
 )
 
@@ -64,23 +65,31 @@ def pictures(browser: Any) -> Iterator[tuple[str, bytes]]:
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
         page.write_text(render(demo_report(Path(folder) / "log")), "utf-8")
-        clock = shop_log(Path(folder) / "shop")
-        shown = LogBrowser(SHOWN, lambda stopped: sparklog.open(Path(folder) / "shop"), clock=clock)
-        site = LogSite(lambda: make_report(Path(folder) / "shop", clock=clock), browser=shown)
+        path = Path(folder) / "shop"
+        clock = shop_log(path)
+        shown = LogBrowser(SHOWN, lambda stopped: sparklog.open(path, clock=clock), clock=clock)
+        site = LogSite(lambda: make_report(path, clock=clock), browser=shown)
         with LiveServer(site, Address("127.0.0.1", 0)) as server:
             for name, width, height, scheme, where in PICTURES:
                 base = server.url if where.startswith("topics/") else page.as_uri()
-                yield name, picture(browser, base + where, width, height, scheme)
+                yield name, picture(browser, base + where, width, height, scheme, str(path))
 
 
-def picture(browser: Any, url: str, width: int, height: int, scheme: str) -> bytes:
-    """What a window of that size shows."""
+def picture(browser: Any, url: str, width: int, height: int, scheme: str, path: str) -> bytes:
+    """Return what a window of that size shows, with SHOWN in place of the log's path."""
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, timezone_id="UTC",
         device_scale_factor=SCALE, locale="en-GB", reduced_motion="reduce",
     )  # fmt: skip
     shown = context.new_page()
     shown.goto(url)
+    shown.evaluate(
+        """([path, name]) => {
+          for (const e of document.querySelectorAll("bdi"))
+            e.textContent = e.textContent.replace(path, name);
+        }""",
+        [path, SHOWN],
+    )
     # Lossless, but deflate finds more in a picture of few colours when these are numbered.
     raw = palette_png(shown, shown.screenshot())
     context.close()
@@ -91,7 +100,7 @@ def shop_log(path: Path) -> ManualClock:
     """A log with records that can be read by people; returns its clock."""
     clock, rng = ManualClock(START), random.Random(5)
     with sparklog.open(path, "rw", clock=clock, options={"flush": "none"}) as log:
-        log.create_topic("orders", 3)
+        log.create_topic("orders", 3, config={"retention.ms": 30 * DAY, "compression.type": "zstd"})
         for batch in range(12):
             clock.advance(40_000)
             rows = [_order(rng, batch * 20 + n) for n in range(20)]
@@ -101,6 +110,10 @@ def shop_log(path: Path) -> ManualClock:
                 "value": [json.dumps(row).encode() for row in rows],
                 "timestamp": pa.array(times, pa.timestamp("ms", tz="UTC")),
             }))  # fmt: skip
+        for group, lags in (("billing", (0, 2, 1)), ("warehouse", (31, 40, 25))):
+            ends = {partition: end for partition, (_, end) in log.offsets("orders").items()}
+            log.commit_offsets(group, {"orders": {p: ends[p] - lag for p, lag in enumerate(lags)}})
+            clock.advance(5000)
     return clock
 
 

@@ -86,6 +86,15 @@ def test_long_lists_of_a_topic_are_divided() -> None:
     assert page.index(f"<span>{READERS_MAX + 1}</span>") < page.index("<span>100</span>")
 
 
+def test_expired_readers_are_marked() -> None:
+    found = view("t", partitions=1, start=0, readers=1)
+    plain = topic_content(found, PageRequest.parse("/topics/t"))
+    assert "<span>consumer</span>" in plain
+    found.readers[0]["expired"] = True
+    marked = topic_content(found, PageRequest.parse("/topics/t"))
+    assert '<span>consumer <span class="chip">expired</span></span>' in marked
+
+
 def test_configs_are_shown_in_larger_units() -> None:
     found = view("t", partitions=1, start=0, readers=0)
     page = topic_content(found, PageRequest.parse("/topics/t"))
