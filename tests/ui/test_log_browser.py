@@ -24,6 +24,7 @@ from sparklog.network.addresses import Address
 from sparklog.opening import holds_own_log, open_log
 from sparklog.storage.groups import Reader
 from sparklog.ui import jobs, log_browser, record_query
+from sparklog.ui.access import Access
 from sparklog.ui.browse import figures
 from sparklog.ui.jobs import Jobs
 from sparklog.ui.log_browser import LogBrowser
@@ -34,11 +35,12 @@ from tests.paths import ROOT
 from tests.ui import UNHURRIED
 from tests.ui.answers import answer, get
 from tests.ui.demo import make_demo
-from tests.ui.test_report_browser import FAULTS
+from tests.ui.test_report_browser import FAULTS, PALE
 from tests.waiting import until
 
 HERE = Address("127.0.0.1", 0)
 T0 = 1_700_000_000_000
+TOKEN = "0123456789abcdef0123"
 
 
 @pytest.fixture(autouse=True)
@@ -51,15 +53,16 @@ def _no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, 240_000)
 
 
-def site_of(path: Path | str) -> LogSite:
+def site_of(path: Path | str, *, asks: bool = False) -> LogSite:
     def opened(stopped: Callable[[], bool]) -> Any:
         check_log(str(path), offline=True)
         return open_log(path, stopped=stopped)
 
     browser = LogBrowser(str(path), opened, keeps_configs=lambda: holds_own_log(path))
     return LogSite(
-        lambda: make_report(path), browser=browser, refresh_ms=200, jobs=Jobs(timeout_ms=240_000)
-    )
+        lambda: make_report(path), browser=browser, refresh_ms=200, asks=asks,
+        jobs=Jobs(timeout_ms=240_000),
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -331,27 +334,53 @@ def server(path: Path) -> Iterator[LiveServer]:
         yield found
 
 
-@pytest.mark.parametrize("width", [390, pytest.param(1440, marks=pytest.mark.deep)])
-def test_nothing_is_cut(browser: Any, server: LiveServer, width: int) -> None:
-    base = server.url.rstrip("/")
-    for scheme in ("light", "dark"):
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        page = context.new_page()
-        for target in (
-            "/topics",
-            "/topics/flights",
-            "/topics/customers/records",
-            "/topics/flights/records?from=3&limit=5",
-            "/topics/flights/records/0/3",
-        ):
-            page.goto(base + target)
-            unfold = "document.querySelectorAll('details').forEach((d) => { d.open = true })"
-            page.evaluate(unfold)
-            found = page.evaluate(FAULTS)
-            scrolled = ("out of its box", "outside: 0000")  # shortened lines, and hex
-            shortened = [f for f in found["faults"] if not f.startswith(scrolled)]
-            assert shortened == [], target
-        context.close()
+DEEP_WIDTHS = [pytest.param(width, marks=pytest.mark.deep) for width in (800, 1440)]
+
+
+@pytest.mark.parametrize("width", [390, *DEEP_WIDTHS])
+def test_nothing_is_cut_or_pale(browser: Any, path: Path, width: int) -> None:
+    access, said = Access(token=TOKEN), list[str]()
+
+    def heard(message: Any) -> None:
+        if message.type in ("error", "warning") and "the server responded" not in message.text:
+            said.append(message.text)
+
+    with LiveServer(site_of(path, asks=True), HERE, access=access, head_ms=UNHURRIED) as server:
+        base = server.url.rstrip("/")
+        for scheme in ("light", "dark"):
+            context = browser.new_context(
+                viewport={"width": width, "height": 900}, color_scheme=scheme
+            )
+            page = context.new_page()
+            page.on("console", heard)
+            page.on("pageerror", lambda error: said.append(str(error)))
+            page.goto(f"{base}/login")
+            for token in ("wrong", TOKEN):
+                check_layout(page, "/login")
+                page.locator("#token").fill(token)
+                page.get_by_role("button", name="Show the log").click()
+            page.wait_for_url(server.url)
+            for target in (
+                "/topics",
+                "/topics/flights",
+                "/topics/customers/records",
+                "/topics/flights/records?from=3&limit=5",
+                "/topics/flights/records/0/3",
+                "/topics/nope",
+                "/",
+            ):
+                page.goto(base + target)
+                check_layout(page, target)
+            context.close()
+    assert said == []
+
+
+def check_layout(page: Any, target: str) -> None:
+    page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true })")
+    scrolled = ("out of its box", "outside: 0000")  # shortened lines, and hex
+    faults = page.evaluate(FAULTS)["faults"]
+    assert [fault for fault in faults if not fault.startswith(scrolled)] == [], target
+    assert page.evaluate(PALE)["pale"] == [], target
 
 
 def test_clicking_through(browser: Any, server: LiveServer) -> None:

@@ -35,7 +35,7 @@ FAULTS = """() => {
         const holder = e.closest("td, th, li, dd, dt, p, h1, h2, h3, section") ?? document.body;
         const box = holder.getBoundingClientRect();
         if (r.right > box.right + 1 || r.left < box.left - 1) found.push(`out of its box: ${what}`);
-        boxes.push([r, what]);
+        boxes.push([r, what, node]);
       }
     }
   }
@@ -68,6 +68,7 @@ FAULTS = """() => {
   for (let i = 0; i < boxes.length; i++)
     for (let j = i + 1; j < boxes.length && boxes[j][0].top < boxes[i][0].bottom - 3; j++) {
       const [a, b] = [boxes[i][0], boxes[j][0]];
+      if (boxes[i][2] === boxes[j][2]) continue; // a line that is shortened has two
       if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1)
         found.push(`overlap: ${boxes[i][1]} / ${boxes[j][1]}`);
     }
