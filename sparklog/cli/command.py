@@ -23,6 +23,10 @@ DROPPED: Final[Mapping[str, str]] = {
     "compact": "use `sparklog serve PATH --once --task compact`",
     "dashboard": "use `sparklog metrics --dashboard`",
     "leader-election": "use `sparklog verify PATH --give-up`",
+    "log-dirs balance": "use `sparklog log-dirs PATH` to see the sizes, and `sparklog "
+    "log-dirs move` for each partition that shall move",
+    "log-dirs cancel": "interrupt `sparklog log-dirs move`; the partition stays where it was",
+    "log-dirs moves": "`sparklog log-dirs move` ends when the partition has moved",
     "report": "use `sparklog ui PATH --export FILE`",
     "retain": "use `sparklog serve PATH --once --task retain`",
 }
@@ -71,6 +75,14 @@ class Command(click.Command):
         super().format_epilog(ctx, formatter)
 
 
+def refuse_dropped(ctx: click.Context, name: str) -> None:
+    """Raise click.UsageError with the replacement if `name` is a removed command of `ctx`."""
+    plain = name.removeprefix("kafka-").removesuffix(".sh")
+    instead = DROPPED.get(f"{ctx.command_path} {plain}".partition(" ")[2])
+    if instead is not None:
+        ctx.fail(f"{name} was removed: {instead}")
+
+
 class Group(click.Group):
     """A group of commands, such as `topics`. Its list shows a whole sentence per command."""
 
@@ -84,10 +96,7 @@ class Group(click.Group):
         Raises: click.UsageError, with the command of a similar name.
         """
         name = args[0]
-        plain = name.removeprefix("kafka-").removesuffix(".sh")
-        instead = DROPPED.get(f"{ctx.command_path} {plain}".partition(" ")[2])
-        if instead is not None:
-            ctx.fail(f"{name} was removed: {instead}")
+        refuse_dropped(ctx, name)
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             near = difflib.get_close_matches(name, self.list_commands(ctx), n=1, cutoff=_ALIKE)
             if near and not ctx.resilient_parsing:

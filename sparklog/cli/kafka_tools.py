@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import click
 
-from sparklog.cli.command import Command, Group
+from sparklog.cli.command import Command, Group, refuse_dropped
 
 TOOLS: Final[Mapping[str, tuple[str, ...]]] = {
     "console-consumer": ("consume", "--follow"),
@@ -203,6 +203,7 @@ class KafkaToolGroup(Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments. Raises: click.UsageError."""
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            refuse_dropped(ctx, args[0])
             args = self._commanded(ctx, args)
         return super().parse_args(ctx, args)
 
