@@ -16,6 +16,7 @@ from sparklog.cli.examples import example
 from sparklog.cli.exit_codes import EXIT_UNREAD
 from sparklog.errors import InvalidRequestError, SparklogError
 
+_MOVE: Final = "use `sparklog log-dirs move`, which moves one partition and ends when it has moved"
 DROPPED: Final[Mapping[str, str]] = {
     "alerts": "use `sparklog metrics --alert-rules`",
     "checkpoint prune": "set lifecycle rules for the points and files of the archive, as "
@@ -23,10 +24,9 @@ DROPPED: Final[Mapping[str, str]] = {
     "compact": "use `sparklog serve PATH --once --task compact`",
     "dashboard": "use `sparklog metrics --dashboard`",
     "leader-election": "use `sparklog verify PATH --give-up`",
-    "log-dirs balance": "use `sparklog log-dirs PATH` to see the sizes, and `sparklog "
-    "log-dirs move` for each partition that shall move",
-    "log-dirs cancel": "interrupt `sparklog log-dirs move`; the partition stays where it was",
-    "log-dirs moves": "`sparklog log-dirs move` ends when the partition has moved",
+    "log-dirs balance": _MOVE,
+    "log-dirs cancel": _MOVE,
+    "log-dirs moves": _MOVE,
     "report": "use `sparklog ui PATH --export FILE`",
     "retain": "use `sparklog serve PATH --once --task retain`",
 }

@@ -81,7 +81,10 @@ def explored(world: World, wanted: View, new: str, *, seeds: int = 1, every: int
     return count
 
 
-@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+@pytest.mark.parametrize(
+    "closed",
+    [pytest.param(False, id="open", marks=pytest.mark.deep), pytest.param(True, id="closed")],
+)
 @quick()
 def test_every_cut(closed: bool) -> None:
     world, wanted = prepared()

@@ -549,6 +549,7 @@ with sparklog.open(path) as log:
     ("partitions", "descriptors"),
     [(300, 64), pytest.param(10_000, 1024, marks=pytest.mark.slow)],
 )
+@pytest.mark.deep
 def test_many_partitions_under_few_descriptors(
     tmp_path: Path, partitions: int, descriptors: int
 ) -> None:

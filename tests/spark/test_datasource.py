@@ -60,7 +60,7 @@ def test_batch_write_that_fails_leaves_nothing(spark: SparkSession, path: str) -
 
 
 @pytest.mark.one_path
-@pytest.mark.parametrize("jvm", ["true", "false"])
+@pytest.mark.parametrize("jvm", ["true", pytest.param("false", marks=pytest.mark.deep)])
 def test_two_columns_of_one_name_are_refused(spark: SparkSession, path: str, jvm: str) -> None:
     for columns in ("'a' value, 'b' value", "'a' value, 'b' VALUE", "'a' value, 'k' Key, 'k' key"):
         df = spark.sql(f"select {columns}")
@@ -112,6 +112,7 @@ def test_every_call_that_would_make_a_table_is_refused(
 
 
 @pytest.mark.one_path
+@pytest.mark.deep
 def test_a_table_that_sparklog_would_replace_stays(
     spark: SparkSession, path: str, tmp_path: Path
 ) -> None:
@@ -237,6 +238,7 @@ def test_checkpoint_by_the_sessions_conf(
         assert query.id in {row["writer"] for row in log.commits().to_pylist()}
 
 
+@pytest.mark.deep
 def test_output_mode_complete_appends_each_result(
     numbers: Numbers, run_batches: Run, path: str, checkpoint: str
 ) -> None:

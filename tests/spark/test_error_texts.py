@@ -141,6 +141,7 @@ class BuggySource(SparklogDataSource):
         return BuggyReader(parse(dict(self.options), streaming=False), schema)
 
 
+@pytest.mark.deep
 def test_a_bug_keeps_its_traceback(spark: SparkSession, log: str) -> None:
     session = spark.newSession()
     session.dataSource.register(BuggySource)

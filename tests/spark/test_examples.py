@@ -39,7 +39,7 @@ def quiet(spark: SparkSession) -> Iterator[None]:
         "exactly_once",
         pytest.param("replay_after_a_bug", marks=pytest.mark.deep),
         pytest.param("state_inspected", marks=pytest.mark.deep),
-        "kafka_clients",
+        pytest.param("kafka_clients", marks=pytest.mark.deep),
     ],
 )
 def test_it_prints_what_it_says(

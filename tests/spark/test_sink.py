@@ -156,7 +156,10 @@ def test_deleted_checkpoint_whose_query_begins_anew(
     assert len(values(path, "t")) == len(known) + added + 100 * (last + 1)
 
 
-@pytest.mark.parametrize("case", ["function", "table", "26th column"])
+@pytest.mark.parametrize(
+    "case",
+    ["table", *(pytest.param(c, marks=pytest.mark.deep) for c in ("function", "26th column"))],
+)
 def test_queries_that_differ_in_what_plans_do_not_show(
     spark: SparkSession, numbers: Numbers, run_batches: Run, path: str, checkpoint: str, case: str
 ) -> None:
@@ -186,6 +189,7 @@ def test_columns_that_are_not_written_are_not_read(
     assert values(path, "t") == list(range(100 * (last + 1)))
 
 
+@pytest.mark.deep
 def test_sinks_in_a_thread_pool(
     spark: SparkSession, numbers: Numbers, run_batches: Run, path: str, checkpoint: str
 ) -> None:
@@ -335,6 +339,7 @@ def test_a_batch_that_spark_knows_to_be_large_is_not_collected(
     assert [row["end"] - row["first"] for row in commits(path)] == [10, 10, 10]
 
 
+@pytest.mark.deep
 def test_tasks_that_can_not_write_show_outside(
     spark: SparkSession,
     small_disk: Path,

@@ -27,6 +27,7 @@ def values(url: str, topic: str) -> list[int]:
         return sorted(int(v) for v in log.read(topic).read_all()["value"].to_pylist())
 
 
+@pytest.mark.deep
 def test_each_micro_batch_once_by_both_ways(
     numbers: Numbers, run_batches: Run, url: str, checkpoint: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -123,6 +123,7 @@ def thousand_segments() -> DictStore:
     return store
 
 
+@pytest.mark.deep
 def test_few_requests_in_a_large_archive() -> None:
     store = thousand_segments()
     with archive(store) as remote:

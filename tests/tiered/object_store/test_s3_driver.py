@@ -498,6 +498,7 @@ def test_lists_begin_after_a_name_without_a_look_at_those_before(s3, url):
     assert [one.name for one in driver.page("d/", None, "d/16")[0]] == ["d/17", "d/18", "d/19"]
 
 
+@pytest.mark.deep
 def test_older_versions_are_counted_where_a_bucket_keeps_them(s3, url):
     plain = open_store(url, s3.options())
     for text in (b"one", b"two"):
