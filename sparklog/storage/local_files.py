@@ -1,7 +1,7 @@
 """Local segment files of a partition, for a reader with a plan and without a view.
 
-Such a reader lists nothing and makes no requests. It has this object, the offsets to read and the
-topic id. If the files differ from the plan, a reader with a view decides how to continue.
+Such a reader makes no listings and no requests. The reader has this object, the offsets to read and
+the topic id. If the files differ from the plan, a reader with a view decides how to continue.
 """
 
 import bisect
