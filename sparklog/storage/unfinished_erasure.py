@@ -67,7 +67,7 @@ class UnfinishedErasure:
 
 
 def unfinished_parts(report: ErasureReport) -> tuple[str, ...]:
-    """Return descriptions of the first few parts that an erasure left, or "" if complete."""
+    """Return descriptions of the first few parts that an erasure left; () if complete."""
     failed = [f"{p.topic}-{p.partition}: {p.error}" for p in report.partitions if p.error]
     parts: Collection[str] = [*report.errors, *failed, *report.pending]
     return tuple(part[:_TEXT_MAX] for part in list(parts)[:_LEFT_MAX])
