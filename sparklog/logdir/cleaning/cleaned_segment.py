@@ -1,7 +1,7 @@
-"""Reads a closed segment to rewrite, and writes the new segment to `.cleaned` files beside it.
+"""Read a closed segment to rewrite, and write the new segment to `.cleaned` files.
 
-Takes no lock: recovery always deletes these files, and `segment_swap` replaces the sources by them.
-Source: Cleaner.cleanSegments (Kafka 4.1).
+No lock is needed: recovery always deletes these files, and `segment_swap` replaces the sources by
+these files. Source: Cleaner.cleanSegments (Kafka 4.1).
 """
 
 import contextlib
