@@ -94,6 +94,7 @@ def test_every_cut(closed: bool) -> None:
 
 
 @quick()
+@pytest.mark.deep
 def test_every_cut_with_two_log_dirs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "ROOT", "/log,/log2")
     world, wanted = prepared()

@@ -139,6 +139,7 @@ def test_a_table_that_sparklog_would_replace_stays(
 
 
 @pytest.mark.one_path
+@pytest.mark.deep
 def test_a_topic_that_is_not_utf8_is_refused(spark: SparkSession, path: str) -> None:
     """Spark's strings hold any bytes."""
     df = spark.sql("SELECT 'a' value, 't' topic UNION ALL SELECT 'b', cast(X'74FF' AS string)")
@@ -260,6 +261,7 @@ def test_deleted_checkpoint(
     assert values(path, "t") == list(range(100))
 
 
+@pytest.mark.deep
 def test_several_queries_share_a_log_and_a_topic(
     numbers: Numbers, path: str, tmp_path: Path
 ) -> None:

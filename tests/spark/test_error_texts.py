@@ -89,6 +89,7 @@ def test_write(spark: SparkSession, log: str, jvm: str) -> None:
 
 
 @BOTH
+@pytest.mark.deep
 def test_stream_read(spark: SparkSession, log: str, checkpoint: str, jvm: str) -> None:
     reader = spark.readStream.format("sparklog").options(path=log, jvm=jvm)
     text = told(lambda: run(reader.option("subscribe", "gone").load(), checkpoint))

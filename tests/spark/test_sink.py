@@ -135,6 +135,7 @@ def test_deleted_checkpoint_same_writer(
         run_batches(writer, 1)
 
 
+@pytest.mark.deep
 def test_deleted_checkpoint_whose_query_begins_anew(
     numbers: Numbers, run_batches: Run, path: str, checkpoint: str, tmp_path: Path
 ) -> None:

@@ -205,7 +205,7 @@ FILTERS = [
 
 @pytest.mark.parametrize(
     ("condition", "count"),
-    [pytest.param(*f, marks=pytest.mark.deep if n % 2 else ()) for n, f in enumerate(FILTERS)],
+    [pytest.param(*f, marks=pytest.mark.deep if n % 4 else ()) for n, f in enumerate(FILTERS)],
 )
 def test_pushed_filters_change_nothing_but_the_work(
     log: Log, read: Callable[..., DataFrame], condition: str, count: int
@@ -270,6 +270,7 @@ def test_available_now_reads_all_in_limited_batches_and_resumes(
     assert flat(batches) == [("t", 0, n) for n in range(100, 105)]
 
 
+@pytest.mark.deep
 def test_a_query_registers_how_far_it_is_by_itself(
     log: Log, tail: Callable[..., Any], spark: SparkSession
 ) -> None:

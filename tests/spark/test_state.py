@@ -65,6 +65,7 @@ def commit_to(path: Path, kept: Path, last: int) -> None:
                 file.unlink()
 
 
+@pytest.mark.deep
 def test_a_batch(spark: SparkSession, golden: Golden) -> None:
     path = golden("hdfs")
     reader = spark.read.format("sparklog").option("stateOperator", 0)

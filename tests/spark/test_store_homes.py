@@ -71,6 +71,7 @@ def test_the_data_source_writes_and_reads(
 
 
 @pytest.mark.also_python("a store is read there")
+@pytest.mark.deep
 def test_a_query_follows_it_and_is_registered(
     spark: SparkSession, numbers: Numbers, run_batches: Run, url: str, tmp_path: Path
 ) -> None:

@@ -113,6 +113,7 @@ def test_fork_into_a_new_directory(numbers: Numbers) -> None:
     assert numbers.sum("out") == total(range(13))
 
 
+@pytest.mark.deep
 def test_restore(numbers: Numbers) -> None:
     root = numbers.root
     archive(root / "ckpt", f"file://{root}/points", batch=11)

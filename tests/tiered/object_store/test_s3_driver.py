@@ -232,6 +232,7 @@ def test_answers_that_break_off(s3, url, content):
         assert 1 <= store.counts.retries <= 4
 
 
+@pytest.mark.deep
 def test_a_busy_store_and_a_broken_network(s3, url, content):
     with Proxy(s3.port) as proxy:
         store = through(proxy, s3, url)
@@ -248,6 +249,7 @@ def test_a_busy_store_and_a_broken_network(s3, url, content):
 
 
 @pytest.mark.parametrize("head", [b"PUT", b"GET"])
+@pytest.mark.deep
 def test_a_network_that_swallows_everything(s3, url, head):
     with Proxy(s3.port) as proxy:
         store = open_store(url, s3.options(port=proxy.port), retry=QUICK, timeout_ms=1000)
