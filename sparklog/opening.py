@@ -199,7 +199,7 @@ def holds_home(
         return True
     if has(IMPORT_MARK):
         raise UnfinishedLogError(
-            f"{url}: a log is being made here out of another one, and isn't whole yet: wait for "
+            f"{url}: a log is being made here out of another one, and isn't complete yet: wait for "
             "that, or begin it again if it was cut off",
             path=url,
         )
@@ -225,7 +225,7 @@ def check_log_dirs(path: Path, instead: str, fs: FileSystem = LOCAL) -> None:
     url = url_of(path, fs=fs)
     if url is not None:
         raise InvalidRequestError(
-            f"{os.fspath(path)} is an archive, which holds segments alone, or a log in a store, "
+            f"{os.fspath(path)} is an archive, which contains only segments, or a log in a store, "
             f"and this works on the files of log dirs. Of a log in a store: {instead}; of an "
             "archive `sparklog tier restore` makes a log dir",
             path=url,

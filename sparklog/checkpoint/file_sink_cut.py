@@ -142,7 +142,7 @@ def copy_output(batches: Batches, batch: int, output: str, new_output: str) -> N
             if not fs.exists(source):
                 raise InvalidRequestError(
                     f"{source} is missing, though {SINK_LOG} of {output} names it: the output up "
-                    f"to batch {batch} isn't whole, and can't be carried over",
+                    f"to batch {batch} isn't complete, and can't be carried over",
                     path=source,
                 )
             link_or_copy(fs, source, os.path.join(staged.directory, path), stats)

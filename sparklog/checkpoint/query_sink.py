@@ -144,7 +144,7 @@ def choose_sink(
         raise InvalidRequestError(
             f"{checkpoint.path}: its query writes to {recorded.description}, and "
             f"{_SKIPS.format(batch='the wanted one')}. Begin a new query there with a new "
-            "checkpoint instead; or give --sink delta to go on nevertheless",
+            "checkpoint instead; or give --sink delta to continue anyway",
             path=checkpoint.path,
         )
     return recorded

@@ -161,7 +161,8 @@ class Cleaner:
                 if int(table["magic"].min()) < 2:
                     raise InvalidRequestError(
                         f"{path} holds record batches of magic 0 or 1, which can't be compacted "
-                        "here: let a broker before 4.0 compact the topic, or write it anew"
+                        "here: let a broker before 4.0 compact the topic, or copy its records to "
+                        "a new topic"
                     )
                 yield window, path
             at = window.batches.end

@@ -317,7 +317,7 @@ class DisklessCommits:
         with contextlib.suppress(StorageUnavailableError):  # creating the entry will fail too
             if now - self._looked_ms >= PLACE_MS:
                 if not self._is_in_place():
-                    self.give_up(f"{self.home} holds no log any more, or another: open it again")
+                    self.give_up(f"{self.home} no longer contains this log: open it again")
                     self.check_open()
                 self._looked_ms = now
             if now - self._followed_ms >= HISTORY_MS:

@@ -145,7 +145,7 @@ class DisklessUpkeep:
         with contextlib.suppress(StorageUnavailableError):  # then unknown; checked again later
             home = read_home(self.log.store)
             if home is None:
-                raise LogReplacedError(f"{self.log.store.url} holds no log any more")
+                raise LogReplacedError(f"{self.log.store.url} no longer contains a log")
             return home.log_id != self.log.log_id
         return False
 

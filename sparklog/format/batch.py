@@ -232,7 +232,7 @@ def decode_one(buf: Buffer, *, path: str) -> tuple[int, bytes | None, int]:
     header = unpack_header(buf, 0)
     reason = header_fault(header.base_offset, header.length, header.magic)
     if reason is not None or header.size > len(buf) or header.count != 1 or header.attributes:
-        raise ValueError(reason or "the data are not one whole, uncompressed batch with one record")
+        raise ValueError(reason or "the data are not an uncompressed batch with one record")
     view = memoryview(buf)
     if crc32c(view[CRC_START : header.size]) != header.crc:
         raise ValueError("its CRC doesn't match")

@@ -94,7 +94,7 @@ class RecordEraser:
         if len(batches) and int(batches["magic"].min()) < 2:
             raise InvalidRequestError(
                 f"{path} holds record batches of magic 0 or 1, which can't be rewritten here: let "
-                "a broker before 4.0 compact the topic, or write it anew"
+                "a broker before 4.0 compact the topic, or copy its records to a new topic"
             )
         below = int(np.searchsorted(batches["base_offset"], self._end))
         first = 0

@@ -253,7 +253,7 @@ def rebase(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> 
         return base_offset
     end = kernel.renumber(memoryview(buf).cast("B"), base_offset, leader_epoch)
     if end < 0:
-        raise InvalidRequestError(f"no whole batch v2 begins at byte {-1 - end} of the data")
+        raise InvalidRequestError(f"no complete batch v2 begins at byte {-1 - end} of the data")
     return end
 
 

@@ -142,7 +142,7 @@ def check_form(data: memoryview, *, zstd: bool = True) -> BatchHeader:
     if length != len(data) - LOG_OVERHEAD:
         raise _refused(
             f"the batch has {length + LOG_OVERHEAD} bytes, the request {len(data)}: a produce "
-            "request has one whole batch for each partition"
+            "request has exactly one complete batch for each partition"
         )
     header = unpack_header(data, 0)
     codec = header.attributes & CODEC_MASK

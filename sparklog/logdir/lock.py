@@ -199,7 +199,7 @@ class LogLock:
         directory = os.path.dirname(self._path)
         if not self._fs.is_dir(os.path.join(directory, _LEDGER_DIR)):
             raise LogReplacedError(
-                f"{directory} holds no log any more: it was removed, or its disk is not mounted, "
+                f"{directory} no longer contains a log: it was removed, or its disk was unmounted, "
                 "while the log was open; nothing was written. Bring it back and try again; "
                 "to create a new log there, close this log (end the query) and open it again"
             )

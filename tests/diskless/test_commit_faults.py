@@ -491,7 +491,7 @@ def test_a_log_whose_objects_are_gone_takes_no_more_commits(store: FaultStore) -
     there[0] = False
     assert commit(one, [chunk(one, 1)]).ends  # it was looked at just before
     store.clock.advance(30_000)
-    with pytest.raises(LogReplacedError, match="no log any more"):
+    with pytest.raises(LogReplacedError, match="no longer contains this log"):
         commit(one, [chunk(one, 1)])
     with pytest.raises(LogReplacedError):
         create_topic(one, "u", 1, {}, False)

@@ -249,7 +249,7 @@ def test_removed_between_runs_and_removed_in_one(
         shutil.rmtree(path)
         shutil.rmtree(checkpoint)
     removed = True
-    with pytest.raises(StreamingQueryException, match=r"LogReplacedError: .* holds no log any"):
+    with pytest.raises(StreamingQueryException, match=r"LogReplacedError: .* no longer contains"):
         run_batches(writer, 1)
     assert not Path(path).exists()
 

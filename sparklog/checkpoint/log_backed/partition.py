@@ -176,7 +176,7 @@ class CheckpointPartition:
             return None
         crc = int.from_bytes(raw[CRC_START - 4 : CRC_START], "big")
         if len(raw) < entry.size or crc32c(memoryview(raw)[CRC_START:]) != crc:
-            raise self._damage(entry, "its crc doesn't hold")
+            raise self._damage(entry, "its CRC does not match")
         end = len(raw) - 1  # after the value: the number of headers, 0
         return raw[end - entry.value_bytes : end]
 

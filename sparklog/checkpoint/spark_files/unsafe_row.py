@@ -112,7 +112,7 @@ def spans_of(data: Bytes, cells: Cells, path: str) -> Spans:
     around = cells.around
     wrong = ~cells.null & ((offset < 0) | (offset + size > around.size))
     if wrong.any():
-        raise _damage(f"a field lies {offset[wrong][0]} bytes behind the start of its row", path)
+        raise _damage(f"a field begins {offset[wrong][0]} bytes after the start of its row", path)
     return Spans(around.at + offset, np.where(cells.null, 0, size), cells.null)
 
 

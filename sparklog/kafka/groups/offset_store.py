@@ -268,7 +268,7 @@ def keeps_readers(broker: Broker) -> bool:
         return True
     if broker.is_writable:
         raise StorageUnavailableError(
-            f"{broker.log.path} contains no log any more: it was removed, or its disk is not "
+            f"{broker.log.path} no longer contains a log: it was removed, or its disk is not "
             "mounted; bring it back", path=broker.log.path,
         )  # fmt: skip
     return False

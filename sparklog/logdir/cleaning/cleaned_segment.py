@@ -78,7 +78,7 @@ def segment_windows(
             if len(table) and int(table["magic"].min()) < 2:
                 raise InvalidRequestError(
                     f"{path} has record batches of magic 0 or 1, which can't be rewritten here: "
-                    "let a broker before 4.0 compact the topic, or write it anew"
+                    "let a broker before 4.0 compact the topic, or copy its records to a new topic"
                 )
             if len(table):
                 yield window, path

@@ -44,7 +44,7 @@ def collect(
         if not holds_home(url, storage_options, remote):
             raise InvalidRequestError(
                 f"{url} holds no log: give the URL of a log in a store, or a log's directory; an "
-                "archive holds segments alone",
+                "archive contains only segments",
                 path=url,
             )
         return StoreObserver(

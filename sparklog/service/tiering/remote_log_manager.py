@@ -427,8 +427,8 @@ class RemoteLogManager:
             raise StorageUnavailableError(
                 f"{store.url} has neither this log's owner object nor its copies, so it is another "
                 "store than the one they are in: correct endpoint_url and credentials "
-                "(storage_options, or the environment). If it is the one, and was emptied, start "
-                "anew there, once: sparklog serve PATH --take-over, or Service(path, "
+                "(storage_options, or the environment). If it is the right store, but was emptied, "
+                "start again there, once: sparklog serve PATH --take-over, or Service(path, "
                 "take_over=True)",
                 path=store.url,
             )

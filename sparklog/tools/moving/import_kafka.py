@@ -191,8 +191,8 @@ def _prepare(
         if at < low and p in copied and fail_on_data_loss:
             raise OffsetOutOfRangeError(
                 f"{done.topic}-{p}: offsets [{at}, {low}) are gone from Kafka, by retention or "
-                "kafka-delete-records, before they were copied; to go on without them give "
-                "--no-fail-on-data-loss",
+                "kafka-delete-records, before they were copied; give --no-fail-on-data-loss "
+                "to continue without them",
                 offset=at, start=low, end=high,
             )  # fmt: skip
     return {p: ends[p] for p in spans}
@@ -235,7 +235,7 @@ class _Copying:
             elif monotonic_ms() - heard > _SILENCE_MS:
                 raise StorageUnavailableError(
                     f"{self._source.what}: no message for {_SILENCE_MS // 1000} s; all messages "
-                    "until then are committed, do it again to go on"
+                    "until then are committed, do it again to continue"
                 )
             if self._bytes >= COMMIT_BYTES:
                 self._commit()

@@ -91,7 +91,7 @@ def translated(error: Any, what: str) -> SparklogError:
         return UnknownTopicError(text)
     if name in _FATAL:
         return InvalidRequestError(text)
-    return StorageUnavailableError(f"{text}; do it again to go on")
+    return StorageUnavailableError(f"{text}; do it again to continue")
 
 
 def metadata(asked: Any, topic: str, where: str) -> tuple[str, list[int]]:

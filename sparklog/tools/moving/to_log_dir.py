@@ -195,7 +195,7 @@ class _Move:
         )
         if (report.start, report.end) != (start, end):
             raise DataCorruptionError(
-                f"{key} was to hold offsets [{start}, {end}), and holds [{report.start}, "
+                f"{key} should contain offsets [{start}, {end}), but contains [{report.start}, "
                 f"{report.end}); check the log in the store (sparklog verify)",
                 path=self._objects.store.url, first=start, end=end,
             )  # fmt: skip
