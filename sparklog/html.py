@@ -40,7 +40,7 @@ def text(child: Child) -> str:
 def el(tag: str, /, *children: Child, **attributes: str | float | bool | None) -> Html:
     """Return an element.
 
-    `class_` means class, `data_at` data-at; None and False omit an attribute.
+    `class_` means class, `data_at` data-at. Attributes with the value None or False are omitted.
     """
     written = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{text(value)}"')
@@ -55,5 +55,5 @@ def el(tag: str, /, *children: Child, **attributes: str | float | bool | None) -
 
 
 def foreign(name: str) -> Html:
-    """Return a user-defined name in an element that isolates its writing direction."""
+    """Return a user-defined name in an element that isolates the name's writing direction."""
     return el("bdi", name)

@@ -153,7 +153,7 @@ class LocalDriver:
         self._durable.add(path)
 
     def _names(self, prefix: str) -> list[str]:
-        """Return all names with this prefix, reading only the directory that it names."""
+        """Return all names with this prefix. Only directories that can contain them are listed."""
         above, slash, _ = prefix.rpartition("/")
         names, directories = [], [above + slash]
         while directories:
