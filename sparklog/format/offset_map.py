@@ -170,7 +170,7 @@ class OffsetMapKernel:
         return self.pending[place, 2]
 
     def slot(self) -> int:
-        """Return the row of the current digest, or a free row for it; -1 if the map is full."""
+        """Return the row of the current digest, or a free row for it; -1 if the shard is full."""
         first = ((self.h1 >> 32) * self.shards >> 32) * self.region
         at = (self.h2 >> 32) * self.used >> 32
         left = self.used

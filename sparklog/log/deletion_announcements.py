@@ -51,7 +51,7 @@ class AnnouncementStore(Protocol):
     def write(self, found: Announced) -> None:
         """Store the announcements.
 
-        Logs a failure instead of raising it; then only this process knows the announcements.
+        A failure is not raised; then only this process knows the announcements.
         """
 
 

@@ -119,7 +119,7 @@ class LogLock:
             )
 
     def acquire(self) -> None:
-        """Take the write lock of the file at the path. Set `replaced` if it is another file.
+        """Take the write lock of the file at the path. Set `replaced` if the file has changed.
 
         Raises: LogLockedError, with the holder's pid, on timeout; LogReplacedError: the directory
         has no log any more. No file is created in an empty directory, which may be a mount point.

@@ -399,7 +399,7 @@ class LogDirView:
             raise self._offline_error(key, why)
 
     def _why_foreign(self, key: TopicPartition) -> str | None:
-        """Return why the directory in a partition's place is foreign, or None if it may not be."""
+        """Return why the directory in a partition's place is foreign. None: it may be the partition's."""
         found, known = self._metadata(*key), (self._written or {}).get(key.topic)
         why = why_foreign(found, key, None if known is None else known.id)
         if why is not None and not self._is_ours():  # a broker may have created the topic again

@@ -271,7 +271,7 @@ class CommitLog(Ledger, Protocol):
         """
 
     def discard(self, chunks: Sequence[Chunk]) -> None:
-        """Release staged data of a change that was written. Failures are logged, not raised."""
+        """Release staged data of a change that was written. Failures are not raised."""
 
     @property
     def sync(self) -> bool:

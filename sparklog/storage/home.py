@@ -134,7 +134,7 @@ class Home(Protocol):
         """Delete uncommitted data that was staged for `writer`'s micro-batches up to `batch`.
 
         All these micro-batches are committed. Returns the number of deleted files or objects; the
-        service deletes the rest. Failures are logged, not raised.
+        service deletes the rest. Failures are not raised.
 
         Args:
             writer: The writer.

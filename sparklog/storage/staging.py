@@ -236,5 +236,6 @@ class TaskStaging(Protocol):
         Only the home knows which data may be deleted: an interrupted commit may have written its
         record, after CommitUnknownError the outcome is unknown, and Spark aborts in both cases,
         possibly in another process. Data with an unknown outcome stay until they can no longer be
-        committed. `cause`: the exception of the commit, if known. Failures are logged, not raised.
+        committed. `cause`: the exception of the commit, if known. Failures to delete are not
+        raised.
         """

@@ -16,7 +16,7 @@ from sparklog.errors import SparklogError, StorageUnavailableError
 
 
 class Failure(enum.Enum):
-    """Why a request failed. The value is the remedy."""
+    """Why a request failed. The value is the advice in the message."""
 
     PASSING = "is the store running, and does the network reach it? This is tried again by itself"
     MISSING = "there is no such object"
