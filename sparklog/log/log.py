@@ -442,10 +442,10 @@ class Log:
     def commit_offsets(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Register how far a group has read: {topic: {partition: next offset to read}}.
 
-        Other partitions of the group keep their offsets. Works in mode "r" too, if the file system
-        can be written. Topics with retention.respect.readers retain the records that the slowest
-        group has not read, unless it has not committed for offsets.retention.minutes. Durable on
-        return.
+        Other partitions of the group keep their offsets. The method works in mode "r" too, if the
+        file system can be written. Topics with retention.respect.readers retain the records that
+        the slowest group has not read, unless it has not committed for offsets.retention.minutes.
+        The commit is durable on return.
 
         Raises:
             UnknownTopicError: A topic or partition does not exist.
@@ -512,8 +512,8 @@ class Log:
     ) -> ResetPlan:
         """Plan new offsets for a group; the plan's `execute` commits them.
 
-        Works as kafka-consumer-groups --reset-offsets. A group that does not exist is created by
-        `execute`. Give exactly one of `to`, `shift_by` and `offsets`.
+        The plan follows the rules of kafka-consumer-groups --reset-offsets. A group that does not
+        exist is created by `execute`. Give exactly one of `to`, `shift_by` and `offsets`.
 
         Args:
             group: The name of the group.
@@ -539,7 +539,7 @@ class Log:
     def groups_at_work(self) -> dict[str, GroupAtWork]:
         """Return {group: GroupAtWork} of the groups that an endpoint of the log coordinates.
 
-        The information is up to a second old. Empty if no endpoint is running.
+        The information is up to a second old. The result is empty if no endpoint is running.
         """
         told = self._open_home.endpoint_lease({}).published() or {}
         return groups_from_json(told.get("groups"))

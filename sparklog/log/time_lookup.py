@@ -29,7 +29,7 @@ Table = NDArray[Any]
 class Largest:
     """A segment's largest timestamp (ms; -1: none) and the last offset of the first batch with it.
 
-    Valid for the batches below offset `end`, which end before byte `position`.
+    The values are valid for the batches below offset `end`, which end before byte `position`.
     """
 
     timestamp: int

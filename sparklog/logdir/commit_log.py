@@ -352,9 +352,10 @@ class LogDirCommits(LogManager):
     def snapshot_if_due(self, *, irrevocable: bool = False) -> None:
         """Start a new ledger segment, with a snapshot of the state, if the active segment is full.
 
-        Also if a synced commit follows unsynced commits (flush=none). Recovery after a power cut
-        drops all records after the first loss since the last snapshot, so a synced commit needs a
-        snapshot before it, and so does a step whose effects can't be undone (`irrevocable`).
+        A new segment is also started if a synced commit follows unsynced commits (flush=none).
+        Recovery after a power cut drops all records after the first loss since the last snapshot,
+        so a synced commit needs a snapshot before it, and so does a step whose effects can't be
+        undone (`irrevocable`).
         """
         unsynced = self.state.unsynced and (self.sync or irrevocable)
         is_full = self.ledger.wants_snapshot

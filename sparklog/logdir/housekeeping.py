@@ -102,9 +102,10 @@ def _first_time(session: LogDirCommits, base: int) -> int | None:
 def expire_producers(session: LogDirCommits, *, now_ms: int) -> int:
     """Forget producers that were idle for producer.id.expiration.ms; return their number.
 
-    Only producers of cached partitions; other partitions expire producers when loaded. As in Kafka,
-    idle time counts from the newest batch, and producers with an open transaction stay; checked
-    every 600000 ms (producer.id.expiration.check.interval.ms). Source: ProducerStateManager.
+    Only producers of cached partitions are removed; other partitions expire producers when loaded.
+    As in Kafka, idle time counts from the newest batch, and producers with an open transaction
+    stay. The check runs every 600000 ms (producer.id.expiration.check.interval.ms). Source:
+    ProducerStateManager.
     """
     with session.exclusive():
         return sum(log.expire_producers(now_ms) for log in session.open_writers())

@@ -139,7 +139,7 @@ class LogManager:
         self._producers.clear()
 
     def open_writers(self) -> list[PartitionLog]:
-        """Return the cached writers. Under the lock."""
+        """Return the cached writers. The caller must have the lock."""
         return list(self._writers.values())
 
     def writer(self, topic: str, partition: int) -> PartitionLog:

@@ -128,8 +128,8 @@ class LogDirView:
     def renew(self) -> int:
         """Clear all caches if a log dir was replaced; return the `incarnation`.
 
-        Also closes open segments if records were erased. Cost: a stat per log dir, and another
-        stat.
+        The method also closes open segments if records were erased. Cost: a stat per log dir, and
+        another stat.
         """
         if self._last_erasure.is_new():
             self._cache = {}
@@ -399,7 +399,7 @@ class LogDirView:
             raise self._offline_error(key, why)
 
     def _why_foreign(self, key: TopicPartition) -> str | None:
-        """Return why the directory in a partition's place is foreign. None: it may be the partition's."""
+        """Return why the directory in a partition's place is foreign, if it is."""
         found, known = self._metadata(*key), (self._written or {}).get(key.topic)
         why = why_foreign(found, key, None if known is None else known.id)
         if why is not None and not self._is_ours():  # a broker may have created the topic again

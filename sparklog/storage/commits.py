@@ -221,7 +221,7 @@ class CommitLog(Ledger, Protocol):
 
     @property
     def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
-        """Offline partitions, each with the error that any use raises. Empty in a bucket."""
+        """Offline partitions, each with the error that any use raises. A bucket has none."""
 
     @property
     def reported_gaps(self) -> set[str]:

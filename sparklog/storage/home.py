@@ -153,8 +153,8 @@ class Home(Protocol):
     def endpoint_lease(self, said: Mapping[str, object]) -> EndpointLease:
         """Return the lease for coordinating consumer groups. One endpoint at a time can hold it.
 
-        Also available if the log was opened read-only. `said`: the description of this endpoint
-        that other processes read.
+        The lease is also available if the log was opened read-only. `said`: the description of this
+        endpoint that other processes read.
         """
 
     def give_up(

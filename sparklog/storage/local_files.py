@@ -35,7 +35,7 @@ class LocalFiles:
     def holding(self, start: int, end: int) -> Sequence[int]:
         """Return the base offsets of the segments that may contain offsets [start, end).
 
-        Empty if there is no segment, or if the first segment starts above `start`.
+        The result is empty if there is no segment, or if the first segment starts above `start`.
         """
         first = bisect.bisect_right(self.bases, start) - 1
         return self.bases[first : bisect.bisect_left(self.bases, end)] if first >= 0 else ()

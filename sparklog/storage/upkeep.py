@@ -9,7 +9,8 @@ A home has up to four kinds of work, which run repeatedly and may run concurrent
 
 `purge` unlinks the retired files after file.delete.delay.ms. Each step decides on the log's state
 and is safe without the other steps, so work can be interrupted at any point and repeated. The
-`lease` prevents two services from doing the same work, which only avoids waste.
+`lease` prevents two services from doing the same work. It only avoids waste; correctness does not
+depend on it.
 
 `work` returns when each kind of work is due next. The service manages the times, the threads, and
 the leadership. Verification and repair are not part of upkeep; for a log dir see

@@ -102,7 +102,8 @@ class PartitionLog:
     ) -> Self:
         """Create the directory with partition.metadata and an empty segment.
 
-        Durable after `sync` and a sync of the parent directory. Raises: FileExistsError.
+        The directory is durable after `sync` and a sync of the parent directory. Raises:
+        FileExistsError.
         """
         assert not topic or path.endswith(f"{topic}-{partition}")
         fs.mkdir(path)
@@ -393,7 +394,7 @@ class PartitionLog:
     def sync(self) -> None:
         """Make all appends durable; of the active segment only the log.
 
-        Must not be repeated after an error: truncate, and write again.
+        The call must not be repeated after an error: truncate, and write again.
         """
         self._unflushed.sync(self._segment)
         self._unflushed = _Unflushed(self._fs, self.path)

@@ -68,9 +68,10 @@ def floor_of(log_start: int, bases: list[int]) -> int:
 
 
 def stray_offsets(names: list[str], bases: list[int], *, end: int, start: int) -> list[int]:
-    """Return snapshots that Kafka removes on loading: without a segment, except the newest.
+    """Return snapshots that Kafka removes on loading.
 
-    Also snapshots at or below the log's start. Source: removeStraySnapshots, truncateAndReload.
+    These are snapshots without a segment, except the newest, and snapshots at or below the log's
+    start. Source: removeStraySnapshots, truncateAndReload.
     """
     kept = {*bases, end}
     return [o for o in snapshot_offsets(names) if o not in kept or not start < o <= end]

@@ -90,8 +90,8 @@ def undo(session: LogManager, intent: Intent) -> None:
     """Return every log in the intent to its previous state; the ledger first.
 
     The ledger record may be complete although its fsync failed. The record is removed before any
-    data, so that no process finds a record without data. Needs `session.state` as of the intent.
-    Idempotent.
+    data, so that no process finds a record without data. `session.state` must be the state at the
+    time of the intent. Idempotent.
     """
     fs = session.fs
     truncate_to(fs, ledger_path(session.home), intent.ledger)

@@ -161,8 +161,8 @@ def raise_starts(
     """Raise log starts, and return the current log starts. No segment is changed.
 
     This is for remote segments, which may be deleted only when no reader looks for them. Missing
-    partitions, and offsets below the log start or above the end, are skipped. Durable on return.
-    Raises: StorageUnavailableError: the remote segments must not be deleted.
+    partitions, and offsets below the log start or above the end, are skipped. The log starts are
+    durable on return. Raises: StorageUnavailableError: the remote segments must not be deleted.
     """
     with session.exclusive():
         state = session.state

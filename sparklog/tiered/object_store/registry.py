@@ -60,7 +60,8 @@ class OpenDriver(Protocol):
 
         Raises:
             ImportError: The library of the store is not installed.
-            TypeError: An option that the store does not know. Also ValueError and KeyError.
+            TypeError: An option that the store does not know. Drivers may also raise ValueError and
+                KeyError.
             OSError: The library can't be loaded, or the store can't be reached.
         """
 

@@ -86,7 +86,7 @@ def publish(
     """Commit new states of copies, in order; durable on return.
 
     Args: found: the copies are not in the topic yet, so their first records are written as well.
-    Atomic up to 5,000 records; beyond that a crash may leave only the first states.
+    The commit is atomic up to 5,000 records; beyond that a crash may leave only the first states.
     """
     rows = [row for segment in segments for row in _rows(segment, found=found)]
     _commit(session, clock, rows)
