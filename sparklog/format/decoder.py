@@ -1,7 +1,8 @@
 """Decode batches of any magic into a single Arrow record batch.
 
 Uncompressed batches are parsed in place, many in a single call; compressed batches are parsed after
-decompression. Source: DefaultRecordBatch.iterator (Kafka 1eb7644).
+decompression.
+Source: DefaultRecordBatch.iterator (Kafka 1eb7644).
 """
 
 import itertools

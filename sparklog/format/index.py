@@ -185,7 +185,7 @@ def final_time_entry(base_offset: int, state: IndexState) -> tuple[bytes, IndexS
 
 
 def _running_max(batches: Entries, state: IndexState) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return per batch the largest timestamp so far, and its (first batch's) last offset."""
+    """Return per batch the largest timestamp so far, and the last offset of its first batch."""
     stamps = np.concatenate(([state.max_timestamp], batches["max_timestamp"]))
     offsets = np.concatenate(([state.max_offset], batches["last_offset"]))
     highest = np.maximum.accumulate(stamps)

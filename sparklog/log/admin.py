@@ -158,7 +158,8 @@ def _check_tiering(name: str, before: TopicConfig, after: TopicConfig) -> None:
     """Reject turning tiering off while remote copies are left behind.
 
     A topic without copies can set remote.log.delete.on.disable too, although it has no copies to
-    delete. Source: LogConfig.validateTurningOffRemoteStorageWithDelete.
+    delete.
+    Source: LogConfig.validateTurningOffRemoteStorageWithDelete.
     """
     turned_off = before.remote_storage_enable and not after.remote_storage_enable
     if turned_off and not after.remote_log_delete_on_disable:

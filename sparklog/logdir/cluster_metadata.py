@@ -3,8 +3,8 @@
 A broker takes topics, their ids and their configs only from `__cluster_metadata-0`: from the newest
 snapshot (OFFSET-EPOCH.checkpoint) and the records from its offset on. Before a controller has run,
 the first records are the records of `bootstrap.checkpoint`. In a cluster with a single node there
-is no other copy of the log, so every complete record counts. Source: KafkaRaftLog, Snapshots,
-ReplicationControlManager, PartitionRegistration.merge (Kafka 4.1).
+is no other copy of the log, so every complete record counts.
+Source: KafkaRaftLog, Snapshots, ReplicationControlManager, PartitionRegistration.merge (Kafka 4.1).
 """
 
 import logging
@@ -91,7 +91,7 @@ class ClusterMetadata:
 
     @property
     def has_controller_records(self) -> bool:
-        """Whether a controller wrote the first records, instead of using the bootstrap file."""
+        """Whether a controller wrote its first records. If not, it will use the bootstrap file."""
         return METADATA_VERSION in self.features
 
     def apply(self, record: MetadataRecord) -> None:

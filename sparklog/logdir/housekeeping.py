@@ -49,8 +49,8 @@ def expire_ledger(
     The newest two segments stay. Commits need no older segment: each segment starts with a snapshot
     of the complete state, including the last micro-batch of each writer, so a replay of this
     micro-batch is still recognized; a replay of an older micro-batch raises BatchConflictError.
-    `Log.commits` starts later. Cost: per segment, three unlinks and an fsync of the directory,
-    under the lock.
+    `Log.commits` starts later.
+    Cost: per segment, three unlinks and an fsync of the directory, under the lock.
     """
     old = _old_segments(session, now_ms - retention_ms)
     if dry_run:
@@ -181,8 +181,8 @@ def sweep(session: LogDirCommits, *, now_ms: int, dry_run: bool = False) -> list
     """Delete and return staged files that will not be committed.
 
     These are files of micro-batches that the writer has committed (from failed or slower attempts)
-    and that were not written to for ten minutes, and all files older than a week. Cost: a listing
-    of each log dir; the lock for a moment, to read the writers' last commits.
+    and that were not written to for ten minutes, and all files older than a week.
+    Cost: a listing of each log dir; the lock for a moment, to read the writers' last commits.
     """
     with session.exclusive():
         writers = {name: last.batch for name, last in session.state.writers.items()}

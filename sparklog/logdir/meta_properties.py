@@ -4,8 +4,8 @@ A broker that finds a `meta.properties` with an unknown version treats the log d
 it changes anything there, and does not start without its metadata log dir; `kafka-storage format`
 rejects it too. So every log dir that sparklog wrote to has a file with a sentence as version, until
 the log is handed over. The other entries of a broker's own file (cluster.id, node.id, directory.id)
-are preserved. Source: MetaPropertiesEnsemble.Loader, MetaPropertiesVersion,
-KafkaRaftServer.initializeLogDirs.
+are preserved.
+Source: MetaPropertiesEnsemble.Loader, MetaPropertiesVersion, KafkaRaftServer.initializeLogDirs.
 """
 
 import os

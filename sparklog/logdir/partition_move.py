@@ -1,8 +1,8 @@
 """Move a partition to another log dir of the log, while no other session has the log open.
 
 The partition is copied to a `-future` directory under the write lock, as a single step: a failure
-or a crash removes the copy. Then a ledger record gives the partition's new place. Source: PROTOCOL,
-"Moving a partition to another log dir"; KIP-113.
+or a crash removes the copy. Then a ledger record gives the partition's new place.
+Source: PROTOCOL, "Moving a partition to another log dir"; KIP-113.
 """
 
 import contextlib

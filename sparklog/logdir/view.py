@@ -3,7 +3,8 @@
 Log starts and watermarks come from a single file (in a broker's directory, starts are read first),
 so start <= watermark is always true. If the watermark file can't be read, the valid prefix of the
 ledger gives the ends. A directory without a ledger is a broker's: the broker's high watermarks
-count (or, on request, all valid bytes). Source: PROTOCOL, "Read".
+count (or, on request, all valid bytes).
+Source: PROTOCOL, "Read".
 """
 
 import logging

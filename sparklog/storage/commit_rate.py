@@ -2,8 +2,8 @@
 
 A reader's file contains its commit rate, so a single read of the file shows whether the reader
 keeps up, how fast it reads, and whether it has stopped, compared with its usual pauses. The data
-stay small however long the reader runs: old points are farther apart. Source: the sliding window of
-offset commits by which Burrow (LinkedIn) evaluates Kafka's consumers.
+stay small however long the reader runs: old points are farther apart.
+Source: the sliding window of offset commits by which Burrow (LinkedIn) evaluates Kafka's consumers.
 """
 
 from collections.abc import Sequence

@@ -387,7 +387,8 @@ class Groups(Protocol):
         """Commit, from a task, the start of a query's micro-batch. Other partitions are unchanged.
 
         `query`: group, kind, host, app, batch, run and name. `committed_by_query` returns the new
-        state of the group, or None if the file is up to date. Raises: as `commit`.
+        state of the group, or None if the file is up to date.
+        Raises: as `commit`.
         """
 
     def group_of_planner(self, planner: str) -> str | None:

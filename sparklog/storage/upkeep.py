@@ -190,8 +190,9 @@ class Upkeep(Protocol):
         """Erase records everywhere in this home, or with `dry_run` count the records.
 
         `loan`: started when the lease is needed. If the lease is unavailable, the steps that need
-        it are reported as pending. Raises: UnknownTopicError, InvalidRequestError: a partition does
-        not exist. The errors of single partitions are in their reports.
+        it are reported as pending.
+        Raises: UnknownTopicError, InvalidRequestError: a partition does not exist. The errors of
+        single partitions are in their reports.
         """
 
     def close(self) -> None:

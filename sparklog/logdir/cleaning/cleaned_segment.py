@@ -1,7 +1,8 @@
 """Read a closed segment to rewrite, and write the new segment to `.cleaned` files.
 
 No lock is needed: recovery always deletes these files, and `segment_swap` replaces the sources by
-these files. Source: Cleaner.cleanSegments (Kafka 4.1).
+these files.
+Source: Cleaner.cleanSegments (Kafka 4.1).
 """
 
 import contextlib

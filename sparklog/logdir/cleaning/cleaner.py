@@ -133,8 +133,8 @@ def clean_partition(
 ) -> CleanReport:
     """Clean a partition, regardless of the dirty ratio (see `cleanable`).
 
-    `throttle`: shared by the threads of a service; by default the throttle of `options`. Raises: as
-    `plan_job` and `rewrite`; the log is unchanged, or cleaned in part.
+    `throttle`: shared by the threads of a service; by default the throttle of `options`.
+    Raises: as `plan_job` and `rewrite`; the log is unchanged, or cleaned in part.
     """
     job = plan_job(session, topic, partition, options=options, now_ms=now_ms)
     report = CleanReport(topic=topic, partition=partition, dirt=job.dirt, dry_run=dry_run)

@@ -5,8 +5,8 @@ regardless of the log's size. Only the segment that contains the end is copied, 
 fork has its own ledger, which starts with a snapshot; its own topic ids, because two logs must not
 share a copy in remote storage; and a higher leader epoch, so that readers of the old log notice.
 The old log is unchanged. The fork is created in a directory beside its final name, and renamed when
-it is durable: a crash leaves the complete fork or no fork. Source: PROTOCOL, "Leader epochs" and
-"Fork".
+it is durable: a crash leaves the complete fork or no fork.
+Source: PROTOCOL, "Leader epochs" and "Fork".
 """
 
 import os
@@ -122,9 +122,9 @@ def fork(
     Raises: InvalidRequestError, OffsetOutOfRangeError: records were deleted (retention, compaction,
     deleted topics, the ledger's own retention) or are remote; LogLockedError: a broker runs on the
     old log, or another fork of this name is in progress; DataCorruptionError,
-    StorageUnavailableError. After an error, all files of the fork are removed. Cost: a link for
-    each file of closed segments, under the write lock; then a synced copy of at most segment.bytes
-    per partition. Compacted partitions may have to be read.
+    StorageUnavailableError. After an error, all files of the fork are removed.
+    Cost: a link for each file of closed segments, under the write lock; then a synced copy of at
+    most segment.bytes per partition. Compacted partitions may have to be read.
     """
     watch = stopwatch()
     sources, targets = split_path(path), split_path(new_path)

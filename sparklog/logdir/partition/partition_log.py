@@ -138,7 +138,7 @@ class PartitionLog:
 
     @property
     def stamped_ms(self) -> int:
-        """The append time of the newest batch; -1 if unknown or not in an open segment."""
+        """The append time of the newest batch, if an open segment has it, else -1."""
         return max(self._stamped_ms, self._active.stamped_ms)
 
     @property

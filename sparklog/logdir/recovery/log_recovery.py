@@ -140,7 +140,7 @@ def full(session: LogManager) -> bool:
 
 
 def _recovery_point(fs: FileSystem, home: str, end: int) -> int:
-    """Return a ledger offset. All ledger segments below the segment with it are durable.
+    """Return a ledger offset. All ledger segments below the one that contains it are durable.
 
     A segment and its indexes are synced before the first record of the next segment is synced. So
     after a power cut the next segment's file may exist although a segment or its indexes were lost.

@@ -112,8 +112,8 @@ def recover(
         newest_epoch: The log's leader epoch, which no batch exceeds, if known.
         remaining: Called with the number of segments that are still to be read.
         check_only: Raise the errors of a recovery, and change no file.
-    Raises: DataCorruptionError: data below `end` are damaged or missing; no file was cut. Cost: a
-    CRC pass from the recovery point, and over segments without a valid index.
+    Raises: DataCorruptionError: data below `end` are damaged or missing; no file was cut.
+    Cost: a CRC pass from the recovery point, and over segments without a valid index.
     """
     watch = stopwatch()
     report = RecoveryReport(log_start, end)

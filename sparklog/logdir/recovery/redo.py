@@ -294,7 +294,8 @@ def _was_moved(session: LogManager, number: int, key: TopicPartition, path: str)
     """Return True for the old directory of a moved partition, if the new directory exists.
 
     Returns False for data that were given up there earlier and came back: such data end at or below
-    the log start. Cost: the last segment is read.
+    the log start.
+    Cost: the last segment is read.
     """
     fs, known = session.fs, session.state.topics.get(key.topic)
     if known is None or known.left.get(key.partition) != number:

@@ -79,8 +79,9 @@ def delete_due(
         budget_ms: The maximum time under the lock.
 
     Returns: the deleted segments, and the damaged partitions. Other partitions were not reached in
-    time. Raises: StorageUnavailableError: the log is unchanged, or the deletion continues next
-    time. Cost: a ledger record (an fdatasync) per call, and a directory sync per partition.
+    time.
+    Raises: StorageUnavailableError: the log is unchanged, or the deletion continues next time.
+    Cost: a ledger record (an fdatasync) per call, and a directory sync per partition.
     """
     done = Deletion()
     with session.exclusive():
@@ -162,7 +163,8 @@ def raise_starts(
 
     This is for remote segments, which may be deleted only when no reader looks for them. Missing
     partitions, and offsets below the log start or above the end, are skipped. The log starts are
-    durable on return. Raises: StorageUnavailableError: the remote segments must not be deleted.
+    durable on return.
+    Raises: StorageUnavailableError: the remote segments must not be deleted.
     """
     with session.exclusive():
         state = session.state

@@ -87,8 +87,8 @@ def segments_to_copy(
     highest copy; here a failed copy leaves a gap that is filled later. A segment that grew after
     its copy (a power cut undid its closing) is copied again, and the new copy replaces the old
     copy. The same applies to a segment that an erasure rewrote, and to a segment of a compacted
-    topic (which Kafka doesn't tier) that was cleaned since. Args: copies: the valid copies, and
-    copies in COPY_STARTED.
+    topic (which Kafka doesn't tier) that was cleaned since.
+    Args: copies: the valid copies, and copies in COPY_STARTED.
     """
     if config.remote_log_copy_disable or not config.remote_storage_enable:
         return []

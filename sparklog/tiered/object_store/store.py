@@ -67,8 +67,8 @@ class Store(Protocol):
 
         Within a single service the store copies the bytes: a PUT (S3: a PUT per GiB and two more if
         the object is larger than 1 GiB) and two GETs that compare the sizes. Otherwise the bytes
-        are streamed, as by `get` and `put_stream`. Raises: FileNotFoundError: the object does not
-        exist in `source`.
+        are streamed, as by `get` and `put_stream`.
+        Raises: FileNotFoundError: the object does not exist in `source`.
         """
 
     def put_stream(self, name: str, pieces: Iterable[Buffer], size: int) -> None:

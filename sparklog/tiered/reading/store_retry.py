@@ -63,7 +63,7 @@ class StoreRetry:
         """Return the result of `request`.
 
         Raises: StorageUnavailableError: the failure is permanent, or the time is over. Other errors
-            of `request`
+            of `request` are raised unchanged.
         """
         began_ms: float | None = None
         told_ms, bound_ms = float("-inf"), self._first_ms

@@ -168,8 +168,8 @@ def rebuild(
 
     Close the log's service first, and the service of any other log that owned the copies: this log
     becomes the owner. Copies with a started deletion count as finished if their manifests still
-    exist; retention deletes them again. Local files are not changed. Args: url: the URL of the
-    copies, for a log whose `sparklog.remote` was lost or damaged; it is
+    exist; retention deletes them again. Local files are not changed.
+    Args: url: the URL of the copies, for a log whose `sparklog.remote` was lost or damaged; it is
         stored in the log.
     Raises: InvalidRequestError: the log has no remote storage; StorageUnavailableError: if the
         first check of the bucket raises it, the log is unchanged, also if the bucket has no copies

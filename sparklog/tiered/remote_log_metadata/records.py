@@ -9,8 +9,8 @@
     topic partition: name, topic id (16 bytes), partition i32; segment id: that, then 16 bytes.
 
 Big-endian; strings, bytes and lists are "compact" (uvarint length + 1, 0 is null) and every struct
-ends with tagged fields; readers skip unknown tags. Source: RemoteLogMetadataSerde and
-message/Remote*Record.json (Kafka 4.1).
+ends with tagged fields; readers skip unknown tags.
+Source: RemoteLogMetadataSerde and message/Remote*Record.json (Kafka 4.1).
 """
 
 import enum
