@@ -113,7 +113,7 @@ class CleanedSegment:
     def __post_init__(self) -> None:
         self.base = self.end = self.group[0].base
         self._log = self._create(log_name(self.base))
-        # Of this file: another cleaner may replace it by its own before we are done.
+        # The identity of this file: another cleaner may replace the file before we are done.
         self.identity = self.fs.identity(self._log.path)
 
     def _names(self) -> list[str]:

@@ -61,7 +61,7 @@ class LocalDriver:
                     ) from error
                 raise
             finally:
-                # Also for an existing name: its creator may have been killed before its sync, and
+                # Sync an existing name too: its creator may have been killed before its sync, and
                 # a file that the caller reads and relies on must survive a power cut.
                 self._fs.sync_dir(os.path.dirname(path))
         finally:
