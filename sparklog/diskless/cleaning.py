@@ -80,7 +80,7 @@ class Cleaner:
     def clean(
         self, report: Report, topics: Collection[str] | None = None, *, every: bool = False
     ) -> bool:
-        """Clean partitions that are dirty enough, the dirtiest first; return True if there was one.
+        """Clean partitions that are dirty enough, the dirtiest first; return True if any was.
 
         `topics`: only these. `every`: all partitions that have anything to clean.
         Raises: StorageUnavailableError, LeaseLostError.
@@ -197,7 +197,7 @@ class Cleaner:
 
 
 class _Cleaning:
-    """Reads the segments of one partition for one cleaning."""
+    """Reads the segments of a partition for a single cleaning."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class _Cleaning:
 
 @dataclass(frozen=True, slots=True)
 class _Rewritten:
-    """A cleaned log in a temporary file; `records`: (read, kept).
+    """A cleaned log in a temporary file; `records`: (records read, records retained).
 
     `snapshot`: of the producers at its end. `aborted`: its index of aborted transactions.
     """

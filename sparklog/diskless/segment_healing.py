@@ -2,7 +2,7 @@
 
 The objects of these extents are deleted some time after a merge; until then they are a good copy.
 The entry of the merge contains their names, and the ledger before that entry their sizes. A new
-ledger entry replaces the damaged segment by the new one, as in every merge.
+ledger entry replaces the damaged segment by the rewritten segment, as in every merge.
 """
 
 from typing import Final
