@@ -186,7 +186,7 @@ class DisklessHome:
         return ChunkStager(objects, self._clock, framing, spread=label)
 
     def service_lease(self) -> UpkeepLease:
-        """Return the lease of the log's service, which is the log's term. The caller acquires it."""
+        """Return the lease of the log's service: the log's term. The caller acquires it."""
         return TermLease(ServiceLog(self.commits))
 
     def endpoint_lease(self, said: Mapping[str, object]) -> EndpointLease:

@@ -1,7 +1,7 @@
-"""Commits the batches that producers send: one thread and one commit at a time.
+"""Commits the batches that producers send, in a single thread.
 
 A commit ends with an fsync or a PUT, whatever its size. Batches that arrive in the meantime form
-the next commit, so a single producer waits for one commit and many producers share one.
+the next commit, so a single producer waits for its own commit, and many producers share a commit.
 """
 
 import asyncio
@@ -135,7 +135,7 @@ class Committer:
             return [failed] * len(batches)
 
     def _validate(self, batches: Iterable[ClientBatch]) -> None:
-        """Validate batches against their topics' configs before the log's lock is held."""
+        """Validate batches against their topics' configs before the log is locked."""
         topics, now_ms = self._commits.state.topics, self._clock()
         for batch in batches:
             topic = topics.get(batch.key.topic)

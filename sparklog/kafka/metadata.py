@@ -118,7 +118,7 @@ class Metadata:
     ) -> dict[str, ErrorCode] | None:
         """Create the topics that are requested by name and missing, if auto creation is enabled.
 
-        Returns {name: error of a topic that was not created}, or None if none had to be created.
+        Returns {name: error of a topic that was not created}; None if no topic had to be created.
         """
         broker, body = self._broker, request.body
         if not (broker.options.auto_create_topics_enable and broker.is_writable):

@@ -42,7 +42,7 @@ class Membership:
         }
 
     async def join(self, request: Request) -> Response:
-        """Answer JoinGroup when the group's next generation begins."""
+        """Answer JoinGroup when the group's next generation starts."""
         join_request = join_request_of(request)
         error = name_error(join_request.group) or await self._coordinator.check()
         if not error and join_request.group not in self._coordinator.classic.groups:

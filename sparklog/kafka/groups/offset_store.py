@@ -1,10 +1,10 @@
 """Committed offsets, stored with the log's registered readers, or in memory.
 
-Commits of a group that arrive during a write are combined in its next write. Each group has at most
-one write in progress. Groups do not wait for each other, only for a thread of the pool.
-A broker's directory, an archive, and a read-only file system or bucket store no readers. There
-commits live in memory as long as the endpoint, in addition to the stored ones, which is logged
-once. A full disk does not count: clients have to retry.
+Commits of a group that arrive during a write are combined in its next write. A group never has two
+writes in progress. Groups do not wait for each other, only for a thread of the pool. A broker's
+directory, an archive, and a read-only file system or bucket store no readers. There commits are in
+memory as long as the endpoint runs, in addition to stored commits, which is logged once. A full
+disk does not count: clients have to retry.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class OffsetStore:
     # --- reading -----------------------------------------------------------------------------
 
     async def reader(self, group: str) -> Reader | None:
-        """Return a group's reader, or None if it has never committed."""
+        """Return the reader of a group that has committed."""
         check_group(group)
         if self._memory is not None and (known := self._memory.reader(group)) is not None:
             return known
@@ -68,7 +68,7 @@ class OffsetStore:
         return None if is_forgotten else found
 
     async def readers(self) -> dict[str, Reader]:
-        """Return all groups that have committed. Damaged ones are left out, with a warning."""
+        """Return all groups that have committed. Damaged groups are left out, with a warning."""
         found = {each.group: each for each in (await self._broker.run(self._kept.readers)).groups}
         if self._memory is not None:
             found |= self._memory.groups
@@ -178,7 +178,7 @@ class OffsetStore:
             )  # fmt: skip
 
     def expire(self, retention_ms: int) -> None:
-        """Delete old commits that are in memory. The service deletes stored ones."""
+        """Delete old commits that are in memory. The service deletes stored commits."""
         if self._memory is not None:
             self._memory.expire(self._broker.clock(), retention_ms)
 
@@ -207,7 +207,10 @@ class _Commit:
 
 
 class GroupsInMemory:
-    """Groups in memory on top of the stored ones, for a log that cannot store any. Thread-safe."""
+    """Groups in memory on top of the stored groups, for a log that cannot store any.
+
+    Thread-safe.
+    """
 
     def __init__(self, kept: Groups) -> None:
         self._kept = kept
