@@ -86,7 +86,7 @@ def copy_truncated(
 
 
 def _check_complete(directory: str, batch: int, fs: FileSystem) -> None:
-    """Raise LogLockedError if the query removed files that the batch needs meanwhile."""
+    """Raise LogLockedError if the query has removed files that the batch needs."""
     obstacle = Batches(Checkpoint.open(directory, fs)).obstacle(batch)
     if obstacle is not None:
         raise LogLockedError(
@@ -191,7 +191,7 @@ def _copy_segments(
 
 
 def _kept(segment: CheckpointSegment, partition: str, gone: frozenset[str]) -> NDArray[np.bool_]:
-    """Return a mask of the segment's batches whose paths stay."""
+    """Return a mask of the segment's batches with paths that stay."""
     if not segment.keys:
         return np.zeros(0, np.bool_)
     keys = pa.chunked_array(segment.keys).combine_chunks().dictionary_encode()

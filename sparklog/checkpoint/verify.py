@@ -91,7 +91,7 @@ class CheckpointReport:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no damage and no difference, other than what was just repaired."""
+        """Whether there is no damage and no difference, except for findings just repaired."""
         return not any(f.severity in BAD and not f.repaired for f in self.findings)
 
     def counts(self) -> dict[str, int]:
@@ -146,14 +146,14 @@ def verify(
     Args:
         path: the checkpoint.
         repair: remove damaged records from the log dir, with the query stopped. Intact records, and
-            those that can be corrected, stay; the original segment is kept as `.damaged`. Then
+            those that can be corrected, stay; the original segment remains as `.damaged`. Then
             verify the result. Files of Spark's own manager are never changed.
         fs: file system of the checkpoint.
 
     Returns: findings, worst first, each with file and byte position. `ok` is False for damage:
-        something is lost or wrong that can't be derived. Old batches whose state Spark has removed
-        are a warning.
-    Raises: InvalidRequestError: there is no checkpoint. LogLockedError: the query keeps cleaning
+        something is lost or wrong that can't be derived. Old batches without their state, which
+        Spark has removed, are a warning.
+    Raises: InvalidRequestError: there is no checkpoint. LogLockedError: the query repeatedly cleans
         up, or (repair) is running. StorageUnavailableError.
     Cost: reads everything once, with damage twice; entries of state files take about a second per
         million.
@@ -247,7 +247,7 @@ class _Verifier:
                 self._note_torn(partition, segment)
 
     def _note_torn(self, partition: CheckpointPartition, segment: CheckpointSegment) -> None:
-        """Report a torn write or one in progress, or damage of the last record."""
+        """Report a torn write, a write in progress, or damage of the last record."""
         damage = self._checkpoint.damaged_end(partition)
         if damage is not None:
             self._damage(damage)
@@ -460,9 +460,9 @@ class _Verifier:
             )
 
     def _try(self, path: str, check: Callable[[], object]) -> None:
-        """Run a check of one file.
+        """Run a check of a file.
 
-        A position within a record is converted to one in its segment.
+        A position within a record is converted to a position in its segment.
         """
         try:
             check()

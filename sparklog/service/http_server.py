@@ -77,7 +77,7 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self._waiting[wrapped] = self._waiting.pop(request, monotonic_ms())
 
     def service_actions(self) -> None:
-        """Disconnect clients whose deadline has passed; called at least twice per second."""
+        """Disconnect clients after their deadline; called at least twice per second."""
         now = monotonic_ms()
         with self._mutex:
             late = [request for request, until in self._waiting.items() if until <= now]
@@ -108,7 +108,7 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         return self._room.acquire(timeout=_ROOM_S)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log an error of a request. A client that disconnects or sends nothing is not an error.
+        """Log an error of a request. A client that disconnects or sends no data is not an error.
 
         socketserver would print a traceback even for a port scan.
         """

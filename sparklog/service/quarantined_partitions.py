@@ -65,7 +65,7 @@ class QuarantinedPartitions:
             self._quarantine(keys, str(error))
 
     def _quarantine(self, keys: Iterable[TopicPartition], why: str) -> None:
-        """Skip partitions until the service restarts, as Kafka does with uncleanable ones."""
+        """Skip partitions until the service restarts, as Kafka does with uncleanable partitions."""
         topics = self._session.state.topics
         self._quarantined |= {
             key: (topics[key.topic].id, why) for key in keys if key.topic in topics

@@ -2,8 +2,9 @@
 
 A `TreeSource` is a directory (here), or a log in a bucket (forked_log.py). A file of 1 MiB or more
 with the inode, size and mtime of a file in the newest snapshot is not read: it is a closed segment
-or a RocksDB file, which are written once. A changed file is uploaded whole. A file larger than a
-piece is read twice: for its SHA-256, which is its name, and to upload it.
+or a RocksDB file, which are written once. A changed file is uploaded again, including unchanged
+parts. A file larger than a piece is read twice: for its SHA-256, which is its name, and to upload
+it.
 """
 
 import hashlib
@@ -29,7 +30,7 @@ Stamp = tuple[int, int, int]
 
 
 def check_threads(threads: int) -> None:
-    """Raise InvalidRequestError for less than one thread."""
+    """Raise InvalidRequestError unless `threads` is positive."""
     if threads < 1:
         raise InvalidRequestError(f"threads={threads}: want at least 1")
 
@@ -112,8 +113,8 @@ class Uploader:
 
     Args:
         before: the newest snapshot's trees.
-        rewrite_ms: an object of this age is uploaded again, so that it outlives the snapshot under
-            a lifecycle rule that deletes objects by age.
+        rewrite_ms: an object of this age is uploaded again, to outlive the snapshot under a
+            lifecycle rule that deletes objects by age.
     """
 
     def __init__(
@@ -157,8 +158,8 @@ class Uploader:
         """Check that the files which were found in the repository still exist.
 
         The snapshot is written next. Another process or a lifecycle rule may have deleted files
-        meanwhile. The age may have grown by a day, for which the rules in docs/replay.md leave
-        room.
+        during the upload. The age may have grown by a day, for which the rules in docs/replay.md
+        leave room.
         Raises: StorageUnavailableError.
         """
         self._stored = self._list(self._rewrite_ms + DAY_MS)
@@ -177,7 +178,7 @@ class Uploader:
         """Upload {part: its files}. Return the trees of a snapshot.
 
         Raises: StorageUnavailableError: the store failed, a file changed while it was read, or an
-            object was deleted meanwhile.
+            object was deleted during the upload.
         """
         trees = {part: SnapshotTree(files.origin) for part, files in parts.items()}
         jobs = []

@@ -1,10 +1,10 @@
 """Reads a partition of a checkpoint's log dir: the newest record of each key.
 
-A file is one record, and a batch has only one record, so that batches are found by their headers;
+Each file is a record, and each batch has a single record, so batches are found by their headers;
 there are no indexes. A file exists if its newest record has a value. Readers take no lock: an
-incomplete batch at the end of the last segment is a write in progress, or a torn one, and is
+incomplete batch at the end of the last segment is a write in progress, or a torn write, and is
 ignored. A damaged record is ignored, too, if its file is known (damaged_records.py) and a newer
-record of that file follows, or if it is a deletion: then nothing is missing.
+record of the same file follows, or if it is a deletion: then no content is missing.
 
 Batches are read as in any log (log.batch_windows). Unlike in logdir.partition, no ledger defines
 where a partition ends: the last complete batch does. And a log dir stops at damage, whereas here
@@ -84,8 +84,8 @@ class CheckpointPartition:
 
     `entries` has the newest record of every key, including deletions, ordered by offset. Not
     thread-safe. Raises DataCorruptionError (file, position, offsets) for damage: an incomplete
-    batch followed by complete ones, unless its file has a newer record. `lenient`: damage is only
-    recorded in the segments' `damaged`, for a repair.
+    batch followed by complete batches, unless its file has a newer record. `lenient`: damage is
+    only recorded in the segments' `damaged`, for a repair.
     """
 
     def __init__(self, fs: FileSystem, directory: str, *, lenient: bool = False) -> None:
@@ -404,7 +404,7 @@ def _fields(
 
 
 def _batch_bytes(keys: pa.Array, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the sizes of one-record batches with these keys and value lengths (-1: null).
+    """Return the sizes of single-record batches with these keys and value lengths (-1: null).
 
     A batch of this size has no headers, and its value ends before its last byte.
     """

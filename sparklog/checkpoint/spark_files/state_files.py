@@ -1,6 +1,6 @@
 """Decompresses and unzips state files; for their entries see state_changelog.py.
 
-    delta, snapshot, changelog     compressed as a whole, by the codec of
+    delta, snapshot, changelog     compressed by the codec of
                                    spark.sql.streaming.stateStore.compression.codec
     zip                            RocksDB's small files, and `metadata`, which names the SST and
                                    log files, and the column families with their ids

@@ -30,14 +30,17 @@ _ITEMS_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Byte ranges [at, at + size) of a buffer, one per row; `null`: no range (at, size: any)."""
+    """Byte ranges [at, at + size) of a buffer, a range per row.
+
+    `null`: no range (at, size: any).
+    """
 
     at: Ints
     size: Ints
     null: Bools
 
     def skip(self, count: int | Ints) -> "Spans":
-        """Return the ranges without their first `count` bytes (a number, or one per row)."""
+        """Return the ranges without their first `count` bytes (a number, or a number per row)."""
         return Spans(self.at + count, self.size - count, self.null)
 
     def only(self, kept: Bools) -> "Spans":
@@ -47,7 +50,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The words of a field, and the row or array of each, from whose start offsets count."""
+    """The words of a field, and the row or array of each, which is the origin of offsets."""
 
     at: Ints
     around: Spans

@@ -303,10 +303,7 @@ class ClassicGroup:
         member.answer_join = answer
 
     def await_sync(self, member: Member, answer: AnswerSync) -> None:
-        """Delay a member's request until the leader has assigned.
-
-        Answer an earlier waiting request.
-        """
+        """Delay a member's request until the leader has assigned; answer an earlier request."""
         self.answer_sync(member, SyncResponse(error=ErrorCode.rebalance_in_progress))
         member.answer_sync = answer
 

@@ -207,10 +207,7 @@ class _Commit:
 
 
 class GroupsInMemory:
-    """Groups in memory on top of the stored groups, for a log that cannot store any.
-
-    Thread-safe.
-    """
+    """Groups in memory on top of stored groups, if the log cannot store any. Thread-safe."""
 
     def __init__(self, kept: Groups) -> None:
         self._kept = kept

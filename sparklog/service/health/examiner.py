@@ -63,8 +63,8 @@ def examine(
 
     Raises: InvalidRequestError: `path` is not a valid path.
     Cost: about 0.3 ms per partition, and the ledger's newest segment; a request to a tier, with a
-        timeout of 2 s. For a log in a bucket: a dozen requests, one for each group and for each of
-        the newest 256 entries, many at a time, and a conditional PUT that shows whether these
+        timeout of 2 s. For a log in a bucket: a dozen requests, another for each group and for each
+        of the newest 256 entries, many at a time, and a conditional PUT that shows whether these
         credentials may write; 15 s at most.
     """
     return Examiner(
@@ -154,7 +154,7 @@ class Examiner:
         """Return why a writer can't open the ledger, and why reads fail; at most once a minute.
 
         After a fault both are checked at every call. Cost: reads the ledger's newest segment (16
-        MiB at most), and that of `unreadable_files`.
+        MiB at most), and the cost of `unreadable_files`.
         """
         known = self._seen_faults
         if known is not None and not any(known[1]) and monotonic_ms() - known[0] < _ASK_AGAIN_MS:
@@ -178,7 +178,7 @@ class Examiner:
     # --- stores --------------------------------------------------------------------------------
 
     def _asked(self, url: str) -> str | None:
-        """Probe a tier with a GET of a missing object; return the error, None if it answers."""
+        """Probe a tier with a GET of a missing object; return the error unless it answers."""
         known = self._tier
         if known is not None and monotonic_ms() - known[0] < _ASK_AGAIN_MS:
             return known[1]
@@ -244,7 +244,7 @@ class Examiner:
         return known[1]
 
     def _observed(self, url: str) -> LogMetrics | None:
-        """Observe a log in a bucket; return None if the URL holds no log (perhaps an archive)."""
+        """Observe a log in a bucket; return None without a log at the URL (perhaps an archive)."""
         if self._observer is None:
             if not holds_home(url, self._storage_options, self._remote):
                 return None

@@ -25,7 +25,7 @@ def collect(
 ) -> LogMetrics:
     """Observe a log once, in log dirs or in a bucket; see `LogObserver.observe`.
 
-    The commits are those of the whole ledger, in a bucket those of the last 1024 entries.
+    Counts the commits in the entire ledger, in a bucket in the last 1024 entries.
     Args:
         path: log dirs, or a URL.
         storage_options: fsspec's options for the store.
@@ -35,7 +35,7 @@ def collect(
 
     Raises: InvalidRequestError: there is no log. StorageUnavailableError: the store does not
         answer. Parts of a log that can't be read are reported in `errors`.
-    Cost: as of `Observer.observe`; in a bucket a dozen requests, and one for each of those
+    Cost: as of `Observer.observe`; in a bucket a dozen requests, and another for each of these
         entries, each group and each partition, about 256 at the same time.
     """
     remote, rest = RemoteOptions.parse(options or {})

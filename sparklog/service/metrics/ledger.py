@@ -21,7 +21,7 @@ class LedgerTail:
     """Folds new ledger records at each call. Not thread-safe.
 
     With `history`, the commits that the ledger contains at the first call are counted. Without it
-    only later ones are, so that a restarted process counts nothing twice.
+    only later commits are counted, so that a restarted process counts no commit twice.
     """
 
     def __init__(self, fs: FileSystem, home: str, *, history: bool) -> None:
@@ -38,8 +38,8 @@ class LedgerTail:
         """Return the state as of ledger offset `end`.
 
         Raises: DataCorruptionError; FileNotFoundError: the log was deleted.
-        Cost: the first call reads the ledger's last segment (16 MiB at most; also the previous one
-            if it has few records), later calls only new records.
+        Cost: the first call reads the ledger's last segment (16 MiB at most; also the previous
+            segment if it has few records), later calls only new records.
         """
         identity = self._fs.identity(ledger_path(self._home))
         try:
@@ -65,9 +65,9 @@ class LedgerTail:
         return state
 
     def history_fault(self) -> DataCorruptionError | None:
-        """Return why older commits can't be read, or None if no damage is known.
+        """Return why older commits can't be read, if damage is known.
 
-        Cost: nothing without damage; otherwise reads the damaged segments again.
+        Cost: only with damage: reads the damaged segments again.
         """
         if self._damaged is None:
             return None

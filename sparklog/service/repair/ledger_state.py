@@ -1,4 +1,4 @@
-"""Rebuilds the state of a log whose ledger is damaged, and reports the source of each fact.
+"""Rebuilds the state of a log with a damaged ledger, and reports the source of each fact.
 
 Sources, in this order: the surviving records of the ledger, from the best snapshot on (the ledger's
 or `sparklog.state`); `sparklog.topics` for topics; `sparklog.watermarks` for ends and log starts;
@@ -342,7 +342,7 @@ class _Rebuild:
         state.idempotent |= ends.keys()  # idempotent producers may have written there
 
     def _keep_tiered(self, name: str) -> bool:
-        """Enable remote storage again for a topic whose log starts below its local segments.
+        """Enable remote storage again for a topic that starts below its local segments.
 
         Returns: whether it is enabled. Without it, the records below could not be read any more.
         """

@@ -2,10 +2,10 @@
 
 The log's metadata contains which segments were copied. Since then the bucket may have been emptied,
 restored from an older state, damaged, or replaced by another bucket of the same name. So before the
-round deletes local segments, it reads each copy that will replace one, compares it with the
-checksums of its manifest, and lists the partition's objects. If a copy is missing or damaged, or
-the store does not answer, the local segments stay. Damaged copies are recorded (`damaged_copies`),
-and the next round replaces them.
+round deletes local segments, it reads each copy that will replace a local segment, compares it with
+the checksums of its manifest, and lists the partition's objects. If a copy is missing or damaged,
+or the store does not answer, the local segments stay. Damaged copies are recorded
+(`damaged_copies`), and the next round replaces them.
 """
 
 import threading
@@ -43,7 +43,7 @@ class CopyConfirmation:
     """The check of a round: `read` takes no lock, `confirm` runs while copies can't change.
 
     Args:
-        store: None if the store could not be opened.
+        store: None for a store that could not be opened.
         log_id: the log's id in the store.
         threads: number of copies that are read at the same time.
         stopping: returns True to end the reading early.
@@ -73,7 +73,7 @@ class CopyConfirmation:
     def relied_upon(
         self, cache: RemoteLogMetadataCache, known: Places, due: Due, terms: Terms
     ) -> list[tuple[TopicPartition, RemoteSegment]]:
-        """Return the copies whose local segments are due for deletion; none in a dry run."""
+        """Return the copies with local segments that are due for deletion; empty in a dry run."""
         if self._report.dry_run:
             return []
         return [
@@ -87,8 +87,8 @@ class CopyConfirmation:
     def read(self, copies: Sequence[tuple[TopicPartition, RemoteSegment]]) -> None:
         """Read these copies, and remember the complete copies.
 
-        Cost: a GET for a manifest and one for each 8 MiB of its log. Each copy is read only once,
-            because its local segment is deleted in this round.
+        Cost: a GET for a manifest and another for each 8 MiB of its log. Each copy is read only
+            once, because its local segment is deleted in this round.
         """
         if copies and self._is_store_ours():
             with ThreadPoolExecutor(self._threads, "sparklog-confirmer") as pool:

@@ -68,12 +68,12 @@ class Finding:
         severity: how bad it is.
         what: a description.
         file: path of the file.
-        topic: topic, if the finding concerns one.
-        partition: partition, if the finding concerns one.
+        topic: topic, if the finding concerns a topic.
+        partition: partition, if the finding concerns a partition.
         position: byte position in the file.
         first: first offset concerned.
-        end: offset after the last one concerned, or None if unknown.
-        fix: the repair, None if the file must be restored from a copy.
+        end: offset after the last offset concerned, if known.
+        fix: the repair; without a repair the file must be restored from a copy.
         repaired: repaired by this call.
     """
 
@@ -90,7 +90,7 @@ class Finding:
 
     @property
     def repair(self) -> str | None:
-        """Description of the repair, or None if the file must be restored from a copy."""
+        """Description of the repair, unless the file must be restored from a copy."""
         return None if self.fix is None else self.fix.kind.value
 
     @property

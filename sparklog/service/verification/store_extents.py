@@ -206,7 +206,7 @@ class ExtentCheck:
     def _manifest(
         self, key: TopicPartition, extent: Extent, out: Findings
     ) -> tuple[Manifest, dict[str, bytes]] | None:
-        """Return the manifest and its small files, or None if it is missing or damaged."""
+        """Return the manifest and its small files, unless it is missing or damaged."""
         name = manifest_object(segment_of(self._state, key, extent))
         try:
             raw = self._retry.call(partial(self._store.get, name))
