@@ -69,7 +69,7 @@ class FileSinkCut:
 
 
 def plan_cut(batches: Batches, batch: int, output: str) -> FileSinkCut:
-    """Choose the entries that the log of the file sink in `output` keeps after a cut to `batch`.
+    """Choose the entries that remain in the file sink's log in `output` after a cut to `batch`.
 
     Raises: InvalidRequestError: the log can't be cut there; DataCorruptionError: a file of the log
         can't be read.

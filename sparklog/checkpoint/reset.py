@@ -98,8 +98,7 @@ def reset(
     A log-backed checkpoint has a lock that shows a running query. An ordinary checkpoint has none,
     so the reset is rejected if the newest batch seems to be running: it is not committed and began
     less than 10 s ago, or files change during the check. A query that waits for its next trigger
-    can't be
-    detected: stop it first.
+    can't be detected: stop it first.
 
     Sinks other than a log keep the output of later batches, and sinks that remember batches would
     skip them when they run again. The log of Spark's file sink (`output`) is truncated as well. If

@@ -384,7 +384,7 @@ class _Verifier:
         return is_last and self._batches.unfinished_repartition()
 
     def _check_states(self) -> None:
-        """Check that every commit since the first complete one, and the last one, has its state."""
+        """Check that the last commit, and all since the first complete commit, have their state."""
         batches = self._batches
         for operator in sorted({store.operator for store in batches.stores}):
             if metadata_path(self._checkpoint, operator, batches.last) is None:

@@ -2,9 +2,8 @@
 
 A `TreeSource` is a directory (here), or a log in a bucket (forked_log.py). A file of 1 MiB or more
 with the inode, size and mtime of a file in the newest snapshot is not read: it is a closed segment
-or a RocksDB file, which are written once. A changed file is uploaded again, including unchanged
-parts. A file larger than a piece is read twice: for its SHA-256, which is its name, and to upload
-it.
+or a RocksDB file, which are written once. A changed file is uploaded completely. A file larger than
+a piece is read twice: for its SHA-256, which is its name, and to upload it.
 """
 
 import hashlib
@@ -51,9 +50,7 @@ class TreeSource(Protocol):
         """Return a file's size in bytes."""
 
     def stamp(self, path: str) -> Stamp | None:
-        """Return what identifies, together with the size, a file of an earlier snapshot.
-
-        None if nothing does.
+        """Return the data that, with the size, identify a file of an earlier snapshot, if any.
         """
 
     def is_settled(self, stamp: Stamp, size: int, now_ms: int) -> bool:

@@ -4,7 +4,7 @@
     commits/<x>                       commits-0                       <x>
     state/<op>/<part>/<file>          state.<op>.default-<part>       <file>
     state/<op>/<part>/<store>/<file>  state.<op>.<store>-<part>       <file>
-    everything else                   metadata-0                      the path
+    everything else                   metadata-0                      the complete path
 
 The log dir is `<checkpoint>/sparklog`. Files that Spark reads without its checkpoint manager stay
 files. Source: sparklog/jvm/scala/checkpoint/Layout.scala, which does the same.

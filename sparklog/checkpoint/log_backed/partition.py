@@ -65,7 +65,7 @@ class NewestRecord(NamedTuple):
 
 @dataclass(slots=True)
 class CheckpointSegment:
-    """A segment file as it was read: complete batches up to `end`, offsets up to `next_offset`."""
+    """A segment file, read up to `end` (complete batches) and `next_offset`."""
 
     base: int
     identity: tuple[int, int]

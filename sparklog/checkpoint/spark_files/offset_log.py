@@ -111,10 +111,7 @@ def topics_of(text: str | None) -> TopicOffsets | None:
 
 
 def log_offset_of(text: str | None) -> int | None:
-    """Return a file source's `logOffset`, the newest batch of its own log.
-
-    None for other sources.
-    """
+    """Return the `logOffset` of a file source: the newest batch of its own log."""
     document = document_of(text)
     offset = document.get("logOffset") if isinstance(document, dict) else None
     return offset if type(offset) is int else None

@@ -30,10 +30,7 @@ _ITEMS_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Byte ranges [at, at + size) of a buffer, a range per row.
-
-    `null`: no range (at, size: any).
-    """
+    """Byte ranges [at, at + size) of a buffer, by row; `null`: no range (at, size: any)."""
 
     at: Ints
     size: Ints
