@@ -203,7 +203,7 @@ class Checkpoint:
         return sorted(n for n in found if not _is_hidden(n))
 
     def files(self) -> Set[str]:
-        """Return the paths that are stored as files, including hidden ones, without the log dir."""
+        """Return the paths that are stored as files, also hidden files, without the log dir."""
         return self._files
 
     def exists(self, path: str) -> bool:

@@ -2,9 +2,9 @@
 
 Patterns are matched against entire topic names, which contain only letters, digits, dot, dash and
 underscore. A character class is therefore the set of these characters that it contains, and line
-ends do not occur. Where Python would interpret an expression differently from Java, it is
-translated (quotes, named groups, classes with && or nested classes, \\p, flags inside) or rejected.
-Source: java.util.regex.Pattern of Java 17; Kafka matches the whole name.
+ends do not occur. An expression that Python would interpret differently from Java is translated
+(quotes, named groups, classes with && or nested classes, \\p, flags inside) or rejected.
+Source: java.util.regex.Pattern of Java 17; Kafka matches the entire name.
 """
 
 import re

@@ -251,7 +251,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Json | None:
         """Return the log's end offsets for the query's progress.
 
-        None while it waits for its topics.
+        Returns None while the query waits for its topics.
         """
         if self._held is None and self._options.wait_for_topics:
             return None
