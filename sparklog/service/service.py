@@ -89,8 +89,7 @@ class Service:
                 URL such as s3://bucket/prefix. The log stores it, so it is needed only once.
             storage_options: fsspec's options (credentials, endpoint) for the store; never stored.
             keyring: encrypts copies; for a log in a bucket, decrypts staged objects and encrypts
-                segments. The log stores that it is encrypted: without a keyring there are no
-                copies.
+                segments. The log stores that it is encrypted; without a keyring it makes no copies.
             plain: ends the encryption of copies.
             take_over: makes the copies at the URL this log's own, for a log dir that was restored
                 or copied. The log that wrote the copies must have stopped for good.

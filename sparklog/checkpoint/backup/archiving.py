@@ -98,9 +98,8 @@ def archive(
     """Archive the checkpoint at `path`, and its query's `log`, as a new snapshot at `url`.
 
     Args:
-        batch: the batch to archive, by default the newest committed batch, which must allow the
-            query to continue. A directory that is no query's checkpoint is archived without a
-            batch.
+        batch: the batch to archive, by default the newest committed; a query must be able to
+            continue after it. A directory that is not a checkpoint has no batch.
         log, writer: the sink's log, as of this batch, and the query's name in the log; by default
             the query's id. leave_remote: see `sparklog.logdir.forking.fork.fork`.
         keyring: encrypts; a `sparklog.tiered.keyring`, or its file.
