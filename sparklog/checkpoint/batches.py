@@ -31,7 +31,7 @@ _SHUFFLE: Final = "spark.sql.shuffle.partitions"
 _PARTITIONS: Final = (
     "spark.sql.streaming.internal.stateStore.partitions",
     _SHUFFLE,
-)  # keys in the plan's conf; the first one wins
+)  # keys in the plan's conf; the first has priority
 
 
 class Batches:

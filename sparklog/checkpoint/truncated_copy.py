@@ -157,7 +157,7 @@ def _copy_partition(
         later = {path_of(name, key) for key, _ in source.live()} - known
         try:
             return _copy_segments(source, gone | later, directory, stats)
-        except (FileNotFoundError, InterruptedError):  # rewritten by a cleaning meanwhile
+        except (FileNotFoundError, InterruptedError):  # rewritten by a cleaning
             for left in source.fs.listdir(directory):
                 source.fs.unlink(joined(directory, left))
             source.fs.rmdir(directory)
@@ -179,7 +179,7 @@ def _copy_segments(
         is_last = segment is source.segments[-1]
         if not kept.any() and not is_last:
             continue
-        # An empty segment begins at the offset of the next record.
+        # An empty segment starts at the offset of the next record.
         base = segment.base if kept.any() else kept_end
         _copy_segment(source, segment, kept, joined(directory, log_name(base)), stats)
         if kept.any():

@@ -353,7 +353,7 @@ class _Verifier:
             # Spark removes the oldest plans and commits at different times.
             if batch not in batches.planned and batch > min(batches.planned, default=-1):
                 self._report_missing(f"offsets/{batch}")
-            # The first batch is committed before the second one is planned.
+            # The first batch is committed before the second is planned.
             first = min(batches.committed, default=known[0] - 1)
             if batch not in batches.committed and first < batch < known[-1]:
                 self._report_missing(f"commits/{batch}")
@@ -471,7 +471,7 @@ class _Verifier:
             inside = error.path == where and error.first is None
             self._damage(error, begin if inside else 0)
         except FileNotFoundError:
-            pass  # removed by Spark meanwhile; _check_batches reports files that a batch needs
+            pass  # removed by Spark; _check_batches reports files that a batch needs
         except StorageUnavailableError as error:
             self._out.add(Severity.DAMAGE, self._checkpoint.real(path), str(error))
 

@@ -67,7 +67,7 @@ class Command(click.Command):
         return message
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write an example of the command on one line, so that it can be copied."""
+        """Write an example of the command on a single line, ready to be copied."""
         shown = example(ctx.command_path.partition(" ")[2])
         if shown is not None:
             with formatter.section("Example"):
@@ -84,7 +84,7 @@ def refuse_dropped(ctx: click.Context, name: str) -> None:
 
 
 class Group(click.Group):
-    """A group of commands, such as `topics`. Its list shows a whole sentence per command."""
+    """A group of commands, such as `topics`. Its list shows a complete sentence per command."""
 
     command_class = Command
 
@@ -116,7 +116,7 @@ class Group(click.Group):
 
 
 class LazyGroup(Group):
-    """A group whose commands are imported when they are used.
+    """A group of commands that are imported when they are used.
 
     Importing Arrow and the commands takes a second, which help, the version, completion and
     mistyped names should not need.
@@ -135,7 +135,7 @@ class LazyGroup(Group):
         Args:
             headings: {heading: {name: ("module:attribute", the line in the list of commands)}}.
             other_names: Returns the command that a name outside the list stands for, with the
-                arguments that precede those given, or None if there is none. May raise
+                arguments that precede the given arguments, if there is such a command. May raise
                 click.UsageError.
         """
         super().__init__(**given)
@@ -164,7 +164,7 @@ class LazyGroup(Group):
         return sorted({*self._lazy, *self.commands})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, or None if the name is unknown."""
+        """Return a command, if the name is known."""
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
@@ -197,6 +197,6 @@ def drop_output() -> None:
 
 
 def one_line(error: Exception) -> str:
-    """Return an error's text without line breaks; a very long one is shortened."""
+    """Return an error's text without line breaks; a very long text is shortened."""
     text = " ".join(str(error).split())
     return text if len(text) <= _TOLD else f"{text[: _TOLD // 2]} … {text[-_TOLD // 2 :]}"

@@ -139,7 +139,7 @@ UNSUPPORTED_FLAGS: Final[Mapping[str, str]] = {
 def tool_command(name: str) -> tuple[str, ...] | None:
     """Return the command for the name of a Kafka tool, and what precedes its arguments.
 
-    Returns: None if no tool has that name.
+    Returns: None for an unknown tool.
     Raises: click.UsageError for a tool that does not apply here.
     """
     plain = name.removeprefix("kafka-").removesuffix(".sh")
@@ -187,7 +187,7 @@ def path_first(args: Sequence[str]) -> list[str]:
 
 
 class KafkaToolGroup(Group):
-    """A Kafka tool whose action is a flag in Kafka and a command here.
+    """A Kafka tool with an action that is a flag in Kafka and a command here.
 
     `actions`: {Kafka's flag: the command}. `default`: the command if neither is given.
     """

@@ -28,7 +28,7 @@ from sparklog.tiered.keyring import Keyring
 
 _LOGGER: Final = logging.getLogger("sparklog")
 MERGE_THREADS: Final = 8
-_AGAIN: Final = 8  # a check that merged nothing is repeated after an eighth more extents
+_AGAIN: Final = 8  # a check without a merge is repeated after an eighth more extents
 _NEVER_MS: Final = 1 << 62
 
 

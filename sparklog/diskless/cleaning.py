@@ -52,7 +52,7 @@ from sparklog.tiered.copying.rewritten_log import RewrittenData
 from sparklog.tiered.layout.manifest import log_object
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
-_IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; a larger one goes to a file
+_IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; larger segments go to a file
 _HEAD_BYTES: Final = 4096
 
 

@@ -242,7 +242,7 @@ class DisklessCommits:
         began_ms = self._retry_policy.timer()
         if not self._creator.create(expected, entry, raw):
             self._turn.losses += 1
-            if self._turn.losses > 1:  # the first one may only mean that the state was old
+            if self._turn.losses > 1:  # the first conflict may only mean that the state was old
                 self._contention.lost()
             self.catch_up()
             raise self._moved(expected)

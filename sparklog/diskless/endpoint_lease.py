@@ -52,7 +52,7 @@ class NumberedLease:
         self._timeout_ms, self._timer = timeout_ms, timer
         self._token = uuid.uuid4().hex
         self._lock = threading.RLock()
-        self._number = 0  # of this process; 0 while it does not hold the lease
+        self._number = 0  # of this process; 0 without the lease
         self._seen: tuple[int, bytes] | None = None  # (number, content) at the last check
         self._seen_at = self._beat_at = 0.0
         self._since_ms = 0
@@ -90,7 +90,7 @@ class NumberedLease:
             return False
         self._beat_at = self._timer()
         names = self._listed()
-        if max(names, default=number) > number:  # this process was slow; a higher one exists
+        if max(names, default=number) > number:  # this process was slow; a higher number exists
             return False
         self._number = number
         self._delete([name for at, name in names.items() if at < number])

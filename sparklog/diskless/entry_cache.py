@@ -14,7 +14,7 @@ from sparklog.errors import DataCorruptionError
 from sparklog.tiered.object_store.store import Store
 
 KEPT_BYTES: Final = 16 << 20
-_STRIPES: Final = 64  # concurrent fetches; there is only one per entry
+_STRIPES: Final = 64  # concurrent fetches, at most one per entry
 _OLDEST_EACH: Final = 8
 
 
@@ -85,7 +85,7 @@ class EntryCache:
 
 def check_number(raw: bytes, name: str, url: str) -> None:
     """Raise DataCorruptionError if the first bytes of an object belong to another entry."""
-    number = int.from_bytes(raw[:8], "big")  # an entry begins with a batch at offset `number`
+    number = int.from_bytes(raw[:8], "big")  # an entry starts with a batch at offset `number`
     if raw and number != parse_entry(name):
         raise DataCorruptionError(
             f"the object holds entry {number} of the ledger; restore it from a copy of the bucket",

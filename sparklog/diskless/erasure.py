@@ -48,7 +48,7 @@ from sparklog.tiered.layout.object_names import Directory, manifest_name, parse_
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _TRIES: Final = 8
 _ENTRIES: Final = 64  # ledger entries requested concurrently
-_IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; a larger one goes to a file
+_IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; larger segments go to a file
 Reports = Mapping[TopicPartition, PartitionErasure]
 
 

@@ -31,7 +31,7 @@ GAP_BYTES: Final = 64 << 10
 
 Reading the gap takes less time than the request that this saves.
 """
-_TIMES: Final = 10_000  # cached times of objects; many partitions share one object
+_TIMES: Final = 10_000  # cached times of objects; many partitions share an object
 
 
 def content_of(extents: Iterable[Extent]) -> int:

@@ -353,7 +353,7 @@ class _Cutter:
                     last = int(table["last_offset"][len(below)])
                     raise batch_is_cut(log.path, first, last, end)
                 if extent.crc >= 0:
-                    collections.deque(windows, maxlen=0)  # only the whole extent has a checksum
+                    collections.deque(windows, maxlen=0)  # only the entire extent has a checksum
                 break
         if reached < end and key not in self._source.now.gaps:
             raise DataCorruptionError(

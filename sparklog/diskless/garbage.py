@@ -67,10 +67,10 @@ STATES_KEPT: Final = 2
 _DELETED_MAX: Final = 1000
 _CUT_AT_ONCE: Final = 64
 _CUT_MAX: Final = 10_000
-PAGE_OBJECTS: Final = 1000  # objects that one list request returns
+PAGE_OBJECTS: Final = 1000  # objects that a list request returns
 _NEVER_MS: Final = 1 << 62
 _NOTED_MAX: Final = 1000  # scheduled deletions in a heartbeat, about 40 bytes each
-_TERMS_MAX: Final = 2**32  # a service can't have a term so far ahead: terms grow by one
+_TERMS_MAX: Final = 2**32  # a service can't have a term so far ahead: terms grow by 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Garbage:
         """`healer`: rewrites missing segments before their sources are deleted."""
         self._healer = healer
         self._log, self._lease, self._merger, self._options = log, lease, merger, options
-        self._turn = threading.Lock()  # held while working: one method at a time
+        self._turn = threading.Lock()  # locked while working: one method at a time
         self._lock = threading.Lock()  # protects the following attributes
         self._todo: list[_Waiting] = []
         self._named: set[str] = set()  # objects that an extent has ever referred to
@@ -106,7 +106,7 @@ class Garbage:
         self._idle_ms: dict[int, int] = {}  # since when no extent refers to the inline data
         self._cut: set[int] = set()  # entries above `cut_below` without data
         self._tables: dict[str, frozenset[str]] = {}
-        self._swept: tuple[int, int] | None = None  # (entry, ms) of a sweep that left nothing
+        self._swept: tuple[int, int] | None = None  # (entry, ms) of a sweep that left no garbage
         self._states_at = -1  # the newest entry when older states were last deleted
 
     # --- scheduled deletions ------------------------------------------------------------------

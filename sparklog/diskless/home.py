@@ -65,7 +65,7 @@ class DisklessHome:
         self._commits, self._states = commits, states
         self._storage_options, self._parallel = dict(storage_options or {}), parallel
         self._ledger = StoreLedger(path, head, retry=self.objects.retry)
-        # Writers whose staged objects of earlier runs were deleted by this handle.
+        # Writers of which this handle has deleted staged objects of earlier runs.
         self._swept: Set[str] = frozenset()
         heads = iter([head])
         self.view = DisklessView(path, objects, lambda: next(heads, None) or self._found(reopen))

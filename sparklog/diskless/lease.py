@@ -123,7 +123,7 @@ class TermLease:
         self.notes = ServiceNotes()
         self.lends: bool | None = None
         """True if this process releases the lease on request; its heartbeat says so."""
-        self._asking = 0  # the term whose holder this process has sent a request to
+        self._asking = 0  # this process has sent a request to the holder of this term
         self._asked_at = float("-inf")
         self._heard: tuple[int, bytes] | None = None  # (term, request of another process)
         self._heard_at = self._listened_at = float("-inf")

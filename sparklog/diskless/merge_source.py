@@ -33,7 +33,7 @@ from sparklog.tiered.encryption.envelope import DataKey, open_data_key
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
 
-SPAN_BYTES: Final = 8 << 20  # of an object shared by several partitions, read by one request
+SPAN_BYTES: Final = 8 << 20  # of an object shared by several partitions, read by a single request
 KEPT_BYTES: Final = 64 << 20
 Range = tuple[str, int, int]
 """(object, first byte, end byte), as stored."""
@@ -233,7 +233,7 @@ class SourceLog:
         self.path, self._slices, self._reader = path, slices, reader
         self._threads = threads
         self._starts = [0, *itertools.accumulate(each.size for each in slices)]
-        self._next: dict[int, tuple[int, int]] = {}  # slice: (byte, offset) where a batch begins
+        self._next: dict[int, tuple[int, int]] = {}  # slice: (byte, offset) at the start of a batch
 
     def size(self) -> int:
         """Return the total size in bytes."""

@@ -49,7 +49,7 @@ class NumberedBatches:
         self.path = raw.path
         self._raw, self._size = raw, size
         self._base, self._count, self._epoch, self._stamp_ms = base, count, epoch, stamp_ms
-        self._whole = check or stamp_ms >= 0  # return only whole batches, with checked CRCs
+        self._whole = check or stamp_ms >= 0  # return only complete batches, with checked CRCs
         self._marks = [(0, 0)]  # (byte, records before it) of batches, ascending
 
     def size(self) -> int:

@@ -17,7 +17,8 @@ class UpkeepOptions:
     plan.
     `sweep_interval_ms`: interval between sweeps; -1: never.
     `lease_timeout_ms`: how long a service's heartbeat may be silent before another service takes
-    over. `threads`: concurrent requests; 1 does all work in the caller's thread.
+    over.
+    `threads`: concurrent requests; 1 does all work in the caller's thread.
     """
 
     retention_check_interval_ms: int = 300 * SECOND_MS

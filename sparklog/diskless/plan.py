@@ -71,7 +71,7 @@ class PlannedView:
         self._plan, self._whole = plan, whole
         self._lock = ProcessLock()
         self._fresh = True
-        self._before = 0  # the whole view's incarnation at its first use
+        self._before = 0  # the incarnation of the complete view at its first use
         self.incarnation, self.poll_ms = 0, whole.poll_ms
         where = f"{whole.home}/{plan.key.topic}-{plan.key.partition}-{plan.topic_id}"
         self._kept = CachedPartition(_PlannedSegments(plan, where, whole.objects))

@@ -115,7 +115,7 @@ class SegmentHealer:
         record = None if entry is None else entry.record
         if not isinstance(record, MergeRecord) or record.topic_partition != key:
             raise self._lost(extent, "it was not merged in this log")
-        if record.gaps:  # records that the cleaner or an erasure removed must not come back
+        if record.gaps:  # healing must not restore records that the cleaner or an erasure removed
             raise self._lost(extent, "records were removed from it, so its sources differ")
         return record
 

@@ -87,7 +87,7 @@ class DisklessState:
     keys: dict[str, ObjectKey] = field(default_factory=dict)  # of encrypted objects
     term: int = 0
     holder: Mapping[str, object] = field(default_factory=dict)
-    floor: int = 0  # objects whose staging began below this entry can't be committed
+    floor: int = 0  # objects can't be committed if their staging began below this entry
     # A list with {object: number of extents} for `_forget_keys`, or empty if not counted yet.
     # `copy` moves it to the copy, because copying it as well would cost more than it saves.
     _uses: list[dict[str, int]] = field(default_factory=list, repr=False, compare=False)

@@ -47,7 +47,7 @@ WAITING_BYTES: Final = 16 << 10
 """Bytes given to the transport when the socket is full."""
 TURN_BYTES: Final = 2 << 20  # sent to a client before other clients get a turn
 BUFFERS_MAX: Final = 64  # buffers per system call
-# size of the Fetch requests that are remembered per client, at least one
+# size of the Fetch requests that are remembered per client, at least one request
 FETCHES_BYTES: Final = 4 << 10
 STALLED_MS: Final = 10_000
 """When responses use too much memory, clients that received nothing for this long are closed."""
@@ -126,8 +126,8 @@ class Connection(asyncio.Protocol):
         self._outgoing_bytes = 0
         self._can_write = True
         self._is_reading = True
-        self._ends = False  # nothing more is read; closes after everything was sent
-        self._taken = 0  # request memory held for the request that is being received
+        self._ends = False  # stop reading; close after everything was sent
+        self._taken = 0  # request memory reserved for the request that is being received
         self._waits_for_memory = False
         self._progress: Progress | None = None
         self._unread_ms: float | None = None  # since when reading is paused
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
         elif (sock := transport.get_extra_info("socket")) is not None:
             self._fd = sock.fileno()
         # To be notified when the buffer is empty. With high=0, asyncio's TLS transport pauses
-        # although nothing is left to send.
+        # although no data are left to send.
         transport.set_write_buffer_limits(high=1 if self._is_tls else 0, low=0)
         if not self.is_counted and not self._server.opened(self):
             transport.abort()

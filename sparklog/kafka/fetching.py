@@ -148,7 +148,7 @@ class Fetching:
     def _deadline_s(self, request: Request) -> float:
         return float(self._broker.loop.time() + max(request.body.max_wait, 0) / 1000)
 
-    # --- nothing has changed ----------------------------------------------------------------------
+    # --- unchanged requests -----------------------------------------------------------------------
 
     def _has_no_news(self, consumer: _Consumer) -> bool:
         return (

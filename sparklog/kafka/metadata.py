@@ -64,7 +64,7 @@ class Metadata:
         everything = asked is None or (request.version == 0 and not asked)
         broker = self._broker
         try:
-            # A client that lists all topics takes a missing topic for a deleted one.
+            # A client that lists all topics takes a missing topic for a deleted topic.
             age_ms = 0 if everything else broker.partitions.news_ms
             topics = await broker.partitions.topics(max_age_ms=age_ms)
             refused = await self._auto_create(request, topics)

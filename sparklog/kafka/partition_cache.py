@@ -79,7 +79,7 @@ class PartitionCache:
         """
         if asked < 0 or asked == newest(self.epochs(key, span)):
             return None
-        now = newest(self.epochs(key, span, reload=True))  # a new epoch may just have begun
+        now = newest(self.epochs(key, span, reload=True))  # a new epoch may just have started
         if asked == now:
             return None
         return ErrorCode.fenced_leader_epoch if asked < now else ErrorCode.unknown_leader_epoch

@@ -125,7 +125,7 @@ class SaslServer:
                 Failure.UNSUPPORTED_SASL_MECHANISM,
                 f"Unsupported SASL mechanism {mechanism[:64]}",
             )
-        if self._mechanism not in (None, mechanism):  # a session keeps its mechanism
+        if self._mechanism not in (None, mechanism):  # a session can't change its mechanism
             self._refuse(
                 Failure.SASL_AUTHENTICATION_FAILED,
                 f"SASL mechanism '{mechanism}' requested by client is not supported for "

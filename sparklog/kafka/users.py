@@ -162,7 +162,7 @@ def change_users(path: str, change: Callable[[dict[str, User]], None]) -> dict[s
     Concurrent calls wait. A missing file counts as `{}`. Raises: as `read_users`, and the
     exceptions of `change`; the file does not change then.
     """
-    path = os.path.realpath(path)  # keeps a symbolic link
+    path = os.path.realpath(path)  # preserves a symbolic link
     with _locked(os.path.dirname(path)):
         users = read_users(path) if os.path.lexists(path) else {}
         change(users)

@@ -17,7 +17,7 @@ from sparklog.service.metrics.service_meters import WorkMeters
 
 NAME: Final = "sparklog.probe"
 _EVERY_MS: Final = 60_000
-_DATA: Final = bytes(4096)  # one block, which a full disk cannot allocate
+_DATA: Final = bytes(4096)  # a block, which a full disk cannot allocate
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
 

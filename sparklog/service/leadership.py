@@ -182,7 +182,7 @@ class BorrowedLease:
         self._wait_ms, self._waiting = wait_ms, waiting
         self._was_ours = lease.held
         self._held = contextlib.ExitStack()
-        self._began_ms: float | None = None  # None while the lease is not held
+        self._began_ms: float | None = None  # None without the lease
         self._ended_ms, self._rest_ms = 0.0, 0.0
         self._said = False
 

@@ -263,7 +263,7 @@ class LogDirErasure:
         except (SparklogError, OSError) as error:
             report.not_covered.append(f"whether the bucket keeps older versions: {error}")
 
-    # --- what is no segment --------------------------------------------------------------------
+    # --- files besides segments ----------------------------------------------------------------
 
     def _leftovers(self, report: ErasureReport, partitions: list[int]) -> None:
         session, topic = self._session, self._request.topic

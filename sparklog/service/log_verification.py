@@ -415,7 +415,8 @@ class _Verifier:
                     "made or dropped by a step that was cut",
                 )
         missing = known - log_dir_state.found.keys()
-        if not log_dir_state.situation.is_ours:  # a broker deleted what is in no available log dir
+        # A broker has deleted partitions that are in no available log dir.
+        if not log_dir_state.situation.is_ours:
             missing = {key for key in missing if log_dir_state.why_absent(key)}
         self._note_missing(missing, general)
         return keys

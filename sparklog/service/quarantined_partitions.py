@@ -56,7 +56,7 @@ class QuarantinedPartitions:
         gone = isinstance(error, UnknownTopicError) or (
             isinstance(error, FileNotFoundError) and all(map(self._is_gone, keys))
         )
-        if gone:  # the topic was deleted meanwhile; a new one may get its name
+        if gone:  # the topic was deleted; a new topic may get its name
             _LOGGER.info("%s: %s", names, error)
             return
         report.errors.append(f"{names}: {error}")

@@ -175,8 +175,7 @@ class Rounds:
         wanted: Mapping[TopicPartition, int],
         report: Report,
     ) -> Iterator[tuple[RemoteLogMetadataCache | None, dict[TopicPartition, RetentionConstraints]]]:
-        """Provide the constraints of retention. Copies that it relies on are not given up here.
-        """
+        """Provide the constraints of retention. Copies that it relies on are not given up here."""
         if self.remote_log_manager is None:
             yield None, {key: RetentionConstraints(floor) for key, floor in wanted.items()}
             return
@@ -244,7 +243,7 @@ class Rounds:
                 self._pending[path] = now + done.delay_ms[path]
             seen = done.taken.keys() | done.failed.keys()
             if not seen:
-                return  # what was taken isn't published yet: the next round continues
+                return  # the finished part isn't published yet: the next round continues
             left = {k: terms for k, terms in left.items() if k not in seen}
 
     def _roll(self, key: TopicPartition, base: int, report: Report) -> None:

@@ -255,7 +255,7 @@ class Service:
                 following = min(following, upkeep.next_purge_ms)
             return max(0.0, following - self._clock())
 
-    # --- one round -----------------------------------------------------------------------------
+    # --- a single round ------------------------------------------------------------------------
 
     def run_once(self, now_ms: int | None = None, dry_run: bool = False) -> Report:
         """Run a round of all background work, without starting the service.

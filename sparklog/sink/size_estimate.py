@@ -19,7 +19,7 @@ from sparklog.storage.source_offsets import ASIDE
 SMALL_BYTES: Final = 4 << 20
 _LARGE_BYTES: Final = 64 << 20  # by Spark's estimate, which includes columns that are not written
 _UNKNOWN_BYTES: Final = 1 << 60  # Spark's estimate is above this if the size is unknown
-_FLOOR: Final = 4096  # a tiny or empty batch does not predict the next one
+_FLOOR: Final = 4096  # a tiny or empty batch does not predict the next batch
 
 
 class SizeEstimate:

@@ -83,7 +83,7 @@ class LogMetadata:
         return MetadataSnapshot(ranges, ids, bases)
 
     def _ids(self, chosen: list[TopicPartition]) -> dict[str, str | None]:
-        # One look a topic: all its partitions carry the same id.
+        # One look-up per topic: all its partitions have the same id.
         return {topic: self.view.topic_id(topic, p) for topic, p in dict(chosen).items()}
 
     def _ranges(self, chosen: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:

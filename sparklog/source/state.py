@@ -142,7 +142,7 @@ class _StateChanges:
             try:
                 for batch in reader.read(file):
                     yield fit(batch, self._schema)
-            except FileNotFoundError:  # Spark has deleted the file meanwhile
+            except FileNotFoundError:  # Spark has deleted the file
                 options = self._options
                 name = f"operator {options.operator}, store {options.store} of {self._path}"
                 why = f"{file.path} was removed since they were planned"

@@ -131,7 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log, snapshot = result
         if self._held is None:
             self._hold(log)
-        # With trigger AvailableNow, topics created after the trigger wait for the next one.
+        # With trigger AvailableNow, topics created after the trigger wait for the next trigger.
         is_late = self._target is not None and not snapshot.ranges.keys() <= self._target.keys()
         return None if is_late else snapshot
 
@@ -243,8 +243,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = latest_offsets(begin, held, dropped, self._loss)
         if self._target is None:
             return end
-        # Records and partitions that came after the trigger wait for the next one. Offsets never
-        # go back, except in a log that was restored.
+        # Records and partitions that came after the trigger wait for the next trigger. Offsets
+        # never decrease, except in a log that was restored.
         known = {p: offset for p, offset in end.items() if p in self._target or p in begin}
         return {p: min(o, max(begin.get(p, 0), self._target.get(p, o))) for p, o in known.items()}
 

@@ -211,7 +211,7 @@ class GroupsContract:
         assert not one.change("g", lambda known: committed_by_client(known, client, {}))
         assert two.positions("g") == first
         assert two.reader("g") == Reader("g", "group", "h", "client", offsets=first)
-        commit(two, {T0: 6}, now_ms=2)  # a plain reader goes on
+        commit(two, {T0: 6}, now_ms=2)  # a plain reader continues
         assert one.positions("g") == {T0: Committed(6, 2), T1: first[T1]}
         assert one.change("g", lambda known: touched(known, {T1}, 9))
         assert two.positions("g") == {T0: Committed(6, 2), T1: first[T1]._replace(time_ms=9)}

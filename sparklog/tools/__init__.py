@@ -6,6 +6,6 @@
 - `handover/`: turns a log into a directory that a Kafka broker starts on
 - `moving/`: import from and export to Kafka, log dirs and stores
 - `browse/`: records and statistics of a log for people, within limits
-- `report/`: a log as numbers, and as one HTML page
+- `report/`: a log as numbers, and as an HTML page
 - `live/`: the report and a log's records over HTTP
 """

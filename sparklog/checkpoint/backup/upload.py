@@ -50,8 +50,7 @@ class TreeSource(Protocol):
         """Return a file's size in bytes."""
 
     def stamp(self, path: str) -> Stamp | None:
-        """Return the data that, with the size, identify a file of an earlier snapshot, if any.
-        """
+        """Return the data that, with the size, identify a file of an earlier snapshot, if any."""
 
     def is_settled(self, stamp: Stamp, size: int, now_ms: int) -> bool:
         """Return True if a later file with this stamp and size surely has the same content."""
@@ -218,7 +217,7 @@ class Uploader:
         seen = stamp if settled else None
         if size <= INLINE_BYTES:
             return SnapshotFile(path, size, data=b"".join(files.pieces(path, size)), seen=seen)
-        if size <= PIECE_BYTES:  # its one piece has the SHA-256 of the file
+        if size <= PIECE_BYTES:  # its only piece has the SHA-256 of the file
             data = b"".join(files.pieces(path, size))
             content = hashlib.sha256(data).digest()
             entry = SnapshotFile(path, size, content, (content,), None, seen)

@@ -67,7 +67,7 @@ class StoreChanges:
                 return None
             where, _ = self._checkpoint.locate(path)
             plan = parse_offsets(self._checkpoint.read(path), batch=batch, path=where)
-        except FileNotFoundError:  # removed by Spark meanwhile
+        except FileNotFoundError:  # removed by Spark in the meantime
             return None
         return plan.timestamp_ms or None
 

@@ -153,7 +153,7 @@ class CheckpointPartition:
         Raises: DataCorruptionError: the batch was damaged since.
         """
         entry = self.entries.get(key)
-        for _ in range(_TRIES):  # a cleaning may rewrite its segment meanwhile
+        for _ in range(_TRIES):  # a cleaning may rewrite its segment at the same time
             if entry is None or entry.value_bytes < 0:
                 return None
             found = self._read_value(entry)

@@ -155,7 +155,7 @@ class ClassicGroups:
             group.await_join(member, answer)
             self._rebalance_or_complete(group, f"{member_id} joins again: {request.reason}")
             return
-        # Its first response was lost, or nothing changed: repeat the current generation.
+        # Its first response was lost, or the group is unchanged: repeat the current generation.
         answer(self._joined(group, member, leads=leads and group.state is State.COMPLETING))
 
     def _joined(self, group: ClassicGroup, member: Member, *, leads: bool) -> JoinResponse:
@@ -196,7 +196,7 @@ class ClassicGroups:
         group.update(member, request)
         group.await_join(member, answer)
         if group.state is State.COMPLETING:
-            # The leader may have received the old id, and would assign nothing to the new one.
+            # The leader may have received the old id, and would assign no partitions to the new id.
             self._prepare(group, f"static member {request.instance_id} has a new id")
         elif group.state is not State.STABLE:
             self._complete_if_all_joined(group)

@@ -37,7 +37,7 @@ STALE_MS: Final = 20_000
 """An unverified lease is not used for coordination after this time."""
 _LOOK_MS: Final = 1_000  # a standby endpoint checks no more often
 _TELL_MS: Final = 1_000  # maximum age of the published groups after a change
-_TICK_MS: Final = 20  # deadlines closer than this share one wake-up
+_TICK_MS: Final = 20  # deadlines closer than this share a wake-up
 _TOUCH_MS: Final = 86_400_000
 _ALIAS: Final = 1 << 30
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound here

@@ -33,9 +33,9 @@ Path = str | os.PathLike[str]
 PATIENCE_MS: Final = 2000
 """How long a store that does not answer is waited for, unless the options set a time."""
 PATIENCE: Final = "remote.patience.ms"
-STORE_CHECK_MS: Final = 15_000  # a log in a bucket needs a dozen requests, one after another
+STORE_CHECK_MS: Final = 15_000  # a log in a bucket needs a dozen requests in sequence
 _ENTRIES: Final = 256  # ledger entries that are read for the rates of writers and partitions
-_ASK_AGAIN_MS: Final = 60_000  # how often a tier is probed, and the whole ledger is read
+_ASK_AGAIN_MS: Final = 60_000  # how often a tier is probed, and the entire ledger is read
 _NEW: Final = ": is its disk mounted? (`sparklog topics create` makes a new log)"
 _NOTHING_THERE: Final = "sparklog.health"  # an object that never exists in a tier
 
@@ -199,7 +199,7 @@ class Examiner:
         except InvalidRequestError:
             pass  # the store's library is not installed here; the service has its own
         except (SparklogError, OSError) as error:
-            # A monitoring process may lack credentials, which says nothing about the log.
+            # A monitoring process may lack credentials, which is no fault of the log.
             if self._is_owner or failure_of(error) is not Failure.CREDENTIALS:
                 why = _line(error)
         self._tier = monotonic_ms(), why

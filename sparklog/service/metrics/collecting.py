@@ -57,5 +57,5 @@ def collect(
             raise InvalidRequestError(
                 f"{directory} does not exist: give the log's directory", path=directory
             )
-    # The whole path, as a service reports it, because Prometheus tells logs apart by it.
+    # The complete path, as a service reports it; Prometheus distinguishes logs by it.
     return Observer(",".join(directories), history=True, options=rest, clock=clock).observe()

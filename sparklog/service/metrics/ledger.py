@@ -14,7 +14,7 @@ from sparklog.service.metrics.observed import CommitMetrics
 from sparklog.storage.ledger_records import AppendRecord, SnapshotRecord
 from sparklog.storage.log_state import LogState
 
-_TRAIL_MIN: Final = 1000  # records; with fewer in the newest segment, read another one
+_TRAIL_MIN: Final = 1000  # records; with fewer in the newest segment, read another segment
 
 
 class LedgerTail:
@@ -47,7 +47,7 @@ class LedgerTail:
                 self._fold(self._state, self.at, end, counted=True)
                 return self._state
         except (SparklogError, FileNotFoundError):
-            self._state = None  # the ledger expired, was truncated or replaced meanwhile
+            self._state = None  # the ledger has expired, was truncated or replaced
         last = first = last_base(self._fs, self._home, end)
         if self._history:
             first = ledger_bases(self._fs, self._home)[0]

@@ -208,7 +208,7 @@ class Observer:
         found.first_deletions = first_deletions(found, due, ids, announced)
         quiet = page is None or page.state is State.IDLE
         if missed and quiet and peek(fs, home) == page:
-            # The page is unchanged, so no writer deleted the files meanwhile.
+            # The page is unchanged, so no writer has deleted the files.
             names = (f"{t}-{p}" for t, p in missed if (t, p) not in found.offline)
             found.errors += [f"{name}: its files could not be read" for name in names]
         with self._noting(found):  # the page may be older, if the log was not opened since

@@ -64,7 +64,7 @@ class CopyConfirmation:
         self._report, self._keyring, self._threads = report, keyring, threads
         self._stopping = stopping
         self._mutex = threading.Lock()
-        self._answers = store is not None  # after one timeout, no further request is sent
+        self._answers = store is not None  # after a timeout, no further request is sent
         self._looked = not log_id  # the log of an earlier version has no id
         self._whole: set[str] = set()
         self._bad: set[str] | None = None

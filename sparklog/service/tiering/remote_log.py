@@ -32,7 +32,7 @@ from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadata
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer, publish
 from sparklog.tiered.remote_segment import RemoteSegment
 
-_SETTLED_MS: Final = 2000  # a later change has a later mtime if the last one is this old
+_SETTLED_MS: Final = 2000  # a later change has a later mtime if the last change is this old
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class RemoteLog:
         self, cache: RemoteLogMetadataCache, key: TopicPartition, place: PartitionRetention
     ) -> list[RemoteSegment]:
         """Return a partition's valid copies, ascending; in a dry run including planned copies."""
-        topic = self.session.state.topics.get(key.topic)  # it may have been deleted meanwhile
+        topic = self.session.state.topics.get(key.topic)  # it may have been deleted
         return (
             []
             if topic is None

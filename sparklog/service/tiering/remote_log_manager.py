@@ -94,7 +94,7 @@ class RemoteLogManager:
         self._copy_task: CopyTask | None = None
         self._expiration_task: ExpirationTask
         self._prepared = False
-        self._next_reconciliation_ms = float("-inf")  # when the next one is due
+        self._next_reconciliation_ms = float("-inf")  # when the next is due
         self._failures = 0
         if url is not None:
             self._store = opening(url, storage_options)

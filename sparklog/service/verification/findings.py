@@ -23,7 +23,7 @@ class Severity(enum.StrEnum):
     DAMAGE = "damage"  # records, or facts that can't be derived, are lost or wrong
     DIFFERENCE = "difference"  # files contradict each other; derived files can be rebuilt
     LEFTOVER = "leftover"  # of a crash or background work: harmless, or resolved by opening
-    WARNING = "warning"  # nothing is wrong, but an operation will be slow or rejected
+    WARNING = "warning"  # no fault, but an operation will be slow or rejected
 
 
 class FixKind(enum.Enum):

@@ -36,7 +36,7 @@ from sparklog.storage.log_state import LogState
 
 Offsets = dict[TopicPartition, int]
 NO_LIMIT: Final = 2**63 - 1
-_SESSION: Final = 1  # the byte of sparklog.lock that all sessions hold, shared
+_SESSION: Final = 1  # the byte of sparklog.lock that all sessions lock, shared
 
 
 class Situation(enum.StrEnum):
@@ -87,7 +87,7 @@ class ExpectedPartition:
     interval_bytes: int | None = None
     epoch: int | None = None
     recovery_point: int = 0
-    exact: bool = True  # written by sparklog alone: indexes equal rebuilt ones
+    exact: bool = True  # written by sparklog alone: indexes equal rebuilt indexes
 
     @property
     def key(self) -> TopicPartition:
@@ -184,7 +184,7 @@ def _is_held(fs: FileSystem, path: str, *, first: int, length: int) -> bool:
     except StorageUnavailableError:  # no write permission; verifying needs none
         return first == _SESSION
     with contextlib.closing(file):
-        # Sessions hold a shared lock, a broker an exclusive one.
+        # Sessions have a shared lock, a broker an exclusive lock.
         return not file.try_lock(first, length, exclusive=first == _SESSION)
 
 

@@ -73,7 +73,7 @@ class SegmentWalk:
         self.found = Walked(base, expected)
         self._limit = part.end if following is None else following
         self._ours = part.situation.is_ours
-        # In a compacted range a swap may be in progress: a segment may overlap later ones.
+        # In a compacted range a swap may be in progress: a segment may overlap later segments.
         swaps = following is not None and following <= part.gaps_below
         self._stop = part.end if swaps else self._limit
         self._tail_at: int | None = None

@@ -54,7 +54,7 @@ class _StagedExtent:
         Raises: SourceChangedError: the object is missing or truncated.
         """
         end = min(at + size, self.extent.size)
-        try:  # one request for several partitions, which may fail because of another one
+        try:  # one request for several partitions, which may fail because of another partition
             return self.retry.call(partial(self.readers[0].read, self.extent, at, end))
         except SourceChangedError:
             return self.retry.call(partial(self.readers[1].read, self.extent, at, end))

@@ -24,7 +24,7 @@ from sparklog.tiered.reading.store_retry import StoreRetry
 
 WINDOW: Final = 64
 """Entries that are read at the same time; each may have 256 KiB of inline data, or more."""
-STATES: Final = 4  # compare so many of the newest states; the service keeps two
+STATES: Final = 4  # compare so many of the newest states; the service preserves two
 _COPY: Final = "restore the object from a copy of the bucket"
 
 
@@ -50,7 +50,7 @@ class LedgerCheck:
         self._next = 0
         self.is_whole = True  # whether `state` is the fold up to the head
         self._kept, self._since = self.state.copy(), list[tuple[Entry, str]]()  # of this window
-        self._before: str | None = log_id  # the id of the entry before `_next`, None if unknown
+        self._before: str | None = log_id  # the id of the entry before `_next`, if known
         self.names: list[str] | None = None  # all objects, as listed before the head was read
         self._evidence: dict[int, str] = {}  # {entry: the URL of an object that proves it}
 

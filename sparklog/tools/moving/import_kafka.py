@@ -35,7 +35,7 @@ POLL_RECORDS: Final = 10_000  # messages
 _SILENCE_MS: Final = 60_000  # without a message although some are expected
 _RECORD_BYTES: Final = 32  # beside key and value
 _MS: Final = pa.timestamp("ms", tz="UTC")
-_NOT_KEPT: Final = ("message.timestamp.type",)  # every record keeps its own timestamp
+_NOT_KEPT: Final = ("message.timestamp.type",)  # every record retains its own timestamp
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,11 +79,11 @@ def import_topic(
         progress: is called with (offsets done, offsets in all).
         stopped: if true, the import ends after the next commit.
     Timestamps stay, as CreateTime; a consumer doesn't get the codec, producer or transaction of a
-    record, so these are not kept.
+    record, so these are not preserved.
     Raises: UnknownTopicError, OffsetOutOfRangeError (data loss; see above), InvalidRequestError:
-        the topic holds other records than Kafka's; StorageUnavailableError: the broker does not
+        the topic contains other records than Kafka's; StorageUnavailableError: the broker does not
         answer.
-    Cost: a Python object a message, as confluent-kafka gives them.
+    Cost: a Python object of confluent-kafka per message.
     """
     check_isolation(isolation)
     done = Imported(topic=topic, kafka_topic=kafka_topic or topic)
@@ -110,7 +110,7 @@ def _consumer(
     servers: str, config: Mapping[str, object] | None, isolation: str
 ) -> Iterator[Any]:
     settings = {
-        "group.id": "sparklog-import",  # nothing is committed to it
+        "group.id": "sparklog-import",  # no offsets are committed to it
         "enable.partition.eof": True, "check.crcs": True, **(config or {}),
         "enable.auto.commit": False, "auto.offset.reset": "error", "isolation.level": isolation,
     }  # fmt: skip

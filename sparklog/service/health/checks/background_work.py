@@ -45,7 +45,7 @@ def retention(inputs: HealthInputs) -> Check:
 
 
 def _look_at(inputs: HealthInputs, leader: Leader) -> str:
-    if leader.alive is None:  # in a bucket a dead service looks like a blocked one
+    if leader.alive is None:  # in a bucket a dead service looks like a blocked service
         return sparklog("serve", inputs)
     return process(leader.pid)
 
