@@ -131,6 +131,8 @@ READS: Final[list[Case]] = [
      "none-0 is not in LOG; nothing was committed"),
     (lambda log: log.commit_offsets("g", {"t": {0: 99}}), OUT_OF_RANGE,
      "t-0 ends at 2, 99 can't be committed"),
+    (lambda log: log.commit_offsets("g", {"t": {0: -1}}), OUT_OF_RANGE,
+     "t-0 ends at 2, -1 can't be committed: commit the next offset to read"),
     (lambda log: log.commit_offsets(5, {"t": {0: 1}}), REFUSED, f"group=5: expected {GROUP}"),
     (lambda log: log.commit_offsets(" g", {"t": {0: 1}}), REFUSED, f"group=' g': expected {GROUP}"),
     (lambda log: log.delete_reader(5), REFUSED, f"group=5: expected {GROUP}"),

@@ -293,7 +293,11 @@ class CommitLogContract:
     def test_the_last_five_batches_of_each_producer_are_known(self, open_commits: Open) -> None:
         one, two = open_commits(), open_commits()
         create_topic(one, "t", 1, {}, False)
-        produce(one, [sent(one, 2 * n, 2) for n in range(7)])
+        for n in range(7):  # a producer may move between processes
+            now = (one, two)[n % 2]
+            assert spans(produce(now, [sent(now, 2 * n, 2)])) == [(2 * n, 2 * n + 2)]
+            again = produce(now, [sent(now, 2 * max(n - 1, 0), 2), sent(now, 2 * n, 2)])
+            assert spans(again) == [(2 * max(n - 1, 0), 2 * max(n - 1, 0) + 2), (2 * n, 2 * n + 2)]
         found = produce(two, [sent(two, 2 * n, 2) for n in range(7)])
         assert spans(found)[:2] == [OutOfOrderSequenceError] * 2
         assert spans(found)[2:] == [(2 * n, 2 * n + 2) for n in range(2, 7)]

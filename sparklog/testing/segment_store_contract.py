@@ -238,6 +238,7 @@ class SegmentStoreContract(Generic[SegmentT]):
     ) -> None:
         for result in home.down().put(home.puts, check=_fine):
             assert isinstance(result.error, StorageUnavailableError)
+            assert result.error.retriable
         with pytest.raises(StorageUnavailableError):
             home.down().delete([p.segment for p in home.puts], check=_fine)
 

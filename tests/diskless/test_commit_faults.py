@@ -629,14 +629,6 @@ def test_what_was_staged_before_a_reset_is_refused_after_it(
         commit(commits, [staged], identity=identity(1))
 
 
-def test_times_of_entries_never_fall(store: FaultStore, commits: DisklessCommits) -> None:
-    commit(commits, [chunk(commits, 1)])
-    store.clock.advance(-60_000)
-    commit(commits, [chunk(commits, 1)])
-    times = [record.time_ms for _, record in commits.records(0, commits.catch_up())]
-    assert times == sorted(times)
-
-
 def test_a_chain_of_commits_that_leads_to_anothers_is_damage(commits: DisklessCommits) -> None:
     for writer in ("w", "x", "w"):
         batch = commits.state.writers[writer].batch + 1 if writer in commits.state.writers else 0

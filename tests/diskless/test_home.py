@@ -142,21 +142,6 @@ def test_rows_come_back_as_they_were_appended(url: str) -> None:
             assert reader.offsets("t")[1] == (0, 3)
 
 
-def test_a_group_goes_on_where_it_was(url: str) -> None:
-    with sparklog.open(url, mode="rw") as log:
-        log.create_topic("t")
-        log.append("t", pa.table({"value": ["a", "b", "c"]}))
-        log.commit_offsets("g", {"t": {0: 2}})
-    with sparklog.open(url) as reader:
-        assert reader.read("t", group="g").read_all().column("value").to_pylist() == [b"c"]
-        assert reader.readers().select(["group", "offset", "lag"]).to_pylist() == [
-            {"group": "g", "offset": 3, "lag": 0}
-        ]
-        assert reader.delete_reader("g")
-        assert not reader.delete_reader("g")
-        assert reader.readers().num_rows == 0
-
-
 def test_a_log_that_was_replaced_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import sparklog.diskless.view as views
 

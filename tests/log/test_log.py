@@ -345,6 +345,16 @@ def test_log_append_time_is_the_commits_and_never_goes_back(log_path: str) -> No
     assert set(found["timestampType"].to_pylist()) == {1}
 
 
+def test_times_of_commits_never_go_back(log_path: str, clock: ManualClock) -> None:
+    with sparklog.open(log_path, "rw", clock=clock) as log:
+        log.create_topic("t")
+        for step_ms in (5000, -60_000, 1000):
+            clock.advance(step_ms)
+            log.append("t", rows("x"))
+        times = log.commits()["time"].to_pylist()
+    assert times == sorted(times)
+
+
 def test_log_append_time_of_a_segment_that_a_task_staged(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     given = {"message.timestamp.type": "LogAppendTime", "internal.segment.bytes": 2 << 20}

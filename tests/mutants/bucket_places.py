@@ -5,6 +5,10 @@
 
 from tests.mutants.mutant import mutant
 
+AT_ONCE = (
+    "testing/test_home_contracts.py::TestGroupsOfMemoryStore"
+    "::test_members_that_commit_at_once_lose_nothing"
+)
 ERASURE = "diskless/test_erasure.py"
 FAULTS = "diskless/test_commit_faults.py"
 GARBAGE = "diskless/test_garbage.py"
@@ -53,7 +57,7 @@ MUTANTS = (
         "diskless/groups.py",
         "if self._store.create(name, raw):",
         "if self._store.put(name, raw) is None:",
-        "diskless/test_groups.py::test_members_at_the_same_time_lose_nothing",
+        AT_ONCE,
         "diskless/test_groups.py::test_no_acknowledged_position_is_lost_by_answers_that_go_astray",
     ),
     mutant(
