@@ -107,6 +107,7 @@ def _after_batch(
         if record.batch < batch:
             below.add(record.writer)
             if len(below) == len(names):
+                oldest = None  # earlier commits were not looked at
                 break
     last = max(known[name].batch for name in names)
     if first and batch <= last and _begins_at(entries, names, batch):

@@ -62,11 +62,15 @@ def no_writer(home: str, writer: str, known: Iterable[str]) -> InvalidRequestErr
 def no_commit(
     home: str, writer: str, batch: int, *, last: int, first: int | None
 ) -> InvalidRequestError:
-    """Return the error for a batch without a commit in the ledger."""
+    """Return the error for a batch without a commit in the ledger.
+
+    Args:
+        first: the writer's oldest batch in the ledger, None if it is unknown.
+    """
+    oldest = "" if first is None else f", the oldest in the ledger is {first}"
     return InvalidRequestError(
         f"{writer} has no commit of batch {batch} in the ledger of {home} (it never existed, was "
-        f"undone by a reset, or has expired); its last batch is {last}, the oldest in the ledger "
-        f"is {'none' if first is None else first}"
+        f"undone by a reset, or has expired); its last batch is {last}{oldest}"
     )
 
 
