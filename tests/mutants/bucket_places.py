@@ -66,7 +66,6 @@ MUTANTS = (
         "return store.create(HOME, _home_bytes(log_id, clock))",
         "return store.put(HOME, _home_bytes(log_id, clock)) is None",
         "diskless/test_home.py::test_makers_at_the_same_time_make_one_log",
-        "diskless/test_home.py::test_a_log_is_made_once_and_opened_by_everybody",
     ),
     mutant(
         "a-claim-of-a-place-is-put",
