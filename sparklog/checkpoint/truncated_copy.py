@@ -52,7 +52,7 @@ class CopyStats:
 def copy_truncated(
     checkpoint: Checkpoint, truncation: Truncation, directory: str, *, clock: Clock
 ) -> CopyStats:
-    """Write a checkpoint without what `truncation` drops into the empty directory `directory`.
+    """Write the truncated checkpoint into the empty directory `directory`.
 
     Raises: LogLockedError: the checkpoint changes too quickly, or the query removed files that the
         batch needs; StorageUnavailableError.

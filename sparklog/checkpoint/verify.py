@@ -412,7 +412,7 @@ class _Verifier:
             )
 
     def _outlook(self) -> str:
-        """Describe what the query's next start will find."""
+        """Describe the next start of the query: where it continues, or why it fails."""
         path, batches = self._checkpoint.path, self._batches
         ends = filter(None, map(self._checkpoint.damaged_end, self._checkpoint.partitions.values()))
         damage = next(chain(self._checkpoint.damage.values(), ends), self._checkpoint.lost_id())

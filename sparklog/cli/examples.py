@@ -1,4 +1,4 @@
-"""An example of each command, shown by `--help` and in docs/cli.md; a test parses them all.
+"""An example of each command, shown by `--help` and in docs/cli.md; a test parses each.
 
 All examples use the same scenario: a log at /data/log, its topic orders, a query's checkpoint at
 /data/checkpoint, and a bucket at s3://bucket.

@@ -73,7 +73,7 @@ def handover(
 
     The broker is the only node and its own controller. Every topic retains its id, configs, offsets
     and leader epochs, and clients can read sparklog's ledger as a topic. No broker starts on a log
-    before its handover. PATH is a log dir or several, and no process may have the log open. The
+    before its handover. PATH is one or several log dirs, and no process may have the log open. The
     command prints the broker's settings and the command that starts it. After the broker has
     stopped, the next process that opens the log for writing takes it back with the records that the
     broker appended. The log can then be handed over again.

@@ -137,7 +137,7 @@ UNSUPPORTED_FLAGS: Final[Mapping[str, str]] = {
 
 
 def tool_command(name: str) -> tuple[str, ...] | None:
-    """Return the command for the name of a Kafka tool, and what precedes its arguments.
+    """Return the command for the name of a Kafka tool, and the arguments before the user's.
 
     Returns: None for an unknown tool.
     Raises: click.UsageError for a tool that does not apply here.

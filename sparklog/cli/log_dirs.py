@@ -26,7 +26,7 @@ def log_dirs() -> None:
 def describe(path: str, describe: bool, topic_list: str | None, as_json: bool) -> int:
     """Show the size of each partition in each log dir: the bytes of its .log files.
 
-    PATH is a log dir or several.
+    PATH is one or several log dirs.
     """
     check_log_dirs(path, "`sparklog topics describe` shows its sizes")
     wanted = None if topic_list is None else [name for name in topic_list.split(",") if name]

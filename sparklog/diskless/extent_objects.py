@@ -277,7 +277,7 @@ class PartOfRange:
         return self.whole.get(self.start + start, self.start + end)
 
     def prefetch(self, start: int, end: int) -> None:
-        """Begin to fetch them in the background."""
+        """Start to fetch the bytes [start, end) of the part in the background."""
         self.whole.prefetch(self.start + start, self.start + end)
 
 

@@ -700,7 +700,7 @@ class Garbage:
     # --- helpers -------------------------------------------------------------------------------
 
     def live(self, state: DisklessState) -> set[str]:
-        """Return all objects that extents refer to, including those in extent tables."""
+        """Return all objects that extents refer to, directly or by an extent table."""
         named = {e for extents in state.kept_extents() for e in extents if e.pieces}
         return state.live_objects() | {name for e in named for name in self.objects_of(e)}
 

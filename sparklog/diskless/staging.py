@@ -240,7 +240,7 @@ class DisklessStaging:
     clock: Clock = field(default=system_clock, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle it for a task, which opens the store in its own process."""
+        """Pickle these fields for a task, which opens the store in its own process."""
         return _staging, (
             self.url, self.log_id, self.head, dict(self.storage_options), self.transport_key,
             self.object_bytes, self.parallel,

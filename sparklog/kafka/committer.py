@@ -106,7 +106,7 @@ class Committer:
                     _LOGGER.debug("the event loop is closed; no client waits for this commit")
 
     def _take(self) -> tuple[list[Work], bool]:
-        """Wait for requests and return those that are queued, and whether the queue was closed."""
+        """Wait for requests; return the queued requests, and whether the queue was closed."""
         works: list[Work] = []
         size = count = 0
         work = self._waiting.get()

@@ -87,7 +87,7 @@ class Configs:
     # --- describe ----------------------------------------------------------------------------
 
     def describe(self, body: Any) -> Response:
-        """Return all configs of the requested resources, or those that the request names."""
+        """Return the requested configs, by default all, of the requested resources."""
         topics = self._topics(body.resources)
         results = []
         for resource in body.resources:

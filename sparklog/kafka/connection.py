@@ -75,7 +75,7 @@ class Server(Protocol):
     """Number of requests per API and version; maintained by the connections."""
 
     def opened(self, connection: "Connection") -> bool:
-        """Register a connection; return False if there is no room for it and it must be closed."""
+        """Register a connection; return False if it must be closed, as one connection too many."""
 
     def closed(self, connection: "Connection") -> None:
         """Remove a connection."""

@@ -206,7 +206,7 @@ class Partitions:
     # --- polling ---------------------------------------------------------------------------------
 
     def _follow(self, keys: Iterable[TopicPartition]) -> None:
-        """Add partitions to those that the thread follows; start the thread if necessary."""
+        """Add partitions for the thread to follow; start the thread if necessary."""
         if self._followed.issuperset(keys):
             return
         self._followed = frozenset({**self._watches, **self._asked_ms})

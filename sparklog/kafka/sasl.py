@@ -94,7 +94,7 @@ class SaslServer:
         max_reauth_ms: int = 0,
         pool: Executor | None = None,
     ) -> None:
-        """`mechanisms`: those enabled; `max_reauth_ms`: connections.max.reauth.ms, 0: never.
+        """`mechanisms`: enabled mechanisms; `max_reauth_ms`: connections.max.reauth.ms, 0: never.
 
         `pool`: where the caller should run `step`.
         """

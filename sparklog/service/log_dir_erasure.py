@@ -191,7 +191,7 @@ class LogDirErasure:
         report: ErasureReport,
         loan: Loan,
     ) -> None:
-        """Read the partitions' copies, then replace those with erased records while leading."""
+        """Read the partitions' copies, then replace copies with erased records while leading."""
         seen = {key: SeenCopies() for key in parts}
         if not report.dry_run:
             for key, part in parts.items():

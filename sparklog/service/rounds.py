@@ -175,7 +175,7 @@ class Rounds:
         wanted: Mapping[TopicPartition, int],
         report: Report,
     ) -> Iterator[tuple[RemoteLogMetadataCache | None, dict[TopicPartition, RetentionConstraints]]]:
-        """Provide the constraints of retention. Copies that it relies on are not given up here."""
+        """Provide retention's constraints; within the context no thread deletes a copy."""
         if self.remote_log_manager is None:
             yield None, {key: RetentionConstraints(floor) for key, floor in wanted.items()}
             return

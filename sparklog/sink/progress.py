@@ -136,7 +136,7 @@ class QueryMetrics(StreamingQueryListener):
 
 
 def watch_queries(spark: SparkSession) -> QueryMetrics:
-    """Count what the session's streaming queries do from now on, and return the listener.
+    """Count the work of the session's streaming queries from now on, and return the listener.
 
     `spark.streams.removeListener` ends it. Cost: about 0.1 ms per micro-batch, in a Spark thread.
     """

@@ -96,7 +96,7 @@ class _StateChanges:
         return {_BATCH: batch} | ({} if planned_ms is None else {_PLANNED: planned_ms})
 
     def first_reset_batch(self, position: Json) -> int | None:
-        """Report that a reset abandoned batches that were read; return the first of them, or None.
+        """Report that a reset abandoned batches that were read; return the first of them, if any.
 
         Raises OffsetOutOfRangeError, depending on failOnDataLoss.
         """

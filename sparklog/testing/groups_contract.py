@@ -38,7 +38,7 @@ class Expire(Protocol):
     def __call__(
         self, *, now_ms: int, retention_ms: int, dry_run: bool = False
     ) -> list[ExpiredOffset]:
-        """Return the expired commits, or in a dry run those that would expire."""
+        """Return the commits that expired, or in a dry run would expire."""
 
 
 def commit(

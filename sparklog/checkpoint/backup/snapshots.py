@@ -143,7 +143,7 @@ def no_snapshots(url: str) -> InvalidRequestError:
 
 
 def choose(store: Store, batch: int | None, name: str | None) -> Snapshot:
-    """Return the newest snapshot, of the batch or with the name. Raises: InvalidRequestError."""
+    """Return the newest snapshot, of a batch or with a name if given. Raises: InvalidRequestError."""
     held = list_snapshots(store)
     if not held:
         raise no_snapshots(store.url)
@@ -162,7 +162,7 @@ def choose(store: Store, batch: int | None, name: str | None) -> Snapshot:
 
 
 def write(repository: Repository, snapshot: Snapshot, trees: SnapshotTrees) -> None:
-    """Write a snapshot after its files. The commit point. Cost: a request."""
+    """Write a snapshot after its files: the commit point. Cost: a request."""
     body = zlib.compress(json.dumps({k: _to_json(t) for k, t in trees.items()}).encode())
     stored = repository.seal_text(snapshot.name, body)
     digest = hashlib.sha256(stored).hexdigest()

@@ -96,7 +96,7 @@ class OffsetStore:
         await asyncio.shield(commit.done)
 
     async def _write_all(self, group: str) -> None:
-        """Write waiting commits, and those that arrive in the meantime, until none is left."""
+        """Write waiting commits, also commits that arrive in the meantime, until none is left."""
         try:
             while commits := self._waiting.pop(group, None):
                 merged: dict[TopicPartition, Committed] = {}
@@ -151,7 +151,7 @@ class OffsetStore:
         return await self._changed(lambda groups: groups.change(group, decide))
 
     async def _changed(self, work: "Callable[[Groups | GroupsInMemory], T]") -> T:
-        """Run `work` on the stored groups, or on those in memory if the log stores none."""
+        """Run `work` on the stored groups, or on groups in memory if the log stores no groups."""
         if not self._is_asked:
             if not await self._broker.run(keeps_readers, self._broker):
                 self._keep_in_memory("it has no directory for readers")

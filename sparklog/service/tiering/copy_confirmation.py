@@ -121,7 +121,7 @@ class CopyConfirmation:
     def confirm(
         self, cache: RemoteLogMetadataCache, known: Places, due: Due, terms: Terms
     ) -> dict[TopicPartition, RetentionConstraints]:
-        """Return the retention constraints with only those copies that are complete.
+        """Return the retention constraints, with complete copies only.
 
         Missing copies are reported. If the store lacks the log's owner object, no copy counts,
         because the copies may have been written to a wrong place. Cost: a GET, and a listing of

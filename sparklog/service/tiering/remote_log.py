@@ -89,7 +89,7 @@ class DryRunState:
     def valid_copies(
         self, key: TopicIdPartition, found: list[RemoteSegment]
     ) -> list[RemoteSegment]:
-        """Return the copies that would be valid; a new copy supersedes those that it overlaps."""
+        """Return the copies that would be valid; a new copy supersedes overlapping copies."""
         fresh = self.copies.get(key)
         if not fresh:
             return found
@@ -162,7 +162,7 @@ class RemoteLog:
         return topic_id not in (self.foreign_topics or {})
 
     def partitions(self) -> dict[TopicPartition, TieredPartition]:
-        """Return the partitions of tiered topics, and those that still have copies.
+        """Return the partitions of tiered topics, and other partitions that still have copies.
 
         Excludes partitions with copies that another log owns.
         """

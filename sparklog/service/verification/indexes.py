@@ -55,7 +55,7 @@ class IndexFile:
             self.note(f"{len(data)} bytes are no multiple of {dtype.itemsize}", count)
 
     def _settled(self, part: ExpectedPartition) -> Entries:
-        """Return the entries without those that are preallocated or past the committed end."""
+        """Return the entries without preallocated entries and entries past the committed end."""
         entries = self.entries
         used = np.flatnonzero(entries["relative_offset"])
         entries = entries[: int(used[-1]) + 1 if len(used) else 0]

@@ -1,4 +1,4 @@
-"""Finds files that don't belong to a log, and those that loading the log would change."""
+"""Finds files that don't belong to a log, and files that loading the log would change."""
 
 import os
 from collections.abc import Collection, Sequence

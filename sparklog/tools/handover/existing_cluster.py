@@ -256,7 +256,7 @@ class _Join:
         return [name for name in names if name.endswith(_COPIED) and DELETED not in name]
 
     def _sweep(self, directory: str, name: str, topic_id: str) -> None:
-        """Remove what an earlier call left of the same partition."""
+        """Remove the files of the same partition that an earlier call has left."""
         path = joined(directory, name)
         if self._fs.is_dir(path) and stored_topic_id(self._fs, path) == topic_id:
             remove_tree(self._fs, path)

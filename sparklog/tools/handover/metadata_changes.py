@@ -133,7 +133,7 @@ def _is_known(
 
 
 def _configs(topic: HandedTopic, before: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
-    """Yield configs to set, and with None those to remove; unknown keys stay."""
+    """Yield configs to set, and with None configs to remove; unknown keys stay."""
     for key, value in sorted(topic.config.items()):
         if before.get(key) != value:
             yield key, value

@@ -364,7 +364,7 @@ def _snapshot(session: LogDirCommits, time_ms: int) -> SnapshotRecord:
 
 
 def _whole(session: LogDirCommits, writer: str, last: LastMicroBatch) -> LastMicroBatch:
-    """Return it with its offsets: the ledger that has them isn't moved."""
+    """Return the writer's last micro-batch with its offsets, because the ledger isn't moved."""
     if last.ends is not None:
         return last
     found = find_commit(session, session.ledger.end, [writer], last.batch)
