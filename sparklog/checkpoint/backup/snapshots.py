@@ -143,7 +143,7 @@ def no_snapshots(url: str) -> InvalidRequestError:
 
 
 def choose(store: Store, batch: int | None, name: str | None) -> Snapshot:
-    """Return the newest snapshot, of a batch or with a name if given. Raises: InvalidRequestError."""
+    """Return the newest snapshot (of a batch, or by its name). Raises: InvalidRequestError."""
     held = list_snapshots(store)
     if not held:
         raise no_snapshots(store.url)
