@@ -6,7 +6,7 @@ with sparklog.open("/data/log", mode="rw") as log:
     log.append("flights", pa.table({"key": ["N14228"], "value": ["{...}"]}))
     for batch in log.read("flights"): ...
 
-Public packages; docs/api.md lists what they export:
+Public packages, with their exports in docs/api.md:
 
 - `sparklog`: open a log, set up a Spark session
 - `sink`: write to a log from Spark
@@ -156,14 +156,14 @@ def open(
 
     Args:
         path: A directory, several directories joined by ",", or a URL such as s3://bucket/prefix.
-            Mode "rw" creates a log where there is none: a log dir, or at a URL a log in a bucket,
-            which any number of hosts can write and read. A directory that a Kafka broker wrote can
-            be opened too. A URL that segments were tiered to opens as an archive of all tiered
-            topics, in mode "r" only.
-        mode: "r" takes no lock and changes nothing; "rw" also writes.
+            Mode "rw" creates a missing log: a log dir, or at a URL a log in a bucket, which any
+            number of hosts can write and read. A directory that a Kafka broker wrote can be opened
+            too. A URL that segments were tiered to opens as an archive of all tiered topics, in
+            mode "r" only.
+        mode: "r" reads, without locks or changes; "rw" also writes.
         storage_options: Options of fsspec for the object store, such as {"endpoint_url": ...,
-            "key": ...}. By default the store uses its environment variables and profiles. They are
-            never stored. A log dir without remote storage accepts none.
+            "key": ...}. By default the store uses its environment variables and profiles. The
+            options are never stored. A log dir without remote storage accepts none.
         options: Options of the log by their Kafka names ("log.retention.hours", "flush", ...), and
             options for remote segments ("remote.cache.directory", "remote.keyring", ...).
         until: How far to read a directory that a running broker writes: "high-watermark" reads up
@@ -178,7 +178,7 @@ def open(
 
     Raises:
         InvalidRequestError: The path, the mode or an option is invalid.
-        LogLockedError: Another process, such as a Kafka broker, holds the lock.
+        LogLockedError: The lock is held by another process, such as a Kafka broker.
         DataCorruptionError: The log is damaged.
         UnsupportedVersionError: A newer sparklog wrote the log.
         StorageUnavailableError: The disk or the store does not respond.
@@ -195,8 +195,8 @@ def open(
 def register(spark: "SparkSession") -> None:
     """Register the data source `format("sparklog")` in a Spark session.
 
-    Spark finds the data source by itself if sparklog is installed for the Python of its workers.
-    Call this function if sparklog was shipped with `--py-files` or `addPyFile`.
+    Spark finds the data source automatically if sparklog is installed for the Python of its
+    workers. Call this function if sparklog was shipped with `--py-files` or `addPyFile`.
 
     Raises:
         InvalidRequestError: The Python of the workers cannot import sparklog.
@@ -234,7 +234,7 @@ def spark_conf(
 
     With these settings the JVM reads and writes logs itself, checkpoints are stored as logs, and
     Python workers start faster. The first call for a Spark version compiles the jar, which takes
-    about 10 seconds, unless `spark.jars` or $SPARKLOG_JAR names one.
+    about 10 seconds, unless `spark.jars` or $SPARKLOG_JAR names a jar.
 
     Example:
         for key, value in sparklog.spark_conf().items():

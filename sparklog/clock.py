@@ -35,7 +35,7 @@ class ManualClock:
 def attempts(timeout_ms: int, *, pause_ms: float = 0.2, longest_ms: float = 20) -> Iterator[int]:
     """Yield 0, 1, 2, ... with growing pauses until `timeout_ms` have passed, for polling.
 
-    The first attempt comes at once, and at least one is yielded.
+    The first number is yielded at once, even if the timeout is 0.
     """
     end = time.monotonic() + timeout_ms / 1000
     attempt = 0

@@ -211,7 +211,7 @@ class TopicConfig:
     """Keys that were set explicitly to Kafka's default."""
 
     def __post_init__(self) -> None:
-        """Check all values and the conditions between them.
+        """Check all values and the conditions between values.
 
         Raises InvalidRequestError. Source: LogConfig.validateValues and its remote checks.
         """
@@ -281,7 +281,7 @@ class TopicConfig:
 
 
 def is_explicit(config: TopicConfig, key: Key) -> bool:
-    """Return whether an option of a topic was set, also if it was set to Kafka's default."""
+    """Return whether an option of a topic was set, even if to Kafka's default."""
     return getattr(config, key.field) != key.default or key.name in config.explicit
 
 

@@ -110,7 +110,7 @@ class Key:
         return value
 
     def check(self, value: Value) -> None:
-        """Raise InvalidRequestError unless `value` has this key's type and is in its range."""
+        """Raise InvalidRequestError unless `value` has the type and is in the range of this key."""
         if not self._holds(value):
             raise InvalidRequestError(f"{self.name}={format_value(value)}: want {self.wanted}")
 
@@ -153,7 +153,7 @@ def option(name: str, default: Value, doc: str, **more: Any) -> Any:
 
 
 def keys_of(owner: type[Any]) -> dict[str, Key]:
-    """Return the options of a dataclass by name, in its order."""
+    """Return the options of a dataclass by name, in the order of the fields."""
     made = (Key(field=f.name, **f.metadata) for f in fields(owner) if f.metadata)
     return {key.name: key for key in made}
 
@@ -185,7 +185,7 @@ def read(
     for key in keys:
         if not rest:
             break
-        # From the lowest to the highest precedence: all are checked, and the last one is used.
+        # From the lowest to the highest precedence: all are checked, and the last is used.
         for name, factor in reversed(((key.name, 1), *key.also)):
             if name in rest:
                 fields[key.field] = _scaled(key, name, factor, _text(name, rest.pop(name)))
@@ -193,7 +193,7 @@ def read(
 
 
 def _scaled(key: Key, name: str, factor: int, text: str) -> Value:
-    """Parse a key or a synonym with its unit. Source: KafkaConfig.logRetentionTimeMillis."""
+    """Parse a key, or a synonym with another unit. Source: KafkaConfig.logRetentionTimeMillis."""
     own = key
     if name != key.name and key.name == "retention.ms":  # 0 is valid for a topic, not a broker
         own = replace(own, low=1, extra=-1)
@@ -215,13 +215,13 @@ def _text(name: str, value: object) -> str:
 
 
 def _in_unit(key: Key, name: str) -> str:
-    """Return the unit of a number for messages, from the last word of its Kafka or Spark name."""
+    """Return the unit of a number for messages, from the last word of the Kafka or Spark name."""
     words = re.split(r"[._]", re.sub(r"(?=[A-Z])", ".", name).lower())
     return _IN_UNIT.get(words[-1], "") if key.kind is int else ""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return an unknown name, with a similar known name if there is one."""
+    """Return an unknown name, with a similar known name, if any."""
     written = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), written, n=1, cutoff=_ALIKE)
     return f"{name} (did you mean {written[near[0]]}?)" if near else name
@@ -264,9 +264,9 @@ class SparkOptions:
         object.__setattr__(self, "_known", known)
 
     def canonical(self, name: str) -> str:
-        """Return the name of an option as in the docs.
+        """Return the name of an option in the docs.
 
-        Raises InvalidRequestError for an unknown option, or one without a meaning here.
+        Raises InvalidRequestError for an unknown option, or an option without a meaning here.
         """
         lowered = name.lower()
         forms = [lowered]
@@ -319,7 +319,7 @@ def json_text(value: object, *, name: str) -> str:
 
 
 def parse_json_object(text: str, *, name: str) -> dict[str, Any]:
-    """Parse an option whose text is a JSON object. Raises InvalidRequestError."""
+    """Parse an option with a JSON object as text. Raises InvalidRequestError."""
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):

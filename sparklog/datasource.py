@@ -44,7 +44,7 @@ _INSTEAD: Final = (
 
 @in_worker
 class SparklogDataSource(DataSource):
-    """Reads with the options and columns of Spark's Kafka source, writes with those of its sink.
+    """Reads and writes with the options and columns of Spark's Kafka source and sink.
 
     With option stateOperator it reads the state of a query's checkpoint instead. Imports are inside
     the methods, because Spark loads every `pyspark_*` module to learn the format's name.
@@ -56,7 +56,7 @@ class SparklogDataSource(DataSource):
         return "sparklog"
 
     def schema(self) -> StructType:
-        """Return the Kafka source's columns, or those of a checkpoint's state."""
+        """Return the Kafka source's columns, or the columns of a checkpoint's state."""
         from sparklog.source import state_options
 
         if "provider" in self.options:
@@ -123,8 +123,8 @@ class SparklogDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of `df.writeStream`.
 
-        `overwrite` is output mode complete: the whole result of each micro-batch is appended, as by
-        the Kafka sink. Spark rejects mode update for every Python data source; SegmentSink under
+        `overwrite` is output mode complete: the complete result of each micro-batch is appended, as
+        by the Kafka sink. Spark rejects mode update for every Python data source; SegmentSink under
         foreachBatch supports it.
         """
         from sparklog.sink.options import parse
@@ -137,8 +137,9 @@ class SparklogDataSource(DataSource):
     def _given(self) -> Mapping[str, Any]:
         """Return the options. Raises InvalidRequestError for a table of Spark's catalog.
 
-        Spark 4 gives the properties of a table when it makes one without columns. It gives nothing
-        when it makes one with columns, and nothing when it reads or writes a table.
+        Spark 4 passes the properties of a table when it creates a table without columns. Spark
+        passes no properties when it creates a table with columns, and when it reads or writes a
+        table.
         """
         from sparklog.source.jvm_caller import JvmCaller
 
@@ -154,16 +155,16 @@ class SparklogDataSource(DataSource):
 
 
 def register(spark: "SparkSession") -> None:
-    """Register the Python data source in a session, whether or not its JVM has sparklog's jar.
+    """Register the Python data source in a session, with or without sparklog's jar in the JVM.
 
     `spark.dataSource.register` refuses the name once the JVM finds the jar's class
     `sparklog.DefaultSource`, which needs the Python data source that is to be registered. The
-    session's DataSourceManager takes it in any order (Spark 4.3).
+    session's DataSourceManager accepts the registration in any order (Spark 4.3).
 
     Cost: starts a Python worker on the driver's host, which is used again.
 
     Raises: InvalidRequestError if the Python workers of the driver's host can't import sparklog;
-        the session is then as it was before.
+        in this case the session is unchanged.
     """
     session = getattr(spark, "_jsparkSession", None)
     if session is None:

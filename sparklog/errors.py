@@ -1,4 +1,4 @@
-"""All errors that sparklog raises deliberately, one class per possible reaction of the caller.
+"""All errors that sparklog raises deliberately: a class per possible reaction of the caller.
 
     SparklogError
     |- InvalidRequestError (ValueError)   fix the call: an option, a column, a topic name
@@ -18,9 +18,9 @@
     `- StorageUnavailableError            retriable: disk full, permissions, I/O errors
        `- CommitUnknownError              ask later whether it was committed: Log.outcome
 
-Messages describe what happened, where (file, position, offset range) and what to do. They are for
-humans; programs should use the class and attributes. `path`: the file, directory or URL that the
-error is about, or None. `retriable`: the same call may succeed later without a change.
+Messages describe what happened, where (file, position, offset range) and what to do. Messages are
+for humans; programs should use the class and attributes. `path`: the file, directory or URL that
+the error is about, or None. `retriable`: the same call may succeed later without a change.
 """
 
 from typing import Any, ClassVar
@@ -39,7 +39,7 @@ class SparklogError(Exception):
 
 
 class InvalidRequestError(SparklogError, ValueError):
-    """The call can't be executed as given. Nothing was changed."""
+    """The call can't be executed as given. The log was not changed."""
 
 
 class UnknownTopicError(InvalidRequestError):
@@ -52,7 +52,7 @@ class UnknownTopicError(InvalidRequestError):
 class RecordTooLargeError(InvalidRequestError):
     """A record batch would exceed max.message.bytes (Kafka: RecordTooLargeException).
 
-    `size_bytes`: the size of a batch with this record alone; None if unknown.
+    `size_bytes`: the size of a batch with this record alone, if known.
     """
 
     size_bytes: int | None = None
@@ -63,7 +63,7 @@ class UnsupportedVersionError(InvalidRequestError):
 
 
 class OffsetOutOfRangeError(SparklogError):
-    """An offset lies before the log start offset or past the high watermark.
+    """An offset is below the log start offset or above the high watermark.
 
     `offset` is the requested offset; the partition contains [`start`, `end`).
     """
@@ -90,7 +90,7 @@ class DataCorruptionError(SparklogError):
     """Bytes below the last committed end offset are damaged. No data were truncated or skipped.
 
     `path` is the file, `position` the first byte known to be damaged, `first` and `end` the
-    affected offset range [first, end); None if unknown.
+    affected offset range [first, end), if known.
     """
 
     path: str
@@ -136,14 +136,14 @@ class OutOfOrderSequenceError(SparklogError):
 
 
 class GroupNotEmptyError(SparklogError):
-    """The group has active members, so its offsets can't be changed.
+    """The offsets can't be changed, because the group has active members.
 
     (Kafka: GroupNotEmptyException)
     """
 
 
 class LogLockedError(SparklogError):
-    """Another process holds the log's lock. The message contains its pid."""
+    """The log's lock is held by another process. The message contains the pid of this process."""
 
     retriable = True
 
@@ -182,7 +182,7 @@ class CommitUnknownError(StorageUnavailableError):
 
 
 def _rebuild(kind: type[SparklogError], message: str, state: dict[str, Any]) -> SparklogError:
-    """Unpickle an error whose constructor takes more than its message (Spark pickles errors)."""
+    """Unpickle an error with more constructor arguments than a message. (Spark pickles errors.)"""
     error = kind.__new__(kind)
     Exception.__init__(error, message)
     error.__dict__.update(state)

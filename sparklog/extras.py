@@ -1,4 +1,4 @@
-"""Optional libraries, and which extra to install if one is missing."""
+"""Optional libraries, and the extra to install if a library is missing."""
 
 import contextlib
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _EXTRAS: Final = {
 
 
 def hint(error: ModuleNotFoundError) -> str | None:
-    """Return how to install the library that an import missed, or None if it is not in an extra."""
+    """Return how to install the library that an import missed, if it is in an extra."""
     library = (error.name or "").partition(".")[0]
     extra = _EXTRAS.get(library)
     return extra and f"{library} isn't installed here; run: pip install 'sparklog[{extra}]'"

@@ -42,5 +42,5 @@ def el(tag: str, /, *children: Child, **attributes: str | float) -> Html:
 
 
 def foreign(name: str) -> Html:
-    """Return a user-defined name in an element that isolates its writing direction."""
+    """Return a user-defined name in an element that isolates the name's writing direction."""
     return el("bdi", name)

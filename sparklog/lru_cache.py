@@ -14,7 +14,7 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """At most `size` values by key; the least recently used one is dropped first.
+    """At most `size` values by key; the least recently used value is dropped first.
 
     Thread-safe. Cost: about 1 us per lookup.
     """

@@ -89,7 +89,7 @@ class Counter:
 
 
 class Gauge:
-    """A gauge, which increases and decreases; has no sample until it is set."""
+    """A gauge, which increases and decreases, and has no sample before the first `set`."""
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
@@ -107,13 +107,16 @@ class Gauge:
             self._values[labels] = self._values.get(labels, 0.0) + amount
 
     def clear(self, *first: str) -> None:
-        """Remove the values whose labels begin with these; all values without arguments."""
+        """Remove the values with labels that start with these.
+
+        Without arguments, remove all values.
+        """
         with self._mutex:
             for labels in [known for known in self._values if known[: len(first)] == first]:
                 del self._values[labels]
 
     def value(self, *labels: str) -> float | None:
-        """Return a value, or None if it is not set."""
+        """Return a value, if set."""
         with self._mutex:
             return self._values.get(labels)
 

@@ -6,8 +6,9 @@ The contents of the path decide, regardless of its spelling:
     a log in a bucket   contains the object `sparklog.home`: sparklog.diskless
     an archive          a store without it: copies of closed segments, read-only
 
-If nothing is at the path, mode "rw" creates a log in a bucket at a URL with two slashes
-(s3://bucket/logs, file:///srv/logs), and a log dir at any other path (/srv/logs, file:/srv/logs).
+If the path is empty or does not exist, mode "rw" creates a log in a bucket at a URL with two
+slashes (s3://bucket/logs, file:///srv/logs), and a log dir at any other path (/srv/logs,
+file:/srv/logs).
 
 Tools, the source and the sink use only this module to examine a path.
 """
@@ -73,7 +74,7 @@ def open_log(
     """Internal; users call `sparklog.open`.
 
     Args:
-        remote: Options for remote segments, instead of those in `options`.
+        remote: Options for remote segments, instead of the options for them in `options`.
         is_home: The URL is known to be a log's home, so no request checks that.
     """
     if mode not in ("r", "rw"):
@@ -143,7 +144,7 @@ def _refuse_others(directories: Iterable[str], fs: FileSystem) -> None:
 
 
 def url_of(path: Path, *, mode: str = "r", fs: FileSystem = LOCAL) -> str | None:
-    """Return the URL of the store that contains a path's log; None for log dirs.
+    """Return the URL of the store that contains a path's log. Log dirs give None.
 
     Sends no request to a store; a directory is listed. In mode "rw" the log may not exist yet.
     Raises InvalidRequestError if the path is invalid, or is an archive's directory and can't be
@@ -179,8 +180,8 @@ def holds_home(
     """Return whether a store's URL is the home of a log.
 
     Raises InvalidRequestError for an invalid URL or an incomplete log; DataCorruptionError if
-    `sparklog.home` is missing although a log's objects exist; StorageUnavailableError. Cost: one
-    small request; two more and two listings if there is no home.
+    `sparklog.home` is missing although a log's objects exist; StorageUnavailableError. Cost: a
+    small request; without a home, two more requests and two listings.
     """
     store = open_store(url, storage_options)
     patience_ms = (remote or RemoteOptions()).patience_ms(following=False)
@@ -199,7 +200,7 @@ def holds_home(
         return True
     if has(IMPORT_MARK):
         raise UnfinishedLogError(
-            f"{url}: a log is being made here out of another one, and isn't whole yet: wait for "
+            f"{url}: a log is being made here out of another one, and isn't complete yet: wait for "
             "that, or begin it again if it was cut off",
             path=url,
         )
@@ -225,7 +226,7 @@ def check_log_dirs(path: Path, instead: str, fs: FileSystem = LOCAL) -> None:
     url = url_of(path, fs=fs)
     if url is not None:
         raise InvalidRequestError(
-            f"{os.fspath(path)} is an archive, which holds segments alone, or a log in a store, "
+            f"{os.fspath(path)} is an archive, which contains only segments, or a log in a store, "
             f"and this works on the files of log dirs. Of a log in a store: {instead}; of an "
             "archive `sparklog tier restore` makes a log dir",
             path=url,

@@ -21,7 +21,7 @@ _TAKEN: Final[ContextVar[bool]] = ContextVar("a caller is told already", default
 def shows_progress(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Supply a notebook progress bar when the caller passes no `progress`.
 
-    Outside of notebooks nothing is shown. Of nested calls, the outermost shows the bar. Pass
+    The bar is shown only in notebooks. With nested calls, the outermost shows the bar. Pass
     `progress=lambda done, total: None` for no bar.
     """
 

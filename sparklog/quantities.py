@@ -24,7 +24,7 @@ def size_text(count: float) -> str:
 
 
 def duration_text(ms: float) -> str:
-    """Format a duration with its largest fitting unit. Negative durations lose their sign."""
+    """Format a duration with the largest fitting unit. Negative durations lose the sign."""
     size = abs(ms)
     for unit, name, finer in _SPANS:
         if size >= unit - finer / 2:  # else rounding could give 60 of the finer unit

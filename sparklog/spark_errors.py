@@ -3,7 +3,7 @@
 Spark prints the traceback of a Python worker before the text of the error. Users do not need the
 traceback of an error that sparklog raises deliberately (sparklog.errors), because the text contains
 the advice. The methods that Spark calls therefore raise such an error without its chain and its
-inner frames. All other errors keep their whole traceback. The logger `sparklog.spark` logs the
+inner frames. All other errors have the complete traceback. The logger `sparklog.spark` logs the
 omitted traceback at DEBUG.
 """
 
@@ -28,7 +28,7 @@ _SPECIAL: Final = ("__call__", "__reduce__")
 
 
 def in_worker(cls: type[_Class]) -> type[_Class]:
-    """Decorate a class that Spark calls in its Python workers: a reader, a writer, a task.
+    """Decorate a class that Spark calls in Python workers: a reader, a writer, a task.
 
     Wraps the public methods, `__call__` and `__reduce__`. A worker process ends after an error, so
     the environment variable by which Spark omits its own frames applies to this error only. A
@@ -45,7 +45,7 @@ def in_worker(cls: type[_Class]) -> type[_Class]:
 
 
 def in_driver(function: _Function) -> _Function:
-    """Decorate a function that Spark calls in the process of the driver: that of foreachBatch.
+    """Decorate a function that Spark calls in the driver process, such as foreachBatch's.
 
     Py4J prints the cause of an error before its own frames. A copy of the error becomes the cause.
     """
@@ -87,7 +87,7 @@ def _iterated(values: Iterator[Any], cause: _Cause) -> Iterator[Any]:
 
 
 def _alone(error: SparklogError) -> SparklogError:
-    """Log the error's traceback, and return the error without its chain and its frames."""
+    """Log the error's traceback, and return the error without chain and frames."""
     _LOGGER.debug("%s", type(error).__name__, exc_info=error)
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

@@ -13,7 +13,7 @@ def check_text(name: str, value: str) -> None:
     """Raise InvalidRequestError unless `value` (of `name`) has a UTF-8 form."""
     if not _has_utf8(value):
         raise InvalidRequestError(
-            f"{name} {value!r} holds half a surrogate pair, which is no text: give what can be "
+            f"{name} {value!r} contains half a surrogate pair, which is no text: give what can be "
             "written as UTF-8"
         )
 
@@ -32,7 +32,7 @@ def path_text(path: str | os.PathLike[str]) -> str:
         raw = os.fsencode(text)
     except UnicodeEncodeError:
         raise InvalidRequestError(
-            f"path={text!r} holds half a surrogate pair, which no name of a file can: correct it"
+            f"path={text!r} contains half a surrogate pair, which no name of a file can: correct it"
         ) from None
     if b"\0" in raw:
         raise InvalidRequestError(

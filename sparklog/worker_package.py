@@ -1,7 +1,8 @@
-"""The error of a task whose Python worker can't import sparklog.
+"""The error of a task in a Python worker that can't import sparklog.
 
-Spark sends objects of this package to executors, whose Python may have no sparklog or another
-version of it. `load` is pickled by value, so that it runs there nevertheless and names the host.
+Spark sends objects of this package to executors, and the Python of an executor may have no sparklog
+or another version. `load` is pickled by value, so that it runs there nevertheless and names the
+host.
 """
 
 import sys
@@ -9,9 +10,9 @@ from typing import Any
 
 
 def load(pickled: bytes, version: str) -> Any:
-    """Unpickle an object that `reduced` describes; `version` is that of the driver's sparklog.
+    """Unpickle an object that `reduced` describes. `version`: the version of the driver's sparklog.
 
-    Must use nothing of this module or package, which the worker may not have.
+    The function must not use names of this module or package, which the worker may not have.
 
     Raises: ImportError: this Python can't load the object's class.
     """
@@ -51,6 +52,6 @@ def reduced(function: Any, arguments: tuple[Any, ...], state: Any = None) -> tup
 
 
 def reduce_ex(self: Any, _: Any) -> tuple[Any, ...]:
-    """The `__reduce_ex__` of classes whose objects Spark sends to executors."""
+    """The `__reduce_ex__` of classes with objects that Spark sends to executors."""
     parts: Any = object.__reduce_ex__(self, 2)
     return reduced(*parts[:3])

@@ -89,7 +89,7 @@ def test_a_log_that_is_being_made_is_not_read_as_an_archive(tmp_path: Path) -> N
     url = f"file://{tmp_path}/home"
     open_store(url).put("sparklog.import", b"{}")
     assert url_of(tmp_path / "home") == url
-    with pytest.raises(InvalidRequestError, match="isn't whole yet"):
+    with pytest.raises(InvalidRequestError, match="isn't complete yet"):
         sparklog.open(tmp_path / "home")
     open_store(url).put(MARK, b"{}")
     assert holds_home(url)

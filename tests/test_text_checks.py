@@ -48,7 +48,8 @@ def test_a_ledger_takes_no_half_surrogates(tmp_path: Path, home: str) -> None:
 def test_a_sink_refuses_such_a_name_before_the_first_micro_batch(
     tmp_path: Path, option: str
 ) -> None:
-    with pytest.raises(InvalidRequestError, match=rf"{option} 'a\\ud800b' holds half a surrogate"):
+    text = rf"{option} 'a\\ud800b' contains half a surrogate"
+    with pytest.raises(InvalidRequestError, match=text):
         SegmentSink(tmp_path / "log", "t", **{option: HALF})
 
 

@@ -13,7 +13,7 @@ Operations on a checkpoint:
 
 - `history`: a row per batch; `changes`: the changes of each batch in an operator's state
 - `verify`: checks that it is complete; `repair`: removes damaged records
-- `fork`, `reset`: a new checkpoint, or the same one, as of an earlier batch
+- `fork`, `reset`: a new checkpoint, or the same checkpoint, as of an earlier batch
 - `convert`: import_ and export, from files to records and back
 - `backup/`: archive and restore; `changes` with `change_feed/`
 

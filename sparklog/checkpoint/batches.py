@@ -1,9 +1,9 @@
 """The batches of a checkpoint: plans, commits and state, and whether a query can go back to them.
 
-To continue after batch N, Spark needs `offsets/N`, `offsets/N-1`, `commits/N`, version N + 1 of
+Spark continues after batch N if it finds `offsets/N`, `offsets/N-1`, `commits/N`, version N + 1 of
 every state store, and for file sources their own log up to N's offset. With asynchronous progress
-tracking most batches have neither plan nor commit, and the plan before N is the previous one that
-exists; such queries keep no state. Source: MicroBatchExecution.populateStartOffsets,
+tracking most batches have neither plan nor commit, and the plan before N is the previous existing
+plan; such queries have no state. Source: MicroBatchExecution.populateStartOffsets,
 AsyncProgressTrackingMicroBatchExecution (4.2).
 """
 
@@ -31,7 +31,7 @@ _SHUFFLE: Final = "spark.sql.shuffle.partitions"
 _PARTITIONS: Final = (
     "spark.sql.streaming.internal.stateStore.partitions",
     _SHUFFLE,
-)  # keys in the plan's conf; the first one wins
+)  # keys in the plan's conf; the first has priority
 
 
 class Batches:
@@ -128,11 +128,11 @@ class Batches:
         return self._metadata[path]
 
     def partitions(self, operator: int, batch: int) -> int | None:
-        """Return how many partitions an operator's stores have at a batch, or None if unknown.
+        """Return how many partitions an operator's stores have at a batch, if known.
 
         Uses the batch's own facts: the ids in its commit, or its plan's conf. Spark's offline
         repartition changes these, but the operators' metadata only if they have versions; and the
-        metadata have the conf's number even if all rows are in one partition.
+        metadata have the conf's number even if all rows are in a single partition.
         Raises: FileNotFoundError, DataCorruptionError: of the batch's plan or commit.
         """
         ids = self._ids(operator, batch)
@@ -149,7 +149,7 @@ class Batches:
         return None if ids is None else ids.get(operator)
 
     def previous_plan(self, batch: int) -> int | None:
-        """Return the batch whose plan precedes this one's, or None if that plan is missing."""
+        """Return the batch with the plan before this batch's plan, unless that plan is missing."""
         if self.checkpoint.exists(f"offsets/{batch - 1}"):
             return batch - 1
         earlier = [b for b in self.planned if b < batch]

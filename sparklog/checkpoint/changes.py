@@ -10,11 +10,11 @@
     key, value     struct   by the operator's state schema; value is null when deleted
 
 A store with column families (transformWithState) has two more columns: `column_family` after
-`partition`, and `range_end`, of the key's type, at the end. Its key and value are structs with one
+`partition`, and `range_end`, of the key's type, at the end. Its key and value are structs with a
 struct per family, of which only the row's own family is not null.
 
-A put of a whole list appears as a put of its first value and a merge of each further value. Source:
-the `readChangeFeed` option of Spark's own `statestore` source, with equal results.
+A put of a list appears as a put of its first value and a merge of each further value. Source: the
+`readChangeFeed` option of Spark's own `statestore` source, with equal results.
 """
 
 import os
@@ -47,7 +47,7 @@ def changes(
         operator: number of the operator, as in the directory `state`.
         store: name of the store, as in the directory `state`; a join has four stores, other
             operators "default".
-        start: first batch; None for the earliest whose changes exist.
+        start: first batch; None for the earliest batch with existing changes.
         end: batch after the last; None for all batches committed by now.
         column_family: for transformWithState, the name of a state variable: only its changes, with
             key and value as plain structs. Spark's own families start with "$".
@@ -55,10 +55,10 @@ def changes(
 
     Returns: a reader of batches with the columns above, ordered by batch and partition, and within
         a partition by time. Values without an Arrow type are binary (see state_schema.py), and so
-        are whole keys and values in Avro (spark.sql.streaming.stateStore.encodingFormat).
+        are keys and values in Avro (spark.sql.streaming.stateStore.encodingFormat).
     Raises: InvalidRequestError: no such checkpoint, operator, store or family, or its provider
         writes no changes. OffsetOutOfRangeError: a batch is not committed, or its changes were
-        removed (Spark keeps about 100 batches); the reader raises it, too. The reader also raises
+        removed (Spark retains about 100 batches); the reader raises it, too. The reader also raises
         DataCorruptionError.
     Cost: lists the checkpoint; reads each file once, and decodes 64Ki rows at a time by column.
     """

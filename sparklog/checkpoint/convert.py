@@ -2,8 +2,8 @@
 
 The content of the checkpoint stays the same at any moment. A live record takes precedence over a
 file, so records are written and synced before the files are removed. An export writes and syncs
-files before the log dir is removed by one rename. A crash leaves some files and some records, which
-is also a valid checkpoint; the same call again does the rest.
+files before the log dir is removed by a single rename. A crash leaves some files and some records,
+which is also a valid checkpoint; the same call again does the rest.
 """
 
 import contextlib
@@ -48,11 +48,11 @@ def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) 
     """Move the files of the checkpoint at `path` into its log dir, which is created if missing.
 
     RocksDB's zips, files below SSTs and logs, and files over 32 MiB stay files. The query must be
-    stopped. Afterwards it needs sparklog's checkpoint manager (`export` is the way back). Hadoop's
-    checksum files of imported files are removed.
+    stopped. After the import it needs sparklog's checkpoint manager (`export` is the way back).
+    Hadoop's checksum files of imported files are removed.
 
     Raises: InvalidRequestError: there is no checkpoint. LogLockedError: the query is running.
-        DataCorruptionError. StorageUnavailableError: call it again; nothing is lost.
+        DataCorruptionError. StorageUnavailableError: call it again; no file or record is lost.
     Cost: reads and writes every file once, a partition at a time in memory.
     """
     checkpoint = Checkpoint.open(path, fs)
@@ -135,8 +135,8 @@ def _remove(checkpoint: Checkpoint, files: list[str]) -> None:
 def export(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -> Converted:
     """Write the records of the checkpoint at `path` back as files, and remove its log dir.
 
-    Afterwards the query runs with Spark's own checkpoint manager. It must be stopped during the
-    export.
+    After the export the query runs with Spark's own checkpoint manager. The query must be stopped
+    during the export.
 
     Raises: InvalidRequestError: there is no checkpoint. LogLockedError: the query is running.
         DataCorruptionError: a record is damaged. StorageUnavailableError: call it again.

@@ -69,7 +69,7 @@ class FileSinkCut:
 
 
 def plan_cut(batches: Batches, batch: int, output: str) -> FileSinkCut:
-    """Choose the entries that the log of the file sink in `output` keeps after a cut to `batch`.
+    """Choose the entries that remain in the file sink's log in `output` after a cut to `batch`.
 
     Raises: InvalidRequestError: the log can't be cut there; DataCorruptionError: a file of the log
         can't be read.
@@ -142,7 +142,7 @@ def copy_output(batches: Batches, batch: int, output: str, new_output: str) -> N
             if not fs.exists(source):
                 raise InvalidRequestError(
                     f"{source} is missing, though {SINK_LOG} of {output} names it: the output up "
-                    f"to batch {batch} isn't whole, and can't be carried over",
+                    f"to batch {batch} isn't complete, and can't be carried over",
                     path=source,
                 )
             link_or_copy(fs, source, os.path.join(staged.directory, path), stats)

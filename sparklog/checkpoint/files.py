@@ -1,7 +1,7 @@
 """`Checkpoint`: all files of a checkpoint, whether stored as files or as records of its log dir.
 
 A path exists if it has a live record or, without a record, a file. So a checkpoint that Spark's own
-manager created can be continued as it is. A live record takes precedence.
+manager created can be continued without a conversion. A live record takes precedence.
 """
 
 import bisect
@@ -105,7 +105,7 @@ class Checkpoint:
 
     @classmethod
     def without_listing(cls, path: str, fs: FileSystem = LOCAL) -> "Checkpoint":
-        """Return a checkpoint for `find`, which reads only the paths that it is asked for."""
+        """Return a checkpoint for `find`, which reads only the requested paths."""
         return cls(path, fs, listed=False)
 
     @property
@@ -114,7 +114,7 @@ class Checkpoint:
         return self.fs.is_dir(self.logs)
 
     def refresh(self) -> None:
-        """Read what was written since."""
+        """Read the files and records that were written since."""
         self.damage = {}
         for name in partition_dirs(self.fs, self.logs):
             try:
@@ -203,7 +203,7 @@ class Checkpoint:
         return sorted(n for n in found if not _is_hidden(n))
 
     def files(self) -> Set[str]:
-        """Return the paths that are stored as files, including hidden ones, without the log dir."""
+        """Return the paths that are stored as files, also hidden files, without the log dir."""
         return self._files
 
     def exists(self, path: str) -> bool:
@@ -302,7 +302,7 @@ def walk_directories(fs: FileSystem, root: str, directory: str = "") -> Iterator
 
 
 def local_path(url: str) -> str | None:
-    """Return the local path of a Hadoop path, or None if it is on another file system."""
+    """Return the local path of a Hadoop path, if it is on the local file system."""
     if match := re.match(r"file:(?://)?(?=/)", url):
         return os.path.abspath(url[match.end() :])
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) else os.path.abspath(url)

@@ -1,4 +1,4 @@
-"""`fork`: creates a checkpoint whose query continues after a batch of an existing query."""
+"""`fork`: creates a checkpoint, with a query that continues after a batch of an existing query."""
 
 import os
 from collections.abc import Mapping
@@ -71,11 +71,11 @@ def fork(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Forked:
-    """Create a checkpoint at `new_path`, whose query runs batch N + 1 and later batches again.
+    """Create a checkpoint at `new_path`. Its query runs batch N + 1 and later batches again.
 
     The original is unchanged, and its query may be running. The fork has the same query id, as a
-    copy would, so that sinks recognize its batches. Within one Spark application only one of the
-    two queries can be active.
+    copy would, so that sinks recognize its batches. Within a Spark application only one of the two
+    queries can be active.
 
     Args:
         to: the batch N; a datetime (the last batch planned by then); or offsets {"offsets":
@@ -84,13 +84,13 @@ def fork(
         writer: the query's name in the log; by default the query's id, which covers all its sinks.
         sources: {source: path} of logs that the query reads; a batch that their retention has
             passed is rejected. A source is named as in the offsets: by number, if it has no name.
-        output, new_output: the directory of Spark's file sink, and a new one for the fork. It gets
-            links to the files up to the batch, and its own `_spark_metadata`.
+        output, new_output: the directory of Spark's file sink, and a new directory for the fork,
+            which gets links to the files up to the batch, and its own `_spark_metadata`.
         sink, announce: as for `reset`.
         storage_options: fsspec's options, for sources in a bucket.
     Raises: InvalidRequestError: the query can't go back to the batch (names the earliest possible
-        one), or `new_path` exists. DataCorruptionError; LogLockedError; StorageUnavailableError. A
-        failed fork leaves nothing, except for a forked log if the checkpoint failed after it.
+        batch), or `new_path` exists. DataCorruptionError; LogLockedError; StorageUnavailableError.
+        A failed fork leaves no files, except for a forked log if the checkpoint failed after it.
     Cost: files are linked if possible; the last segment of each partition is copied.
     """
     watch = stopwatch()

@@ -42,9 +42,9 @@ class BatchRow:
 
     Attributes:
         planned_ms: when the batch was planned.
-        committed_ms: when it was committed, or None if it is not.
-        watermark_ms: event-time watermark, 0 without one.
-        sources: source -> offset that the batch reads up to, as JSON (None: nothing yet).
+        committed_ms: when it was committed; None for an uncommitted batch.
+        watermark_ms: event-time watermark, 0 without a watermark.
+        sources: source -> offset that the batch reads up to, as JSON (None: no data yet).
         rows: source -> number of rows, if the offsets show it; offsets of topics count as rows.
         state_version: version of every state store after the batch, None without state.
         obstacle: why a fork or reset can't go back to this batch, or None.
@@ -156,7 +156,7 @@ def history(path: str | os.PathLike[str], *, fs: FileSystem = LOCAL) -> History:
 
 
 def query_id(checkpoint: Checkpoint) -> str | None:
-    """Return the id of the checkpoint's query, or None if the query never wrote one.
+    """Return the id of the checkpoint's query, if the query ever wrote its id.
 
     Raises: DataCorruptionError: `metadata` isn't in Spark's format.
     """

@@ -65,8 +65,8 @@ _EFFECTS: Final = {
 class QuerySink:
     """The sink of a query. `output`: a file sink's directory, as the query or the caller names it.
 
-    `query_name` is None if the name is unknown. `follows`: the caller names the log that the query
-    writes to, and the log is reset or forked as well.
+    `query_name`: the name, if known. `follows`: the caller names the log that the query writes to,
+    and the log is reset or forked as well.
     """
 
     kind: SinkKind
@@ -106,7 +106,7 @@ def recorded_sink(checkpoint: Checkpoint) -> QuerySink:
 
 
 def query_name(checkpoint: Checkpoint) -> str | None:
-    """The query's name, or None if the checkpoint doesn't contain a name."""
+    """The query's name, if the checkpoint contains it."""
     return recorded_sink(checkpoint).query_name
 
 
@@ -144,7 +144,7 @@ def choose_sink(
         raise InvalidRequestError(
             f"{checkpoint.path}: its query writes to {recorded.description}, and "
             f"{_SKIPS.format(batch='the wanted one')}. Begin a new query there with a new "
-            "checkpoint instead; or give --sink delta to go on nevertheless",
+            "checkpoint instead; or give --sink delta to continue anyway",
             path=checkpoint.path,
         )
     return recorded

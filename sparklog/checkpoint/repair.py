@@ -1,8 +1,8 @@
 """`verify(..., repair=True)`: removes damaged records, and rebuilds small damaged files.
 
 A damaged segment is written again without the damage, synced and renamed into place. The original
-stays as `<segment>.log.damaged`, which is never read, until the user removes it. A record whose
-bytes are known in spite of the damage (damaged_records.py) is corrected and stays at its offset.
+stays as `<segment>.log.damaged`, which is never read, until the user removes it. A record with
+known bytes in spite of the damage (damaged_records.py) is corrected and stays at its offset.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ DAMAGED: Final = ".damaged"
 def repair(checkpoint: Checkpoint) -> list[Finding]:
     """Remove the damaged records of a checkpoint's log dir. The query must not run.
 
-    Returns: the findings, all `repaired`: what is lost, with offsets, and what was corrected.
+    Returns: the findings, all `repaired`: the losses, with offsets, and the corrections.
     Raises: LogLockedError: the query is running. StorageUnavailableError: no segment is half
         written.
     Cost: reads the log dir, and writes damaged segments again.

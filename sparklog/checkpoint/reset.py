@@ -1,9 +1,10 @@
 """`reset`: sets a checkpoint back to an earlier batch, in place, and its log as well.
 
-The truncated checkpoint is created beside the old one and synced. Then both are exchanged in one
-step (renameat2, RENAME_EXCHANGE), which is the commit point. The log's `reset` record follows;
-until then the new checkpoint has a file that asks for it (unfinished_reset.py). The old checkpoint
-is removed last. A crash leaves the old checkpoint or the new one; the next reset removes leftovers.
+The truncated checkpoint is created beside the old checkpoint and synced. Then both are exchanged in
+a single step (renameat2, RENAME_EXCHANGE), which is the commit point. The log's `reset` record
+follows; until then the new checkpoint has a file that requests it (unfinished_reset.py). The old
+checkpoint is removed last. A crash leaves the old or the new checkpoint; the next reset removes
+leftovers.
 """
 
 import contextlib
@@ -50,7 +51,7 @@ class Reset:
         files: number of files and records that are removed.
         log: the log that gets a `reset` record for `writer`.
         writer: the query's name in the log.
-        dry_run: whether nothing was changed.
+        dry_run: whether the reset was only planned.
         sink: how the query's sink handles the batches that run again; "" for a log.
     """
 
@@ -96,8 +97,8 @@ def reset(
 
     A log-backed checkpoint has a lock that shows a running query. An ordinary checkpoint has none,
     so the reset is rejected if the newest batch seems to be running: it is not committed and began
-    less than 10 s ago, or files change meanwhile. A query that waits for its next trigger can't be
-    detected: stop it first.
+    less than 10 s ago, or files change during the check. A query that waits for its next trigger
+    can't be detected: stop it first.
 
     Sinks other than a log keep the output of later batches, and sinks that remember batches would
     skip them when they run again. The log of Spark's file sink (`output`) is truncated as well. If
@@ -109,18 +110,18 @@ def reset(
             Their earlier records stay there.
         writer: the query's name in the log; by default the query's id, which covers all its sinks.
         sources: as for `fork`.
-        output: the local directory of Spark's file sink, if the query writes to one.
+        output: the local directory of Spark's file sink, if the query writes to a file sink.
         sink: "sparklog", "files", "delta", "kafka", "foreachBatch" or "other", if the checkpoint
-            doesn't name the query's sink (only log-backed ones do), or the sink will change.
+            doesn't name the query's sink (only log-backed checkpoints do), or the sink will change.
         announce: called with a sentence on the effect on the sink, before anything is changed.
-        dry_run: change nothing.
+        dry_run: only plan the reset.
         storage_options: fsspec's options, for a log or sources in a bucket; never stored.
 
     Raises: InvalidRequestError: the query can't go back to the batch (names the earliest possible
-        one), or the file system can't exchange directories (use `fork`). LogLockedError: the query
-        is running. DataCorruptionError; StorageUnavailableError. The checkpoint is then unchanged;
-        if only the log failed, the checkpoint is reset, and the log follows at the next call of
-        `reset` or batch of the sink.
+        batch), or the file system can't exchange directories (use `fork`). LogLockedError: the
+        query is running. DataCorruptionError; StorageUnavailableError. The checkpoint is then
+        unchanged; if only the log failed, the checkpoint is reset, and the log follows at the next
+        call of `reset` or batch of the sink.
     """
     checkpoint = Checkpoint.open(path, fs, needs_id=True)
     _check_no_mount_point(checkpoint)

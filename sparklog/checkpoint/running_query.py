@@ -1,7 +1,7 @@
-"""Detects whether a checkpoint's query is running, so that it must not be changed in place.
+"""Detects a running query, whose checkpoint must not be changed in place.
 
-The driver holds a lock on a log-backed checkpoint. An ordinary checkpoint has no lock: only a batch
-in progress, or files that change, show a running query.
+The driver of a running query locks a log-backed checkpoint. An ordinary checkpoint has no lock:
+only a batch in progress, or files that change, show a running query.
 """
 
 import contextlib

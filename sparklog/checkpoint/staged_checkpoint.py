@@ -1,6 +1,6 @@
 """A checkpoint that is built beside its final name, and removal of leftovers after a crash.
 
-The directory `.<name>.<kind>-<id>` beside `<name>` is that of a fork, of a reset, or the log dir
+The directory `.<name>.<kind>-<id>` beside `<name>` belongs to a fork or a reset, or is the log dir
 that an export has moved away.
 """
 
@@ -42,7 +42,7 @@ def staged_checkpoint(fs: FileSystem, target: str, kind: str) -> StagedDirectory
 
 
 def remove_log_dir(fs: FileSystem, checkpoint: str, logs: str) -> None:
-    """Remove the log dir `logs` of a checkpoint whose records have become files.
+    """Remove the log dir `logs` of a checkpoint after its records have become files.
 
     The log dir is renamed away in a single step if possible. Otherwise its segments are removed in
     order, so that no superseded record becomes visible again.

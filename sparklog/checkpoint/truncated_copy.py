@@ -52,7 +52,7 @@ class CopyStats:
 def copy_truncated(
     checkpoint: Checkpoint, truncation: Truncation, directory: str, *, clock: Clock
 ) -> CopyStats:
-    """Write a checkpoint without what `truncation` drops into the empty directory `directory`.
+    """Write the truncated checkpoint into the empty directory `directory`.
 
     Raises: LogLockedError: the checkpoint changes too quickly, or the query removed files that the
         batch needs; StorageUnavailableError.
@@ -86,7 +86,7 @@ def copy_truncated(
 
 
 def _check_complete(directory: str, batch: int, fs: FileSystem) -> None:
-    """Raise LogLockedError if the query removed files that the batch needs meanwhile."""
+    """Raise LogLockedError if the query has removed files that the batch needs."""
     obstacle = Batches(Checkpoint.open(directory, fs)).obstacle(batch)
     if obstacle is not None:
         raise LogLockedError(
@@ -157,7 +157,7 @@ def _copy_partition(
         later = {path_of(name, key) for key, _ in source.live()} - known
         try:
             return _copy_segments(source, gone | later, directory, stats)
-        except (FileNotFoundError, InterruptedError):  # rewritten by a cleaning meanwhile
+        except (FileNotFoundError, InterruptedError):  # rewritten by a cleaning
             for left in source.fs.listdir(directory):
                 source.fs.unlink(joined(directory, left))
             source.fs.rmdir(directory)
@@ -179,7 +179,7 @@ def _copy_segments(
         is_last = segment is source.segments[-1]
         if not kept.any() and not is_last:
             continue
-        # An empty segment begins at the offset of the next record.
+        # An empty segment starts at the offset of the next record.
         base = segment.base if kept.any() else kept_end
         _copy_segment(source, segment, kept, joined(directory, log_name(base)), stats)
         if kept.any():
@@ -191,7 +191,7 @@ def _copy_segments(
 
 
 def _kept(segment: CheckpointSegment, partition: str, gone: frozenset[str]) -> NDArray[np.bool_]:
-    """Return a mask of the segment's batches whose paths stay."""
+    """Return a mask of the segment's batches with paths that stay."""
     if not segment.keys:
         return np.zeros(0, np.bool_)
     keys = pa.chunked_array(segment.keys).combine_chunks().dictionary_encode()

@@ -1,9 +1,9 @@
 """Plans a truncation to a batch: which files of a checkpoint are dropped or changed.
 
 A truncation to batch N drops: plans and commits of later batches; state files of versions above N +
-1 (a stale snapshot could be mistaken for a new one); later operator metadata; the entries of a file
-source's own log past N's offset; RocksDB's shared files that no snapshot references any more; and
-files that were being written. Their checksums are dropped with them.
+1 (a stale snapshot could be mistaken for a new snapshot); later operator metadata; the entries of a
+file source's own log past N's offset; RocksDB's shared files that no snapshot references any more;
+and files that were being written. Their checksums are dropped with them.
 """
 
 import json
@@ -83,7 +83,7 @@ def _is_later(path: str, batch: int) -> bool:
 
 
 def _relocated(checkpoint: Checkpoint, path: str, root: str) -> bytes | None:
-    """Return an operator's metadata with schema files below `root`, or None if unchanged.
+    """Return an operator's metadata with schema files below `root`, unless unchanged.
 
     Spark writes their absolute paths. Source: OperatorStateMetadataV2.
     """

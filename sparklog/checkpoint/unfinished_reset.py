@@ -31,7 +31,7 @@ class UnfinishedReset:
     """A reset that is not finished yet.
 
     `log` still has to forget commits of `writer` after `batch`. `time_ms`: when the reset was made.
-    `output`: the directory of a file sink whose staged log still has to be put in place.
+    `output`: the directory of a file sink with a staged log that still has to be put in place.
     """
 
     log: str | None = None
@@ -78,10 +78,10 @@ def complete(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> UnfinishedReset | None:
-    """Reset the log of a checkpoint whose reset is unfinished. Return the reset, or None.
+    """Reset the log of a checkpoint with an unfinished reset. Return the reset, or None.
 
     `storage_options`: fsspec's options, for a log in a bucket; never stored.
-    Cost: a look-up of one file; with an unfinished reset a commit to the log. Idempotent.
+    Cost: a look-up of a file; with an unfinished reset a commit to the log. Idempotent.
     Raises: DataCorruptionError: the file can't be read. InvalidRequestError, LogLockedError,
         StorageUnavailableError: the log can't be written; the file stays.
     """

@@ -91,7 +91,7 @@ class CheckpointReport:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no damage and no difference, other than what was just repaired."""
+        """Whether there is no damage and no difference, except for findings just repaired."""
         return not any(f.severity in BAD and not f.repaired for f in self.findings)
 
     def counts(self) -> dict[str, int]:
@@ -146,14 +146,14 @@ def verify(
     Args:
         path: the checkpoint.
         repair: remove damaged records from the log dir, with the query stopped. Intact records, and
-            those that can be corrected, stay; the original segment is kept as `.damaged`. Then
+            those that can be corrected, stay; the original segment remains as `.damaged`. Then
             verify the result. Files of Spark's own manager are never changed.
         fs: file system of the checkpoint.
 
     Returns: findings, worst first, each with file and byte position. `ok` is False for damage:
-        something is lost or wrong that can't be derived. Old batches whose state Spark has removed
-        are a warning.
-    Raises: InvalidRequestError: there is no checkpoint. LogLockedError: the query keeps cleaning
+        something is lost or wrong that can't be derived. Old batches without their state, which
+        Spark has removed, are a warning.
+    Raises: InvalidRequestError: there is no checkpoint. LogLockedError: the query repeatedly cleans
         up, or (repair) is running. StorageUnavailableError.
     Cost: reads everything once, with damage twice; entries of state files take about a second per
         million.
@@ -247,7 +247,7 @@ class _Verifier:
                 self._note_torn(partition, segment)
 
     def _note_torn(self, partition: CheckpointPartition, segment: CheckpointSegment) -> None:
-        """Report a torn write or one in progress, or damage of the last record."""
+        """Report a torn write, a write in progress, or damage of the last record."""
         damage = self._checkpoint.damaged_end(partition)
         if damage is not None:
             self._damage(damage)
@@ -353,7 +353,7 @@ class _Verifier:
             # Spark removes the oldest plans and commits at different times.
             if batch not in batches.planned and batch > min(batches.planned, default=-1):
                 self._report_missing(f"offsets/{batch}")
-            # The first batch is committed before the second one is planned.
+            # The first batch is committed before the second is planned.
             first = min(batches.committed, default=known[0] - 1)
             if batch not in batches.committed and first < batch < known[-1]:
                 self._report_missing(f"commits/{batch}")
@@ -384,7 +384,7 @@ class _Verifier:
         return is_last and self._batches.unfinished_repartition()
 
     def _check_states(self) -> None:
-        """Check that every commit since the first complete one, and the last one, has its state."""
+        """Check that the last commit, and all since the first complete commit, have their state."""
         batches = self._batches
         for operator in sorted({store.operator for store in batches.stores}):
             if metadata_path(self._checkpoint, operator, batches.last) is None:
@@ -412,7 +412,7 @@ class _Verifier:
             )
 
     def _outlook(self) -> str:
-        """Describe what the query's next start will find."""
+        """Describe the next start of the query: where it continues, or why it fails."""
         path, batches = self._checkpoint.path, self._batches
         ends = filter(None, map(self._checkpoint.damaged_end, self._checkpoint.partitions.values()))
         damage = next(chain(self._checkpoint.damage.values(), ends), self._checkpoint.lost_id())
@@ -460,9 +460,9 @@ class _Verifier:
             )
 
     def _try(self, path: str, check: Callable[[], object]) -> None:
-        """Run a check of one file.
+        """Run a check of a file.
 
-        A position within a record is converted to one in its segment.
+        A position within a record is converted to a position in its segment.
         """
         try:
             check()
@@ -471,7 +471,7 @@ class _Verifier:
             inside = error.path == where and error.first is None
             self._damage(error, begin if inside else 0)
         except FileNotFoundError:
-            pass  # removed by Spark meanwhile; _check_batches reports files that a batch needs
+            pass  # removed by Spark; _check_batches reports files that a batch needs
         except StorageUnavailableError as error:
             self._out.add(Severity.DAMAGE, self._checkpoint.real(path), str(error))
 

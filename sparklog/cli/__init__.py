@@ -1,4 +1,4 @@
-"""The command `sparklog`. It needs the extra `cli`; the rest of the package does not.
+"""The command `sparklog`. Only this package needs the extra `cli`.
 
 Exit codes: 0 success; 1 damage or a difference was found, or the command failed; 2 the command line
 is wrong; 130 stopped by Ctrl-C; 141 the reader of the output has ended, as with `| head`.

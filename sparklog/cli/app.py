@@ -1,4 +1,4 @@
-"""The commands as one group, and error handling: one line, an exit code, no traceback."""
+"""The group of all commands, and error handling: a single line, an exit code, no traceback."""
 
 import logging
 import sys

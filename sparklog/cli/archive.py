@@ -40,7 +40,7 @@ _threads = click.option(
 
 
 def check_checkpoint(path: str) -> None:
-    """Raise InvalidRequestError if nothing exists at `path`, which should be a checkpoint."""
+    """Raise InvalidRequestError unless `path`, which should be a checkpoint, exists."""
     local = local_path(path)
     if local is not None:
         check_directory(local, "the query's checkpointLocation")
@@ -86,8 +86,8 @@ def archive(
 ) -> int:
     """Archive the checkpoint at PATH as a new point of the archive at URL.
 
-    The query may run meanwhile. Files that the archive already has are not uploaded again. Each
-    query needs a URL of its own.
+    The query may be running. Files that the archive already has are not uploaded again. Each query
+    needs a URL of its own.
     """
     check_checkpoint(path)
     with bytes_bar("archiving", shown=not as_json) as progress:

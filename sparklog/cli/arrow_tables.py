@@ -10,7 +10,7 @@ from sparklog.cli.output import print_table
 
 
 def only(table: pa.Table, **wanted: str | None) -> pa.Table:
-    """Return the rows whose columns have these values; a None matches all rows."""
+    """Return the rows with these values in their columns; a None matches all rows."""
     for name, value in wanted.items():
         if value is not None:
             table = table.filter(pc.equal(table[name], value))

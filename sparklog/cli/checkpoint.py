@@ -56,14 +56,14 @@ _writer = click.option(
 
 @click.group(cls=Group)
 def checkpoint() -> None:
-    """Inspect, check and change a streaming query's checkpoint, Spark's own or a log-backed one."""
+    """Inspect, check and change a streaming query's checkpoint, in Spark's files or log-backed."""
 
 
 @checkpoint.command()
 @click.argument("path")
 @_json
 def history(path: str, as_json: bool) -> int:
-    """List the batches that the checkpoint at PATH holds, and those that a reset can go back to."""
+    """List the batches in the checkpoint at PATH, and to which of them a reset can go back."""
     check_checkpoint(path)
     found = read_history(path)
     if as_json:
@@ -111,7 +111,7 @@ def _when(iso: str | None) -> str:
 def verify(path: str, repair: bool, as_json: bool) -> int:
     """Check that every batch has its offsets, commit and state, and that every file is sound.
 
-    The check changes nothing without --repair, and works while the query runs.
+    The check makes no changes without --repair, and works while the query runs.
     """
     check_checkpoint(path)
     report = verify_checkpoint(path, repair=repair)
@@ -170,7 +170,7 @@ def fork(
     storage_options: str,
     as_json: bool,
 ) -> int:
-    """Create a checkpoint at NEW_PATH whose query continues after a batch of the one at PATH.
+    """Create a checkpoint at NEW_PATH. Its query continues after a batch of the checkpoint at PATH.
 
     The original is not changed and may be in use.
     """
@@ -246,7 +246,7 @@ def reset(
 def import_(path: str, as_json: bool) -> int:
     """Convert the files of the checkpoint at PATH into records, in place. Stop the query first.
 
-    A repeated call continues an interrupted one.
+    A repeated call continues an interrupted conversion.
     """
     check_checkpoint(path)
     return _converted(import_checkpoint(path), "files became records", as_json=as_json)

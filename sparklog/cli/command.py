@@ -16,6 +16,7 @@ from sparklog.cli.examples import example
 from sparklog.cli.exit_codes import EXIT_UNREAD
 from sparklog.errors import InvalidRequestError, SparklogError
 
+_MOVE: Final = "use `sparklog log-dirs move`, which moves one partition and ends when it has moved"
 DROPPED: Final[Mapping[str, str]] = {
     "alerts": "use `sparklog metrics --alert-rules`",
     "checkpoint prune": "set lifecycle rules for the points and files of the archive, as "
@@ -23,6 +24,9 @@ DROPPED: Final[Mapping[str, str]] = {
     "compact": "use `sparklog serve PATH --once --task compact`",
     "dashboard": "use `sparklog metrics --dashboard`",
     "leader-election": "use `sparklog verify PATH --give-up`",
+    "log-dirs balance": _MOVE,
+    "log-dirs cancel": _MOVE,
+    "log-dirs moves": _MOVE,
     "report": "use `sparklog ui PATH --export FILE`",
     "retain": "use `sparklog serve PATH --once --task retain`",
 }
@@ -63,7 +67,7 @@ class Command(click.Command):
         return message
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write an example of the command on one line, so that it can be copied."""
+        """Write an example of the command on a single line, ready to be copied."""
         shown = example(ctx.command_path.partition(" ")[2])
         if shown is not None:
             with formatter.section("Example"):
@@ -71,8 +75,16 @@ class Command(click.Command):
         super().format_epilog(ctx, formatter)
 
 
+def refuse_dropped(ctx: click.Context, name: str) -> None:
+    """Raise click.UsageError with the replacement if `name` is a removed command of `ctx`."""
+    plain = name.removeprefix("kafka-").removesuffix(".sh")
+    instead = DROPPED.get(f"{ctx.command_path} {plain}".partition(" ")[2])
+    if instead is not None:
+        ctx.fail(f"{name} was removed: {instead}")
+
+
 class Group(click.Group):
-    """A group of commands, such as `topics`. Its list shows a whole sentence per command."""
+    """A group of commands, such as `topics`. Its list shows a complete sentence per command."""
 
     command_class = Command
 
@@ -84,10 +96,7 @@ class Group(click.Group):
         Raises: click.UsageError, with the command of a similar name.
         """
         name = args[0]
-        plain = name.removeprefix("kafka-").removesuffix(".sh")
-        instead = DROPPED.get(f"{ctx.command_path} {plain}".partition(" ")[2])
-        if instead is not None:
-            ctx.fail(f"{name} was removed: {instead}")
+        refuse_dropped(ctx, name)
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             near = difflib.get_close_matches(name, self.list_commands(ctx), n=1, cutoff=_ALIKE)
             if near and not ctx.resilient_parsing:
@@ -107,7 +116,7 @@ class Group(click.Group):
 
 
 class LazyGroup(Group):
-    """A group whose commands are imported when they are used.
+    """A group of commands that are imported when they are used.
 
     Importing Arrow and the commands takes a second, which help, the version, completion and
     mistyped names should not need.
@@ -126,7 +135,7 @@ class LazyGroup(Group):
         Args:
             headings: {heading: {name: ("module:attribute", the line in the list of commands)}}.
             other_names: Returns the command that a name outside the list stands for, with the
-                arguments that precede those given, or None if there is none. May raise
+                arguments that precede the given arguments, if there is such a command. May raise
                 click.UsageError.
         """
         super().__init__(**given)
@@ -155,7 +164,7 @@ class LazyGroup(Group):
         return sorted({*self._lazy, *self.commands})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, or None if the name is unknown."""
+        """Return a command, if the name is known."""
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
@@ -188,6 +197,6 @@ def drop_output() -> None:
 
 
 def one_line(error: Exception) -> str:
-    """Return an error's text without line breaks; a very long one is shortened."""
+    """Return an error's text without line breaks; a very long text is shortened."""
     text = " ".join(str(error).split())
     return text if len(text) <= _TOLD else f"{text[: _TOLD // 2]} … {text[-_TOLD // 2 :]}"

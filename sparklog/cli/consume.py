@@ -134,8 +134,8 @@ def consume(
     """Print the records of a topic in the log at PATH, which may be an archive's URL.
 
     The options have the names of kafka-console-consumer's. The command stops at the current end of
-    the log. With -f it begins there and waits for more records, as Kafka's tool does. If it meets
-    damage, it exits with code 1, and the records that it has printed are complete.
+    the log. With -f the command starts there and waits for more records, as Kafka's tool does. If
+    it meets damage, it exits with code 1, and the records that it has printed are complete.
     """
     layout = Layout.parse(parse_properties(properties, "--property"))
     write, columns = formatter("json" if as_json else form, layout)
@@ -181,8 +181,8 @@ def _header_regex(text: str) -> tuple[str, str]:
 def _print(found: Any, write: Any, *, stopped: Callable[[], bool]) -> int | None:
     """Write batch after batch and return the number of records.
 
-    `stopped`: whether a signal arrived. It ends a wait for a store, which is not an error then.
-    None: the reader of the output has ended, so the number is unknown.
+    `stopped`: whether a signal arrived. A signal ends a wait for a store, which is not an error
+    then. Returns None after the reader of the output has ended, because the number is unknown.
     """
     count, out = 0, sys.stdout.buffer
     try:

@@ -94,13 +94,13 @@ def erase(
     keyring: str | None,
     as_json: bool,
 ) -> int:
-    """Erase the records of some keys from the log at PATH for good. Offsets are kept.
+    """Erase the records of some keys from the log at PATH for good. Offsets do not change.
 
     Every record with one of the keys that was committed to the topic before the command began is
     erased from local segments, from copies in remote storage, from objects and entries of a log in
     a store, and from files that wait to be unlinked. Other records do not change. The exit code is
-    0 if all of them are erased. It is 1 if some are left; the report names them, and the same
-    command continues.
+    0 if all of them are erased. The exit code is 1 if some are left; the report names them, and the
+    same command continues.
     """
     wanted = [os.fsencode(key) for key in keys]  # the bytes that were typed
     wanted += [_decoded(text) for text in encoded]

@@ -1,6 +1,6 @@
-"""An example of each command, shown by `--help` and in docs/cli.md; a test parses them all.
+"""An example of each command, shown by `--help` and in docs/cli.md; a test parses each.
 
-The examples use one scenario: a log at /data/log, its topic orders, a query's checkpoint at
+All examples use the same scenario: a log at /data/log, its topic orders, a query's checkpoint at
 /data/checkpoint, and a bucket at s3://bucket.
 """
 
@@ -60,6 +60,6 @@ EXAMPLES: Final = {
 
 
 def example(words: str) -> str | None:
-    """Return the whole example of a command, or None for a group of commands."""
+    """Return the example of a command, or None for a group of commands."""
     behind = EXAMPLES.get(words)
     return None if behind is None else f"sparklog {words} {behind}"

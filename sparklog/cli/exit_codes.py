@@ -1,4 +1,4 @@
-"""Exit codes of the command `sparklog`; docs/cli.md says what each one means."""
+"""Exit codes of the command `sparklog`; docs/cli.md explains them."""
 
 from typing import Final
 

@@ -126,7 +126,7 @@ def _fork_in_store(
 
 
 def print_made(made: MadeLog, *, as_json: bool) -> None:
-    """Print a new log that was made from another one."""
+    """Print a new log that was created from another log."""
     if as_json:
         print_json(asdict(made))
         return

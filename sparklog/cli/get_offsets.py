@@ -50,7 +50,7 @@ def offsets(
 ) -> int:
     """Print the offset of each partition at a time.
 
-    As with Kafka's tool, a partition whose records are all older is left out. PATH may be an
+    A partition that has only older records is left out, as in Kafka's tool. PATH may be an
     archive's URL.
     """
     query = OffsetQuery(

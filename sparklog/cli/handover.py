@@ -71,12 +71,12 @@ def handover(
 ) -> int:
     """Turn the log at PATH into a log dir that a stock Kafka 4.1 starts on and serves.
 
-    The broker is the only node and its own controller. Every topic keeps its id, configs, offsets
+    The broker is the only node and its own controller. Every topic retains its id, configs, offsets
     and leader epochs, and clients can read sparklog's ledger as a topic. No broker starts on a log
-    before its handover. PATH is one log dir or several, and no process may have the log open. The
+    before its handover. PATH is one or several log dirs, and no process may have the log open. The
     command prints the broker's settings and the command that starts it. After the broker has
     stopped, the next process that opens the log for writing takes it back with the records that the
-    broker appended. It can then be handed over again.
+    broker appended. The log can then be handed over again.
 
     With --into the log stays sparklog's, and its topics are copied into an existing cluster.
     """

@@ -205,16 +205,16 @@ def export(
 ) -> int:
     """Copy a range of a topic in the log at PATH to another place.
 
-    A repeated export continues where the last one ended, and copies no record twice. PATH may be an
-    archive's URL.
+    A repeated export continues where the last export ended, and copies no record twice. PATH may be
+    an archive's URL.
 
     Batches are copied to a log dir unchanged, codec and producers included. --compression-type
     compresses the records again.
 
     With --all the log itself moves, from a log dir to an empty place in a store (--to URL) or from
     a store to a new log dir. The checkpoints of its queries remain valid there, and a micro-batch
-    that is replayed is dropped. Stop its writers first, because records that they write afterwards
-    are not moved.
+    that is replayed is dropped. Stop its writers first, because records that they write later are
+    not moved.
     """
     if whole:
         given = (topic, from_offsets, to_offsets, from_time, to_time)
@@ -250,7 +250,7 @@ def _check_alone(target: "_Target", is_range: bool) -> None:
 
 
 def _move(path: str, to: str, access: StoreAccess, *, as_json: bool) -> int:
-    """Move a whole log to the other kind of home."""
+    """Move a log to the other kind of home."""
     options = RemoteOptions.parse(access.options)[0]
     into_store, home = url_of(to, mode="rw") is not None, url_of(path)
     if into_store == (home is not None):

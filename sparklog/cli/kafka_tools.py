@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import click
 
-from sparklog.cli.command import Command, Group
+from sparklog.cli.command import Command, Group, refuse_dropped
 
 TOOLS: Final[Mapping[str, tuple[str, ...]]] = {
     "console-consumer": ("consume", "--follow"),
@@ -137,9 +137,9 @@ UNSUPPORTED_FLAGS: Final[Mapping[str, str]] = {
 
 
 def tool_command(name: str) -> tuple[str, ...] | None:
-    """Return the command for the name of a Kafka tool, and what precedes its arguments.
+    """Return the command for the name of a Kafka tool, and the arguments before the user's.
 
-    Returns: None if no tool has that name.
+    Returns: None for an unknown tool.
     Raises: click.UsageError for a tool that does not apply here.
     """
     plain = name.removeprefix("kafka-").removesuffix(".sh")
@@ -187,7 +187,7 @@ def path_first(args: Sequence[str]) -> list[str]:
 
 
 class KafkaToolGroup(Group):
-    """A Kafka tool whose action is a flag in Kafka and a command here.
+    """A Kafka tool with an action that is a flag in Kafka and a command here.
 
     `actions`: {Kafka's flag: the command}. `default`: the command if neither is given.
     """
@@ -203,6 +203,7 @@ class KafkaToolGroup(Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments. Raises: click.UsageError."""
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            refuse_dropped(ctx, args[0])
             args = self._commanded(ctx, args)
         return super().parse_args(ctx, args)
 

@@ -62,9 +62,9 @@ def users(
     """Show or change the users of `serve --kafka` (kafka-configs --entity-type users).
 
     FILE is the file that --kafka-option sasl.users.location=FILE names. The first --add creates it.
-    It holds no passwords, only what a password is checked against (SCRAM-SHA-256, SCRAM-SHA-512).
-    An endpoint reads a changed file within 5 s. Clients that are connected keep their connection
-    and their earlier rights.
+    FILE contains no passwords, only the keys by which passwords are checked (SCRAM-SHA-256,
+    SCRAM-SHA-512). An endpoint reads a changed file within 5 s. Clients that are connected keep
+    their connection and their earlier rights.
     """
     names = [name for name in (add, alter, delete) if name is not None]
     if len(names) > 1:

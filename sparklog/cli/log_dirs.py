@@ -15,7 +15,7 @@ from sparklog.tools.log_dirs import describe_log_dirs
 
 @click.group(cls=KafkaToolGroup, actions={}, default="describe")
 def log_dirs() -> None:
-    """Show the sizes of the partitions in each log dir, or move a partition to another one."""
+    """Show the sizes of the partitions in each log dir, or move a partition to another log dir."""
 
 
 @log_dirs.command(cls=KafkaTool)
@@ -26,7 +26,7 @@ def log_dirs() -> None:
 def describe(path: str, describe: bool, topic_list: str | None, as_json: bool) -> int:
     """Show the size of each partition in each log dir: the bytes of its .log files.
 
-    PATH is one log dir or several.
+    PATH is one or several log dirs.
     """
     check_log_dirs(path, "`sparklog topics describe` shows its sizes")
     wanted = None if topic_list is None else [name for name in topic_list.split(",") if name]
@@ -54,7 +54,7 @@ def describe(path: str, describe: bool, topic_list: str | None, as_json: bool) -
 @click.option("--to", metavar="DIR", required=True, help="Move the partition to this log dir.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def move(path: str, topic: str, partition: int, to: str, as_json: bool) -> int:
-    """Move a partition to another log dir, while nothing else writes to the log.
+    """Move a partition to another log dir, while no other process writes to the log.
 
     Stop services, endpoints and queries that write first; readers may continue. PATH names all log
     dirs of the log, joined by ','. A log dir that is named behind them is new, and empty. Each

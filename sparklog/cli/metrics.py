@@ -36,11 +36,11 @@ def metrics(
 ) -> int:
     """Print the metrics of the log at PATH once, in Prometheus' text format.
 
-    They are read from the log's files: sizes, offsets, lags, overdue work, and all commits that
-    the ledger still holds. PATH may be the URL of a log in a store. Then they are read from its
-    state: what waits to be merged, which service works, and the commits of the last 1024 entries.
-    The endpoint of `sparklog serve --metrics-port` also has what that process counts.
-    The exit code is 1 if something could not be read.
+    The command reads them from the log's files: sizes, offsets, lags, overdue work, and all commits
+    that the ledger still contains. PATH may be the URL of a log in a store. Then the command reads
+    its state: unmerged data, the working service, and the commits of the last 1024 entries. The
+    endpoint of `sparklog serve --metrics-port` also has what that process counts. The exit code is
+    1 if something could not be read.
 
     Redirect --alert-rules to a file and name it under rule_files in prometheus.yml. The rules
     expect the endpoint of `sparklog serve --metrics-port` to be scraped by a job named sparklog.

@@ -42,7 +42,7 @@ def check_directory(path: str, what: str = "the log's directory") -> None:
 def refuse_address(path: str) -> None:
     """Raise InvalidRequestError for a missing path that looks like addresses of Kafka servers.
 
-    Otherwise a command that creates a log would create a directory of that name.
+    Otherwise a command that creates a log would create a directory of this name.
     """
     for part in path.split(","):
         if _ADDRESS.fullmatch(part) and not LOCAL.exists(part):
@@ -78,7 +78,7 @@ def check_creation(path: str, topic: str, config: Mapping[str, str]) -> None:
 
 
 def is_log(path: str, access: StoreAccess | None = None) -> bool:
-    """Return True if `path` contains parts of a log: in one of its log dirs, or a store's home."""
+    """Return True if `path` contains parts of a log: in any of its log dirs, or a store's home."""
     url = url_of(path)
     if url is not None:
         return _is_home(url, access)
@@ -109,7 +109,7 @@ def check_log(
     Args:
         archives: accept the URL of an archive without looking at its content. Otherwise a store
             must be the home of a log.
-        offline: whether log dirs after the first one may be missing.
+        offline: whether log dirs after the first may be missing.
         cure: how to create a log if there is none.
     """
     directories = split_path(path)
@@ -184,7 +184,7 @@ def to_read(
 def to_change(path: str, *topics: str, access: StoreAccess | None = None) -> Iterator[Log]:
     """Open a log for writing, after checking that the log and `topics` exist.
 
-    Therefore a mistyped name neither creates a log nor takes one over.
+    Therefore a mistyped name neither creates nor takes over a log.
     """
     access = access or StoreAccess()
     check_log(path, access, archives=False)

@@ -68,7 +68,7 @@ def parse_when(text: str, option: str, wanted: str = _WANTED) -> datetime:
 
 
 def parse_properties(given: Sequence[str], option: str) -> dict[str, str]:
-    r"""Return KEY=VALUE texts as a dict; `\t` and `\n` in a value are those characters.
+    r"""Return KEY=VALUE texts as a dict; `\t` and `\n` in a value become tab and line feed.
 
     Raises click.BadParameter.
     """
@@ -83,7 +83,7 @@ def parse_properties(given: Sequence[str], option: str) -> dict[str, str]:
 
 
 def key_values(given: Sequence[str], option: str) -> dict[str, str]:
-    """Return KEY=VALUE texts as a dict, one pair per text. Raises click.BadParameter."""
+    """Return KEY=VALUE texts as a dict, a pair per text. Raises click.BadParameter."""
     found: dict[str, str] = {}
     for text in given:
         key, equals, value = text.partition("=")

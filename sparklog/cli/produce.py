@@ -94,8 +94,8 @@ def produce(
     A line that cannot be read is refused with its number before any record of its commit is
     written. A commit is 64 MiB, or the input that a pipe provides within --linger-ms. Parquet from
     a pipe is stored in a temporary file first. SIGTERM and Ctrl-C end the input, and the complete
-    lines before are committed. With --writer and --batch all input is one commit, which a signal
-    discards. A repeated call with the same bytes writes nothing.
+    lines before are committed. With --writer and --batch all input is a single commit, which a
+    signal discards. A repeated call with the same bytes writes no records.
     """
     lines = Lines.parse(parse_properties(properties, "--property"))
     if properties and form != "lines":
@@ -107,7 +107,7 @@ def produce(
     with contextlib.ExitStack() as stack:
         inputs = [(name, stack.enter_context(_opened(name))) for name in files or ("-",)]
         seen = stack.enter_context(_bar(files, shown=not as_json))
-        # A micro-batch is written as a whole, so signals keep their default action.
+        # A micro-batch is written atomically, so signals have their default action.
         stop = stack.enter_context(stop_signal()) if writer is None else threading.Event()
         try:
             records = Records(

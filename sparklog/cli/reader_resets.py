@@ -114,13 +114,13 @@ def reset(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Reset the offsets of groups of readers and Kafka clients, or show the new ones.
+    """Reset the offsets of groups of readers and Kafka clients, or show the new offsets.
 
     The command and its flags follow kafka-consumer-groups --reset-offsets: without --execute it
-    only shows the new offsets. It registers a group that does not exist, and does not change one
-    that has members. A streaming query is reset by `sparklog checkpoint reset`. Offsets beyond the
-    log become its start or end. A running endpoint (serve --kafka) gives the new offsets to the
-    clients that join next.
+    only shows the new offsets. The command registers a group that does not exist, and does not
+    change a group that has members. A streaming query is reset by `sparklog checkpoint reset`.
+    Offsets beyond the log become its start or end. A running endpoint (serve --kafka) gives the new
+    offsets to the clients that join next.
     """
     if execute and dry_run:
         raise click.UsageError("give --execute or --dry-run")
@@ -142,7 +142,7 @@ def reset(
 
 
 def _planned(log: Log, groups: Sequence[str], plan: Plan) -> list[ResetPlan]:
-    """Return the plans of all groups before any is executed, so that an error changes nothing.
+    """Return the plans of all groups before any is executed, so that an error causes no change.
 
     Groups that have members, or are missing in the file, are reported and left out. Raises:
     InvalidRequestError: the reset is impossible for a group.
@@ -162,7 +162,7 @@ def _planned(log: Log, groups: Sequence[str], plan: Plan) -> list[ResetPlan]:
 
 
 def _is_executed(plan: ResetPlan) -> bool:
-    """Execute a plan; an error of one group is reported and does not stop the others."""
+    """Execute a plan; an error of a group is reported and does not stop the others."""
     try:
         plan.execute()
     except SparklogError as error:

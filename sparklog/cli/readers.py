@@ -181,7 +181,7 @@ def describe(
 ) -> int:
     """Show how far groups are, their members or their state; all groups where none is named.
 
-    Members are those of an endpoint that is at work (serve --kafka), as of a second ago.
+    Members are the clients of a running endpoint (serve --kafka), as of a second ago.
     """
     if offsets + members + state > 1:
         raise click.UsageError("give at most one of --offsets, --members, --state")

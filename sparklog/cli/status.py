@@ -44,7 +44,7 @@ def status(
     The checks cover writes, offline partitions, the lag of readers, copies and the cleaner, the
     time until the disk is full, the service that leads, and the last commit of each writer. PATH is
     log dirs, a broker's too, or the URL of a log or an archive. The command reads no records, takes
-    no lock and changes nothing. The exit code is 1 if the log is red; see --fail-on.
+    no lock and makes no changes. The exit code is 1 if the log is red; see --fail-on.
     """
     if as_json + nagios + (every_s is not None) > 1:
         raise click.UsageError("--json, --nagios and --watch exclude each other")

@@ -25,13 +25,13 @@ _VISIBLE: Final = {code: to for code, to in _ONE_LINE.items() if code not in (9,
 def visible(text: str) -> str:
     """Return text with visible control characters, except line feeds and tabs.
 
-    The length is kept.
+    The length does not change.
     """
     return text.translate(_VISIBLE)
 
 
 def one_row(text: str) -> str:
-    """Return text on one line: line feeds are replaced as well."""
+    """Return text on a single line: line feeds are replaced as well."""
     return text.translate(_ONE_LINE)
 
 
@@ -43,7 +43,7 @@ def visible_bytes(raw: bytes | memoryview, stream: TextIO) -> bytes | memoryview
 
 
 class RowFormatter(logging.Formatter):
-    """Formats each log message as one line, so that names cannot forge further lines."""
+    """Formats each log message as a single line, so that names cannot forge further lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the line; a traceback follows it unchanged."""

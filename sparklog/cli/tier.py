@@ -54,9 +54,9 @@ def tier() -> None:
 @storage_option
 @_json
 def status(path: str, keys: bool, storage_options: str, as_json: bool) -> int:
-    """Show per topic what is local, remote, pending and lagging, its cost, and the key.
+    """Show per topic the local, remote, pending and lagging data, their cost, and the key.
 
-    The command reads the log at PATH, and asks the store only with --keys.
+    The command reads the log at PATH, and sends requests to the store only with --keys.
     """
     check_log_dirs(path, _UNTIERED)
     found = tier_status(path)
@@ -145,9 +145,9 @@ def restore(
     """Restore the log dir PATH from the archive at URL. `handover` then makes it a broker's.
 
     If PATH is a URL, the copies become a log in that store, which continues at their end, and the
-    store copies them itself. A repeated call continues an interrupted one.
+    store copies them itself. A repeated call continues an interrupted restore.
 
-    If URL is a log in a store, the whole log becomes the new log dir PATH, with its writers' last
+    If URL is a log in a store, the entire log becomes the new log dir PATH, with its writers' last
     micro-batches and its groups' offsets. Stop its writers first. With --topic, --start or --end
     only those records are restored, at their offsets, and a repeated call adds the records that
     were committed since.
@@ -251,8 +251,8 @@ def verify(path: str, deep: bool, threads: int, access: StoreAccess, as_json: bo
 
     A listing of the bucket shows missing and truncated copies. With --deep every byte is read.
 
-    Damaged copies whose records are still in local segments are recorded in the log dir, so that
-    the service's next round copies them again. Nothing else is changed.
+    Damaged copies of records that are still in local segments are recorded in the log dir, so that
+    the service's next round copies them again. The command makes no other change.
     """
     check_log(path)
     with count_bar("verifying", shown=deep and not as_json) as progress:
@@ -282,8 +282,8 @@ def verify(path: str, deep: bool, threads: int, access: StoreAccess, as_json: bo
 def rebuild(path: str, url: str | None, storage_options: str, as_json: bool) -> int:
     """Rebuild the metadata of the copies of the log at PATH from its bucket.
 
-    Use it for a log whose __remote_log_metadata or sparklog.remote was lost or damaged. Stop its
-    service first. The topics in the bucket become those of this log.
+    Use it if the log's __remote_log_metadata or sparklog.remote was lost or damaged. Stop its
+    service first. The topics in the bucket become topics of this log.
     """
     check_log_dirs(path, _UNTIERED)
     given = parse_storage_options(storage_options)
@@ -308,7 +308,7 @@ def rebuild(path: str, url: str | None, storage_options: str, as_json: bool) -> 
 def rotate(url: str, keyring: str, storage_options: str, as_json: bool) -> int:
     """Encrypt the keys of all copies at URL with the key ring's current key.
 
-    Logs and indexes are not written again. The old key can be removed afterwards.
+    Logs and indexes are not written again. The old key can then be removed.
     """
     ring = Keyring.load(keyring)
     done = rotate_keys(url, ring, storage_options=parse_storage_options(storage_options))

@@ -72,22 +72,22 @@ def verify(
 ) -> int:
     """Check every invariant of the log at PATH, which may be a URL.
 
-    The command works on a log that is open, closed, left by a crash, or a broker's. It changes
-    nothing without --repair or --give-up, and never removes a damaged record.
+    The command works on a log that is open, closed, left by a crash, or a broker's. The command
+    makes no changes without --repair or --give-up, and never removes a damaged record.
 
     --repair rebuilds indexes, snapshots, leader epochs, watermarks and checkpoints, and moves what
-    does not belong to the log into files sparklog-quarantine-* of the log dir. It rebuilds a
-    damaged commit ledger and reports which of its facts are lost. In a store it writes
+    does not belong to the log into files sparklog-quarantine-* of the log dir. The option also
+    rebuilds a damaged commit ledger and reports which of its facts are lost. In a store it writes
     sparklog.home, manifests and states again, and damaged segments from the objects that they were
     merged from while these exist. Originals are copied to quarantine/. All batches are counted by
     topic and codec; their size before compression is estimated by decompressing a few of each
     segment.
 
     --give-up brings partitions back online that are offline because their log dir is not mounted,
-    or because their directory or segments are missing. A partition comes back by itself with its
-    files; use --give-up only if they are lost. The table shows which records are given up. Offsets
-    continue behind them, and no offset is assigned twice. What is left of a directory stays beside
-    it under Kafka's name for strays. Give all log dirs of the log, joined by ",".
+    or because their directory or segments are missing. A partition is online again as soon as its
+    files are back; use --give-up only if they are lost. The table shows which records are given up.
+    Offsets continue behind them, and no offset is assigned twice. The remains of a directory stay
+    beside it under Kafka's name for strays. Give all log dirs of the log, joined by ",".
     """
     if give_up:
         if repair or quick or batches:

@@ -6,8 +6,8 @@ with another meaning.
 - `entries`, `state`, `extents`: content of ledger entries, and the state after folding them
 - `home`: opening a log; `home_object`: the object that marks a log's prefix; `capability_check`:
   checks that a store is suitable
-- `commit_log`: changes; `entry_building`, `entry_creation`: one entry from decision to object;
-  `commit_outcome`: commits whose outcome is unknown
+- `commit_log`: changes; `entry_building`, `entry_creation`: an entry from decision to object;
+  `commit_outcome`: commits with an unknown outcome
 - `ledger`: entries by number, and the head; `process_lock`: a lock that a fork releases;
   `ledger_evidence`: objects that prove that a missing entry existed; `ledger_repair`: a log without
   its lost entries
@@ -19,14 +19,15 @@ with another meaning.
 - `staging`: tasks write rows to objects; `staged_chunks`: the reports of several tasks;
   `placement`: locations of a commit's chunks; `object_keys`: their encryption; `lost_attempts`:
   objects that killed tasks staged
-- `merging`: extents become segments; `merge_plan`: which ones; `merge_source`: reading them;
-  `segment_ids`: ids of segments; `retention`: raises log starts; `garbage`: deletes objects;
+- `merging`: extents become segments; `merge_plan`: the choice of extents; `merge_source`: reading
+  them; `segment_ids`: ids of segments; `retention`: raises log starts; `garbage`: deletes objects;
   `backpressure`: merges by writers if there is no service
 - `rounds`: the service's work; `cleaning`: compaction; `compacted_partitions`: dirty ratios;
   `damaged_partitions`: partitions to skip; `erasure`: removes records by a predicate;
   `erasure_notes`: incomplete erasures
-- `lease`: one service at a time; `service_log`: how a service changes the log; `options`: its
-  options; `endpoint_lease`: one endpoint at a time that coordinates consumer groups
+- `lease`: ensures that only one service runs; `service_log`: how a service changes the log;
+  `options`: its options; `endpoint_lease`: ensures that only one endpoint coordinates consumer
+  groups
 - `state_objects`: states as objects, so that a reader need not read the entire ledger
 - `groups`: registered readers and their positions
 - `contention`: pauses between competing writers
@@ -34,6 +35,6 @@ with another meaning.
 - `segment_healing`: rewrites damaged segments from the sources of their merge
 - `quarantine`: copies of objects that a repair replaces or removes
 - `names`: object names
-- `log_creation`: creates a log from another one; `import_objects`: atomically; `tier_import`: from
+- `log_creation`: creates a log from another log; `import_objects`: atomically; `tier_import`: from
   remote segments; `forking`, `fork_point`, `fork_copies`: as a fork
 """

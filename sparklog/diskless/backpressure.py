@@ -1,12 +1,12 @@
 """Back-pressure: a writer merges extents itself if no service does.
 
-Each commit adds an extent to each of its partitions. A service merges them; without one, states and
-the work of readers would grow with every commit. Therefore a writer that finds too many extents in
-a partition that it has just written merges them before its call returns. It logs this once, and is
-slowed down by the merge, which costs about a GET per earlier commit. Its own commit is complete
-by then, and a failure of the merge does not affect it.
-A writer has no term of its own. Its merge uses the log's term and is void once a service takes
-over, whose sweep then deletes the segments by their term.
+Each commit adds an extent to each of its partitions. A service merges them. Without a service,
+states and the work of readers would grow with every commit. Therefore a writer that finds too many
+extents in a partition that it has just written merges them before its call returns. The writer logs
+this once, and is slowed down by the merge, which costs about a GET per earlier commit. Its own
+commit is complete by then, and a failure of the merge does not affect it. A writer has no term of
+its own. Its merge uses the log's term and is void once a service takes over. The sweep of that
+service then deletes the segments by their term.
 """
 
 import logging
@@ -28,7 +28,7 @@ from sparklog.tiered.keyring import Keyring
 
 _LOGGER: Final = logging.getLogger("sparklog")
 MERGE_THREADS: Final = 8
-_AGAIN: Final = 8  # a check that merged nothing is repeated after an eighth more extents
+_AGAIN: Final = 8  # a check without a merge is repeated after an eighth more extents
 _NEVER_MS: Final = 1 << 62
 
 
@@ -56,7 +56,7 @@ class BackPressure:
         self._told = False
 
     def relieve(self, keys: Collection[TopicPartition]) -> None:
-        """Merge extents of one of these partitions, which were just written, if it has too many.
+        """Merge extents of one of these just written partitions, if it has too many.
 
         Never raises. Cost: usually only a check of the state.
         """

@@ -1,4 +1,4 @@
-"""Checks that a store can hold a log: that it creates an object only if there is none.
+"""Checks that a store is suitable for a log: it must create an object only if there is none.
 
     check_capabilities(store)  # InvalidRequestError if several creators of a name succeed
 
@@ -53,16 +53,17 @@ def check_capabilities(
     budget_ms: int = BUDGET_MS,
     clock: Callable[[], float] = monotonic_ms,
 ) -> StoreCapabilities:
-    """Check that `store` can hold a log, with temporary objects that are deleted again.
+    """Check that `store` is suitable for a log, with temporary objects that are deleted again.
 
     For each of `names` names, `creators` threads create an object at the same time, each over its
     own connection; with `creators=1` all requests are made in the caller's thread, without a race.
     No further name is tried after `budget_ms`.
     Cost: `names * (creators + 7)` requests and about 40 more (10 names, 16 creators: about 270); a
         second or two over a network, less near the store. SeaweedFS delays competing creators by
-        whole seconds: five for one name, which is then the last because of the budget.
+        several seconds: five per name, so the budget ends the check after the first name.
     Raises:
-        InvalidRequestError: the store is unsuitable; the message says what it did and what to do.
+        InvalidRequestError: the store is unsuitable; the message describes its behaviour and the
+        remedy.
         StorageUnavailableError: it doesn't answer, or refuses requests.
     """
     trial = _CapabilityCheck(store, creators)
@@ -83,7 +84,7 @@ class _CapabilityCheck:
         self._names: list[str] = []
 
     def race(self, number: int) -> None:
-        """Let all creators create one name; repeat with another name if no request was answered."""
+        """Let all creators create a name; repeat with another name if no request was answered."""
         for again in range(_ROUNDS_MAX):
             name = self._name(f"{number}-{again}")
             self._expect_none(name)
@@ -222,7 +223,7 @@ def _body(creator: int) -> bytes:
 
 
 def _at_once(requests: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Run the functions concurrently, or in turn if there are one or two; raise the first error."""
+    """Run the functions concurrently (up to two in turn); raise the first error."""
     if len(requests) <= 2:
         return [request() for request in requests]
     start = threading.Barrier(len(requests))

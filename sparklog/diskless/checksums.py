@@ -83,9 +83,9 @@ class ExtentSum:
 class SummedLog:
     """An extent's log that compares its bytes with the extent's checksum: a `SegmentLog`.
 
-    An extent of up to WHOLE_BYTES is compared at the first read, a longer one when a reader has
+    An extent of up to WHOLE_BYTES is compared at the first read, a longer extent when a reader has
     read all bytes in order. If only a batch with a wrong CRC differs from the committed bytes, the
-    reader of that batch reports the damage, so that earlier batches can be read. Thread-safe.
+    damage is reported when that batch is read, so that earlier batches can be read. Thread-safe.
     """
 
     def __init__(self, log: SegmentLog, extent: Extent, path: str) -> None:

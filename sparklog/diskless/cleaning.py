@@ -52,7 +52,7 @@ from sparklog.tiered.copying.rewritten_log import RewrittenData
 from sparklog.tiered.layout.manifest import log_object
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
-_IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; a larger one goes to a file
+_IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; larger segments go to a file
 _HEAD_BYTES: Final = 4096
 
 
@@ -80,7 +80,7 @@ class Cleaner:
     def clean(
         self, report: Report, topics: Collection[str] | None = None, *, every: bool = False
     ) -> bool:
-        """Clean partitions that are dirty enough, the dirtiest first; return True if there was one.
+        """Clean partitions that are dirty enough, the dirtiest first; return True if any was.
 
         `topics`: only these. `every`: all partitions that have anything to clean.
         Raises: StorageUnavailableError, LeaseLostError.
@@ -161,7 +161,8 @@ class Cleaner:
                 if int(table["magic"].min()) < 2:
                     raise InvalidRequestError(
                         f"{path} holds record batches of magic 0 or 1, which can't be compacted "
-                        "here: let a broker before 4.0 compact the topic, or write it anew"
+                        "here: let a broker before 4.0 compact the topic, or copy its records to "
+                        "a new topic"
                     )
                 yield window, path
             at = window.batches.end
@@ -196,7 +197,7 @@ class Cleaner:
 
 
 class _Cleaning:
-    """Reads the segments of one partition for one cleaning."""
+    """Reads the segments of a partition for a single cleaning."""
 
     def __init__(
         self,
@@ -240,7 +241,7 @@ class _Cleaning:
 
 @dataclass(frozen=True, slots=True)
 class _Rewritten:
-    """A cleaned log in a temporary file; `records`: (read, kept).
+    """A cleaned log in a temporary file; `records`: (records read, records retained).
 
     `snapshot`: of the producers at its end. `aborted`: its index of aborted transactions.
     """

@@ -75,7 +75,7 @@ class _PendingCommit(threading.local):
 
 
 class DisklessCommits:
-    """The changes of one handle: implements `sparklog.storage.commits.CommitLog`. Thread-safe.
+    """A handle's changes: implements `sparklog.storage.commits.CommitLog`. Thread-safe.
 
     A forked child may continue to use it; it is then another writer, like any other process.
     """
@@ -123,7 +123,7 @@ class DisklessCommits:
 
     @property
     def known(self) -> DisklessState:
-        """The entire state: within `exclusive` the one that decisions use, otherwise the newest."""
+        """The entire state: the newest, or within `exclusive` the state that decisions use."""
         mine = self._turn_of == threading.get_ident()
         return self._pinned if mine else self.head.state
 
@@ -197,7 +197,7 @@ class DisklessCommits:
 
         Raises: also WriterResetError, StagingExpiredError; InvalidRequestError: the entry would be
             too large.
-        Cost: a PUT; a second one before it for more than 256 KiB in memory.
+        Cost: a PUT; for more than 256 KiB in memory, another PUT before it.
         """
         if isinstance(change.record, UndeleteRecord):
             self._check_position(expected)
@@ -242,7 +242,7 @@ class DisklessCommits:
         began_ms = self._retry_policy.timer()
         if not self._creator.create(expected, entry, raw):
             self._turn.losses += 1
-            if self._turn.losses > 1:  # the first one may only mean that the state was old
+            if self._turn.losses > 1:  # the first conflict may only mean that the state was old
                 self._contention.lost()
             self.catch_up()
             raise self._moved(expected)
@@ -296,7 +296,7 @@ class DisklessCommits:
         return placed
 
     def _kept_commits(self, record: ResetRecord) -> dict[str, int]:
-        """Return {writer: entry of its last commit that the reset keeps}."""
+        """Return {writer: entry of its last commit that the reset does not abandon}."""
         kept = {}
         for writer, last in record.last_batches.items():
             for at, commit in self._ledger.commits_of(self.position, [writer]):
@@ -317,7 +317,7 @@ class DisklessCommits:
         with contextlib.suppress(StorageUnavailableError):  # creating the entry will fail too
             if now - self._looked_ms >= PLACE_MS:
                 if not self._is_in_place():
-                    self.give_up(f"{self.home} holds no log any more, or another: open it again")
+                    self.give_up(f"{self.home} no longer contains this log: open it again")
                     self.check_open()
                 self._looked_ms = now
             if now - self._followed_ms >= HISTORY_MS:
@@ -328,7 +328,7 @@ class DisklessCommits:
         """Raise LogReplacedError unless the newest entry that this process knows still exists.
 
         This process may have created the newest entry after a roll-back. Therefore the entry that
-        was the newest one at the last check has to exist as well.
+        was the newest at the last check has to exist as well.
         Raises: DataCorruptionError: the entry is damaged; StorageUnavailableError. Cost: two GETs.
         """
         newest = self.head.state.number, self.head.state.entry_id
@@ -382,7 +382,7 @@ class DisklessCommits:
         self.relieve(sorted({chunk.key for chunk in chunks}))
 
     def make_durable(self) -> None:
-        """No-op: a store keeps all data that it acknowledged."""
+        """No-op: data that a store has acknowledged are durable."""
 
     def placement(self, partitions: range) -> dict[int, int]:
         """Return 0 for each partition: a bucket has no log dirs."""
@@ -430,7 +430,7 @@ class DisklessCommits:
         self._lost = why
 
     def close(self) -> None:
-        """Wait for a change in progress; then write nothing more. Idempotent."""
+        """Wait for a change in progress, then reject all further changes. Idempotent."""
         with self._mutex:
             self._closed = True
 

@@ -1,4 +1,4 @@
-"""Resolves commits whose outcome is unknown, by the number and the attempt id of their entry."""
+"""Resolves commits with an unknown outcome, by the number and the attempt id of their entry."""
 
 from sparklog.diskless.entries import Entry, NoOpRecord, encode, new_attempt_id
 from sparklog.diskless.entry_creation import EntryCreator

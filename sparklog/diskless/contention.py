@@ -1,7 +1,7 @@
 """Random pauses that reduce collisions between writers of a log.
 
 Only one of the writers that create the same entry wins, and a store may take long to refuse the
-others (SeaweedFS: whole seconds). Therefore a writer with competitors spreads its attempts over the
+others (SeaweedFS takes seconds). Therefore a writer with competitors spreads its attempts over the
 time that all of them need. Writers that lost more often pause for a shorter time, so that none
 starves. A writer without competitors never waits.
 """
@@ -19,7 +19,7 @@ _OTHERS_MAX: Final = 64.0
 
 
 class Contention:
-    """One handle's estimate of its competitors. Thread-safe; correctness does not depend on it."""
+    """A handle's estimate of its competitors. Thread-safe; correctness does not depend on it."""
 
     def __init__(self, retry_policy: RetryPolicy) -> None:
         self._retry_policy = retry_policy
@@ -51,5 +51,5 @@ class Contention:
         self._number, self._time_ms = number, now_ms
 
     def lost(self) -> None:
-        """Record a lost race: there is at least one competitor."""
+        """Record a lost race, which proves that a competitor exists."""
         self._others = max(self._others, 1.0)

@@ -13,7 +13,7 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
 class DamagedPartitions:
-    """The partitions of a log whose data contradict the ledger. Thread-safe."""
+    """Partitions with data that contradict the ledger. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[TopicPartition, tuple[str, str]] = {}  # partition: (topic id, reason)

@@ -1,10 +1,10 @@
 """The lease of a log's endpoints: objects `endpoint/<n>`, of which the highest is valid.
 
-To acquire it, a process creates the next number, in which only one process can succeed. The holder
-overwrites its own object every ten seconds, and checks that it is still the highest. A lease has
-expired if its object has not changed for half a minute by the observer's own monotonic clock, or if
-it was released. It is no term of the log: read-only endpoints have one too, and changes of the log
-don't depend on it.
+A process acquires the lease by creating the next number, in which only one process can succeed. The
+holder overwrites its own object every ten seconds, and checks that it is still the highest. A lease
+has expired if its object has not changed for half a minute by the observer's own monotonic clock,
+or if it was released. This lease is not a term of the log: read-only endpoints acquire it too, and
+changes of the log don't depend on it.
 
     token, pid, host, since_ms, endpoint (host:port for clients), node_id
     beat: different in each heartbeat; released: whether the lease was released
@@ -52,7 +52,7 @@ class NumberedLease:
         self._timeout_ms, self._timer = timeout_ms, timer
         self._token = uuid.uuid4().hex
         self._lock = threading.RLock()
-        self._number = 0  # of this process; 0 while it does not hold the lease
+        self._number = 0  # of this process; 0 without the lease
         self._seen: tuple[int, bytes] | None = None  # (number, content) at the last check
         self._seen_at = self._beat_at = 0.0
         self._since_ms = 0
@@ -60,7 +60,7 @@ class NumberedLease:
 
     @property
     def held(self) -> bool:
-        """True if this process held the lease at the last check."""
+        """True if this process was the holder at the last check."""
         return self._number > 0
 
     def acquire(self) -> bool:
@@ -90,14 +90,14 @@ class NumberedLease:
             return False
         self._beat_at = self._timer()
         names = self._listed()
-        if max(names, default=number) > number:  # this process was slow; a higher one exists
+        if max(names, default=number) > number:  # this process was slow; a higher number exists
             return False
         self._number = number
         self._delete([name for at, name in names.items() if at < number])
         return True
 
     def check(self) -> None:
-        """Verify that this process holds the lease; write a heartbeat if one is due.
+        """Verify that this process is the holder; write a heartbeat if it is due.
 
         Raises: LeaseLostError. StorageUnavailableError: unknown.
         Cost: usually no request; a listing and a PUT every ten seconds.
@@ -118,7 +118,7 @@ class NumberedLease:
         """No-op: `check` writes the heartbeat."""
 
     def holder(self) -> dict[str, object]:
-        """Return the present or last holder; empty if there never was one.
+        """Return the present or last holder; empty if the lease was never acquired.
 
         Cost: a listing and a GET.
         """
@@ -144,7 +144,7 @@ class NumberedLease:
             self._beat()
 
     def published(self) -> Mapping[str, object] | None:
-        """Return the data that the holder has published; None without a holder.
+        """Return the data that the holder has published, if there is a holder.
 
         The lease counts as expired if its object is two minutes old, by the store's clock and this
         host's, which may differ by less. Cost: a listing and a GET.

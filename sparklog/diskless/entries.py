@@ -1,7 +1,7 @@
 """Ledger entries: the content of each object `ledger-<log id>/<n>`, and its encoding.
 
-An entry is a Kafka record batch with one record at offset n, followed by inline data, if any, so
-Kafka's tools can dump it. The record's value is JSON:
+An entry is a Kafka record batch with a single record at offset n, followed by inline data, if any,
+so Kafka's tools can dump it. The record's value is JSON:
 
     v, id, prev     version; random id of this attempt; id of entry n-1 (the log id if n is 0)
     record          the change, as in a log dir's ledger (`storage.ledger_records`), or a kind
@@ -14,7 +14,7 @@ Kafka's tools can dump it. The record's value is JSON:
     producers       for an idempotent append to one partition: producer, epoch and sequences of
                     its batches; to several: `producers_of`, [[topic, partition, batches], ...]
 
-A reader stops at an entry with an unknown kind or version. It never skips one.
+A reader stops at an entry with an unknown kind or version, and never skips it.
 """
 
 import json
@@ -114,7 +114,7 @@ class TermRecord(_HomeRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloorRecord(_HomeRecord):
-    """Objects whose staging began when the head was below `floor` can't be committed any more."""
+    """Objects can't be committed any more if their staging began at a head below `floor`."""
 
     kind: ClassVar[str] = "floor"
     term: int
@@ -123,9 +123,9 @@ class FloorRecord(_HomeRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOpRecord(_HomeRecord):
-    """Changes nothing.
+    """An entry without a change.
 
-    It occupies the number, so that no other request for this number takes effect.
+    The entry occupies the number, so that no other request for this number takes effect.
     """
 
     kind: ClassVar[str] = "noop"
@@ -289,7 +289,7 @@ def _text(value: object) -> str:
 
 
 def _sole(record: EntryRecord) -> TopicPartition | None:
-    """Return the only partition of a record, or None if it has several, or none."""
+    """Return the only partition of a record; None for several partitions, or without any."""
     keys: Iterable[TopicPartition] = ()
     if isinstance(record, AppendRecord):
         keys = record.ends

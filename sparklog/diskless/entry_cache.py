@@ -1,7 +1,7 @@
 """A cache of ledger entries with inline data, so that a process fetches each of them once.
 
-The data of all partitions of a small commit are in one entry. Readers and services process them
-partition after partition; without the cache each partition would cost a request.
+The data of all partitions of a small commit are in a single entry. Readers and services process
+them partition after partition; without the cache each partition would cost a request.
 """
 
 from collections import OrderedDict
@@ -14,7 +14,7 @@ from sparklog.errors import DataCorruptionError
 from sparklog.tiered.object_store.store import Store
 
 KEPT_BYTES: Final = 16 << 20
-_STRIPES: Final = 64  # concurrent fetches; there is only one per entry
+_STRIPES: Final = 64  # concurrent fetches, at most one per entry
 _OLDEST_EACH: Final = 8
 
 
@@ -32,15 +32,15 @@ class EntryCache:
         self._fetching = [ProcessLock() for _ in range(_STRIPES)]
 
     def keep(self, name: str, raw: bytes) -> None:
-        """Keep an entry that was just read as a new one.
+        """Cache an entry that was just read for the first time.
 
-        It replaces the oldest entries if needed.
+        Evicts the oldest entries if needed.
         """
         with self._lock:
             self._put(name, raw, newest=False)
 
     def find(self, name: str, end: int) -> bytes | None:
-        """Return a cached entry, or None if it is not cached, or has fewer than `end` bytes."""
+        """Return a cached entry; None unless it is cached with at least `end` bytes."""
         raw = self._kept.get(name)
         return None if raw is None or len(raw) < end else raw
 
@@ -49,7 +49,7 @@ class EntryCache:
 
         Raises: FileNotFoundError; DataCorruptionError: the object is another entry, or too large;
             StorageUnavailableError.
-        Cost: a GET unless cached; one in total for concurrent threads that want the same entry.
+        Cost: a GET unless cached; concurrent threads that want the same entry share a GET.
         """
         with self._fetching[hash(name) % _STRIPES]:
             raw = self.find(name, end)
@@ -67,10 +67,11 @@ class EntryCache:
             self._size = 0
 
     def _put(self, name: str, raw: bytes, *, newest: bool) -> None:
-        """Add an entry; it replaces the oldest one, or the `newest`.
+        """Add an entry; it replaces the oldest entry, or the `newest`.
 
-        A reader processes all entries once per partition. If they exceed the cache, the oldest one
-        is always the next that it needs, so evicting new entries keeps most of the others useful.
+        A reader processes all entries once per partition. If they exceed the cache, the oldest
+        entry is always the next that the reader needs. Evicting new entries instead preserves most
+        of the entries that will be read again.
         """
         self._size -= len(self._kept.pop(name, b""))
         while self._kept and self._size + len(raw) > self._kept_bytes:
@@ -83,8 +84,8 @@ class EntryCache:
 
 
 def check_number(raw: bytes, name: str, url: str) -> None:
-    """Raise DataCorruptionError if the first bytes of an object are those of another entry."""
-    number = int.from_bytes(raw[:8], "big")  # an entry begins with a batch at offset `number`
+    """Raise DataCorruptionError if the first bytes of an object belong to another entry."""
+    number = int.from_bytes(raw[:8], "big")  # an entry starts with a batch at offset `number`
     if raw and number != parse_entry(name):
         raise DataCorruptionError(
             f"the object holds entry {number} of the ledger; restore it from a copy of the bucket",

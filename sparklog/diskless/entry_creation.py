@@ -1,9 +1,9 @@
 """Creates ledger entries, and finds out whether a create request without an answer took effect.
 
-A missing answer says nothing: the request may take effect at any later time. Therefore a number has
-to be decided before anything else is tried, by the entry itself or by a no-op in its place. An
-object under this number that can't be read (damaged, or of a newer sparklog) decides nothing,
-because it may be the entry.
+A missing answer leaves the outcome open: the request may take effect at any later time. Therefore a
+number has to be decided before anything else is tried, by the entry itself or by a no-op in its
+place. An object under this number that can't be read (damaged, or of a newer sparklog) does not
+decide the number, because it may be the entry.
 """
 
 import random
@@ -103,9 +103,9 @@ class EntryCreator:
         """Return True if a failed first request certainly has created no entry, and never will.
 
         The store must have refused the request. If the client library may have sent it twice, the
-        refusal answers the second one, and the first one may still have created the entry (a token
-        expired between the two). This is excluded for a client that was never allowed to create an
-        entry.
+        refusal answers the second request, and the first request may still have created the entry
+        (a token expired between the two). This is excluded for a client that was never allowed to
+        create an entry.
         """
         return is_refused(error) and (self._entries.store.sends_once or not self._allowed)
 

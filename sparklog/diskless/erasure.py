@@ -2,15 +2,15 @@
 
     scan      read all extents of the topic's partitions up to their present ends
     rewrite   replace extents with matching records by segments without them, by the entry of a
-              merge. An object contains the records of one task or commit, of many partitions: the
+              merge. An object contains the records of a task or commit, of many partitions: the
               other extents in such an object are moved to segments as well, unchanged
     delete    delete objects that no extent refers to any more, replaced segments, and inline data
               of entries, at once: readers fold the new entries and find the new locations
 
 If another process was faster (a merge, retention), the entry is void and the scan is repeated.
 After an interruption each extent is either old or new; repeating the call completes the erasure.
-With the log's lease all other garbage is deleted too; without it (a service holds it) the erasure
-reports what that service still keeps.
+With the log's lease all other garbage is deleted too; without it (a service has it) the erasure
+reports the garbage that the service has not deleted yet.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ from sparklog.tiered.layout.object_names import Directory, manifest_name, parse_
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _TRIES: Final = 8
 _ENTRIES: Final = 64  # ledger entries requested concurrently
-_IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; a larger one goes to a file
+_IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; larger segments go to a file
 Reports = Mapping[TopicPartition, PartitionErasure]
 
 
@@ -133,11 +133,11 @@ class ExtentEraser:
         return scanned
 
     def _parts_unnamed(self, state: DisklessState) -> Iterator[Extent]:
-        """Yield, as a whole, shared objects that may contain data which no extent refers to.
+        """Yield shared objects, as entire extents, that may contain data which no extent refers to.
 
         The data were merged while other extents still need the object, or an erasure was
         interrupted.
-        Cost: a list request, and a GET per entry whose data an extent still refers to.
+        Cost: a list request, and a GET per entry with inline data that an extent still refers to.
         """
         named: dict[str, int] = {}
         tabled: set[str] = set()
@@ -360,7 +360,7 @@ class ExtentEraser:
     def strip(
         self, state: DisklessState, reports: Reports, *, cut_below: int, let_go: Collection[str]
     ) -> None:
-        """Delete unreferenced data that may contain matching records, whoever holds the lease.
+        """Delete unreferenced data that may contain matching records, with or without the lease.
 
         Garbage never becomes live again, so this needs no lease: inline data that no extent refers
         to, segments of past terms, and segments that an entry referred to once.
@@ -397,7 +397,7 @@ class ExtentEraser:
                 )
 
     def _cut_entries(self, state: DisklessState, reports: Reports, cut_below: int) -> set[str]:
-        """Cut entries whose unreferenced inline data contain matching records or can't be read.
+        """Cut entries with unreferenced inline data that contain matching records or can't be read.
 
         Returns: the objects that these entries, and their neighbors, have referred to.
         """
@@ -435,8 +435,8 @@ class ExtentEraser:
 
         Staged objects that an entry referred to once, and segments of an interrupted erasure, are
         deleted here.
-        Cost: a list request per partition and one for staged objects; reads staged objects, and for
-            those with matching records the entries since their staging.
+        Cost: a list request per partition and another for staged objects; reads staged objects, and
+            for those with matching records the entries since their staging.
         """
         store, messages = self._log.store, []
         for key in reports:

@@ -27,7 +27,7 @@ def note_unfinished(store: Store, begun: UnfinishedErasure) -> UnfinishedErasure
 
 
 def note_ended(store: Store, ended: UnfinishedErasure) -> None:
-    """Record what an erasure left, or delete its record if it is complete. Cost: a request."""
+    """Record the rest of an erasure; delete the record of a complete one. Cost: a request."""
     if ended.left:
         _put(store, ended)
     else:

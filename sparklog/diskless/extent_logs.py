@@ -30,7 +30,7 @@ _TABLES_MAX: Final = 16
 
 
 class ExtentLogs:
-    """The logs of a partition's extents as of one moment. Thread-safe.
+    """The logs of a partition's extents at one point in time. Thread-safe.
 
     Args:
         topic: for metrics. extents: in order; immutable.
@@ -134,7 +134,7 @@ class ExtentLogs:
     # --- prefetching -----------------------------------------------------------------------------
 
     def _begun(self, at: int) -> None:
-        """Prefetch the following extents if a reader has begun several consecutive ones."""
+        """Prefetch the following extents if a reader has started several consecutive extents."""
         if at == self._last:
             return
         in_a_row = at == self._last + 1 and (self._last >= 0 or self._eager)
@@ -200,7 +200,7 @@ class _Opened:
 
 
 class Concatenated:
-    """Consecutive logs as one. Errors in one of them contain its own path."""
+    """Consecutive logs as a single log. An error in one of them contains the path of that log."""
 
     def __init__(self, path: str, logs: Sequence[SegmentLog]) -> None:
         self.path, self._logs = path, list(logs)

@@ -2,7 +2,7 @@
 
 A range is requested without asking for the object's size, and without data of other partitions in
 the same object. Large ranges are read in blocks, with prefetching for sequential readers; small
-ranges that are close together in one object are read by a single request.
+ranges that are close together in an object are read by a single request.
 """
 
 import errno
@@ -31,11 +31,11 @@ GAP_BYTES: Final = 64 << 10
 
 Reading the gap takes less time than the request that this saves.
 """
-_TIMES: Final = 10_000  # cached times of objects; many partitions share one object
+_TIMES: Final = 10_000  # cached times of objects; many partitions share an object
 
 
 def content_of(extents: Iterable[Extent]) -> int:
-    """Return a checksum of extents' checksums; -1 if one of these is unknown."""
+    """Return a checksum of extents' checksums; -1 if any of these is unknown."""
     crcs = [extent.crc for extent in extents]
     if min(crcs, default=-1) < 0:
         return -1
@@ -146,8 +146,7 @@ class ExtentObjects:
 class ObjectRange:
     """Bytes [start, start + size) of an object's plain content.
 
-    `key`: None if the object is not encrypted. `topic`: for metrics. `content`: `content_of` its
-    extents.
+    `key`: of an encrypted object. `topic`: for metrics. `content`: `content_of` its extents.
     """
 
     objects: ExtentObjects
@@ -173,7 +172,7 @@ class ObjectRange:
     def cache_key(self) -> str:
         """Object, range, and the checksums of its extents.
 
-        The checksums distinguish a copied or rolled back log, whose entries have the same names.
+        The checksums distinguish a copied or rolled back log, in which entries have the same names.
         """
         first, end = self._stored
         return f"{self.objects.url(self.object)}@{first}-{end}#{self.content}"
@@ -278,7 +277,7 @@ class PartOfRange:
         return self.whole.get(self.start + start, self.start + end)
 
     def prefetch(self, start: int, end: int) -> None:
-        """Begin to fetch them in the background."""
+        """Start to fetch the bytes [start, end) of the part in the background."""
         self.whole.prefetch(self.start + start, self.start + end)
 
 
@@ -294,8 +293,8 @@ class Place:
 def grouped(places: Sequence[Place], at: int) -> range:
     """Return the indexes of the places to fetch by a single request, including `at`.
 
-    They are small, ascending places in one object with gaps below GAP_BYTES, up to RUN_BYTES in
-    total.
+    They are small, ascending places in the same object with gaps below GAP_BYTES, up to RUN_BYTES
+    in total.
     """
     first = at
     while first > 0 and _are_close(places[first - 1], places[first]):

@@ -1,8 +1,8 @@
 """Extent tables: the locations of a commit's chunks, if they are too many for its entry.
 
-A table is one object, which the driver writes before the entry. Each partition then has one extent
-in it, of `pieces` rows (`extents.Extent`). The names come first, so that a reader of one partition
-gets them with the head, and its rows by a second request.
+A table is an object that the driver writes before the entry. Each partition then has a single
+extent in it, of `pieces` rows (`extents.Extent`). The names come first, so that a reader of a
+partition gets them with the head, and its rows by a second request.
 
     at  len  field
      0    4  magic "SLXT"
@@ -59,7 +59,7 @@ _CURE: Final = "restore the object from a copy of the bucket"
 
 @dataclass(frozen=True, slots=True)
 class TableHead:
-    """The names of a table's objects; `keys`: of the encrypted ones."""
+    """The names of a table's objects; `keys`: of encrypted objects."""
 
     names: Sequence[str]
     keys: Mapping[str, ObjectKey]
@@ -138,7 +138,7 @@ def decode_head(raw: bytes, *, path: str) -> TableHead:
 
 
 def objects_of(raw: bytes, *, path: str) -> set[str]:
-    """Return the objects that a table's rows refer to. They are kept as long as the table.
+    """Return the objects that a table's rows refer to. They are not deleted before the table.
 
     Args: raw: the table, or its first `head_size` bytes. Raises: as `decode_head`.
     """
@@ -146,7 +146,7 @@ def objects_of(raw: bytes, *, path: str) -> set[str]:
 
 
 def read_head(get: Get, *, path: str) -> TableHead:
-    """Return a table's head. Cost: a request, a second one if there are many names."""
+    """Return a table's head. Cost: a request, or two if there are many names."""
     raw = get(0, HEAD_BYTES)
     size = head_size(raw, path=path)
     if size > len(raw):

@@ -25,7 +25,7 @@ class Extent(NamedTuple):
     """The records [base, end) of a partition, in the bytes [start, start + size) of an object.
 
     `object`: the object's name. For a closed segment (`segment`: its id) the bytes are its log, as
-    in Kafka. Otherwise they are batches whose offsets count from 0 and whose leader epoch is 0:
+    in Kafka. Otherwise they are batches with offsets that count from 0 and with leader epoch 0:
     `base` and `epoch` are patched in for readers, because the CRC covers neither, and so is
     `stamp_ms` (-1: none) as LogAppendTime, which requires a new CRC.
     `max_timestamp`: in ms, -1 if no record has a timestamp. `born`: the entry that added the
@@ -34,7 +34,7 @@ class Extent(NamedTuple):
     this partition begin at its byte `start` and contain the locations of the chunks, in order;
     `size` is the total size of the chunks.
     `crc`: CRC-32C of the bytes as staged, before encryption (`checksums`); with `pieces`, of the
-    partition's block in the table. -1: committed without one by an older version.
+    partition's block in the table. -1: committed without a checksum by an older version.
     """
 
     base: int

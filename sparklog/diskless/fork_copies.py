@@ -2,7 +2,7 @@
 
     a closed segment      same segment id, below the prefix of the new topic id
     a staged object       below the new log's `staged-`, as if staged at the new log's entry 0
-    data in an entry      packed with others into staged objects; encrypted data into one each
+    data in an entry      packed with others into staged objects; each encrypted part into its own
     an extent table       written again, because it contains other names
 """
 
@@ -187,7 +187,7 @@ class ForkedObjects:
     # -- tables
 
     def _table(self, extent: Extent) -> Extent:
-        """Write a new table with the rows of one partition."""
+        """Write a new table with the rows of the extent's partition."""
         path = f"{self._store.url}/{extent.object}"
 
         def get(start: int, end: int) -> bytes:

@@ -47,7 +47,7 @@ def find_point(
     Raises: InvalidRequestError: the ledger does not contain it; UnknownTopicError;
         DataCorruptionError; StorageUnavailableError.
     Cost: a GET per entry from a state in the store, or the beginning of the ledger, to the point.
-        For a batch also one per later commit of the writer, for a time a few more.
+        For a batch also a GET per later commit of the writer, for a time a few more.
     """
     first = _begin(entries, now.next_number)
     if wanted.offsets is not None:
@@ -107,6 +107,7 @@ def _after_batch(
         if record.batch < batch:
             below.add(record.writer)
             if len(below) == len(names):
+                oldest = None  # earlier commits were not looked at
                 break
     last = max(known[name].batch for name in names)
     if first and batch <= last and _begins_at(entries, names, batch):
@@ -115,7 +116,7 @@ def _after_batch(
 
 
 def _begins_at(entries: EntryReader, names: list[str], batch: int) -> bool:
-    """Return True if the log was created from another one at that batch."""
+    """Return True if the log was created from another log at that batch."""
     (entry,) = entries.known([0])
     record = entry.record
     if not isinstance(record, SnapshotRecord) or record.fork is None:

@@ -1,4 +1,4 @@
-"""Plans a fork: a log in a bucket, at another prefix, as an old one was right after a commit.
+"""Plans a fork: a log at another prefix with the state of an old log right after a commit.
 
 The store itself copies closed segments and staged objects. Inline data of the old log's entries are
 packed into new objects, and a segment that contains an end offset is cut there, which requires
@@ -256,7 +256,7 @@ class _BeginningOfLog:
 
 
 class _Cutter:
-    """Makes new segments from the first bytes of old ones."""
+    """Makes new segments from the first bytes of old segments."""
 
     def __init__(
         self,
@@ -353,7 +353,7 @@ class _Cutter:
                     last = int(table["last_offset"][len(below)])
                     raise batch_is_cut(log.path, first, last, end)
                 if extent.crc >= 0:
-                    collections.deque(windows, maxlen=0)  # only the whole extent has a checksum
+                    collections.deque(windows, maxlen=0)  # only the entire extent has a checksum
                 break
         if reached < end and key not in self._source.now.gaps:
             raise DataCorruptionError(

@@ -15,7 +15,7 @@ plan; a reader that does not find an object folds the new entries and plans agai
                stage floor, so that they can't be committed any more
     inline     data in entries that no extent refers to: the entry is overwritten by its own first
                bytes. The object remains, because a delayed request could create a free number
-    state, position, upload, trial: older ones, and unfinished ones
+    state, position, upload, trial: outdated objects, and unfinished uploads
 
 Every sweep looks for all of these, because a delayed request can bring an object back. A sweep that
 can't find anything is omitted, except once per `stage_retention_ms` (`Garbage.is_due`).
@@ -67,10 +67,10 @@ STATES_KEPT: Final = 2
 _DELETED_MAX: Final = 1000
 _CUT_AT_ONCE: Final = 64
 _CUT_MAX: Final = 10_000
-PAGE_OBJECTS: Final = 1000  # objects that one list request returns
+PAGE_OBJECTS: Final = 1000  # objects that a list request returns
 _NEVER_MS: Final = 1 << 62
 _NOTED_MAX: Final = 1000  # scheduled deletions in a heartbeat, about 40 bytes each
-_TERMS_MAX: Final = 2**32  # a service can't have a term so far ahead: terms grow by one
+_TERMS_MAX: Final = 2**32  # a service can't have a term so far ahead: terms grow by 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class _Waiting:
 
 
 class Garbage:
-    """Deletes the garbage of a log, for the service that holds its term."""
+    """Deletes the garbage of a log, for the service with the log's term."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Garbage:
         """`healer`: rewrites missing segments before their sources are deleted."""
         self._healer = healer
         self._log, self._lease, self._merger, self._options = log, lease, merger, options
-        self._turn = threading.Lock()  # held while working: one method at a time
+        self._turn = threading.Lock()  # locked while working: one method at a time
         self._lock = threading.Lock()  # protects the following attributes
         self._todo: list[_Waiting] = []
         self._named: set[str] = set()  # objects that an extent has ever referred to
@@ -106,7 +106,7 @@ class Garbage:
         self._idle_ms: dict[int, int] = {}  # since when no extent refers to the inline data
         self._cut: set[int] = set()  # entries above `cut_below` without data
         self._tables: dict[str, frozenset[str]] = {}
-        self._swept: tuple[int, int] | None = None  # (entry, ms) of a sweep that left nothing
+        self._swept: tuple[int, int] | None = None  # (entry, ms) of a sweep that left no garbage
         self._states_at = -1  # the newest entry when older states were last deleted
 
     # --- scheduled deletions ------------------------------------------------------------------
@@ -191,7 +191,8 @@ class Garbage:
         Their sources may be the last good copy, so they are not deleted before. A segment that is
         missing or too short is rewritten from them, if possible.
 
-        Args: spans: (partition, first offset, end offset). looked: results by object, for one call.
+        Args: spans: (partition, first offset, end offset). looked: results by object, for a single
+            sweep.
         Cost: a request per segment that is not in `looked`.
         """
         for key, first, end in spans:
@@ -209,7 +210,7 @@ class Garbage:
         return True
 
     def _restore(self, key: TopicPartition, extent: Extent, report: Report) -> None:
-        """Rewrite a segment; if that fails, report that its sources are kept."""
+        """Rewrite a segment; if that fails, report that its sources are not deleted."""
         if self._healer is not None and self._healer.tried(key, extent, report):
             return
         report.errors.append(
@@ -248,9 +249,9 @@ class Garbage:
     def is_due(self, report: Report) -> bool:
         """Return True if a sweep may find anything, as far as this process knows.
 
-        Nothing becomes garbage without an entry. So there is none if no entry was created since a
-        sweep that left nothing, unless a delayed request brought an object back; that is checked
-        once per `stage_retention_ms`.
+        Only an entry turns objects into garbage. So there is no garbage if no entry was created
+        since a sweep that deleted everything, unless a delayed request brought an object back; that
+        is checked once per `stage_retention_ms`.
         """
         if report.dry_run or self._swept is None:
             return True
@@ -325,9 +326,9 @@ class Garbage:
         listed: dict[Directory, list[StoredObject]],
         report: Report,
     ) -> bool:
-        """Rewrite segments whose objects are missing or too short.
+        """Rewrite segments with missing or truncated objects.
 
-        Return True if one was rewritten.
+        Return True if any was rewritten.
 
         Sweeps delete the sources of segments, so this has to come before that in each sweep.
         """
@@ -423,7 +424,7 @@ class Garbage:
         listed: dict[Directory, list[StoredObject]],
         report: Report,
     ) -> None:
-        """Delete segments of past terms that the state doesn't contain, and removed ones.
+        """Delete removed segments, and segments of past terms that the state doesn't contain.
 
         Noted deletions wait for their delay, whatever the term. Segment ids are unique, so a
         segment that an entry removed is never referred to again.
@@ -476,7 +477,7 @@ class Garbage:
         return orphans
 
     def _sweep_positions(self, listed: Iterable[StoredObject], report: Report) -> None:
-        """Delete a group's positions except the highest two; the lower one is a fallback."""
+        """Delete a group's positions except the highest two, of which the lower is a fallback."""
         by_group: dict[str, list[tuple[int, StoredObject]]] = {}
         for each in listed:
             parsed = parse_position(each.name)
@@ -551,7 +552,7 @@ class Garbage:
     def _cut_some(
         self, state: DisklessState, numbers: list[int], report: Report
     ) -> Iterator[tuple[int, int]]:
-        """Cut entries; yield (number, bytes removed), nothing for an entry that has to stay."""
+        """Cut entries; yield (number, bytes removed) for each entry that may be cut."""
         looked = dict[str, bool]()
         for at in range(0, len(numbers), _CUT_AT_ONCE):
             window = numbers[at : at + _CUT_AT_ONCE]
@@ -626,7 +627,7 @@ class Garbage:
             return
 
     def give_up_topics(self, report: Report) -> None:
-        """Purge the deleted topics whose file.delete.delay.ms has passed.
+        """Purge deleted topics after their file.delete.delay.ms.
 
         A sweep deletes their objects.
 
@@ -699,7 +700,7 @@ class Garbage:
     # --- helpers -------------------------------------------------------------------------------
 
     def live(self, state: DisklessState) -> set[str]:
-        """Return all objects that extents refer to, including those in extent tables."""
+        """Return all objects that extents refer to, directly or by an extent table."""
         named = {e for extents in state.kept_extents() for e in extents if e.pieces}
         return state.live_objects() | {name for e in named for name in self.objects_of(e)}
 

@@ -3,9 +3,9 @@
 There is no lock: to commit, a member creates number k+1 based on number k, and lists the objects.
 If there is a higher number, another member was faster or came between; the commit is repeated based
 on that number, so that no member's offsets are lost. The newest readable number below the highest
-is kept: if the highest is missing or damaged, the group continues at that older position and reads
-some records again. All other numbers may be deleted. A deleted group leaves a number that says so,
-because delayed requests could otherwise meet a group that starts again at 0.
+is not deleted: if the highest is missing or damaged, the group continues at that older position and
+reads some records again. All other numbers may be deleted. A deleted group leaves a number that
+says so, because delayed requests could otherwise meet a group that starts again at 0.
 
     reader: as in `sparklog.logdir.group_offsets`; {} after the group was deleted
     attempt: random id, distinguishes this object from another attempt at the same number
@@ -153,7 +153,7 @@ class DisklessGroups:
         return ((error, prefix in readable) for prefix, error in errors)
 
     def group_of_planner(self, planner: str) -> str | None:
-        """Return the group that a task registered for `planner`, or None if there is none yet."""
+        """Return the group that a task has registered for `planner`, if any."""
         return next((r.group for r in self.readers().groups if planner in r.planners), None)
 
     # --- committing --------------------------------------------------------------------------
@@ -352,7 +352,7 @@ class DisklessGroups:
             self._retry_policy.back_off(tries)
 
     def _newest(self, prefix: str, *, heal: bool = False) -> "_Position":
-        """Return the position of a group: that of an older number if the highest is damaged.
+        """Return the position of a group, from an older number if the highest is damaged.
 
         Raises: DataCorruptionError: no number can be read, without `heal`; UnsupportedVersionError.
         """
@@ -395,7 +395,7 @@ class DisklessGroups:
                 return older
 
     def _older(self, prefix: str, numbers: Iterable[int], damaged: int) -> "_Position":
-        """Return the newest readable number below a damaged one. Cost: a GET for each."""
+        """Return the newest readable number below a damaged number. Cost: a GET for each."""
         for number in sorted((each for each in numbers if each < damaged), reverse=True):
             with contextlib.suppress(DataCorruptionError, FileNotFoundError):
                 raw = self._store.get(_name(prefix, number))

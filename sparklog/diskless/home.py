@@ -44,7 +44,7 @@ _LOGGER: Final = logging.getLogger("sparklog")
 
 
 class DisklessHome:
-    """A log in a bucket. `commits` is None if the log was opened for reading.
+    """A log in a bucket. A log that is opened for reading has no `commits`.
 
     Makes no request to the store before its first use.
     """
@@ -65,7 +65,7 @@ class DisklessHome:
         self._commits, self._states = commits, states
         self._storage_options, self._parallel = dict(storage_options or {}), parallel
         self._ledger = StoreLedger(path, head, retry=self.objects.retry)
-        # Writers whose staged objects of earlier runs were deleted by this handle.
+        # Writers of which this handle has deleted staged objects of earlier runs.
         self._swept: Set[str] = frozenset()
         heads = iter([head])
         self.view = DisklessView(path, objects, lambda: next(heads, None) or self._found(reopen))
@@ -150,7 +150,7 @@ class DisklessHome:
         """Delete objects that failed attempts staged for this micro-batch.
 
         The service deletes all other uncommitted objects.
-        Cost: one listing and one deletion for a writer's first micro-batch on this handle and with
+        Cost: a listing and a deletion for a writer's first micro-batch on this handle and with
             `is_retried`; otherwise no request.
         """
         kept = objects_of(committed)
@@ -186,16 +186,13 @@ class DisklessHome:
         return ChunkStager(objects, self._clock, framing, spread=label)
 
     def service_lease(self) -> UpkeepLease:
-        """Return the lease of the log's service, which is the log's term.
-
-        It is not acquired yet.
-        """
+        """Return the lease of the log's service: the log's term. The caller acquires it."""
         return TermLease(ServiceLog(self.commits))
 
     def endpoint_lease(self, said: Mapping[str, object]) -> EndpointLease:
         """Return the lease of the log's endpoints, made of numbered objects.
 
-        It is not acquired yet.
+        The caller acquires it.
         """
         return NumberedLease(self.objects.store, self._clock, said)
 

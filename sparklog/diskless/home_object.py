@@ -1,7 +1,7 @@
 """The object `sparklog.home`: marks a prefix of a bucket as the home of a log.
 
-It contains the log id. It is created before any other object of a log, and read back: if two
-processes create a log at the same prefix, both continue with the object that was created first.
+The object contains the log id. It is created before any other object of a log, and read back: if
+two processes create a log at the same prefix, both continue with the object that was created first.
 Only an empty prefix can become a home, because other objects there (remote segments, unrelated
 files) would be mixed with the log.
 """
@@ -95,11 +95,11 @@ def _log_objects(store: Store) -> Iterator[str]:
 def check_not_missing(store: Store) -> None:
     """Raise DataCorruptionError if the home object of an existing log is missing.
 
-    Call it after the home object was not found. A log that is being imported has none yet. If the
-    ledger is missing as well, the lease objects of a service still show that segments belong to a
-    log: only a service merges data into segments, and an archive has no service.
-    Cost: two listings, a third one if they find no object of a log; two more GETs if any of them
-        finds one.
+    Call it after the home object was not found. A log that is being imported has no home object
+    yet. If the ledger is missing as well, the lease objects of a service still show that segments
+    belong to a log: only a service merges data into segments, and an archive has no service.
+    Cost: two listings, and a third if they find no object of a log; two more GETs if any listing
+        finds such an object.
     """
     proof, remedy = next(iter(log_ids(store).values()), None), _FIX.format(url=store.url)
     if proof is None:
@@ -133,7 +133,7 @@ def check_new(store: Store, log_id: str) -> None:
     objects. Entry 0 may be created in the meantime, so it is requested after the listings, and is
     no evidence itself.
     Raises: also StorageUnavailableError.
-    Cost: three listings; one more GET if they find objects of a log.
+    Cost: three listings; another GET if they find objects of a log.
     """
     own, others, lost = entry_name(log_id, 0), list[str](), list[str]()
     for name in _log_objects(store):
@@ -185,7 +185,7 @@ def repairable_log_id(store: Store) -> str:
 
 
 def repair_home(store: Store, clock: Clock, quarantine: Quarantine) -> str:
-    """Write the home object again; return what was done, as a sentence.
+    """Write the home object again; return a sentence that reports this.
 
     The time at which the log was made is lost; the object has the time of the repair instead.
     Raises: as `repairable_log_id`.
@@ -202,8 +202,8 @@ def repair_home(store: Store, clock: Clock, quarantine: Quarantine) -> str:
 def check_empty(store: Store) -> None:
     """Raise an error if objects are stored at this prefix. Cost: four listings if it is empty.
 
-    Raises: InvalidRequestError, which names the objects and a remedy; DataCorruptionError: this is
-        the home of a log whose home object is missing.
+    Raises: InvalidRequestError, which names the objects and a remedy; DataCorruptionError: a log is
+        stored here, and its home object is missing.
     """
     held = [stored.name for stored in store.list(OWNERS)] or [
         stored.name for stored in store.list()
@@ -229,7 +229,7 @@ def check_empty(store: Store) -> None:
 def make_home(
     store: Store, clock: Clock, trial: Callable[[Store], object] | None = None
 ) -> HomeObject:
-    """Create the home object at an empty prefix, or return the one of another process.
+    """Create the home object at an empty prefix, or return the object of a faster process.
 
     Args: trial: raises InvalidRequestError for an unsuitable store; see `capability_check`.
     Raises: InvalidRequestError: the prefix is not empty, or the store is unsuitable;
@@ -242,7 +242,7 @@ def make_home(
 
 
 def place_home(store: Store, log_id: str, clock: Clock) -> HomeObject:
-    """Create the home object for log `log_id`; return the one that exists then, perhaps another's.
+    """Create the home object for log `log_id` unless it exists; return the stored object.
 
     Raises: InvalidRequestError: the store has no conditional create; StorageUnavailableError.
     """
@@ -263,7 +263,7 @@ def place_home(store: Store, log_id: str, clock: Clock) -> HomeObject:
 
 
 def create_home(store: Store, log_id: str, clock: Clock) -> bool:
-    """Create the home object for log `log_id`; return False if the store reports that one exists.
+    """Create the home object for log `log_id`; return False if the store reports that it exists.
 
     Raises: as `Store.create`, after which the object has to be read back.
     """
@@ -274,9 +274,9 @@ def write_refusal(store: Store, log_id: str, clock: Clock) -> StorageUnavailable
     """Return the error with which the store refuses writes to this home, or None.
 
     Requests the creation of the home object, which exists: a store answers HTTP 412 to credentials
-    that may write, 403 to others, and changes nothing. If another process deleted the object a
+    that may write, 403 to others, and makes no change. If another process deleted the object a
     moment ago, it is written again, as by a repair.
-    Raises: StorageUnavailableError: the store did not answer. Cost: one conditional PUT.
+    Raises: StorageUnavailableError: the store did not answer. Cost: a conditional PUT.
     """
     try:
         create_home(store, log_id, clock)

@@ -134,7 +134,7 @@ class LogImport:
         return HOME in self._held
 
     def release(self) -> None:
-        """Release the prefix if this call has claimed it and nothing else is stored there.
+        """Release the prefix if this call has claimed it and no other object is stored there.
 
         Cost: a listing and a deletion.
         """
@@ -225,7 +225,7 @@ class LogImport:
     def _write_ledger(self, new: NewLog) -> DisklessState:
         """Write the entries.
 
-        Nobody else knows the log id, so conditional creates are not needed.
+        No other process knows the log id, so conditional creates are not needed.
         """
         state = DisklessState(new.log_id)
         for entry in entries_of(new):

@@ -77,9 +77,9 @@ def _dict(value: Any) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Tenure:
-    """Identity that a service keeps while its log is closed, to resume its term after reopening.
+    """Identity with which a service resumes its term after it has closed and reopened its log.
 
-    `term`: the last one, of the log `log_id`, held by process `pid`; 0: none. A forked child does
+    `term`: the last term that process `pid` had in the log `log_id`; 0: none. A forked child does
     not inherit it.
     """
 
@@ -93,7 +93,7 @@ class TermLease:
     """A `sparklog.storage.lease.UpkeepLease` based on terms. Thread-safe.
 
     `timer`: monotonic, in ms. `notes` belong to the holder, which takes them over from the previous
-    one.
+    holder.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class TermLease:
         self.notes = ServiceNotes()
         self.lends: bool | None = None
         """True if this process releases the lease on request; its heartbeat says so."""
-        self._asking = 0  # the term whose holder this process has sent a request to
+        self._asking = 0  # this process has sent a request to the holder of this term
         self._asked_at = float("-inf")
         self._heard: tuple[int, bytes] | None = None  # (term, request of another process)
         self._heard_at = self._listened_at = float("-inf")
@@ -131,7 +131,7 @@ class TermLease:
 
     @property
     def held(self) -> bool:
-        """True if this process held the lease at the last check."""
+        """True if this process was the holder at the last check."""
         return self.term > 0
 
     def acquire(self) -> bool:
@@ -189,10 +189,11 @@ class TermLease:
         self._beat()
 
     def check(self) -> None:
-        """Write a heartbeat if one is due, and verify that the term is still ours.
+        """Write a heartbeat if it is due, and verify that the term is still ours.
 
-        Raises: LeaseLostError: also if this process lends the lease and another one requests it; it
-            still holds the lease then, until it calls `release`. StorageUnavailableError: unknown.
+        Raises: LeaseLostError: also if this process lends the lease and another process requests
+            it. This process then remains the holder until it calls `release`.
+            StorageUnavailableError: unknown.
         Cost: usually no request; a GET and a PUT three times per minute, and another GET if
             this process lends the lease.
         """
@@ -216,7 +217,7 @@ class TermLease:
     # --- requesting the lease ------------------------------------------------------------------
 
     def request(self) -> None:
-        """Write `asked/<term>` every 10 seconds. A request expires after one minute."""
+        """Write `asked/<term>` every 10 seconds. A request expires after a minute."""
         with self._lock:
             term, now = self._log.state.term, self._timer()
             if not term or (term == self._asking and now - self._asked_at < _ASK_MS):
@@ -235,7 +236,7 @@ class TermLease:
     def is_requested(self) -> bool:
         """Return True if another process requests the lease. Deletes an expired request.
 
-        Cost: a GET three times per minute if this process holds the lease; otherwise two, at most
+        Cost: a GET three times per minute for the holder; for other processes two GETs, at most
             once per `look_ms`.
         """
         with self._lock:
@@ -260,13 +261,13 @@ class TermLease:
             return self._wanted
 
     def renew(self) -> None:
-        """Write a heartbeat with the notes now, if this process holds the lease."""
+        """Write a heartbeat with the notes now, if this process is the holder."""
         with self._lock:
             if self.held:
                 self._beat()
 
     def known_notes(self) -> ServiceNotes:
-        """Return the holder's notes. Cost: a GET unless this process holds the lease."""
+        """Return the holder's notes. Cost: a GET unless this process is the holder."""
         with self._lock:
             if self.held:
                 return self.notes
@@ -276,7 +277,7 @@ class TermLease:
         """No-op: `check` writes the heartbeat."""
 
     def holder(self) -> dict[str, object]:
-        """Return the present or last holder; empty if there never was one. Cost: a GET."""
+        """Return the present or last holder; empty if there was no holder yet. Cost: a GET."""
         with contextlib.suppress(StorageUnavailableError):  # then by the known state
             return dict(self._log.follow().holder)
         return dict(self._log.state.holder)

@@ -1,7 +1,7 @@
 """The ledger of a log in a bucket: reading entries by number, and following the head.
 
-The head is the first number without an entry. Checking it costs a GET, and a follower pays one
-GET per new entry. Only a process that is far behind lists objects, to find a newer state object
+The head is the first number without an entry. Checking it costs a GET, and a follower pays a GET
+per new entry. Only a process that is far behind lists objects, to find a newer state object
 (`state_objects`).
 """
 
@@ -54,7 +54,7 @@ class EntryReader:
     ) -> None:
         """`log_id`: the id, or a function that finds it when it is needed.
 
-        `cache`: keeps entries read.
+        `cache`: caches the entries that are read.
         """
         self.store, self._log_id = store, log_id
         self.cache = EntryCache() if cache is None else cache
@@ -71,7 +71,7 @@ class EntryReader:
         return f"{self.store.url}/{entry_name(self.log_id, number)}"
 
     def raw(self, number: int) -> bytes | None:
-        """Return the bytes of an entry, None if there is none; fewer if the response was cut off.
+        """Return the bytes of an entry, if it exists; fewer if the response was cut off.
 
         Raises: StorageUnavailableError; DataCorruptionError: the object is larger than any entry.
         """
@@ -123,7 +123,7 @@ class EntryReader:
         return entries
 
     def known(self, numbers: Sequence[int]) -> list[Entry]:
-        """Return entries below the head. Raises DataCorruptionError if one is missing."""
+        """Return entries below the head. Raises DataCorruptionError if an entry is missing."""
         entries = self.find_many(numbers)
         existing = [entry for entry in entries if entry is not None]
         if len(existing) < len(entries):
@@ -149,10 +149,10 @@ def missing_entry(path: str, proof: str = "later entries exist") -> DataCorrupti
 
 
 class Head:
-    """The state that one process knows: the fold of all entries that it has read.
+    """The state that a process knows: the fold of all entries that it has read.
 
-    `state` is an immutable snapshot, which is replaced as a whole. Thread-safe: if several threads
-    follow at the same time, one of them makes the requests.
+    `state` is an immutable snapshot, which is replaced by the next snapshot. Thread-safe: if
+    several threads follow at the same time, one of them makes the requests.
     """
 
     def __init__(
@@ -187,12 +187,12 @@ class Head:
         return self._state
 
     def follow(self, retry: StoreRetry = _NO_RETRY) -> DisklessState:
-        """Fold all new entries; return the state, which was the newest one when this was called.
+        """Fold all new entries; return a state that is at least as new as this call.
 
         Args: retry: how long to wait for an unavailable store.
         Raises: StorageUnavailableError; DataCorruptionError: an entry is damaged, belongs to
-            another history, or is missing while a later one exists; UnsupportedVersionError:
-            written by a newer sparklog. The entries before the faulty one are folded.
+            another history, or is missing while a later entry exists; UnsupportedVersionError:
+            written by a newer sparklog. The entries before the faulty entry are folded.
         Cost: a GET if there are no new entries. Up to 256 entries are requested concurrently.
         """
         with self._following:
@@ -220,7 +220,7 @@ class Head:
                     return self.state
 
     def _window(self, window: int, retry: StoreRetry) -> tuple[int, list[Entry | None]]:
-        """Request the next entries, and fold those before the first missing one.
+        """Request the next entries, and fold them up to the first missing entry.
 
         Returns: (number of the first, the entries).
         """
@@ -256,7 +256,7 @@ class Head:
             self.folded_bytes += sum(entry.data_at for entry in entries[done:])
 
     def _fold_good(self, known: DisklessState, entries: Sequence[Entry]) -> None:
-        """Fold the entries before the faulty one."""
+        """Fold the entries before the faulty entry."""
         state = known.copy()
         for entry in entries:
             try:

@@ -35,7 +35,8 @@ _DIGITS: Final = 20
 class Evidence(NamedTuple):
     """An object that proves a missing entry.
 
-    `number`: the number of the entry, or None if the object proves only that later entries existed.
+    `number`: the number of the entry; None for an object that proves only that later entries
+    existed.
     `what`: the proven fact, as a clause for messages. `term`: the term that the object proves.
     `key`, `end`: a partition and the end offset that the object proves.
     """

@@ -3,8 +3,9 @@
 The repaired ledger ends at the last readable entry. The numbers of lost entries are filled with
 no-ops, because a number is never used twice. An object that has such a number is copied to the
 quarantine first. A new term fences the services of the lost entries, and a writer that still knows
-the lost entries meets the entry of that term. Objects that belong to lost entries only (states,
-segments, manifests) are moved to the quarantine. A second call completes an interrupted repair.
+the lost entries meets the entry that begins the new term. Objects that belong to lost entries only
+(states, segments, manifests) are moved to the quarantine. A second call completes an interrupted
+repair.
 """
 
 import contextlib
@@ -51,11 +52,11 @@ _TERM_TRIES: Final = 20
 
 @dataclass(slots=True)
 class LostEntries:
-    """Entries that were created after `state`, the last readable one, and are lost.
+    """Entries that were created after the last readable `state` and are lost.
 
     `end`: the number after the last of them. `proof`: a clause that says how this is known.
-    `losses`: the lost data, one clause each. `objects`: objects to move away. `term`: the newest
-    term of a service.
+    `losses`: the lost data, a clause each. `objects`: objects to move away. `term`: the newest term
+    of a service.
     """
 
     state: DisklessState
@@ -237,7 +238,7 @@ class _Losses:
             self._ends[key] = end
 
     def _groups(self) -> Iterator[str]:
-        """Yield groups whose position exceeds the new end of a partition."""
+        """Yield groups with a position above the new end of a partition."""
         ends = self._lost.state.log.ends
         for reader in DisklessGroups(self._store).readers().groups:
             for key, at in sorted(reader.offsets.items()):

@@ -1,4 +1,4 @@
-"""Creates a log in a bucket from another one: from remote segments, or as a fork.
+"""Creates a log in a bucket from remote segments, or as a fork of another log.
 
 `fork` takes URLs, `fork_stores` any stores, for example a backup.
 """
@@ -31,12 +31,12 @@ from sparklog.tiered.target import open_store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeLog:
-    """A log that was created from another one, or would be (`dry_run`).
+    """A log that was created from another log, or would be (`dry_run`).
 
     `offsets`: {topic: {partition: (log start, end)}}; `writers`: {writer: its last batch}.
     `ledger_offset`, `time_ms`: for a fork, after the last record of the old ledger that is part of
-    it. `copied_objects`, `copied_bytes`: copied by the store itself if both prefixes are in one
-    service.
+    it. `copied_objects`, `copied_bytes`: copied by the store itself if both prefixes are in the
+    same object store.
     """
 
     path: str
@@ -74,7 +74,7 @@ def restore_tier(
     Raises: InvalidRequestError: `new_url` isn't empty, or contains the import of another call;
         UnknownTopicError; DataCorruptionError: copies are missing or damaged;
         StorageUnavailableError. No log exists then; call again to continue.
-    Cost: a request per copy that is examined, one or two more for each that is copied.
+    Cost: a request per copy that is examined, and one or two more per copied object.
     """
     watch = stopwatch()
     source = open_store(url, storage_options)
@@ -115,7 +115,7 @@ def fork(
     progress: Progress | None = None,
     clock: Clock = system_clock,
 ) -> MadeLog:
-    """Create a log at `new_url` as the log at `url` was at one of its commits.
+    """Create a log at `new_url` with the state of the log at `url` at one of its commits.
 
     Args: writer, batch, time_ms, offsets: as for a log dir's fork (`sparklog.logdir.forking`).
         options: the key ring, if encrypted segments contain an end offset.
@@ -149,7 +149,7 @@ def fork_stores(
     progress: Progress | None = None,
     clock: Clock = system_clock,
 ) -> MadeLog:
-    """Create a log in `target` as the log in `source` was at one of its commits; see `fork`.
+    """Create a log in `target` with the state of the log in `source` at a commit; see `fork`.
 
     Args:
         origin: a second call must pass the same to complete what this call left.
@@ -199,7 +199,7 @@ def _words(wanted: ForkPointRequest) -> str:
 
 
 def check_apart(source: Store, target: Store) -> None:
-    """Raise InvalidRequestError if one of two prefixes contains the other."""
+    """Raise InvalidRequestError if either prefix contains the other."""
     one, other = source.url.rstrip("/") + "/", target.url.rstrip("/") + "/"
     if one.startswith(other) or other.startswith(one):
         raise InvalidRequestError(

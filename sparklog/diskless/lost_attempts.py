@@ -35,8 +35,8 @@ def delete_of_earlier_runs(
 ) -> int:
     """Delete objects that earlier runs of a query staged for the micro-batch just committed.
 
-    A commit before a reset of the writer may have the same label, so objects of the log are kept.
-    Does nothing if these can't be determined without reading extent tables.
+    A commit before a reset of the writer may have the same label, so objects of the log are not
+    deleted. No object is deleted if these can't be determined without reading extent tables.
     Args: state: after the commit. label, kept: as in `delete_retried`.
     Returns: the number of deleted objects. Cost: a listing of all staged objects, and a deletion.
     """

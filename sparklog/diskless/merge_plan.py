@@ -77,7 +77,7 @@ def _runs(extents: Extents, config: TopicConfig, term: int) -> Iterator[tuple[Le
 
 
 def _becomes(extent: Extent, config: TopicConfig, term: int) -> Level | None:
-    """Return the level of an extent after a merge, or None if it is not merged."""
+    """Return the level of an extent after a merge; None for an extent that is not merged."""
     if not extent.segment:
         return Level.PIECES
     small = 2 * extent.size < config.roll_bytes
@@ -96,8 +96,8 @@ def _due(
 ) -> Iterator[tuple[Extents, str]]:
     """Yield the groups of extents to merge now, each with the reason.
 
-    Every group but the last is due; the last one if it is full, old enough, or has too many
-    extents.
+    Every group but the last is due. The last group is due if it is full, old enough, or has too
+    many extents.
     """
     groups = list(grouped(run, config))
     for group in groups[:-1]:
@@ -156,7 +156,7 @@ NEVER_MS: Final = float("inf")
 def next_merge_ms(
     state: DisklessState, options: UpkeepOptions, *, time_of: Callable[[int], int]
 ) -> float:
-    """Return when the next merge is due by age (ms), if nothing is committed until then."""
+    """Return when the next merge is due by age (ms), if there is no commit until then."""
     next_ms = NEVER_MS
     for key in partitions_of(state):
         config = state.log.topics[key.topic].parsed()

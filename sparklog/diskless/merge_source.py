@@ -2,7 +2,8 @@
 
 Batches of an extent that is not a segment have offsets that count from 0. This module patches base
 offset and leader epoch window by window, and with LogAppendTime also the CRC after checking the old
-one. It also checks that the offsets fill the extent without a gap, because the CRC covers neither.
+CRC. The module also checks that the offsets fill the extent without a gap, because the CRC does not
+cover base offset and leader epoch.
 """
 
 import bisect
@@ -32,7 +33,7 @@ from sparklog.tiered.encryption.envelope import DataKey, open_data_key
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
 
-SPAN_BYTES: Final = 8 << 20  # of an object shared by several partitions, read by one request
+SPAN_BYTES: Final = 8 << 20  # of an object shared by several partitions, read by a single request
 KEPT_BYTES: Final = 64 << 20
 Range = tuple[str, int, int]
 """(object, first byte, end byte), as stored."""
@@ -41,9 +42,9 @@ Range = tuple[str, int, int]
 class ObjectBytes:
     """Reads ranges of objects for a round of merges, with few requests per object.
 
-    A task's object contains the chunks of all its partitions one after the other, and the merge of
-    each partition needs another range of it. `plan` announces the ranges of a round; ranges within
-    SPAN_BYTES are fetched together and kept, up to KEPT_BYTES. Thread-safe.
+    A task's object contains the chunks of all its partitions back to back, and the merge of each
+    partition needs another range of it. `plan` announces the ranges of a round; ranges within
+    SPAN_BYTES are fetched together and cached, up to KEPT_BYTES. Thread-safe.
     """
 
     def __init__(self, store: Store, *, kept_bytes: int = KEPT_BYTES) -> None:
@@ -109,7 +110,7 @@ class SourceReader:
     """Reads and decrypts the bytes of extents. Thread-safe.
 
     `keys`: of encrypted objects; extent tables contain the keys of their own objects. `entries`:
-    cached ledger entries, whose inline data need no request.
+    cached ledger entries; reading their inline data needs no request.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class SourceReader:
         """Return the extents that an extent consists of: itself, or the rows of its extent table.
 
         Raises: SourceChangedError: the table was deleted; DataCorruptionError.
-        Cost: two requests for a table, and one per further partition in it.
+        Cost: two requests for a table, and another per further partition in it.
         """
         if not extent.pieces:
             return (extent,)
@@ -210,7 +211,7 @@ class Slice:
 
     @classmethod
     def of(cls, extent: Extent) -> Self:
-        """Return the entire extent as one slice."""
+        """Return the entire extent as a single slice."""
         return cls(extent, 0, extent.size, extent.base, extent.end, ExtentSum(extent))
 
     @property
@@ -232,7 +233,7 @@ class SourceLog:
         self.path, self._slices, self._reader = path, slices, reader
         self._threads = threads
         self._starts = [0, *itertools.accumulate(each.size for each in slices)]
-        self._next: dict[int, tuple[int, int]] = {}  # slice: (byte, offset) where a batch begins
+        self._next: dict[int, tuple[int, int]] = {}  # slice: (byte, offset) at the start of a batch
 
     def size(self) -> int:
         """Return the total size in bytes."""
@@ -242,7 +243,7 @@ class SourceLog:
         """Return the bytes [at, at + size), fewer only at the end of the log.
 
         Raises: SourceChangedError; DataCorruptionError: wrong offsets, or a wrong CRC of a batch
-            that gets a new one.
+            that gets a new CRC.
         """
         pieces = list(self._pieces(at, min(at + size, self.size())))
         return b"".join(self._read(pieces))
@@ -292,7 +293,7 @@ class SourceLog:
         return out
 
     def _check_offsets(self, table: Table, index: int, start: int) -> None:
-        """Check that each batch starts where the previous one ends, within and between windows."""
+        """Check that each batch starts at the end of the previous, within and between windows."""
         part, offsets = self._slices[index], table["base_offset"]
         byte, offset = self._next.get(index, (-1, 0))
         if start == part.start:
@@ -323,7 +324,7 @@ class SourceLog:
 
 
 def cut(extent: Extent, size_max: int, reader: SourceReader, path: str) -> Iterator[Slice]:
-    """Split an extent into slices of up to `size_max` bytes, but at least one batch, by reading it.
+    """Read an extent and split it into slices of up to `size_max` bytes, but at least one batch.
 
     Raises: as `SourceLog.pread`; DataCorruptionError: it is incomplete.
     """

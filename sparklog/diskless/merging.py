@@ -1,6 +1,6 @@
 """Merges: extents are rewritten as segments, an entry replaces them, then manifests are written.
 
-    the logs        written under unique names; nothing refers to them yet
+    the logs        written under unique names, not yet referenced by an entry
     the entry       a MergeRecord, valid if the extents still exist and the term is ours: from now
                     on all readers use the segments
     the manifests   with the entry's time, so that a reader of manifests alone (a broker, a restore
@@ -65,8 +65,8 @@ class Merger:
 
     Not thread-safe; each call may be interrupted anywhere.
 
-    `term`: returns the service's term, 0 without one. `check`: called before each step; an error
-    that it raises (a lost lease) ends the work.
+    `term`: returns the service's term, 0 without a service. `check`: called before each step; an
+    error that it raises (a lost lease) ends the work.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Merger:
     ) -> Merged:
         """Make segments from other extents with the same offsets, to replace a merge's sources.
 
-        Args: crc: the CRC-32C of the log, if there is only one segment and its checksum is known.
+        Args: crc: the CRC-32C of the log, if there is a single segment and its checksum is known.
         Raises: as `merge`; DataCorruptionError also if the log's CRC is not `crc`.
         """
         term = self._term()
@@ -165,7 +165,7 @@ class Merger:
     def swap(
         self, merge: Merge, made: Sequence[LogObject], *, term: int, gaps: bool = False
     ) -> Merged:
-        """Create the entry for segments whose logs are written, then write their manifests."""
+        """Create the entry for segments after writing their logs, then write their manifests."""
         record = MergeRecord(
             term=term, topic=merge.key.topic, topic_id=merge.topic_id,
             partition=merge.key.partition, gaps=gaps,
@@ -283,7 +283,7 @@ class Merger:
     def transactions(
         self, key: TopicPartition, state: DisklessState, extents: Extents, base: int, end: int
     ) -> tuple[bytes, bytes]:
-        """Return the transaction state of [base, end), whose batches are not changed.
+        """Return the transaction state of [base, end), in which batches are not changed.
 
         Returns: (index of aborted transactions, producer snapshot at `end`).
         Cost: the manifests of extents that may contain transactions; a pass over those without a
@@ -335,7 +335,7 @@ class Merger:
         )
 
     def _segments(self, merge: Merge, reader: SourceReader) -> Iterator[tuple[Slice, ...]]:
-        """Yield the slices of each segment: all sources in one, or a large source in several."""
+        """Yield the slices per segment: one segment of all sources, or several of a large one."""
         path, size_max = f"{self._log.store.url}/{merge.key}", merge.config.roll_bytes
         pieces = [piece for extent in merge.sources for piece in reader.pieces(extent)]
         group: list[Slice] = []
@@ -397,13 +397,13 @@ def planned(
 
 
 def _fits(group: Sequence[Slice], part: Slice, size_max: int) -> bool:
-    """Return True if a segment may contain one more slice."""
+    """Return True if a segment may contain another slice."""
     size = sum(each.size for each in group) + part.size
     return size <= size_max and part.end - group[0].base <= RELATIVE_MAX
 
 
 def snapshot_at(state: DisklessState, key: TopicPartition, end: int) -> bytes:
-    """Return a snapshot of the producers whose last batch is below `end`.
+    """Return a snapshot of the producers with their last batch below `end`.
 
     The newest state contains producers that have written later.
     """

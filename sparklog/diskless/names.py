@@ -3,7 +3,7 @@
     sparklog.home                               format version and log id
     ledger-<log id>/<n>                         entry n
     state-<log id>/<n>                          the state after entries 0..n
-    staged-<log id>/<n>/<label>-<uuid>          chunks of one task; n: the head when it began
+    staged-<log id>/<n>/<label>-<uuid>          chunks of a task; n: the head when it began
     <topic>-<p>-<topic id>/...                  closed segments (sparklog/tiered/layout)
     readers/<group>/<k>                         a group's positions; the highest k is valid
     service/<term>                              heartbeat of the holder of the term
@@ -65,7 +65,7 @@ def checked_object(name: object) -> str:
 
 
 def parse_entry(name: str) -> int | None:
-    """Return the number of a ledger entry of any log; None for other objects."""
+    """Return the number of a ledger entry of any log, if the name belongs to an entry."""
     prefix, _, number = name.partition("/")
     return int(number) if prefix.startswith("ledger-") and _is_number(number) else None
 
@@ -81,7 +81,7 @@ def state_name(log_id: str, number: int) -> str:
 
 
 def parse_state(log_id: str, name: str) -> int | None:
-    """Return the entry number of a state object; None for other objects."""
+    """Return the entry number of a state object, if the name belongs to a state object."""
     number = name.removeprefix(state_prefix(log_id))
     if name.startswith(state_prefix(log_id)) and len(number) == 20 and number.isdigit():
         return int(number)
@@ -100,7 +100,7 @@ def new_staged_name(log_id: str, number: int, label: str) -> str:
 
 
 def parse_staged(log_id: str, name: str) -> int | None:
-    """Return the head when staging of this object began; None for other objects."""
+    """Return the head when staging of this object began, if the name belongs to a staged object."""
     prefix = staged_prefix(log_id)
     number, slash, rest = name.removeprefix(prefix).partition("/")
     if name.startswith(prefix) and slash and rest and len(number) == 20 and number.isdigit():
@@ -135,7 +135,7 @@ def endpoint_name(number: int) -> str:
 
 
 def parse_endpoint(name: str) -> int | None:
-    """Return the number in the name of an endpoint's lease; None for other objects."""
+    """Return the number in the name of an endpoint's lease object, if it is such a name."""
     number = name.removeprefix(ENDPOINT)
     return int(number) if name.startswith(ENDPOINT) and _is_number(number) else None
 
@@ -156,7 +156,7 @@ def position_name(group: str, number: int) -> str:
 
 
 def parse_position(name: str) -> tuple[str, int] | None:
-    """Return (prefix of the group, number) of a position's name; None for other objects."""
+    """Return (prefix of the group, number), if the name belongs to a position."""
     prefix, slash, number = name.rpartition("/")
     group = prefix.removeprefix(READERS)
     if name.startswith(READERS) and group and "/" not in group and _is_number(number):

@@ -1,4 +1,4 @@
-"""Stored batches, whose offsets count from 0, with their committed offsets and leader epoch.
+"""Presents stored batches, with offsets from 0, with their committed offsets and leader epoch.
 
 Committed data are never rewritten, so only the ledger knows where a chunk's offsets begin. Base
 offset and leader epoch are not covered by a batch's CRC and are patched in for readers. An append
@@ -26,12 +26,12 @@ class NumberedBatches:
     """A chunk's bytes with committed offsets: a `SegmentLog`. Immutable and thread-safe.
 
     Args:
-        raw: the chunk as it is stored, `size` bytes.
+        raw: the stored chunk, `size` bytes.
         base, count: the offsets are [base, base + count). epoch: leader epoch.
         stamp_ms: append time of all records; -1: their own timestamps.
         check: verify all CRCs here, so that errors contain `raw.path`.
     Cost: a pass over the batches' headers; with `stamp_ms` or `check` a CRC pass. Sequential reads
-        continue where the previous one ended; other reads begin at the nearest known batch,
+        continue at the end of the previous read; other reads begin at the nearest known batch,
         initially the chunk's start.
     """
 
@@ -49,11 +49,11 @@ class NumberedBatches:
         self.path = raw.path
         self._raw, self._size = raw, size
         self._base, self._count, self._epoch, self._stamp_ms = base, count, epoch, stamp_ms
-        self._whole = check or stamp_ms >= 0  # return only whole batches, with checked CRCs
+        self._whole = check or stamp_ms >= 0  # return only complete batches, with checked CRCs
         self._marks = [(0, 0)]  # (byte, records before it) of batches, ascending
 
     def size(self) -> int:
-        """Return the size in bytes, which is that of `raw`."""
+        """Return the size of `raw` in bytes."""
         return self._size
 
     def pread(self, size: int, at: int) -> bytes:
@@ -84,7 +84,7 @@ class NumberedBatches:
             position = batches.end
 
     def _batches(self, position: int, end: int, *, whole: bool) -> tuple[Batches, bytearray]:
-        """Read the batches from `position`, the beginning of one, up to `end`.
+        """Read the batches from `position`, the beginning of a batch, up to `end`.
 
         `whole`: including the entire last batch; otherwise at least its header.
         """

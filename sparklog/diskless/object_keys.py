@@ -1,7 +1,7 @@
 """Data keys of staged objects and of inline data in entries.
 
 Each object has its own data key. Tasks don't have the master key: they wrap their data keys by a
-transport key that was made for one job, and report them to the driver, which wraps them by the
+transport key that was made for their job, and report them to the driver, which wraps them by the
 master key in the entry.
 """
 
@@ -31,7 +31,7 @@ class TaskKey:
 
 
 def new_transport_key() -> bytes:
-    """Return a new key by which the tasks of one job wrap their data keys."""
+    """Return a new key by which the tasks of a job wrap their data keys."""
     return os.urandom(KEY_BYTES)
 
 
@@ -82,7 +82,7 @@ def rewrap_key(ring: Keyring | None, key: ObjectKey | TaskKey) -> ObjectKey:
 
 
 def check_sealed(keys: Mapping[str, ObjectKey], ring: Keyring | None, home: str) -> None:
-    """Reject writing plain records to a log whose newest objects are encrypted.
+    """Reject writing plain records to a log if its newest objects are encrypted.
 
     Args: keys: `DisklessState.keys`. Raises: InvalidRequestError.
     """

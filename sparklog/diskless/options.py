@@ -12,11 +12,13 @@ class UpkeepOptions:
 
     `merge_interval_ms`: age at which the records of a commit are merged into a segment.
     `merge_max_extents`: number of unmerged extents of a partition at which they are merged.
-    `stage_retention_ms`: how long staged objects without a commit are kept.
-    `delete_delay_ms`: how long unreferenced objects are kept for readers with an older plan.
+    `stage_retention_ms`: age at which staged objects without a commit are deleted.
+    `delete_delay_ms`: delay before unreferenced objects are deleted, for readers with an older
+    plan.
     `sweep_interval_ms`: interval between sweeps; -1: never.
-    `lease_timeout_ms`: how long a service's heartbeat may be silent before another one takes over.
-    `threads`: concurrent requests; 1 does all work in one thread.
+    `lease_timeout_ms`: how long a service's heartbeat may be silent before another service takes
+    over.
+    `threads`: concurrent requests; 1 does all work in the caller's thread.
     """
 
     retention_check_interval_ms: int = 300 * SECOND_MS

@@ -8,7 +8,7 @@ A writer uses it before it creates an entry:
     store.create(name, encode(number, Entry(..., extents=extents, keys=placed.keys), placed.data))
 
 The result does not depend on the entry's number or the end offsets, so objects that were written
-for one attempt serve all later ones.
+for an attempt serve all later attempts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ class Placed:
     """A commit's extents, each from offset 0; `settled` assigns the offsets.
 
     `data`, `keys`: the entry's inline bytes, encrypted if there is a key ring, and its data keys.
-    `staged`: the objects that `place` wrote, whose names contain the head.
+    `staged`: the objects that `place` wrote; their names contain the head.
     """
 
     extents: PlacedExtents = ()
@@ -88,7 +88,7 @@ def settled(
 
 
 class Placement:
-    """The chunks of one call, in order, for any number of attempts to create an entry.
+    """The chunks of a call, in order, for any number of attempts to create an entry.
 
     Not thread-safe. `keyring`: encrypts objects and inline data with new data keys.
     """
@@ -149,7 +149,7 @@ class Placement:
         return Placed(extents=extents, data=stored, keys=used_keys, staged=staged)
 
     def _together(self) -> tuple[dict[TopicPartition, Pieces], list[Buffer]]:
-        """Concatenate chunks in memory by partition; adjacent ones become one row."""
+        """Concatenate chunks in memory by partition; adjacent chunks become a single row."""
         data: list[Buffer] = []
         at = 0
         by_partition: dict[TopicPartition, Pieces] = {}
@@ -271,7 +271,7 @@ class _Sources:
         return self._numbers[name]
 
     def joined(self, rows: Sequence[np.void]) -> tuple[Buffer, int]:
-        """Return the batches of rows in memory as one buffer, and their number of records."""
+        """Return the batches of rows in memory as a single buffer, and their number of records."""
         buffers = [self._buffers[int(row["start"])] for row in rows]
         counts = [int(row["count"]) for row in rows]
         if len(buffers) == 1:

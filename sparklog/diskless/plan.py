@@ -71,7 +71,7 @@ class PlannedView:
         self._plan, self._whole = plan, whole
         self._lock = ProcessLock()
         self._fresh = True
-        self._before = 0  # the whole view's incarnation at its first use
+        self._before = 0  # the incarnation of the complete view at its first use
         self.incarnation, self.poll_ms = 0, whole.poll_ms
         where = f"{whole.home}/{plan.key.topic}-{plan.key.partition}-{plan.topic_id}"
         self._kept = CachedPartition(_PlannedSegments(plan, where, whole.objects))
@@ -86,7 +86,7 @@ class PlannedView:
         return contextlib.nullcontext()
 
     def renew(self) -> int:
-        """Return the `incarnation`: 0 while the log is the one that was planned."""
+        """Return the `incarnation`: 0 until the planned log is replaced."""
         if not self._fresh:
             self.incarnation = self._whole.renew() - self._before
         return self.incarnation
@@ -102,7 +102,7 @@ class PlannedView:
         self.renew()
 
     def forget(self) -> None:
-        """As `refresh`, at the next question."""
+        """Call `refresh` before the next answer."""
         self._whole.forget()
 
     def _current(self) -> View:

@@ -1,4 +1,4 @@
-"""A lock for the threads of one process that is free in a forked child."""
+"""A lock for the threads of a process that is free in a forked child."""
 
 import os
 import threading

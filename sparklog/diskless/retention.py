@@ -29,7 +29,7 @@ def due_extents(
     now_ms: int,
     time_of: Callable[[int], int],
 ) -> dict[TopicPartition, DueSegments]:
-    """Return the due extents, of partitions in which extents are due or held back.
+    """Return the due extents, of partitions in which extents are due or retained for readers.
 
     Args: time_of: returns an entry's time (ms) by its number; used as age of extents without
         timestamps.
@@ -93,10 +93,10 @@ def raise_log_starts(
     *,
     term: int,
 ) -> dict[TopicPartition, tuple[Extent, ...]]:
-    """Raise log starts by one entry; return {partition: the extents removed by it}.
+    """Raise log starts by a single entry; return {partition: the extents removed by it}.
 
     Topics that were re-created since `planned_on`, and log starts that are not higher than the
-    present ones, are skipped. Raises: LeaseLostError: the log has another term now.
+    present log starts, are skipped. Raises: LeaseLostError: the log has another term now.
     """
     ids = {name: topic.id for name, topic in planned_on.log.topics.items()}
     taken: dict[TopicPartition, tuple[Extent, ...]] = {}

@@ -78,9 +78,9 @@ _NOT_COVERED: Final = (
 class DisklessUpkeep:
     """A `sparklog.storage.upkeep.Upkeep` of a log in a bucket.
 
-    Args: groups: returns the registered readers, which may hold back retention. close: closes the
-        log. stopping: returns True if the service is stopping. timer: monotonic, in ms. tenure:
-        kept by the service while the log is closed.
+    Args: groups: returns the registered readers, which may delay retention. close: closes the log.
+        stopping: returns True if the service is stopping. timer: monotonic, in ms. tenure:
+        preserved by the service while the log is closed.
     """
 
     works: tuple[Work, ...] = ("retain", "merge", "clean")
@@ -145,7 +145,7 @@ class DisklessUpkeep:
         with contextlib.suppress(StorageUnavailableError):  # then unknown; checked again later
             home = read_home(self.log.store)
             if home is None:
-                raise LogReplacedError(f"{self.log.store.url} holds no log any more")
+                raise LogReplacedError(f"{self.log.store.url} no longer contains a log")
             return home.log_id != self.log.log_id
         return False
 
@@ -167,7 +167,7 @@ class DisklessUpkeep:
     # --- a round -------------------------------------------------------------------------------
 
     def work(self, work: Work, report: Report, request: Request = AS_DUE) -> Due:
-        """Do one kind of work, or report what it would do; return when it is due again."""
+        """Do this kind of work, or report it without doing it; return when it is due again."""
         now, options = report.time_ms, self._options
         if work == "retain":
             self.retain(report, at_once=request.at_once)
@@ -249,7 +249,7 @@ class DisklessUpkeep:
     def retain(self, report: Report, *, at_once: bool = False) -> None:
         """Raise log starts by retention.
 
-        A topic's first deletion waits for one round, unless `at_once`.
+        A topic's first deletion waits for a round, unless `at_once`.
 
         Without `at_once`, also look for garbage.
         """
@@ -318,7 +318,7 @@ class DisklessUpkeep:
     def _terms(
         self, state: DisklessState, now_ms: int
     ) -> dict[TopicPartition, RetentionConstraints]:
-        """Return how far registered readers hold retention back."""
+        """Return the limits that registered readers set for retention."""
         asked = [t.parsed().retention_respect_readers for t in state.log.topics.values()]
         if not any(asked):
             return {}
@@ -372,7 +372,7 @@ class DisklessUpkeep:
         *,
         own: bool,
     ) -> None:
-        """Erase as the holder of the lease (`own`), or beside another process that holds it."""
+        """Erase as the holder of the lease (`own`), or while another process is its holder."""
         check = self._check if own else lambda: None
         merger = self.merger
         if not own:  # like a writer's merges: void once a service takes over

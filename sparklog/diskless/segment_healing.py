@@ -2,7 +2,7 @@
 
 The objects of these extents are deleted some time after a merge; until then they are a good copy.
 The entry of the merge contains their names, and the ledger before that entry their sizes. A new
-ledger entry replaces the damaged segment by the new one, as in every merge.
+ledger entry replaces the damaged segment by the rewritten segment, as in every merge.
 """
 
 from typing import Final
@@ -115,7 +115,7 @@ class SegmentHealer:
         record = None if entry is None else entry.record
         if not isinstance(record, MergeRecord) or record.topic_partition != key:
             raise self._lost(extent, "it was not merged in this log")
-        if record.gaps:  # records that the cleaner or an erasure removed must not come back
+        if record.gaps:  # healing must not restore records that the cleaner or an erasure removed
             raise self._lost(extent, "records were removed from it, so its sources differ")
         return record
 

@@ -30,7 +30,7 @@ def segment_id(term: int, level: Level) -> str:
 
 
 def level_of(segment_id: str, *, term: int) -> Level:
-    """Return the source of a segment's data. `term`: the log's, which is the highest valid one."""
+    """Return the source of a segment's data. `term`: the log's, which is the highest valid term."""
     level = topic_id_bytes(segment_id)[_TERM_BYTES]
     if term_of(segment_id) > term or level > max(Level):
         return Level.SEGMENTS

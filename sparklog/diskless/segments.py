@@ -1,8 +1,8 @@
 """A partition's extents as its segments: `sparklog.storage.segments.PartitionSegments`.
 
-Each extent counts as a segment, whose location, size and largest timestamp are known without a
-request. Closed segments have their indexes in a manifest, once it is written; extents of commits
-have none and are read from their start, which is never far.
+Each extent counts as a segment with a location, a size and a largest timestamp that are known
+without a request. Closed segments have their indexes in a manifest, once it is written. Extents of
+commits have no indexes and are read from their start, which is never far.
 
 If an object is missing or too short, a merge, retention or deletion has replaced it since the
 extents were listed, and its entry was created before. Therefore new entries are folded first; only
@@ -45,7 +45,7 @@ _NO_LIMIT: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition in a state, at one moment.
+    """A partition in a state, at one point in time.
 
     `end`: of the log. `producers`: batches may have a producer, and belong to transactions.
     """
@@ -79,8 +79,8 @@ class DisklessSegments:
     """A partition's extents. Listing them needs no request: they come from the known state.
 
     Args:
-        look: returns the partition in the known state, or None if it was deleted.
-        news: folds new entries after an object was not found, or None if the caller does that.
+        look: returns the partition in the known state, None after its deletion.
+        news: folds new entries after an object was not found; None if the caller folds them.
     """
 
     def __init__(
@@ -172,8 +172,8 @@ class DisklessSegments:
     def producer_snapshot(self, offset: int) -> bytes:
         """Return the producer snapshot at `offset`, the end of an extent.
 
-        Cost: a manifest; without it, a pass over the batches since the previous snapshot; nothing
-            if no batch has a producer. Raises: FileNotFoundError: no extent ends there.
+        Cost: a manifest; without it, a pass over the batches since the previous snapshot, unless no
+            batch has a producer. Raises: FileNotFoundError: no extent ends there.
         """
         extents = self._logs.extents
         at = index_of(extents, offset - 1)
@@ -233,7 +233,7 @@ class DisklessSegments:
         return None
 
     def remote_end(self) -> int | None:
-        """Return the end, as all records are in the store. None if there is no record."""
+        """Return the end, as all records are in the store; None without records."""
         state = self._listed()
         return state.end if state.extents else None
 

@@ -21,7 +21,7 @@ _TIMES: Final = 10_000
 
 
 class ConflictError(SparklogError):
-    """The state has changed so that a planned change is void. Nothing was or will be written."""
+    """The state has changed, so a planned change is void; it was not and will not be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class ServiceLog:
 
         This is the entry's time. If it is later than `now_ms`, a writer's clock was ahead, and all
         later entries have such times too: then the store's time of the object is returned.
-        Cost: as `time_of`; a listing of one object, once, for an entry from the future.
+        Cost: as `time_of`; a listing of a single object, once, for an entry from the future.
         """
         time_ms = self.time_of(number)
         if time_ms <= now_ms:

@@ -1,4 +1,4 @@
-"""Merges the reports of several tasks into one `Chunk` per partition, with a row per staged chunk.
+"""Merges the reports of several tasks into a `Chunk` per partition, with a row per staged chunk.
 
 Two million chunks of 2,000 tasks in 1,000 partitions become 1,000 chunks.
 """

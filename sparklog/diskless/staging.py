@@ -1,8 +1,8 @@
 """Staging in a bucket: the objects that the tasks of a micro-batch write before its commit.
 
-A task's chunks of all partitions are stored one after the other in an object of its own, written
-once under a unique name. When an object is full, the task starts another one: this needs as many
-requests as a multipart upload, but each object is complete, so that nothing unfinished is left
+A task's chunks of all partitions are stored back to back in an object of its own, written once
+under a unique name. When an object is full, the task starts another object: this needs as many
+requests as a multipart upload, but each object is complete, so a crash leaves no unfinished upload
 behind. Objects are uploaded while the next rows are framed. Small amounts are sent to the driver
 instead, and become part of the entry. Failed and speculative attempts leave garbage, which is
 deleted when it can't be committed any more.
@@ -58,7 +58,7 @@ def inline_bytes_max(task: int) -> int:
 
 
 class ObjectPuts:
-    """Uploads objects of chunks concurrently. For one thread.
+    """Uploads objects of chunks concurrently. Not thread-safe.
 
     `ring`: encrypts each object with its own data key; `wrapped_keys`: {name: that key, wrapped}.
     `parallel`: concurrent uploads; 1 uploads in the caller's thread.
@@ -72,7 +72,10 @@ class ObjectPuts:
         self.wrapped_keys: dict[str, str] = {}
 
     def start(self, name: str, parts: Sequence[Buffer], size: int) -> None:
-        """Upload an object in a thread; wait for an earlier one if needed, and raise its error."""
+        """Upload an object in a thread.
+
+        If needed, wait for an earlier upload and raise its error.
+        """
         self.names.append(name)
         if self._parallel <= 1:
             self._put(name, parts, size)
@@ -83,7 +86,7 @@ class ObjectPuts:
         self._under_way.append(self._pool.submit(self._put, name, parts, size))
 
     def finish(self) -> None:
-        """Wait for all uploads, and raise the error of a failed one."""
+        """Wait for all uploads, and raise the error of a failed upload."""
         self._wait(0)
         self._close_pool()
 
@@ -237,7 +240,7 @@ class DisklessStaging:
     clock: Clock = field(default=system_clock, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle it for a task, which opens the store in its own process."""
+        """Pickle these fields for a task, which opens the store in its own process."""
         return _staging, (
             self.url, self.log_id, self.head, dict(self.storage_options), self.transport_key,
             self.object_bytes, self.parallel,
@@ -293,17 +296,17 @@ class DisklessStaging:
         return True
 
     def jvm_place(self) -> Mapping[str, Any]:
-        """Tell the JVM to return chunks, in one table per object to upload."""
+        """Make the JVM return chunks, in a table per object to upload."""
         return {"kind": "objects", "object_bytes": self.object_bytes}
 
     def jvm_topic(self, topic: TopicInfo) -> Mapping[str, Any]:
-        """Return nothing: all partitions share the same objects."""
+        """Return an empty mapping: all partitions share the same objects."""
         return {}
 
     def put(self, tables: Iterable[ChunkTable], *, label: str, task: int = 0) -> ChunkTable:
         """Upload an object per table; each table has `object_bytes`, except the last.
 
-        Memory: 1 + `parallel` tables; the first one waits until a second one follows, because a
+        Memory: 1 + `parallel` tables; the first table waits until a second table follows, because a
             single small table is sent to the driver.
         """
         puts = ObjectPuts(self._opened(), self._ring(), self.parallel)
@@ -347,7 +350,7 @@ class DisklessStaging:
         return TopicInfo(name, "", partitions, config, dirs)
 
     def gathered(self, tables: Sequence[ChunkTable]) -> Sequence[Chunk]:
-        """Return the chunks of a commit: one per partition."""
+        """Return the chunks of a commit: a chunk per partition."""
         return gathered(tables, self.transport_key)
 
     def discard(self, chunks: Sequence[Chunk], *, cause: BaseException | None = None) -> None:
@@ -381,9 +384,9 @@ def _staging(
 class OpenedStores:
     """The stores that the tasks of a process share, by URL and storage options.
 
-    At most `size` stores are kept; the least recently used one is dropped beyond that. A dropped
-    store is closed when the last task that uses it releases it, because s3fs closes a client when
-    it is collected. Closing it earlier would break a task that is still writing.
+    At most `size` stores are cached; beyond that the least recently used store is dropped. A
+    dropped store is closed when the last task that uses it releases it, because s3fs closes a
+    client when it is collected. Closing it earlier would break a task that is still writing.
     """
 
     def __init__(self, size: int) -> None:

@@ -1,8 +1,8 @@
 """The state that results from folding the ledger's entries: metadata and locations of records.
 
-It is a pure function of the ledger: all processes that fold the same entries have the same state.
-An entry that does not follow the one before is damaged or belongs to another history, and stops the
-fold.
+The state is a pure function of the ledger: all processes that fold the same entries have the same
+state. An entry that does not follow the previous entry is damaged or belongs to another history,
+and stops the fold.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -87,7 +87,7 @@ class DisklessState:
     keys: dict[str, ObjectKey] = field(default_factory=dict)  # of encrypted objects
     term: int = 0
     holder: Mapping[str, object] = field(default_factory=dict)
-    floor: int = 0  # objects whose staging began below this entry can't be committed
+    floor: int = 0  # objects can't be committed if their staging began below this entry
     # A list with {object: number of extents} for `_forget_keys`, or empty if not counted yet.
     # `copy` moves it to the copy, because copying it as well would cost more than it saves.
     _uses: list[dict[str, int]] = field(default_factory=list, repr=False, compare=False)
@@ -114,7 +114,7 @@ class DisklessState:
         return {extent.object for extents in self.kept_extents() for extent in extents}
 
     def names_by_entry(self) -> set[int]:
-        """Numbers of the entries whose inline data an extent refers to."""
+        """Numbers of the entries with inline data that an extent refers to."""
         prefix = entry_name(self.log_id, 0)[:-20]
         return {int(name[-20:]) for name in self.live_objects() if name.startswith(prefix)}
 
@@ -147,8 +147,8 @@ class DisklessState:
         """Fold the next entry.
 
         Args: path: the URL of its object, for errors.
-        Raises: DataCorruptionError: the entry contradicts the state, which must not be used
-            afterwards.
+        Raises: DataCorruptionError: the entry contradicts the state, which must not be used any
+            more.
         """
         number = self.number + 1
         if entry.prev != self.entry_id:
@@ -354,7 +354,7 @@ class DisklessState:
                 self.commits.pop(writer, None)
 
     def count_uses(self, extents: Iterable[Extent]) -> None:
-        """Count extents as uses of their objects, once something has asked for these counts."""
+        """Count extents as uses of their objects, once these counts have been requested."""
         for uses in self._uses:
             for extent in extents:
                 uses[extent.object] = uses.get(extent.object, 0) + 1

@@ -2,7 +2,7 @@
 
     sparklog-state {"v", "fold", "number", "id", "json": [size, crc32c], "extents": [size, crc32c]}
     the state without extents as JSON, in zstd: {"snapshot": ..., "epochs": ..., ...}
-    the extents as an Arrow stream, with zstd columns: one row per extent, grouped by partition, in
+    the extents as an Arrow stream, with zstd columns: a row per extent, grouped by partition, in
         the order and with the counts of the JSON; extents of deleted topics come last
 
 `id` is the id of entry n: if the entry has another id, the state belongs to another history. A
@@ -260,10 +260,10 @@ class StateObjects:
         self.known = Known()
 
     def newest(self, least: int = 0, *, is_strict: bool = True) -> DisklessState | None:
-        """Return the newest valid state after entry `least` or a later one, or None.
+        """Return the newest valid state after entry `least` or later, or None.
 
-        A state that can't be used is skipped with a warning; without `is_strict` also a state whose
-        entry is missing.
+        A state that can't be used is skipped with a warning; without `is_strict` also a state if
+        its entry is missing.
         Raises: StorageUnavailableError; DataCorruptionError: the entry of a newer state is missing.
             An entry is created before its state, so the state proves that the entry existed.
         Cost: a listing, and two concurrent GETs.
@@ -342,11 +342,11 @@ class Known:
 
 
 class StateWriter:
-    """Writes state objects in a background thread, one at a time.
+    """Writes state objects in a background thread, in sequence.
 
-    The process that creates an entry whose number is a multiple of EVERY writes the state, so only
-    one of several writers does. As states are only a cache, a failed write is not repeated before
-    the next multiple of EVERY.
+    The process that creates an entry with a multiple of EVERY as its number writes the state, so
+    only one of several writers does. A failed write is not repeated before the next multiple of
+    EVERY, because states are only a cache.
     """
 
     def __init__(self, objects: StateObjects, *, in_thread: bool = True) -> None:

@@ -1,9 +1,9 @@
-"""Creates a log in a bucket from remote segments whose log dir is lost.
+"""Creates a log in a bucket from remote segments after the loss of their log dir.
 
 The store copies closed segments byte for byte under their existing ids; encrypted segments stay
 encrypted, because their keys are bound to the ids. Topics keep their ids; the leader epoch is above
-all existing ones, so that readers of later, lost records notice. Data that existed only in the log
-dir (its last segments, writers' last micro-batches, positions of groups) are lost.
+all existing epochs, so that readers of later, lost records notice. Data that existed only in the
+log dir (its last segments, writers' last micro-batches, positions of groups) are lost.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -179,7 +179,7 @@ def _check_whole(url: str, key: TopicPartition, start: int, found: Iterable[Mani
 
 
 def _epochs(manifests: Iterable[Manifest]) -> Epochs:
-    """Return the leader epochs of consecutive copies; each copy has those of its own offsets."""
+    """Return the leader epochs of consecutive copies, each with the epochs of its own offsets."""
     known: list[tuple[int, int]] = []
     for manifest in manifests:
         for epoch, first in manifest.segment.epochs:

@@ -1,8 +1,8 @@
 """Readers' view of a log in a bucket: the state that results from folding its ledger. No lock.
 
-Offsets and topics are always those of the newest entry: a GET checks for a newer one, so a read
-that starts after a commit returned sees that commit. Within `metadata_snapshot` all questions are
-answered as of one moment, with one check. Everything else is answered from the known state.
+Offsets and topics are always current: a GET checks for new entries, so a read that starts after a
+commit returned sees that commit. Within `metadata_snapshot` all answers describe the same moment,
+with a single check. All other answers come from the known state.
 """
 
 import contextlib
@@ -82,7 +82,7 @@ class DisklessView:
 
     @contextlib.contextmanager
     def metadata_snapshot(self) -> Iterator[None]:
-        """Answer all questions within this context as of the first one, with one check for news."""
+        """Give all answers within this context as of the first, with a single check for news."""
         outer = getattr(self._look, "asked", None)
         if outer is None:
             self._look.asked = False
@@ -126,7 +126,7 @@ class DisklessView:
             self._look.asked = True
 
     def renew_if_replaced(self) -> None:
-        """Reopen the log if another log, or an earlier state of this one, is stored here now.
+        """Reopen the log if another log, or an earlier state of this log, is stored here now.
 
         Cost: two GETs at the same time.
         """
@@ -146,7 +146,7 @@ class DisklessView:
                 self.incarnation += 1
 
     def _found(self, names: Sequence[str]) -> list[bytes]:
-        """Return small objects, b"" for each missing one. Raises: StorageUnavailableError."""
+        """Return small objects, b"" for a missing object. Raises: StorageUnavailableError."""
         raws = self.objects.store.get_many(names)
         for raw in raws:
             if isinstance(raw, Exception) and not isinstance(raw, FileNotFoundError):
@@ -202,7 +202,7 @@ class DisklessView:
         raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {held}")
 
     def topic_id(self, topic: str, partition: int) -> str | None:
-        """Return a partition's topic id, or None if the partition does not exist.
+        """Return a partition's topic id, if the partition exists.
 
         Cost: a GET if the partition is not in the known state.
         """
@@ -276,9 +276,9 @@ class DisklessView:
         return DisklessSegments(where, key, log_id, self.objects, look, news)
 
     def plan(self, key: TopicPartition, start: int, end: int) -> DisklessPlan | None:
-        """Return the plan for a task that reads [start, end): the extents of that range.
+        """Return the plan for a task that reads [start, end): the extents in this range.
 
-        None if the range is not complete in the known state.
+        Returns None unless the known state contains the entire range.
         """
         state = self.state
         known = partition_state(state, key)

@@ -1,4 +1,4 @@
-"""Kafka's byte layouts: bytes in, values out. No files, no clock. README.md has the layouts.
+"""Kafka's byte layouts: bytes in, values out. No files, no clock. Layouts: see README.md.
 
 - `batch`, `control`, `legacy`, `scan`: batch headers; markers; old magics; scanning batches
 - `records`, `rows`, `columns`, `sparse_records`: Arrow columns to batches
@@ -8,7 +8,7 @@
 - `index`, `checkpoint_files`, `producer_snapshot`, `names`: the files beside a log
 - `bit_correction`: corrects a flipped bit by the CRC
 - `batch_cutting`: restricts a batch to a range of offsets
-- `compaction`: keeps only the newest record of each key
+- `compaction`: retains only the newest record of each key
 - `erasure`: removes the records that a predicate selects
 - `kernel`, `framer`, `parser`, `offset_map`, `record_filter`, `state_entries`: the compiled loops
 """

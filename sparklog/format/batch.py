@@ -73,7 +73,7 @@ class BatchHeader:
 
     @property
     def size(self) -> int:
-        """The size of the whole batch in bytes."""
+        """The size of the batch in bytes, header included."""
         return LOG_OVERHEAD + self.length
 
     @property
@@ -95,12 +95,12 @@ class BatchHeader:
 
     @property
     def log_append_time(self) -> int | None:
-        """The timestamp of all records of the batch, or None if each record has its own."""
+        """The timestamp of all records of the batch, unless records have individual timestamps."""
         return self.max_timestamp if self.attributes & LOG_APPEND_TIME else None
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """The time from which compaction may drop the batch's tombstones; None if it isn't set."""
+        """The time from which compaction may drop the batch's tombstones, if set."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
@@ -150,7 +150,7 @@ def unpack_header(buf: Buffer, at: int) -> BatchHeader:
 
 
 def header_fault(base_offset: int, length: int, magic: int) -> str | None:
-    """Return what is wrong with these fields of a complete batch, or None."""
+    """Return a description of invalid values in these fields of a complete batch, if any."""
     if magic != MAGIC:
         return f"magic {magic} is unknown (0, 1 and 2 are)"
     if length < HEADER_SIZE - LOG_OVERHEAD:
@@ -161,7 +161,7 @@ def header_fault(base_offset: int, length: int, magic: int) -> str | None:
 
 
 def field_fault(attributes: int, last_offset_delta: int, count: int) -> str | None:
-    """Return what is wrong with these fields, which the CRC covers, or None."""
+    """Return a description of invalid values in these fields, which the CRC covers, if any."""
     if attributes & CODEC_MASK > max(Codec):
         return f"codec {attributes & CODEC_MASK} is unknown"
     if last_offset_delta < 0 or not 0 <= count <= last_offset_delta + 1:
@@ -170,7 +170,7 @@ def field_fault(attributes: int, last_offset_delta: int, count: int) -> str | No
 
 
 def seal(batch: bytearray | memoryview) -> None:
-    """Write the CRC of a complete batch into its header."""
+    """Compute the CRC of a complete batch and write it into the header."""
     struct.pack_into(">I", batch, MAGIC_END, crc32c(memoryview(batch)[CRC_START:]))
 
 
@@ -204,7 +204,7 @@ def encode_empty(header: BatchHeader) -> bytes:
 def encode_one(
     key: bytes | None, value: bytes | None, *, timestamp: int, base_sequence: int = -1
 ) -> bytearray:
-    """Return a batch with one record at offset 0 and leader epoch 0, as `encode` would.
+    """Return a batch with a single record at offset 0 and leader epoch 0, as `encode` would.
 
     Works without Arrow, for writers of an occasional record. `timestamp` in ms.
     """
@@ -232,7 +232,7 @@ def decode_one(buf: Buffer, *, path: str) -> tuple[int, bytes | None, int]:
     header = unpack_header(buf, 0)
     reason = header_fault(header.base_offset, header.length, header.magic)
     if reason is not None or header.size > len(buf) or header.count != 1 or header.attributes:
-        raise ValueError(reason or "the data are not one whole, uncompressed batch with one record")
+        raise ValueError(reason or "the data are not an uncompressed batch with one record")
     view = memoryview(buf)
     if crc32c(view[CRC_START : header.size]) != header.crc:
         raise ValueError("its CRC doesn't match")
@@ -246,7 +246,7 @@ def decode_one(buf: Buffer, *, path: str) -> tuple[int, bytes | None, int]:
 
 
 def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
-    """Return (zig-zag number, position behind it)."""
+    """Return (zig-zag number, position behind the number)."""
     number = shift = 0
     while True:
         byte = view[at]

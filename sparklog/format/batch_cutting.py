@@ -1,9 +1,9 @@
 """Restrict a batch v2 to a range of offsets.
 
-If records are removed at the beginning, base offset and base sequence become those of the first
-remaining offset, so that a producer's sequences continue over the cut. Codec, producer, attributes
-and the bytes of the records stay. Source: MemoryRecords.filterTo (Kafka 4.1), which compaction uses
-too.
+If records are removed at the beginning, base offset and base sequence are set to the values of the
+first remaining offset, so that a producer's sequences continue over the cut. Codec, producer,
+attributes and the bytes of the records stay. Source: MemoryRecords.filterTo (Kafka 4.1), which
+compaction uses too.
 """
 
 from dataclasses import replace

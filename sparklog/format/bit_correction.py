@@ -1,4 +1,4 @@
-"""Corrects a flipped bit in data with a CRC-32C.
+"""Correct a flipped bit in data with a CRC-32C.
 
 A CRC-32C detects every pair of flipped bits up to 2^31 bits, so at most one bit explains a wrong
 CRC. With more bits flipped, no bit explains the CRC, except by chance: once in 2^32 cases per bit

@@ -15,7 +15,7 @@ _BYTES_MIN: Final = 1024
 
 
 class _Buffer:
-    """An array that grows by copying, at least to the double; Arrow takes it over at the end."""
+    """An array that grows by copying, at least to double the size, and ends as an Arrow buffer."""
 
     def __init__(self, dtype: DTypeLike) -> None:
         self._dtype: np.dtype[Any] = np.dtype(dtype)
@@ -45,7 +45,7 @@ class _Buffer:
         return short
 
     def take(self, used: int) -> Any:
-        """Return the first `used` items as an Arrow buffer; copies if most of it is unused."""
+        """Return the first `used` items as an Arrow buffer; copy if more than half is unused."""
         size = used * self._dtype.itemsize
         if self._buffer is None or 2 * size < self._buffer.size:
             exact = pa.allocate_buffer(size)
@@ -56,7 +56,7 @@ class _Buffer:
 
 
 class _Binary:
-    """Offsets, data and validity (one byte per row) of a binary column."""
+    """Offsets, data and validity (a byte per row) of a binary column."""
 
     def __init__(self) -> None:
         self.offsets, self.data, self.valid = (
@@ -133,7 +133,10 @@ class RecordBuffers:
         )
 
     def grow(self, rows: int, payload: int) -> None:
-        """Make space for a batch of `payload` bytes that did not fit; repeat until it fits."""
+        """Make space for a batch of `payload` bytes that did not fit.
+
+        Repeat until the batch fits.
+        """
         if self._bare:
             self._size(0, 0, 0)
         parser = self.parser
@@ -150,7 +153,10 @@ class RecordBuffers:
         self._show()
 
     def _size(self, rows: int, key_bytes: int, value_bytes: int) -> None:
-        """Grow every buffer to at least these sizes; pass them to the parser if one grew."""
+        """Grow every buffer to at least these sizes.
+
+        Pass the buffers to the parser after growth.
+        """
         grew = self._bare
         if self._bare:
             self._make()

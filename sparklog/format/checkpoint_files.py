@@ -1,9 +1,9 @@
 """Kafka's small text files: offset checkpoints, leader epochs, partition.metadata.
 
-Checkpoints are UTF-8 lines: "0" (the version), the number of entries, one entry a line, and a
-final newline; an empty file holds no entries. partition.metadata is `version: 0`, newline,
-`topic_id: <22 characters>`, without a final newline. sparklog adds a third line, `partition:
-<number>`, which brokers do not read.
+Checkpoints are UTF-8 lines: "0" (the version), the number of entries, one entry per line, and a
+final newline; an empty file has no entries. partition.metadata is `version: 0`, newline, `topic_id:
+<22 characters>`, without a final newline. sparklog adds a third line, `partition: <number>`, which
+brokers do not read.
 Source: CheckpointFile.java, OffsetCheckpointFile, LeaderEpochCheckpointFile,
 PartitionMetadataFile.java (Kafka 1eb7644).
 """

@@ -90,7 +90,7 @@ def to_binary(column: Any, name: str) -> Any:
 
 
 def views(column: Any) -> Views:
-    """Return the buffers of a binary or string array from its first row on, without a copy."""
+    """Return the buffers of a binary or string array from the first row on, without a copy."""
     valid, offsets, data = column.buffers()
     rows, skip = len(column), column.offset
     starts = np.frombuffer(offsets, np.int32)[skip : skip + rows + 1] if rows else _NO_ROWS
@@ -106,7 +106,7 @@ def allocate(size: int) -> memoryview:
 
 
 def one_binary(value: bytes | None) -> pa.Array:
-    """Return an array of one value from buffers; pa.array() would import pandas (1 s)."""
+    """Return an array of a single value from buffers. pa.array() would import pandas (1 s)."""
     if value is None:
         return pa.nulls(1, pa.binary())
     ends = _ENDS.pack(0, len(value))
@@ -114,7 +114,7 @@ def one_binary(value: bytes | None) -> pa.Array:
 
 
 def one_int32(value: int) -> pa.Array:
-    """Return an array of one number, as `one_binary`."""
+    """Return an array of a single number, as `one_binary`."""
     return pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(_INT32.pack(value))])
 
 
@@ -127,7 +127,7 @@ def data_bytes(column: Any) -> int:
 
 
 def list_views(column: Any) -> tuple[memoryview, memoryview, int]:
-    """Return the offsets of a list array's rows (into `column.values`) and its validity."""
+    """Return the offsets of a list array's rows (into `column.values`) and the validity."""
     valid, offsets = column.buffers()[:2]
     rows, skip = len(column), column.offset
     starts = np.frombuffer(offsets, np.int32)[skip : skip + rows + 1] if rows else _NO_ROWS

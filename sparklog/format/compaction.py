@@ -1,13 +1,14 @@
 """Compaction of batches: the newest offset of each key, and the records of a batch that stay.
 
 An `OffsetMap` collects the keys of a part of a log in a fixed number of bytes. A `RecordFilter`
-copies batches without the records that the map supersedes. A record stays if it lies behind the
-map, or if it has a key without a newer record, and has a value (or its tombstone has not expired).
+copies batches without the records that the map supersedes. A record stays if its offset is behind
+the map, or if it has a key without a newer record, and has a value (or is a tombstone that has not
+expired).
 
 A batch keeps its base offset, last offset, sequence, producer, leader epoch and codec. Count,
-largest timestamp and base timestamp become those of the remaining records. A batch with a tombstone
-gets attribute bit 6 and a *delete horizon* instead of the base timestamp; after that time its
-tombstones may be dropped. Unchanged batches are copied byte for byte. Source: SkimpyOffsetMap,
+largest timestamp and base timestamp are computed from the remaining records. A batch with a
+tombstone gets attribute bit 6 and a *delete horizon* instead of the base timestamp; after that time
+its tombstones may be dropped. Unchanged batches are copied byte for byte. Source: SkimpyOffsetMap,
 Cleaner, MemoryRecords.filterTo (Kafka 4.1).
 """
 
@@ -41,7 +42,7 @@ from sparklog.format.scan import Table, as_columns, row_header, seal_all
 
 SLOT_BYTES: Final = 24
 LOAD_FACTOR: Final = 0.9  # log.cleaner.io.buffer.load.factor
-_SHARD_SLOTS_MIN: Final = 16384  # fewer, and one might overflow while the others are not full
+_SHARD_SLOTS_MIN: Final = 16384  # fewer: one shard might overflow before the others are full
 _SHARDS: Final = 16
 USED_MIN: Final = 1024
 _FILL: Final = 0.7  # the table grows at this share of its slots, up to the bound
@@ -50,7 +51,7 @@ _OUT_BYTES: Final = 1 << 20
 
 
 class Verdict(IntFlag):
-    """What is known of a batch before its records are read. The kernel uses the same values."""
+    """How to process a batch, as decided by the header. The kernel uses the same values."""
 
     DISCARD = 1  # drop all records
     RETAIN = 2  # keep all records, regardless of the map
@@ -62,9 +63,9 @@ class Verdict(IntFlag):
 class OffsetMap:
     """A map of keys to newest offsets in at most `memory_bytes`. Not thread-safe.
 
-    It has memory_bytes / 24 * load_factor keys, as in Kafka. It starts small, because a table that
-    fits the CPU cache is several times faster, and grows shard by shard, which needs up to 1/32
-    more memory. Raises InvalidRequestError if not even two keys fit.
+    The map has space for memory_bytes / 24 * load_factor keys, as in Kafka. The table starts small,
+    because a table that fits the CPU cache is several times faster, and grows shard by shard, which
+    needs up to 1/32 more memory. Raises InvalidRequestError if not even two keys fit.
     """
 
     def __init__(self, memory_bytes: int, load_factor: float = LOAD_FACTOR) -> None:
@@ -172,7 +173,7 @@ class OffsetMap:
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """A piece of output with whole batches. Write `out` first, because the next piece reuses it."""
+    """A piece of output with complete batches. Write `out` at once: the next piece reuses it."""
 
     out: memoryview
     size: int
@@ -194,7 +195,7 @@ class RecordFilter:
 
     @property
     def records(self) -> tuple[int, int]:
-        """How many records were read and kept so far, without those of discarded batches."""
+        """The numbers of records read and retained so far, except in discarded batches."""
         return int(self._kernel.records_read), int(self._kernel.records_kept)
 
     def filter(
@@ -267,7 +268,7 @@ class RecordFilter:
     def _packed(
         self, view: memoryview, part: Table, verdicts: NDArray[np.uint8], path: str, position: int
     ) -> Iterator[Filtered]:
-        """Filter compressed batches one by one; several are returned together."""
+        """Filter compressed batches one by one. A piece contains several batches."""
         size = 0
         for row, verdict in zip(part, verdicts.tolist(), strict=True):
             made = self._repacked(view, row, verdict, path, position)
@@ -314,7 +315,7 @@ def written(
     marks: bool = False,
     horizon: int = -1,
 ) -> bytearray:
-    """Return a batch with the records that `kernel` has selected (at least one), in its codec.
+    """Return a batch with the records that `kernel` has selected (at least one); same codec.
 
     `marks`: set the delete horizon `horizon` (ms). Source: buildRetainedRecordsInto.
     """

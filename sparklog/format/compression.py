@@ -31,7 +31,7 @@ SIZE_MAX: Final = 2**31 - 1
 
 
 class Codec(IntEnum):
-    """A compression codec, by its number in the attributes of a record batch (bits 0 to 2)."""
+    """A compression codec. The number is stored in the attributes of a batch (bits 0 to 2)."""
 
     NONE = 0
     GZIP = 1
@@ -135,7 +135,8 @@ def _gzip(data: Buffer, level: int | None) -> bytes:
 
 def _lz4(data: Buffer, level: int | None) -> bytes:
     check_level(Codec.LZ4, level)
-    # Kafka's default level 9 is lz4-java's fast compressor, every other one its HC compressor.
+    # Kafka's default level 9 selects lz4-java's fast compressor, each other level the HC
+    # compressor.
     native = 0 if level in (None, 9) else min(max(level or 0, 3), 12)
     framed: bytes = lz4.frame.compress(
         data,
@@ -201,7 +202,7 @@ def _raw_snappy(data: memoryview, limit: int, before: int = 0) -> Any:
         size |= (data[at] & 0x7F) << shift
         shift += 7
         if data[at] < 0x80:
-            # A copy makes at most 64 bytes of 2, so a larger claim is a lie.
+            # A copy makes at most 64 bytes of 2, so a larger declared size is wrong.
             if size > 32 * len(data):
                 raise ValueError(f"a block of {len(data)} bytes declares {size} uncompressed bytes")
             _grown(before + size, limit)
@@ -235,7 +236,7 @@ _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 
 
 def _unlz4(data: Buffer, limit: int) -> bytes:
-    if bytes(data[:4]) != _LZ4_MAGIC:  # the library takes frames to be skipped for empty ones
+    if bytes(data[:4]) != _LZ4_MAGIC:  # the library treats skippable frames as empty frames
         raise ValueError("the data are not an lz4 frame")
     # A declared content size is allocated at once by the library: bound it by lz4's best ratio.
     if len(data) > 14 and data[4] & 0x08:
@@ -254,7 +255,7 @@ def _unlz4(data: Buffer, limit: int) -> bytes:
     return plain
 
 
-_REPEATED_BYTE: Final = 1  # the block type whose size is the uncompressed size
+_REPEATED_BYTE: Final = 1  # a block type that declares its uncompressed size
 _ZSTD_SLICE: Final = 1024  # a block of 4 bytes can make 128 KiB, so this much makes 32 MiB
 
 
@@ -275,7 +276,7 @@ def _unzstd(data: Buffer, limit: int) -> bytes:
 
 
 def _frame_end(view: memoryview, *, has_checksum: bool) -> int:
-    """Return the end of the first frame by its block sizes; may lie behind the end of the data."""
+    """Return the end of the first frame, by the block sizes. May be behind the end of the data."""
     at, last = zstandard.frame_header_size(view), False
     while not last and at < len(view):
         block = int.from_bytes(view[at : at + 3], "little")

@@ -1,9 +1,9 @@
-"""Control batches: the markers that end transactions. They have an offset; readers skip them.
+"""Control batches: the markers that end transactions. Markers have offsets; readers skip them.
 
-Also encodes the KRaft control batches that begin and end a metadata snapshot.
+Also encodes the KRaft control batches at the start and the end of a metadata snapshot.
 
-A control batch has one uncompressed record. Key: i16 version 0, i16 type; value: i16 version 0, i32
-coordinator epoch. Source: ControlRecordType.java, EndTransactionMarker.java (Kafka 1eb7644).
+A control batch has a single uncompressed record. Key: i16 version 0, i16 type; value: i16 version
+0, i32 coordinator epoch. Source: ControlRecordType.java, EndTransactionMarker.java (Kafka 1eb7644).
 """
 
 import struct
@@ -52,7 +52,7 @@ class Marker:
 def read_marker(
     buf: Buffer, at: int, header: BatchHeader, *, path: str, position: int = 0
 ) -> Marker | None:
-    """Return the marker in the control batch at byte `at`; None if it ends no transaction.
+    """Return the marker in the control batch at byte `at`, or None for other control records.
 
     `position` is the file position of buf[0]. Raises DataCorruptionError unless the batch contains
     one complete control record.
@@ -82,7 +82,7 @@ def read_marker(
 
 
 def snapshot_header(*, timestamp: int) -> bytearray:
-    """Return the control batch that begins a snapshot, at offset 0.
+    """Return the control batch at the start of a snapshot, at offset 0.
 
     Source: SnapshotHeaderRecord.json.
     """

@@ -1,6 +1,7 @@
-"""Decode batches of any magic into one Arrow record batch.
+"""Decode batches of any magic into a single Arrow record batch.
 
-Uncompressed batches are parsed in place, many in one call; compressed ones after decompression.
+Uncompressed batches are parsed in place, many in a single call; compressed batches are parsed after
+decompression.
 Source: DefaultRecordBatch.iterator (Kafka 1eb7644).
 """
 
@@ -35,7 +36,7 @@ class Decoder:
     """Collects the records of many batches until `finish` returns them. Not thread-safe.
 
     Control batches are skipped. Timestamps are in microseconds; values out of range become the
-    nearest valid ones. Invalid UTF-8 in header keys becomes U+FFFD, as in Java.
+    nearest valid timestamp. Invalid UTF-8 in header keys becomes U+FFFD, as in Java.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Decoder:
         """Create an empty decoder.
 
         Args:
-            columns: Names of SCHEMA in the wanted order; None for all. Other columns are not
+            columns: Names of SCHEMA in the wanted order; all by default. Other columns are not
                 copied.
             max_bytes: Bytes of keys and values at which the decoder is full; one batch always fits.
             plain_bytes_max: Maximum uncompressed size of a batch (magic 2: OversizeError).
@@ -91,11 +92,11 @@ class Decoder:
         """Add the records with first <= offset < end of the batch at byte `at` of `buf`.
 
         Args:
-            header: The batch's header, or its row of a scan's table. `position`: of buf[0] in the
-                file.
+            header: The batch's header, or the batch's row in the table of a scan. `position`: of
+                buf[0] in the file.
 
-        Returns False if the decoder is full; then nothing was added: call `finish` and repeat.
-        Raises DataCorruptionError for damaged records; then nothing of the batch was added.
+        Returns False if the decoder is full; then no record was added: call `finish` and repeat.
+        Raises DataCorruptionError for damaged records; then no record of the batch was added.
         """
         if isinstance(header, BatchHeader):
             row = header_row(header, position + at)
@@ -114,7 +115,9 @@ class Decoder:
         path: str,
         position: int = 0,
     ) -> int:
-        """Add the batches of a scan's table, whose `position`s are in the file, as is `position`.
+        """Add the batches of a scan's table.
+
+        All positions, also `position`, count from the file's start.
 
         Returns how many of `batches` were added; fewer than all if the decoder is full. Then call
         `finish` and add the rest. Raises DataCorruptionError for damaged records; the batches
@@ -156,7 +159,7 @@ class Decoder:
         return fitting
 
     def _fitting(self, sizes: Rows) -> int:
-        """Return how many batches with these record sizes fit; at least one in an empty decoder."""
+        """Return how many batches with these record sizes fit, at least 1 in an empty decoder."""
         room = self._max_bytes - self._buffers.data_bytes
         fitting = int(sizes.cumsum().searchsorted(room, side="right"))
         return fitting if fitting or self.rows else 1
@@ -206,7 +209,7 @@ class Decoder:
             self._buffers.grow(count, len(records))
 
     def _reserve(self, packed: int, plain: int) -> None:
-        """Make space for all batches of this call, assuming that they are like the first one."""
+        """Make space for all batches of this call, assuming batches similar to the first."""
         left, count = self._expected
         if left > packed > 0:
             payload = min(plain * left // packed, self._max_bytes, 256 * left)

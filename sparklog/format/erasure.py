@@ -3,8 +3,8 @@
 A predicate checks columns of many records at once (`RecordPredicate`). Batches without selected
 records are not changed. A batch that loses records is rewritten as in compaction: base and last
 offset, sequence, producer, leader epoch and codec stay, as do each record's offset, timestamp,
-headers and bytes; count, base timestamp and largest timestamp become those of the remaining
-records. A batch that loses all records keeps its header (61 bytes), so that offsets and sequences
+headers and bytes; count, base timestamp and largest timestamp are computed from the remaining
+records. If a batch loses all records, its header (61 bytes) stays, so that offsets and sequences
 have no gaps. Control batches stay. Source: MemoryRecords.filterTo,
 DefaultRecordBatch.writeEmptyHeader (Kafka 4.1).
 """
@@ -32,7 +32,7 @@ Mask = NDArray[np.bool_]
 
 
 class RecordPredicate(Protocol):
-    """Selects the records to erase. Called from one thread at a time."""
+    """Selects the records to erase. Called from a single thread at a time."""
 
     @property
     def columns(self) -> Sequence[str]:
@@ -85,16 +85,16 @@ class RecordEraser:
     def find(
         self, buf: Buffer, batches: Table, *, path: str, position: int
     ) -> Iterator[tuple[int, Mask, NDArray[np.int64]]]:
-        """Yield (row, mask of selected records, their offsets) of the batches that lose records.
+        """Yield (row, mask and offsets of selected records) of the affected batches.
 
         Args: as of `Decoder.add_many`. Raises DataCorruptionError for damaged records,
-            InvalidRequestError for batches of magic 0 or 1. Cost: one pass over the columns of the
+            InvalidRequestError for batches of magic 0 or 1. Cost: a pass over the columns of the
             predicate.
         """
         if len(batches) and int(batches["magic"].min()) < 2:
             raise InvalidRequestError(
                 f"{path} holds record batches of magic 0 or 1, which can't be rewritten here: let "
-                "a broker before 4.0 compact the topic, or write it anew"
+                "a broker before 4.0 compact the topic, or copy its records to a new topic"
             )
         below = int(np.searchsorted(batches["base_offset"], self._end))
         first = 0

@@ -47,7 +47,7 @@ def varint_size(value: int) -> int:
 
 
 def put_varint(buf: View, at: int, value: int) -> int:
-    """Write the zig-zag varint of an i64 and return the position behind it."""
+    """Write the zig-zag varint of an i64 and return the position behind the varint."""
     rest = value ^ -1 if value < 0 else value
     low = 1 if value < 0 else 0
     if rest <= 63:
@@ -72,7 +72,7 @@ def field_size(offsets: View, valid: View, bit: int, row: int) -> int:
 
 
 def put_start(out: View, at: int, body: int, delta: int, step: int) -> int:
-    """Write a record's length, attributes and deltas; return the position behind them."""
+    """Write a record's length, attributes and deltas; return the position behind the deltas."""
     at = put_varint(out, at, body)
     out[at] = 0
     at = put_varint(out, at + 1, delta)
@@ -178,15 +178,15 @@ class Framer:
     ) -> tuple[int, int]:
         """Frame up to `most` batches from `row` on into `out`, beginning at byte `at`.
 
-        A batch is closed before its records would exceed `batch_bytes`; one record always fits. 61
-        bytes are left for each header. A row of `table`: first row (negative for a resumed batch),
-        count, first byte, byte behind the last, first timestamp, largest timestamp. `lowest`
-        becomes the smallest timestamp of all.
+        A batch is closed before its records would exceed `batch_bytes`, unless it is a single
+        record. 61 bytes are left for each header. A row of `table`: first row (negative for a
+        resumed batch), count, first byte, byte behind the last, first timestamp, largest timestamp.
+        `lowest` becomes the smallest timestamp of all.
 
         Returns (number of batches, byte behind the framed records); `row` is then the next row.
         `need` is the size of a record that exceeds `record_max` or does not fit `out`, and ended
-        the call. A batch stays open (first byte `opened`, `held` records) in that case, and at the
-        last row if `more` rows follow in another framer.
+        the call. In that case, and at the last row if `more` rows follow in another framer, a batch
+        stays open (first byte `opened`, number of records `held`).
         """
         stamps = self.stamps
         key_offsets, key_valid = self.key_offsets, self.key_valid
@@ -244,7 +244,7 @@ class Framer:
         return count, at
 
     def put_rest(self, out: View, end: int, row: int, klen: int, vlen: int, headers: int) -> int:
-        """Write key, value and headers of a row and return the position behind them."""
+        """Write key, value and headers of a row and return the position behind the record."""
         end = put_varint(out, end, klen)
         if klen > 0:
             copy(out, end, self.key_data, self.key_offsets[row], klen)
@@ -283,7 +283,7 @@ class Framer:
         return field_size(self.content_offsets, self.content_valid, self.content_bit, at)
 
     def put_headers(self, out: View, end: int, row: int, headers: int) -> int:
-        """Write the headers of a row and return the position behind them."""
+        """Write the headers of a row and return the position behind the last header."""
         at = self.list_offsets[row]
         stop = at + headers
         length = 0

@@ -64,7 +64,7 @@ def check_txn_entries(entries: Entries, base: int, *, path: str) -> None:
 
 
 def txn_entry(producer_id: int, first: int, last: int, last_stable: int) -> bytes:
-    """Return the 34 bytes of an aborted transaction; `last` is its marker's offset."""
+    """Return the 34 bytes of an aborted transaction; `last` is the offset of the marker."""
     return np.array([(0, producer_id, first, last, last_stable)], TXN_ENTRY).tobytes()
 
 
@@ -93,7 +93,7 @@ class IndexState:
     """The state of the indexing rule between appends. A new segment starts with `IndexState()`.
 
     max_timestamp and max_offset: the largest timestamp so far (ms) and the last offset of the
-    earliest batch with it. last_timestamp: that of the newest time entry.
+    earliest batch with this timestamp. last_timestamp: the timestamp of the newest time entry.
     """
 
     bytes_since_entry: int = 0

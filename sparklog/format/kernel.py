@@ -130,8 +130,8 @@ def walk(buf: View, at: int, table: View, most: int) -> tuple[int, int, bool]:
 def renumber(buf: View, base_offset: int, leader_epoch: int) -> int:
     """Add `base_offset` to the batches' offsets and set their leader epoch, both outside the CRC.
 
-    Returns the offset behind the last batch, or -1 - position of the first byte that does not begin
-    a whole batch v2; then nothing was changed.
+    Returns the offset behind the last batch, or -1 - position of the first byte that is not the
+    start of a complete batch v2; then no batch was changed.
     """
     at = 0
     last = -1
@@ -197,7 +197,7 @@ def hash_keys(offsets: View, data: View, valid: View, bit: int, partitions: int,
 def group_rows(numbers: View, starts: View, order: View) -> None:
     """Sort rows by partition, stably: order[starts[p] : starts[p + 1]] are the rows of p.
 
-    `numbers` are the rows' partitions; `starts` has one element more than there are partitions.
+    `numbers` are the rows' partitions; `starts` has number of partitions + 1 elements.
     """
     row = 0
     rows = len(numbers)

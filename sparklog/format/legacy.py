@@ -3,8 +3,8 @@
   i64 offset, i32 size, u32 CRC-32 (from magic on), i8 magic, i8 attributes,
   [magic 1: i64 timestamp], i32 key length, key, i32 value length, value; length -1 is null
 
-A compressed entry contains a message set; its offset is that of the last inner message. Inner
-offsets of magic 1 are relative to the first, those of magic 0 are absolute. Magic 0 has no
+A compressed entry contains a message set; its offset is the offset of the last inner message. Inner
+offsets of magic 1 are relative to the first, inner offsets of magic 0 are absolute. Magic 0 has no
 timestamp (timestamp and type are -1); its lz4 frames have a wrong header checksum, which is
 corrected here. Source: LegacyRecord.java, AbstractLegacyRecordBatch.java, Lz4BlockOutputStream
 (Kafka 1eb7644).
@@ -50,7 +50,7 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message of a set, with its absolute offset. `entry` is all its bytes."""
+    """A message of a set, with the absolute offset. `entry` contains all bytes of the message."""
 
     offset: int
     timestamp: int
@@ -60,7 +60,7 @@ class Message:
 
 
 def read_entry(buf: Buffer, at: int, *, path: str, position: int, check_crc: bool) -> BatchHeader:
-    """Return the complete entry at byte `at` as the header of one batch.
+    """Return the complete entry at byte `at` as the header of a single batch.
 
     A compressed entry is decompressed for its first offset. Raises DataCorruptionError if the CRC,
     sizes or inner messages are wrong.
@@ -92,7 +92,7 @@ def read_entry(buf: Buffer, at: int, *, path: str, position: int, check_crc: boo
 
 
 def to_records(entry: memoryview, *, path: str, position: int) -> Converted:
-    """Convert one complete entry to records for the parser.
+    """Convert a complete entry to records for the parser.
 
     Raises DataCorruptionError if sizes or inner messages are wrong. The CRC is not checked.
     """
@@ -134,7 +134,8 @@ def read_messages(entry: memoryview, *, path: str, position: int) -> list[Messag
         inner = _inner(memoryview(plain), magic)
     except (ValueError, struct.error) as error:
         raise DataCorruptionError(f"bad entry: {error}", path=path, position=position) from None
-    # Magic 1 counts from 0 within the wrapper, whose own offset is the last one's.
+    # Magic 1 counts from 0 within the wrapper. The wrapper's own offset is that of its last
+    # message.
     shift = outer.offset - inner[-1].offset if magic == 1 else 0
     placed = [replace(message, offset=message.offset + shift) for message in inner]
     offsets = [message.offset for message in placed]
@@ -163,7 +164,7 @@ def _inner(data: memoryview, magic: int) -> list[Message]:
 
 
 def _message(entry: memoryview) -> tuple[Message, int, int]:
-    """Return a message, its magic and its attributes.
+    """Return a message, the magic and the attributes.
 
     Raises ValueError, struct.error if damaged.
     """

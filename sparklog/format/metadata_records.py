@@ -53,7 +53,7 @@ class FeatureLevelRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A topic and its id."""
+    """A topic and the topic's id."""
 
     name: str
     topic_id: str
@@ -61,7 +61,7 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class RemoveTopicRecord:
-    """The deletion of a topic with its partitions."""
+    """The deletion of a topic with all partitions."""
 
     topic_id: str
 
@@ -82,7 +82,10 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChangeRecord:
-    """A change of a partition; None is unchanged. A change of leader increments its epoch."""
+    """A change of a partition; unchanged fields are None.
+
+    A change of leader increments its epoch.
+    """
 
     partition: int
     topic_id: str
@@ -120,7 +123,7 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class OtherRecord:
-    """Any other record. `raw` is its whole value."""
+    """Any other record. `raw` is the complete value of the record."""
 
     key: int
     raw: bytes = field(repr=False)

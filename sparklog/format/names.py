@@ -47,7 +47,7 @@ _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _DELETED_DIR: Final = re.compile(r".+-([0-9]{1,10})\.([0-9a-f]{32})-delete")
 _RETIRED_DIR: Final = re.compile(r".+-([0-9]{1,10})\.([0-9a-f]{32})-(delete|stray|future)")
 _FUTURE_DIR: Final = re.compile(r".+-([0-9]{1,10})\.([0-9a-f]{32})-future")
-_DIR_NAME_MAX: Final = 255  # bytes; a topic's name has one a character
+_DIR_NAME_MAX: Final = 255  # bytes; a topic's name has one byte per character
 _DIRECTORY: Final = re.compile(r"(.+)-([0-9]{1,10})", re.ASCII | re.DOTALL)
 _STEM_MAX: Final = f"{OFFSET_MAX:020d}"
 
@@ -86,12 +86,12 @@ def parse_base(name: str) -> int | None:
 
 
 def partition_dir(topic: str, partition: int) -> str:
-    """Return the directory of a partition, relative to its log dir."""
+    """Return the directory of a partition, relative to the log dir."""
     return f"{topic}-{partition}"
 
 
 def parse_partition_dir(name: str) -> TopicPartition | None:
-    """Return (topic, partition) of a directory name, or None if it is not a live partition's.
+    """Return (topic, partition) of a live partition's directory name. Other names give None.
 
     `-delete`, `-stray` and `-future` directories don't end with a number, so they give None.
     """
@@ -119,7 +119,7 @@ def retired_dir(topic: str, partition: int, mark: str, why: str) -> str:
 
 
 def is_retired_dir_of(name: str, topic: str) -> bool:
-    """Return whether a retired directory was a partition of a topic, by its name.
+    """Return whether a retired directory was a partition of a topic, by the directory's name.
 
     A truncated name can also belong to another topic with the same first 200 characters.
     """

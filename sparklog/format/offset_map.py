@@ -3,8 +3,8 @@
 """The offset map of compaction: newest offsets of keys of batches v2. Compiled like kernel.py.
 
 A slot has a 128-bit digest of a key and an offset, 24 bytes, as in Kafka's SkimpyOffsetMap. The
-digest is SipHash-2-4-128 with a secret key, so that nobody can produce colliding keys. In an unused
-slot, the field offset + 1 is 0.
+digest is SipHash-2-4-128 with a secret key, so that a client can't produce colliding keys. In an
+unused slot, the field offset + 1 is 0.
 """
 
 import cython
@@ -29,7 +29,7 @@ FOLDED, MAP_FULL, MAP_SMALL = DONE, FULL, GROW  # C variables are not seen from 
 
 
 def varint_bytes(buf: View, at: int, stop: int, most: int) -> int:
-    """Return the size of the varint at `at`; 0 if it is cut off or longer than `most`."""
+    """Return the size of the varint at `at`; 0 if cut off or longer than `most`."""
     size = 0
     while size < most and at + size < stop:
         if buf[at + size] < 128:
@@ -153,7 +153,7 @@ class OffsetMapKernel:
         self.h2 = v0 ^ v1 ^ v2 ^ v3
 
     def note(self, src: View, place: int, mapped: int) -> None:
-        """Digest the current record's key into a row of `pending`, and prefetch its slot."""
+        """Digest the current record's key into a row of `pending`, and prefetch the key's slot."""
         self.digest(src, self.key_at, self.key_size)
         self.pending[place, 0] = self.h1
         self.pending[place, 1] = self.h2
@@ -164,13 +164,13 @@ class OffsetMapKernel:
             prefetch(cython.address(self.table[row, 2]))
 
     def recall(self, place: int) -> int:
-        """Make a row of `pending` the current digest; return the value that was stored with it."""
+        """Make a row of `pending` the current digest; return the value stored in the row."""
         self.h1 = self.pending[place, 0]
         self.h2 = self.pending[place, 1]
         return self.pending[place, 2]
 
     def slot(self) -> int:
-        """Return the row of the current digest, or a free row for it; -1 if there is none."""
+        """Return the row of the current digest, or a free row for it; -1 if the shard is full."""
         first = ((self.h1 >> 32) * self.shards >> 32) * self.region
         at = (self.h2 >> 32) * self.used >> 32
         left = self.used
@@ -290,7 +290,7 @@ class OffsetMapKernel:
         return status
 
     def read(self, src: View, at: int, stop: int) -> int:
-        """Find the fields of the record at `at`, up to its value."""
+        """Find the fields of the record at `at`, up to the value."""
         n = varint_bytes(src, at, stop, 5)
         size = varint_value(src, at, n)
         at += n

@@ -44,7 +44,7 @@ def wrap(value: int) -> int:
 
 
 def to_micros(ms: int) -> int:
-    """Convert milliseconds to microseconds; values out of range become the nearest valid ones."""
+    """Convert milliseconds to microseconds. Values out of range become the nearest valid value."""
     if ms > MS_MAX:
         return MICROS_MAX
     if ms < -MS_MAX:
@@ -53,7 +53,7 @@ def to_micros(ms: int) -> int:
 
 
 def varint_bytes(buf: View, at: int, stop: int, most: int) -> int:
-    """Return the size of the varint at `at`; 0 if it is cut off or longer than `most`."""
+    """Return the size of the varint at `at`; 0 if cut off or longer than `most`."""
     size = 0
     while size < most and at + size < stop:
         if buf[at + size] < 128:
@@ -161,7 +161,8 @@ class Parser:
         """Add the records of src[at : stop] whose offsets are in [first, end).
 
         `kind`: timestamp type; with 1 (log append time) every record's timestamp is `max_time`.
-        Returns DONE, or why nothing was added (`fault_at`: the record's position in `src`).
+        Returns DONE, or the reason why no record was added (`fault_at`: the record's position in
+        `src`).
         """
         rows, keys, values = self.rows, self.key_bytes, self.value_bytes
         headers, names, contents = self.headers, self.name_bytes, self.content_bytes
@@ -215,11 +216,11 @@ class Parser:
     ) -> int:
         """Validate the `count` records of src[at : stop] for an append, without storing any.
 
-        Their offsets must be 0, 1, 2, ... `refused` is the number of records without a key if
+        The offsets must be 0, 1, 2, ... `refused` is the number of records without a key if
         `need_keys`, or with a timestamp (ms, -1 is none) outside of low..high. `bad` gets the
-        indexes of the first ones, as far as it has space; records without a key as -1 - index.
-        `lowest`, `highest`: the range of their timestamps. Returns DONE, or the fault of the record
-        at `fault_at`.
+        indexes of the first refused records, as far as it has space; records without a key as -1 -
+        index. `lowest`, `highest`: the range of their timestamps. Returns DONE, or the fault of the
+        record at `fault_at`.
         """
         done = time = 0
         status = DONE
@@ -260,7 +261,7 @@ class Parser:
         return status
 
     def read(self, src: View, at: int, stop: int) -> int:
-        """Find the fields of the record at `at`, up to its header count."""
+        """Find the fields of the record at `at`, up to the header count."""
         n = varint_bytes(src, at, stop, 5)
         size = varint_value(src, at, n)
         at += n
@@ -329,7 +330,7 @@ class Parser:
         return DONE
 
     def take_headers(self, src: View, take: int) -> int:
-        """Check the record's headers and append them if `take`.
+        """Check the record's headers. If `take` is set, append the headers.
 
         Return the record's end, or -status.
         """
@@ -355,7 +356,7 @@ class Parser:
         return at if at == stop else -BAD_REST
 
     def take_header(self, src: View, name_at: int, name: int, at: int, content: int) -> int:
-        """Append one header; return 0 if there is no space."""
+        """Append a header; return 0 if there is no space."""
         row = self.headers
         if row >= len(self.content_valid) or name > len(self.name_data) - self.name_bytes:
             return 0

@@ -32,7 +32,7 @@ def murmur2_partitions(keys: Any, partitions: int) -> NDArray[np.int32]:
 
 
 def grouped(numbers: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int32]]]:
-    """Yield each partition of `numbers` (one per row, all >= 0) with its rows.
+    """Yield (partition, rows) for each partition of `numbers` (a number >= 0 per row).
 
     Partitions ascend, rows keep their order. Cost: O(rows + highest partition).
     """

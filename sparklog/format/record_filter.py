@@ -22,7 +22,7 @@ DISCARD, RETAIN, EMPTY, MARK, TOMBSTONES = 1, 2, 4, 8, 16  # as `compaction.Verd
 STAYS, IS_NULL = 1, 2  # flags of a record
 BLOCK = 32  # as offset_map.py's
 DELETE_HORIZON = 0x40
-HEADER_ONLY = 0x38  # attributes that an emptied batch keeps: append time, transactional, control
+HEADER_ONLY = 0x38  # attributes that stay in an emptied batch: append time, transactional, control
 
 
 def copy(dst: View, at: int, src: View, start: int, size: int) -> None:
@@ -59,7 +59,7 @@ def varint_size(value: int) -> int:
 
 
 def put_varint(buf: View, at: int, value: int) -> int:
-    """Write the zig-zag varint of an i64 and return the position behind it."""
+    """Write the zig-zag varint of an i64 and return the position behind the varint."""
     rest = value ^ -1 if value < 0 else value
     low = 1 if value < 0 else 0
     if rest <= 63:
@@ -97,7 +97,7 @@ class RecordFilterKernel:
     ) -> int:
         """Find the records of src[at : stop] that stay; count them in `kept` and `tombstones`.
 
-        Returns DONE, or what is wrong with the batch.
+        Returns DONE, or the kind of damage in the batch.
         """
         done = kept = tombstones = read = place = first = known = 0
         previous = -1
@@ -108,7 +108,7 @@ class RecordFilterKernel:
         elif count < 0 or count > (stop - at) // 7:
             status = BAD_COUNT
         while status == DONE and done < count:
-            read = kept  # a block's records are stored behind the remaining ones so far
+            read = kept  # a block's records are stored behind the remaining records so far
             while read < kept + BLOCK and done < count:
                 self.keys.fault_at = at
                 status = self.keys.read(src, at, stop)
@@ -164,11 +164,11 @@ class RecordFilterKernel:
         new_base: int,
         keep_base: int,
     ) -> int:
-        """Write the remaining records to `out` from byte `at` on; return the byte behind them.
+        """Write the remaining records to `out` from byte `at` on; return the end of the output.
 
         Deltas are relative to `new_base` if `keep_base` is set, else to the first record's
-        timestamp; `base_time` and `largest` are then those of the new batch. `kind`: timestamp
-        type; with 1 every record's timestamp is `max_time`. Source:
+        timestamp; `base_time` and `largest` are then set for the new batch. `kind`: timestamp type;
+        with 1 every record's timestamp is `max_time`. Source:
         MemoryRecords.buildRetainedRecordsInto.
         """
         row = 0
@@ -209,9 +209,9 @@ class RecordFilterKernel:
     ) -> tuple[int, int, int]:
         """Copy uncompressed batches from `row` of `table` on to `out`, without superseded records.
 
-        `verdicts`: a byte per row. `horizon`: the delete horizon (ms) for batches that get one.
-        Rewritten batches have no CRC yet; the first `seals` items of `sealed` are their positions
-        in `out`.
+        `verdicts`: a byte per row. `horizon`: the delete horizon (ms) for batches that need a
+        horizon. Rewritten batches have no CRC yet; the first `seals` items of `sealed` are their
+        positions in `out`.
 
         Returns (next row, byte behind the output, DONE or why the call stopped there: MAP_SMALL if
         `out` is too small). Source: MemoryRecords.filterTo.
@@ -251,7 +251,7 @@ class RecordFilterKernel:
         horizon: int,
         sealed: View,
     ) -> int:
-        """Write the remaining records of a batch; return the byte behind it."""
+        """Write the remaining records of a batch; return the end of the batch."""
         attributes = table[row, 10]
         start = table[row, 0] - shift
         end = at

@@ -1,4 +1,4 @@
-"""Encode Arrow columns as whole batches v2; decoder.py is the inverse.
+"""Encode Arrow columns as complete batches v2; decoder.py is the inverse.
 
 A record: varint length, i8 attributes 0, varlong timestamp delta, varint offset delta, varint key
 length, key, varint value length, value, varint header count, then each header's varint key length,
@@ -47,7 +47,7 @@ Frames = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Whole batches. `data` is writable; `batches` has a row per batch, with positions in `data`.
+    """Encoded batches. `data` is writable; `batches` has a row per batch, with positions in `data`.
 
     `min_timestamp` (ms; the largest int64 without records) is not in any batch's header.
     """
@@ -114,11 +114,11 @@ def encode(
     Args:
         data: Columns value and, optionally, key (binary or string; null allowed), headers
             (list<struct<key: string, value: binary>>; null: none) and timestamp (any unit; null:
-            `timestamp_ms_default`). Or rows picked from such batches, which already have their
+            `timestamp_ms_default`). Or rows picked from such batches, which already have
             timestamps.
         batch_size: Target bytes of records in a batch, before compression (Kafka: batch.size); a
             larger record gets its own batch.
-        max_message_bytes: Maximum size of a whole batch as written (Kafka: max.message.bytes).
+        max_message_bytes: Maximum size of a complete batch as written (Kafka: max.message.bytes).
         producer: (id, epoch, sequence of the first row) of an idempotent producer.
         log_append_time: Timestamp (ms) of all records (message.timestamp.type=LogAppendTime).
         scratch: Memory for the output, until the next call with the same object.
@@ -165,8 +165,8 @@ def encode(
 
 
 def _encode_plain(feed: Feed, options: _Options, scratch: Scratch) -> Encoded:
-    """Frame uncompressed records in their final place: one copy, from Arrow's buffers."""
-    # Two adjacent batches together exceed batch_bytes, else they would be one batch.
+    """Frame uncompressed records in the final place, which copies Arrow's buffers only once."""
+    # Two adjacent batches together exceed batch_bytes, else they would be a single batch.
     batches = min(feed.count, 2 * feed.bound // options.batch_bytes + 2)
     out = scratch.room(feed.bound + batches * HEADER_SIZE)
     record_max = options.message_max - HEADER_SIZE
@@ -213,7 +213,8 @@ def _encode_compressed(feed: Feed, options: _Options, scratch: Scratch) -> Encod
             packed = _pack(framed, frame, options)
             size = sum(map(len, packed))
             if size > options.message_max:
-                # Compression did not help: retry with half the records, or fail for a single one.
+                # Compression did not help: retry with half the records, or fail for a single
+                # record.
                 if frame[_COUNT] == 1:
                     _too_large(frame[_FIRST], size, options)
                 feed.rewind(frame[_FIRST])

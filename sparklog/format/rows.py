@@ -1,4 +1,4 @@
-"""Arrow batches, and selected rows of them, as a single sequence of records for the framer."""
+"""Arrow batches, and selected rows of batches, as a single sequence of records for the framer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,10 @@ _HEADER_OVERHEAD: Final = 10
 
 
 class Rows:
-    """The columns of an Arrow batch in the kernel's form; several partitions may share them."""
+    """The columns of an Arrow batch in the kernel's form.
+
+    Several partitions may share an object.
+    """
 
     def __init__(
         self, batch: pa.RecordBatch, *, default_ms: int, append_time_ms: int | None = None
@@ -87,7 +90,7 @@ class Picked:
 
 
 class Feed:
-    """Several inputs, framed as one: a batch may begin in an input and end in the next."""
+    """Several inputs, framed together: a batch can start in an input and end in the next."""
 
     def __init__(self, inputs: Sequence[Picked]) -> None:
         self._framers = [picked.rows.framer(picked.order) for picked in inputs if picked.count]

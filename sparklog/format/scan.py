@@ -1,6 +1,6 @@
-"""Scan the whole batches in a buffer into a NumPy table of headers; renumber batches.
+"""Scan the complete batches in a buffer into a NumPy table of headers; renumber batches.
 
-A batch of magic 0 or 1 is one row per entry; a compressed message set is one entry. Source:
+For magic 0 or 1, the table has a row per entry; a compressed message set is a single entry. Source:
 FileRecords.batches, LogSegment.recover, LogValidator.assignOffsets (Kafka 1eb7644).
 """
 
@@ -33,7 +33,7 @@ from sparklog.format.batch import (
 BATCH_DTYPE: Final = np.dtype(
     [
         ("position", np.int64),  # in the file, of the batch's first byte
-        ("size", np.int64),  # of the whole batch
+        ("size", np.int64),  # of the complete batch
         ("base_offset", np.int64),
         ("last_offset", np.int64),
         ("base_timestamp", np.int64),
@@ -68,7 +68,7 @@ def read_header(
     the end, not an error). Raises DataCorruptionError if all bytes exist, but length, magic, CRC or
     a count is wrong.
 
-    Cost: one CRC pass over the batch. Source: FileLogInputStream.nextBatch, LogSegment.recover.
+    Cost: a CRC pass over the batch. Source: FileLogInputStream.nextBatch, LogSegment.recover.
     """
     left = len(buf) - at
     if left <= MAGIC_END:
@@ -101,7 +101,7 @@ def read_header(
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """The result of a scan. `end`: file position behind the last whole valid batch.
+    """The result of a scan. `end`: file position behind the last complete valid batch.
 
     `error` is the first damage, at `end`; None at a clean end or a torn tail (`end` is then below
     the end of the buffer).
@@ -123,13 +123,13 @@ def scan(
     check_crc: bool = True,
     max_batches: int | None = None,
 ) -> Batches:
-    """Find the whole batches from the start of `buf` up to the first damage.
+    """Find the complete batches from the start of `buf` up to the first damage.
 
     Args:
         position: Position of buf[0] in the file `path`; the result has positions in the file.
 
     Never raises for invalid bytes. Whether offsets ascend is not checked, because that depends on
-    compaction. Cost: a header scan, and one CRC pass unless `check_crc` is off.
+    compaction. Cost: a header scan, and a CRC pass unless `check_crc` is off.
     """
     view = memoryview(buf).cast("B")
     parts: list[Table] = []
@@ -172,7 +172,7 @@ def as_columns(table: Table) -> NDArray[np.int64]:
 
 
 def header_row(header: BatchHeader, position: int) -> Table:
-    """Return a table with one row for the batch at `position` of its file."""
+    """Return a table with a single row for the batch at file position `position`."""
     return np.array(
         [
             (
@@ -214,10 +214,10 @@ def row_header(row: Any) -> BatchHeader:
 
 
 def stored_crcs(buf: Buffer, table: Table, position: int = 0) -> bytes:
-    """Return the CRC fields of the batches v2 of a table, one after the other, 4 bytes each.
+    """Return the CRC fields of the batches v2 of a table, joined, 4 bytes each.
 
     Args:
-        buf: Holds the batches. `position` is the place of buf[0] in the file.
+        buf: The bytes that contain the batches. `position` is the place of buf[0] in the file.
     """
     at = table["position"] - (position - _CRC_AT)
     if len(table) <= _FEW:
@@ -243,7 +243,7 @@ def rebase(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> 
     """Add `base_offset` to the batches' offsets and set their leader epoch, in place.
 
     Args:
-        buf: Whole batches v2 and nothing else, usually with offsets from 0.
+        buf: Complete batches v2 without other bytes, usually with offsets from 0.
 
     Returns the offset behind the last batch; `base_offset` for an empty buffer. Raises
     InvalidRequestError for other data, which are not changed. Cost: touches only headers, because
@@ -253,7 +253,7 @@ def rebase(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> 
         return base_offset
     end = kernel.renumber(memoryview(buf).cast("B"), base_offset, leader_epoch)
     if end < 0:
-        raise InvalidRequestError(f"no whole batch v2 begins at byte {-1 - end} of the data")
+        raise InvalidRequestError(f"no complete batch v2 begins at byte {-1 - end} of the data")
     return end
 
 
@@ -276,10 +276,10 @@ def seal_all(view: memoryview, starts: list[int], ends: list[int]) -> None:
 
 
 def stamp(buf: bytearray | memoryview, starts: list[int], ends: list[int], when_ms: int) -> None:
-    """Set the append time of the batches v2 at buf[start:end], in place, for all their records.
+    """Set the append time of the batches v2 at buf[start:end], in place, for all records.
 
-    Changes the attribute, the largest timestamp and the CRC. The timestamps of the records
-    themselves stay. Cost: one CRC pass. Source: LogValidator, setMaxTimestamp.
+    Changes the attribute, the largest timestamp and the CRC. The timestamps in the records stay.
+    Cost: a CRC pass. Source: LogValidator, setMaxTimestamp.
     """
     view = memoryview(buf).cast("B")
     for start in starts:

@@ -2,9 +2,9 @@
 
 Offsets are missing where a cleaner removed records, where transactions had markers, or where
 readers got no aborted records. As in Kafka's cleaner, gaps are encoded in two ways: by offset
-deltas that skip numbers within a batch, whose last offset stays, and by batches without records (61
-bytes). Together the batches cover [start, end), so the next append follows directly. Source:
-MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader (Kafka 4.1).
+deltas that skip numbers within a batch (the last offset of the batch stays), and by batches without
+records (61 bytes). Together the batches cover [start, end), so the next append follows directly.
+Source: MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader (Kafka 4.1).
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ _MAP_BYTES: Final = 1 << 12  # minimal, because the map is not used
 
 @dataclass(frozen=True, slots=True)
 class Spaced:
-    """Whole batches that cover the requested offsets.
+    """Complete batches that cover the requested offsets.
 
     Without records, timestamps are 2^63-1 and -1.
     """
@@ -65,8 +65,8 @@ def encode_spaced(
     """Frame `rows` (with timestamps, as for `encode`) at their `offsets`.
 
     Raises InvalidRequestError if offsets don't ascend within [start, end), and RecordTooLargeError
-    if a batch of one record exceeds max_message_bytes. Cost: as `encode`, and a second copy of the
-    records in batches with gaps.
+    if a batch with a single record exceeds max_message_bytes. Cost: as `encode`, and a second copy
+    of the records in batches with gaps.
     """
     _check(rows.num_rows, offsets, start, end)
     out = bytearray()
@@ -99,7 +99,8 @@ def encode_spaced(
                 records = respacer.respace(whole, steps, int(batch["base_timestamp"]))
             packed = _pack(batch, base, last, compress(codec, records, level), codec)
             if len(packed) > max_message_bytes and count > 1:
-                # Header, longer deltas or incompressible data made it too large: use smaller ones.
+                # Header, longer deltas or incompressible data made the batch too large: use smaller
+                # batches.
                 waiting.append((row, stop, len(records) // 2))
                 break
             if len(packed) > max_message_bytes:
@@ -130,7 +131,7 @@ def _check(count: int, offsets: NDArray[np.int64], start: int, end: int) -> None
 
 
 def _pieces(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield runs of rows whose offsets fit one batch."""
+    """Yield runs of rows with offsets that fit a single batch."""
     at = 0
     while at < len(offsets):
         stop = int(np.searchsorted(offsets, offsets[at] + SPAN_MAX, "right"))

@@ -41,7 +41,7 @@ pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
 
 
 class Pool:
-    """Keeps at most `limit` descriptors open; the least recently used is closed first."""
+    """Limits the number of open descriptors; the least recently used is closed first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -77,7 +77,7 @@ class Pool:
 
 
 class LocalFile:
-    """A file by its descriptor. The pool may close it between calls; it is then opened again."""
+    """A file with a pooled descriptor. The pool may close it between calls; a call reopens it."""
 
     def __init__(self, path: str, flags: int, pool: Pool) -> None:
         self.path = path
@@ -103,7 +103,7 @@ class LocalFile:
             self._pool.used(self)
 
     def _check_identity(self) -> None:
-        """Raise FileNotFoundError if the path names another file than when it was first opened."""
+        """Raise FileNotFoundError if the path names another file than at the first open."""
         stat = os.fstat(self._fd)
         identity = stat.st_dev, stat.st_ino
         if self._identity not in (None, identity):

@@ -38,7 +38,7 @@ class LocalMapping:
 class LocalFileSystem:
     """The machine's file system. `descriptors` limits the number of open files."""
 
-    sync_threads: int = 8  # a journal combines concurrent syncs into one write
+    sync_threads: int = 8  # a journal combines concurrent syncs into a single write
 
     def __init__(self, descriptors: int | None = None) -> None:
         if descriptors is None:
@@ -87,8 +87,8 @@ class LocalFileSystem:
     def copy_mode_and_owner(self, path: str, model: str) -> None:
         """Give `path` the mode and owner of `model`; the owner may always write.
 
-        As far as the file system and the permissions of this process allow. Files with several hard
-        links are left unchanged.
+        This is done as far as the file system and the permissions of this process allow. Files with
+        several hard links are left unchanged.
         """
         with contextlib.suppress(OSError):
             own, wanted = os.stat(path), os.stat(model)

@@ -1,6 +1,6 @@
 """The file system protocol of the engine, and helpers for small files and paths.
 
-- `pwrite` writes all bytes or raises; nothing is durable before `File.sync`.
+- `pwrite` writes all bytes or raises; bytes are durable after `File.sync`.
 - A name made or removed by `open(create)`, `rename`, `exchange`, `link` or `unlink` is durable only
   after `sync_dir` of its directory. `rename` over an existing name is atomic.
 - FileNotFoundError and FileExistsError are raised unchanged, because they steer control flow; every
@@ -46,7 +46,7 @@ class File(Protocol):
 
 
 class LockFile(File, Protocol):
-    """A file whose bytes can be locked. Locks end with this object or its process."""
+    """A file with lockable bytes. Locks end with this object or with the process."""
 
     def try_lock(self, first: int, length: int, *, exclusive: bool) -> bool:
         """Lock [first, first + length) without waiting; return False if another owner has a lock.
@@ -55,7 +55,7 @@ class LockFile(File, Protocol):
         """
 
     def unlock(self, first: int, length: int) -> None:
-        """Release the lock of that range."""
+        """Release the lock of this range."""
 
     def is_current(self) -> bool:
         """Return whether the path still names this file, which may have been unlinked."""
@@ -65,7 +65,7 @@ class LockFile(File, Protocol):
 
 
 class Mapping(Protocol):
-    """A read-only view of a whole file that is never truncated."""
+    """A read-only view of a complete file that is never truncated."""
 
     data: memoryview
 
@@ -84,7 +84,7 @@ class Volume(NamedTuple):
 
 
 class FileSystem(Protocol):
-    """A file system for log dirs; `sparklog.testing.FileSystemContract` tests one.
+    """A file system for log dirs. `sparklog.testing.FileSystemContract` tests implementations.
 
     A write is durable after `File.sync`. A name that was created or removed is durable after
     `sync_dir` of its directory. `rename` over an existing name is atomic. FileNotFoundError and
@@ -94,13 +94,13 @@ class FileSystem(Protocol):
 
     @property
     def sync_threads(self) -> int:
-        """How many files are worth syncing in parallel; 1 means one after the other."""
+        """How many files are worth syncing in parallel; 1 means sequentially."""
 
     def open(self, path: str, *, create: bool = False, write: bool = False) -> File:
         """Open a file. `create` implies `write` and creates an empty file if there is none."""
 
     def open_lock(self, path: str, *, create: bool = True) -> LockFile:
-        """Open a file for locking, reading and writing; create it if there is none."""
+        """Open a file for locking, reading and writing. A missing file is created."""
 
     def is_locked(self, path: str, first: int, length: int) -> bool:
         """Return whether any of [first, first + length) of a file is locked.
@@ -123,13 +123,13 @@ class FileSystem(Protocol):
     def mtime_ms(self, path: str) -> int: ...
 
     def changed_ms(self, path: str) -> int:
-        """Return when a file was last changed in any way, including its name (st_ctime).
+        """Return when a file was last changed in any way, including a rename (st_ctime).
 
-        This time can't be set, and a copy has its own.
+        This time can't be set, and a copy has a different time.
         """
 
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
-        """Set the modification time of a file; it may be lost in a power cut."""
+        """Set the modification time of a file, without durability."""
 
     def identity(self, path: str) -> tuple[int, int]:
         """Return (device, inode) of a path."""
@@ -149,7 +149,7 @@ class FileSystem(Protocol):
     def rename(self, src: str, dst: str) -> None: ...
 
     def exchange(self, one: str, other: str) -> bool:
-        """Exchange two names atomically; return False if the file system does not support it."""
+        """Exchange two names atomically. Return False if the file system can't exchange names."""
 
     def link(self, src: str, dst: str) -> None:
         """Give a file a second name (hard link)."""
@@ -165,10 +165,10 @@ class FileSystem(Protocol):
         """Return whether this process may write to a file, or change a directory."""
 
     def boot_id(self) -> str:
-        """Return an id that changes when the machine loses its page cache."""
+        """Return an id that changes when the machine loses the page cache."""
 
     def kind(self, path: str) -> str:
-        """Return the file system's type, such as "ext4" or "nfs4"; "" if it is unknown."""
+        """Return the file system's type, such as "ext4" or "nfs4"; "" if unknown."""
 
 
 def read_bytes(fs: FileSystem, path: str) -> bytes:

@@ -1,9 +1,9 @@
 """Receive large answers from Spark's JVM past py4j (scala/AnswerFile.scala).
 
 py4j sends answers as text over TCP. An answer of more than 8 KB is sent in several segments, and
-each waits for the delayed acknowledgement of the one before (Nagle, RFC 896 and 1122), which costs
-44 ms, on the same host too. The JVM therefore writes large answers to an anonymous file of this
-process, which it opens by /proc. If it can't (another container), the answer comes by py4j.
+each waits for the delayed acknowledgement of the previous segment (Nagle, RFC 896 and 1122), which
+costs 44 ms, on the same host too. The JVM therefore writes large answers to an anonymous file of
+this process, which it opens by /proc. If it can't (another container), the answer comes by py4j.
 """
 
 import os
@@ -14,7 +14,7 @@ NOWHERE: Final = ""
 
 
 class AnswerFile:
-    """The anonymous file for one answer. The JVM gets `into`, the file's path."""
+    """The anonymous file for a single answer. The JVM gets `into`, the file's path."""
 
     def __init__(self) -> None:
         self._file = -1
@@ -25,7 +25,7 @@ class AnswerFile:
             self.into = f"/proc/{os.getpid()}/fd/{self._file} /memfd:{name} (deleted)"
 
     def taken(self, answer: bytes) -> bytes:
-        """Return the JVM's answer from the file, or `answer` if it came by py4j."""
+        """Return the JVM's answer from the file, or `answer` if py4j delivered the answer."""
         if answer or self._file < 0:
             return answer
         size = os.fstat(self._file).st_size

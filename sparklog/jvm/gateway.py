@@ -57,12 +57,12 @@ class Gateway:
         self._objects: dict[str, Any] = {}
 
     def call(self, name: str, method: str, *arguments: Any) -> Any:
-        """Call a method of a Scala object by its full name: `call("sparklog.sink.StageJob", ...)`.
+        """Call a method of the named Scala object: `call("sparklog.sink.StageJob", ...)`.
 
         Arguments and result are converted by py4j: bytes for byte[], a Java object for other types.
-        Raises py4j's exception for what the method throws.
+        Raises py4j's exception for an exception of the method.
 
-        Cost: one round trip to the JVM, three more at the first use of an object.
+        Cost: a round trip to the JVM, three more at the first use of an object.
         """
         scala_object = self._objects.get(name)
         if scala_object is None:
@@ -79,7 +79,7 @@ class Gateway:
 
 
 def gateway(spark: "SparkSession", *, wanted: bool | None = None) -> Gateway | None:
-    """Return the gateway to a session's jar, or None if Python has to do the work (`obstacle`)."""
+    """Return the gateway to a session's jar. Without it, Python has to do the work (`obstacle`)."""
     found = find_gateway(spark, wanted=wanted)
     return found if isinstance(found, Gateway) else None
 
@@ -94,13 +94,13 @@ def find_gateway(spark: "SparkSession", *, wanted: bool | None = None) -> Gatewa
     """Return the gateway to a session's jar, or the obstacle.
 
     The result is cached for the session, as long as its SparkContext lives; a missing jar is cached
-    until another jar is loaded, for example by `sparklog.enable`. Each query has a session of its
-    own.
+    until another jar is loaded, for example by `sparklog.enable`. Each query has a separate
+    session.
 
     Args:
-        wanted: The option jvm; None means the session's conf `JVM_CONF`.
+        wanted: The option jvm; by default the session's conf `JVM_CONF`.
 
-    Cost: one round trip to the JVM, three if there is no jar; about ten at the first use.
+    Cost: a round trip to the JVM, three without a jar; about ten at the first use.
     """
     if wanted is False:
         return NOT_WANTED
@@ -124,7 +124,7 @@ class _Known:
     wanted: bool  # the session's conf
 
     def holds(self) -> bool:
-        """Return whether the result is still valid. Of two sparklog jars, the first one is used."""
+        """Return whether the result is still valid. With two sparklog jars, the first is used."""
         return self.found is not NO_JAR or len(self.loader.getURLs()) == self.jars
 
 
@@ -140,7 +140,7 @@ def _look_up(session: Any) -> _Known:
 
 
 def load_jar(spark: "SparkSession", name: str) -> None:
-    """Load a jar, by its path or URL, into a running session that has none (`NO_JAR`).
+    """Load a jar, given by path or URL, into a running session without a jar (`NO_JAR`).
 
     ADD JAR would load it for the calling thread only: other threads don't know Spark's class loader
     for jars. The parent loader belongs to all threads, as with `spark.jars`. Executors get the jar
@@ -170,7 +170,7 @@ def _found(session: Any, load: Callable[[str], Any]) -> Gateway | Obstacle:
 
 
 def _class(load: Callable[[str], Any], name: str) -> Any:
-    """Load a class, or return None if it does not exist."""
+    """Load a class. Returns None for a class that does not exist."""
     from py4j.protocol import Py4JJavaError
 
     try:

@@ -1,8 +1,8 @@
 """The jar for Spark's JVM: compiled at first use, or built elsewhere and given.
 
-Spark's classes change with every minor version, so a jar belongs to one of them. Compiled jars are
-stored by Spark's version and a digest of the sources. A host without a compiler or a writable
-directory gets a jar by SPARKLOG_JAR or `spark.jars`.
+Spark's classes change with every minor version, so a jar belongs to a single Spark version.
+Compiled jars are stored by Spark's version and a digest of the sources. A host without a compiler
+or a writable directory gets a jar by SPARKLOG_JAR or `spark.jars`.
 """
 
 import contextlib
@@ -32,9 +32,9 @@ WAIT_S: Final = TIMEOUT_S + 60
 def jar(given: Iterable[str] = ()) -> str:
     """Return the path of the jar for the installed Spark; takes about 10 s at first use.
 
-    It is the one among `given` (paths, URLs), else $SPARKLOG_JAR, else a compiled jar, stored below
-    $SPARKLOG_CACHE, else $XDG_CACHE_HOME/sparklog, else ~/.cache/sparklog. If several processes
-    need it at once, one compiles and the others wait.
+    The jar is the sparklog jar among `given` (paths, URLs), else $SPARKLOG_JAR, else a compiled
+    jar, stored below $SPARKLOG_CACHE, else $XDG_CACHE_HOME/sparklog, else ~/.cache/sparklog. If
+    several processes need the jar at once, a single process compiles and the others wait.
 
     Raises InvalidRequestError if the given jar isn't for this sparklog and Spark; or if there is no
     Java, no Spark, or no writable directory.
@@ -54,7 +54,7 @@ def _compiled() -> str:
 
 
 def write_jar(target: str) -> str:
-    """Write the jar to a file or directory, for hosts that can't compile it; return its path.
+    """Write the jar to a file or directory, for hosts that can't compile. Return the path.
 
     Raises InvalidRequestError as `jar` does, and if the target can't be written, or is a file that
     is not a sparklog jar.
@@ -84,7 +84,7 @@ def write_jar(target: str) -> str:
 
 
 def _to_write() -> str:
-    """Return $SPARKLOG_JAR if it is a usable file, otherwise a compiled jar.
+    """Return $SPARKLOG_JAR if usable, otherwise a compiled jar.
 
     An error about $SPARKLOG_JAR advises to write a new jar, so it must not prevent that.
     """
@@ -97,7 +97,7 @@ def _to_write() -> str:
 
 
 def _checked(name: str) -> str:
-    """Return a given jar if it is usable.
+    """Return a given jar if usable.
 
     A jar that isn't on this host is checked in the session.
     """
@@ -178,7 +178,7 @@ def _locked(file: int) -> bool:
 
 
 def _move(built: pathlib.Path, path: pathlib.Path) -> None:
-    """Move a file to its final name atomically. A JVM that has the old file open keeps it."""
+    """Move a file to the final name atomically. A JVM with the old file open is not affected."""
     with built.open("rb") as file:
         os.fsync(file.fileno())
     LOCAL.rename(str(built), str(path))

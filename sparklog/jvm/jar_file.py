@@ -35,7 +35,7 @@ class JarVersions:
     plans: int = PLAN_VERSION
 
     def mismatch(self, spark: str | None) -> str | None:
-        """Return why this package can't use the jar with a version of Spark, or None if it can.
+        """Return why this package can't use the jar with a version of Spark. None: it can.
 
         Other patch versions of Spark are supported, and other versions of sparklog with the same
         plans. `spark` is None if unknown.
@@ -80,9 +80,9 @@ def _add(jar: zipfile.ZipFile, name: str, content: bytes) -> None:
 
 
 def read(path: str | pathlib.Path) -> JarVersions | None:
-    """Return the versions of a sparklog jar; None if it is another file or damaged.
+    """Return the versions of a sparklog jar. Other or damaged files give None.
 
-    Raises OSError if it can't be read. Cost: a few ms, to check each file's CRC.
+    Raises OSError if the file can't be read. Cost: a few ms, to check each file's CRC.
     """
     try:
         with zipfile.ZipFile(path) as jar:
@@ -104,7 +104,7 @@ def names_ours(name: str) -> bool:
 
 
 def given_among(names: Iterable[str]) -> str | None:
-    """Return the first sparklog jar among paths and URLs, by its name or its manifest."""
+    """Return the first sparklog jar among paths and URLs, by file name or jar manifest."""
     for name in names:
         if names_ours(name):
             return name

@@ -1,4 +1,4 @@
-"""The version of the plans that Python makes and the JVM executes; both sides know it."""
+"""The version of the plans that Python makes and the JVM executes, known to both sides."""
 
 from typing import Final
 

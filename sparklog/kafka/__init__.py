@@ -22,7 +22,8 @@
 - `users`, `credentials`, `scram_credentials`, `sasl`, `authentication`, `authorization`
 - `quotas`: connection and memory limits; `network_metrics`
 
-One thread runs the event loop, a few more read and write the log. Overview: docs/kafka.md.
+A thread runs the event loop, and a few more threads read and write the log. Overview:
+docs/kafka.md.
 """
 
 from sparklog.kafka.endpoint import Endpoint

@@ -1,6 +1,6 @@
 """The right that each request requires, and the error responses for clients without it.
 
-Users have three rights for the whole log (`users.Right`), where Kafka has ACLs per resource. Any
+Users have three rights for the entire log (`users.Right`), where Kafka has ACLs per resource. Any
 right is sufficient for requests that only describe. Requests that are not listed here require
 `admin`.
 """
@@ -51,8 +51,8 @@ def is_allowed(api: Api, rights: frozenset[Right]) -> bool:
 def denied_response(request: Request) -> Response | None:
     """Return Kafka's response to a request that its user is not authorized to send.
 
-    None closes the connection instead: for APIs without such a response, and for a Produce with
-    acks=0.
+    Returns None for APIs without such a response, and for a Produce with acks=0; the connection is
+    then closed.
     """
     made = _REFUSALS.get(request.api)
     return None if made is None else made(request.body)

@@ -1,4 +1,4 @@
-"""The single broker that clients see: one node that leads every partition of a log."""
+"""The single broker that clients see: it leads every partition of a log."""
 
 import asyncio
 from collections.abc import Callable
@@ -63,7 +63,10 @@ class Broker:
         return client.local_host.removeprefix("::ffff:"), self.port
 
     def is_authorized(self, client: Client, right: Right) -> bool:
-        """Return True if a client has a right. Rights for whole requests are checked elsewhere."""
+        """Return True if a client has a right.
+
+        Rights for a request are checked before it is handled (`authorization`).
+        """
         return right in self.security.rights(client.principal.removeprefix("User:"))
 
     @property

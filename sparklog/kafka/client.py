@@ -40,7 +40,7 @@ class Client(Protocol):
     """
 
     def authenticated(self, user: str | None) -> None:
-        """Record the authenticated user; None records a failed authentication."""
+        """Record the authenticated user, or with None a failed authentication."""
 
     def close(self, why: str) -> None:
         """Close the connection at once; `why` is logged."""

@@ -34,8 +34,8 @@ class Field:
     """A field of a struct.
 
     `kind`: Kafka's name of the type (int8 ... int64, uint16, uint32, float64, bool, string, bytes,
-    records, uuid), or "struct" with the schema in `struct`. `tag`: None for a field without tag.
-    `default`: value of a missing tagged field, and of a field that the writer does not set.
+    records, uuid), or "struct" with the schema in `struct`. `tag`: of a tagged field. `default`:
+    value of a missing tagged field, and of a field that the writer does not set.
     """
 
     name: str
@@ -123,7 +123,7 @@ _INT32: Final = _FIXED["int32"]
 
 
 def reader(schema: Struct) -> Read:
-    """Return a function that reads a struct as an object with one attribute per field.
+    """Return a function that reads a struct as an object with an attribute per field.
 
     Arrays become lists; records and bytes are slices of the message; the zero UUID is None. The
     function raises MalformedMessageError.

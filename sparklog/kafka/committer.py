@@ -1,7 +1,7 @@
-"""Commits the batches that producers send: one thread and one commit at a time.
+"""Commits the batches that producers send, in a single thread.
 
 A commit ends with an fsync or a PUT, whatever its size. Batches that arrive in the meantime form
-the next commit, so a single producer waits for one commit and many producers share one.
+the next commit, so a single producer waits for its own commit, and many producers share a commit.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class Committer:
                     _LOGGER.debug("the event loop is closed; no client waits for this commit")
 
     def _take(self) -> tuple[list[Work], bool]:
-        """Wait for requests and return those that are queued, and whether the queue was closed."""
+        """Wait for requests; return the queued requests, and whether the queue was closed."""
         works: list[Work] = []
         size = count = 0
         work = self._waiting.get()
@@ -135,7 +135,7 @@ class Committer:
             return [failed] * len(batches)
 
     def _validate(self, batches: Iterable[ClientBatch]) -> None:
-        """Validate batches against their topics' configs before the log's lock is held."""
+        """Validate batches against their topics' configs before the log is locked."""
         topics, now_ms = self._commits.state.topics, self._clock()
         for batch in batches:
             topic = topics.get(batch.key.topic)

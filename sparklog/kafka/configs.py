@@ -87,7 +87,7 @@ class Configs:
     # --- describe ----------------------------------------------------------------------------
 
     def describe(self, body: Any) -> Response:
-        """Return all configs of the requested resources, or those that the request names."""
+        """Return the requested configs, by default all, of the requested resources."""
         topics = self._topics(body.resources)
         results = []
         for resource in body.resources:
@@ -107,7 +107,7 @@ class Configs:
         return {"results": results}
 
     def _topics(self, resources: Iterable[Any]) -> Mapping[str, TopicInfo]:
-        """Return the log's topics if one of the resources is a topic."""
+        """Return the log's topics if any of the resources is a topic."""
         if any(resource.resource_type == ResourceType.TOPIC for resource in resources):
             return self._log.topics()
         return {}
@@ -273,7 +273,7 @@ class Configs:
     def resources(self, wanted: Sequence[int] | None) -> Response:
         """Return the resources that have configs, by type.
 
-        `wanted`: None for version 0, which lists only client metrics. Source:
+        `wanted`: the requested types. Version 0 has none and lists only client metrics. Source:
         KafkaApis.handleListConfigResources, KIP-1142.
         """
         if wanted is None:
@@ -302,7 +302,7 @@ def _answer(resource: Any) -> Answer:
 
 
 def _shown(entry: Entry, body: Any) -> Entry:
-    """Return an entry with only the parts that the request asks for."""
+    """Return an entry with only the requested parts."""
     return {
         **entry,
         "synonyms": entry["synonyms"] if body.include_synonyms else [],
@@ -329,7 +329,7 @@ def _check_once(resource: Any) -> None:
 
 
 def _broker_entry(name: str, key: Key, value: Any, is_secret: bool) -> Entry:
-    """Return an option of the endpoint as a config entry. As in Kafka, secrets have no value."""
+    """Return an option of the endpoint as a config entry; secrets have no value, as in Kafka."""
     is_sensitive = is_secret or bool(_SECRET.search(name))
     text = None if is_sensitive or value is None else format_value(value)
     source = ConfigSource.DEFAULT if value == key.default else ConfigSource.STATIC_BROKER

@@ -47,7 +47,7 @@ WAITING_BYTES: Final = 16 << 10
 """Bytes given to the transport when the socket is full."""
 TURN_BYTES: Final = 2 << 20  # sent to a client before other clients get a turn
 BUFFERS_MAX: Final = 64  # buffers per system call
-# size of the Fetch requests that are remembered per client, at least one
+# size of the Fetch requests that are remembered per client, at least one request
 FETCHES_BYTES: Final = 4 << 10
 STALLED_MS: Final = 10_000
 """When responses use too much memory, clients that received nothing for this long are closed."""
@@ -75,7 +75,7 @@ class Server(Protocol):
     """Number of requests per API and version; maintained by the connections."""
 
     def opened(self, connection: "Connection") -> bool:
-        """Register a connection; return False if there is no room for it and it must be closed."""
+        """Register a connection; return False if it must be closed, as one connection too many."""
 
     def closed(self, connection: "Connection") -> None:
         """Remove a connection."""
@@ -87,9 +87,9 @@ class _Answer:
     __slots__ = ("awaited", "began_ms", "buffers", "is_ready", "request", "taken")
 
     def __init__(self, request: Request | None, taken: int) -> None:
-        """`request`: None for a SASL token.
+        """`request`: None stands for a SASL token.
 
-        `taken`: bytes of request memory that this request holds.
+        `taken`: bytes of request memory reserved for this request.
         """
         self.request, self.taken = request, taken
         self.began_ms = monotonic_ms()
@@ -126,8 +126,8 @@ class Connection(asyncio.Protocol):
         self._outgoing_bytes = 0
         self._can_write = True
         self._is_reading = True
-        self._ends = False  # nothing more is read; closes after everything was sent
-        self._taken = 0  # request memory held for the request that is being received
+        self._ends = False  # stop reading; close after everything was sent
+        self._taken = 0  # request memory reserved for the request that is being received
         self._waits_for_memory = False
         self._progress: Progress | None = None
         self._unread_ms: float | None = None  # since when reading is paused
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
         elif (sock := transport.get_extra_info("socket")) is not None:
             self._fd = sock.fileno()
         # To be notified when the buffer is empty. With high=0, asyncio's TLS transport pauses
-        # although nothing is left to send.
+        # although no data are left to send.
         transport.set_write_buffer_limits(high=1 if self._is_tls else 0, low=0)
         if not self.is_counted and not self._server.opened(self):
             transport.abort()
@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
         return self.sasl is None or self.sasl.authenticated
 
     def authenticated(self, user: str | None) -> None:
-        """Record the authenticated user; None records a failed authentication."""
+        """Record the authenticated user, or with None a failed authentication."""
         self._server.meters.authenticated(well=user is not None)
         if user is not None:
             self.principal = f"User:{user}"
@@ -264,7 +264,7 @@ class Connection(asyncio.Protocol):
         return dropped
 
     def _rights_error(self, request: Request) -> str | None:
-        """Return why the client may not send a request, or None if it may."""
+        """Return the reason if the client may not send a request."""
         sasl = self.sasl
         if sasl is not None and request.api not in UNAUTHENTICATED_APIS:
             if not sasl.authenticated:
@@ -294,7 +294,7 @@ class Connection(asyncio.Protocol):
             self._begin(self._cut(size))
 
     def _announced_bytes(self) -> int | None:
-        """Return the size of the next request, or None if it is not known yet or invalid."""
+        """Return the size of the next request, once it is known and valid."""
         if not self._received:
             self._progress = None
         elif self._progress is None:
@@ -563,7 +563,10 @@ class Connection(asyncio.Protocol):
             self._advance()
 
     def _write(self, transport: asyncio.Transport, size_max: int) -> None:
-        """Give the transport a piece. It copies what the socket does not accept at once."""
+        """Give the transport a piece.
+
+        The transport copies bytes that the socket does not accept at once.
+        """
         piece = self._outgoing.popleft()
         data: Buffer
         rest: Piece
@@ -583,7 +586,7 @@ class Connection(asyncio.Protocol):
     def _send_directly(self, transport: asyncio.Transport, size_max: int) -> int:
         """Send pieces to the kernel without copying them; return the number of bytes sent.
 
-        The transport holds no data, so the order is preserved. When the socket is full, the
+        The transport buffers no data, so the order is preserved. When the socket is full, the
         transport gets a small piece, because it reports when the socket has accepted that.
         """
         first = self._outgoing[0]
@@ -610,7 +613,7 @@ class Connection(asyncio.Protocol):
         return sent
 
     def _send_buffers(self) -> int:
-        """Send the leading pieces that are in memory with one system call."""
+        """Send the leading pieces that are in memory with a single system call."""
         buffers: list[Buffer] = []
         for piece in itertools.islice(self._outgoing, BUFFERS_MAX):
             if isinstance(piece, FileRange):

@@ -75,7 +75,7 @@ class Endpoint:
     """Serves a log to Kafka clients until it is closed; a context manager.
 
     The endpoint uses a thread of this process, which can use the log at the same time. Clients can
-    consume from a log that was opened with mode "r", and also produce to one that was opened with
+    consume from a log that was opened with mode "r", and also produce to a log that was opened with
     mode "rw". The caller closes the log after the endpoint.
 
     Example:
@@ -136,7 +136,7 @@ class Endpoint:
 
 
 class EndpointServer:
-    """The implementation of an endpoint: its thread, its connections and what they share."""
+    """The implementation of an endpoint: its thread, its connections and their shared state."""
 
     def __init__(self, log: Log, address: Address, options: EndpointOptions, clock: Clock) -> None:
         self.options = options
@@ -182,7 +182,7 @@ class EndpointServer:
 
     @property
     def advertised(self) -> Address:
-        """The address that clients are told to connect to."""
+        """The address that the endpoint tells clients to connect to."""
         return self.security.advertised or self.address
 
     def _serve_all(self) -> dict[Api, Served]:
@@ -298,10 +298,10 @@ class EndpointServer:
 
 
 def cluster_id_of(log: Log) -> str:
-    """Return the cluster id that clients see. It is the same wherever a log is served.
+    """Return the cluster id that clients see, which is the same wherever a log is served.
 
-    The id of a log dir is its ledger's topic id. Other homes use a hash of their identity: a bucket
-    that of its log id, a broker's directory and an archive that of their path.
+    The id of a log dir is its ledger's topic id. Other homes use a hash: of the log id for a
+    bucket, of the path for a broker's directory and an archive.
     """
     try:
         known = view_of(log).topic_id(LEDGER_TOPIC, 0)

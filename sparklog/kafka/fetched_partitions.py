@@ -162,7 +162,7 @@ class FetchReader:
             fetched.error = wrong
             return
         if not span[0] <= fetched.next_offset <= span[1]:
-            # The cached high watermark may be older than the one that this client saw.
+            # The cached high watermark may be older than the client's last one.
             span = self._view.spans([key])[key]
         fetched.span = span
         if fetched.last_epoch >= 0 and self._diverges(fetched, key, span):

@@ -1,7 +1,7 @@
 """Fetch: records for consumers, which wait here for later commits.
 
-A consumer that has read everything waits at no cost: its partitions are watched, one timing wheel
-ends all waits, and a repeated request is not parsed again. Fetch sessions (KIP-227) are not
+A consumer that has read everything waits at no cost: its partitions are watched, a single timing
+wheel ends all waits, and a repeated request is not parsed again. Fetch sessions (KIP-227) are not
 offered: each response has session id 0, as from a broker without room for sessions, so clients send
 full requests.
 Source: KafkaApis.handleFetchRequest, DelayedFetch, FetchManager.newContext (Kafka 4.1).
@@ -64,7 +64,7 @@ class _Consumer:
         self.delayed: _DelayedFetch | None = None
 
     def repeats_last_request(self, request: Request) -> bool:
-        """Return True if a request has the same content as the last one, in any order."""
+        """Return True if a request has the same content as the previous request, in any order."""
         body = request.body
         if body is self.body or any(body is each for each in self.alike):
             return True
@@ -148,7 +148,7 @@ class Fetching:
     def _deadline_s(self, request: Request) -> float:
         return float(self._broker.loop.time() + max(request.body.max_wait, 0) / 1000)
 
-    # --- nothing has changed ----------------------------------------------------------------------
+    # --- unchanged requests -----------------------------------------------------------------------
 
     def _has_no_news(self, consumer: _Consumer) -> bool:
         return (
@@ -160,7 +160,7 @@ class Fetching:
     def _wait_for_news(
         self, consumer: _Consumer, request: Request
     ) -> Answer | Awaitable[Answer | None]:
-        """Answer a request whose previous response was empty, while nothing has changed since."""
+        """Answer a request if its previous response was empty and the log has not changed since."""
         assert consumer.empty is not None
         empty, body = consumer.empty, request.body
         if body.max_wait <= 0 or body.min_bytes <= 0:

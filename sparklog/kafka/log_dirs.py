@@ -50,8 +50,8 @@ def described(log: Log, wanted: Mapping[str, frozenset[int]] | None) -> list[Ans
     """Return the log's dirs with the sizes in bytes of the partitions in `wanted`; None: of all.
 
     The size of a partition is the size of its local segments, without remote-only segments. A log
-    in a store has one dir, its URL, with all segments and unknown capacity. Blocks. Cost: a listing
-    per partition, a stat per local segment.
+    in a store has a single dir, its URL, with all segments and unknown capacity. Blocks. Cost: a
+    listing per partition, a stat per local segment.
     """
     url = url_of(log.path)
     found: dict[str, Replicas] = {}
@@ -78,7 +78,7 @@ def described(log: Log, wanted: Mapping[str, frozenset[int]] | None) -> list[Ans
 
 
 def _size(log: Log, info: TopicInfo, partition: int, *, is_local: bool) -> int | None:
-    """Return a partition's size, or None if the partition was deleted or is offline."""
+    """Return a partition's size; None for a deleted or offline partition."""
     if partition in info.offline:
         return None
     for _ in attempts(_PATIENCE_MS):

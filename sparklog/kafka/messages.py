@@ -116,7 +116,7 @@ Answer = Response | Encoded
 
 
 class UnsupportedApiError(InvalidRequestError):
-    """A request with an unsupported API key or version. As in Kafka, it closes the connection.
+    """A request with an unsupported API key or version, which closes the connection, as in Kafka.
 
     Only ApiVersions gets a response (UNSUPPORTED_VERSION), which needs its `correlation_id`.
     """

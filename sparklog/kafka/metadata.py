@@ -64,7 +64,7 @@ class Metadata:
         everything = asked is None or (request.version == 0 and not asked)
         broker = self._broker
         try:
-            # A client that lists all topics takes a missing topic for a deleted one.
+            # A client that lists all topics takes a missing topic for a deleted topic.
             age_ms = 0 if everything else broker.partitions.news_ms
             topics = await broker.partitions.topics(max_age_ms=age_ms)
             refused = await self._auto_create(request, topics)
@@ -118,7 +118,7 @@ class Metadata:
     ) -> dict[str, ErrorCode] | None:
         """Create the topics that are requested by name and missing, if auto creation is enabled.
 
-        Returns {name: error of a topic that was not created}, or None if none had to be created.
+        Returns {name: error of a topic that was not created}; None if no topic had to be created.
         """
         broker, body = self._broker, request.body
         if not (broker.options.auto_create_topics_enable and broker.is_writable):

@@ -195,7 +195,7 @@ class OffsetListing:
 def _special(
     reader: PartitionReader, *, timestamp: int, start: int, end: int
 ) -> tuple[int, int] | None:
-    """Return (timestamp, offset) of a timestamp, or of a special one, or None if there is none."""
+    """Return (timestamp, offset) of a timestamp or special timestamp, if there is an offset."""
     if timestamp == EARLIEST_LOCAL:
         local = reader.segments.first_local_base()
         return None if local is None else (-1, min(max(start, local), end))

@@ -1,7 +1,7 @@
 """Cache of the leader epochs and last stable offsets of partitions.
 
-Both change only with a partition's span or the whole log. A waiting consumer therefore causes no
-file access, and a hundred consumers that read the same new records cause one lookup.
+Both change only with a partition's span, or when the log is replaced. A waiting consumer therefore
+causes no file access, and a hundred consumers that read the same new records cause a single lookup.
 """
 
 from dataclasses import dataclass
@@ -41,11 +41,11 @@ class PartitionCache:
         self._known: dict[TopicPartition, _Known] = {}
 
     def known_epochs(self, key: TopicPartition, span: Offsets) -> Epochs | None:
-        """Return the leader epochs, None if they are not cached."""
+        """Return the leader epochs, if they are cached."""
         return self._entry(key, span).epochs
 
     def known_stable_offset(self, key: TopicPartition, span: Offsets) -> int | None:
-        """Return the last stable offset, None if it is not cached."""
+        """Return the last stable offset, if it is cached."""
         return self._entry(key, span).stable_offset
 
     def epochs(self, key: TopicPartition, span: Offsets, *, reload: bool = False) -> Epochs:
@@ -73,13 +73,13 @@ class PartitionCache:
         return known.stable_offset
 
     def epoch_error(self, key: TopicPartition, span: Offsets, asked: int) -> ErrorCode | None:
-        """Return the error code for a client's current leader epoch, None if it is correct.
+        """Return the error code for a client's current leader epoch, unless it is correct.
 
         `asked`: -1 if the client sent none. Source: Partition.checkCurrentLeaderEpoch.
         """
         if asked < 0 or asked == newest(self.epochs(key, span)):
             return None
-        now = newest(self.epochs(key, span, reload=True))  # a new epoch may just have begun
+        now = newest(self.epochs(key, span, reload=True))  # a new epoch may just have started
         if asked == now:
             return None
         return ErrorCode.fenced_leader_epoch if asked < now else ErrorCode.unknown_leader_epoch

@@ -1,6 +1,6 @@
 """Topics, log start offsets and high watermarks in memory, for frequent client requests.
 
-One thread follows the log at the view's poll interval while clients request partitions, so requests
+A thread follows the log at the view's poll interval while clients request partitions, so requests
 and waiting clients cause no store or disk access of their own. Commits of this endpoint are known
 immediately.
 """
@@ -76,7 +76,7 @@ class Partitions:
     # --- topics ------------------------------------------------------------------------------
 
     async def topics(self, max_age_ms: float = TOPICS_MS) -> Mapping[str, TopicInfo]:
-        """Return the topics, listed at most `max_age_ms` ago; 0 requires a listing that begins now.
+        """Return the topics, listed at most `max_age_ms` ago; 0 requires a listing that starts now.
 
         Raises: StorageUnavailableError, DataCorruptionError.
         """
@@ -162,7 +162,7 @@ class Partitions:
         return {key: self._spans[key] for key in keys if key in self._spans}
 
     def watch(self, keys: Sequence[TopicPartition], wake: Callable[[], None]) -> Watch:
-        """Call `wake` whenever one of `keys` changes or disappears, until the watch is closed."""
+        """Call `wake` whenever any of `keys` changes or disappears, until the watch is closed."""
         found = Watch(self, keys, wake)
         for key in keys:
             self._watches.setdefault(key, set()).add(found)
@@ -206,7 +206,7 @@ class Partitions:
     # --- polling ---------------------------------------------------------------------------------
 
     def _follow(self, keys: Iterable[TopicPartition]) -> None:
-        """Add partitions to those that the thread follows; start the thread if necessary."""
+        """Add partitions for the thread to follow; start the thread if necessary."""
         if self._followed.issuperset(keys):
             return
         self._followed = frozenset({**self._watches, **self._asked_ms})
@@ -266,7 +266,7 @@ class Partitions:
         return known is not None and span[0] >= known[0] and span[1] >= known[1]
 
     def update(self, new: Mapping[TopicPartition, Offsets], gone: Iterable[TopicPartition]) -> None:
-        """Store new spans, delete those of missing partitions, and wake their watches."""
+        """Store new spans, delete the spans of missing partitions, and wake their watches."""
         changed = [key for key, span in new.items() if self._spans.get(key) != span]
         self._spans.update(new)
         changed += [key for key in gone if self._spans.pop(key, None) is not None]
@@ -305,7 +305,7 @@ def known_partition(topics: Mapping[str, TopicInfo], key: TopicPartition) -> boo
 
 
 def _place(key: TopicPartition, topics: Mapping[str, TopicInfo]) -> tuple[str, bool] | None:
-    """Return a partition's topic id and whether it is offline, or None if it is not listed."""
+    """Return the topic id of a listed partition and whether it is offline."""
     if not known_partition(topics, key):
         return None
     info = topics[key.topic]

@@ -1,7 +1,8 @@
 """DescribeProducers, ListTransactions and DescribeTransactions.
 
-A log that a broker wrote may contain transactions, even open ones; DescribeProducers shows them.
-Their coordinator stayed with the broker, so the transaction APIs (kafka-transactions) return none.
+A log that a broker wrote may contain transactions, even open transactions; DescribeProducers shows
+them. Their coordinator stayed with the broker, so the transaction APIs (kafka-transactions) return
+none.
 Source: ReplicaManager.activeProducerState, TransactionCoordinator (Kafka 4.1).
 """
 

@@ -105,7 +105,7 @@ class Producing:
         return await response if isinstance(response, Awaitable) else response
 
     def _refusal(self, body: Any) -> SparklogError | None:
-        """Return the error that refuses a whole request, whatever its batches."""
+        """Return the error that refuses a request, whatever its batches."""
         if body.acks not in (-1, 0, 1):
             return ApiError(
                 ErrorCode.invalid_required_acks, f"acks={body.acks}: want -1 (all), 0 or 1"
@@ -183,12 +183,12 @@ class Producing:
     # --- InitProducerId ----------------------------------------------------------------------
 
     def init_producer_id(self, request: Request) -> Response:
-        """Answer InitProducerId: idempotent producers get an id, transactional ones an error.
+        """Answer InitProducerId: idempotent producers get an id, transactional producers an error.
 
-        The id is a random number of 62 bits above all ids of brokers. It needs no access to the
-        log, and cannot collide with ids of other endpoints, of records copied from a broker, or of
-        a broker that takes the log over. A producer that lost its state continues with the next
-        epoch, which it counts itself (KIP-360).
+        The id is a random number of 62 bits above all ids of brokers. Choosing the id needs no
+        access to the log, and the id cannot collide with ids of other endpoints, of records copied
+        from a broker, or of a broker that takes the log over. A producer that lost its state
+        continues with the next epoch, which it counts itself (KIP-360).
         """
         body = request.body
         code = ErrorCode.none
@@ -247,7 +247,7 @@ def _refused(error: SparklogError, version: int) -> dict[str, Any]:
 
 
 def _code(error: SparklogError, version: int) -> ErrorCode:
-    """Return the error code, which tells a producer whether to retry and what to refresh first."""
+    """Return the error code, by which a producer decides to retry and what to refresh first."""
     if isinstance(error, RefusedBatchError):
         return _FAULTS[error.fault]
     if isinstance(error, CommitUnknownError):

@@ -68,7 +68,7 @@ class RequestMemory:
     """Memory of large requests that are being received or processed. On the event loop's thread.
 
     Kafka: queued.max.request.bytes. Requests that do not fit wait in order. Memory goes to the
-    first in the queue, so small requests cannot overtake a large one for ever.
+    first in the queue, so small requests cannot overtake a large request for ever.
     """
 
     def __init__(self, size_max: int) -> None:
@@ -114,9 +114,9 @@ class RequestMemory:
 
 
 class Progress:
-    """Whether a request arrives fast enough: `grace_ms`, and a minimum byte rate afterwards.
+    """Whether a request arrives fast enough: any rate for `grace_ms`, then a minimum byte rate.
 
-    A client that sends one byte per second therefore cannot block a connection, and a slow network
+    A client that sends a byte per second therefore cannot block a connection, and a slow network
     still works. Only time during which the endpoint reads counts.
     """
 

@@ -25,7 +25,7 @@ class ReadBuffers:
 
 
 class Lease:
-    """The buffers of a response. Used by one thread at a time.
+    """The buffers of a response. Not thread-safe.
 
     Only `close` returns the buffers, after the response was sent. If the client disconnects during
     a read, the buffers are never reused.

@@ -35,8 +35,8 @@ class RecordDeletion:
     def delete_records(self, body: Any) -> Response:
         """Raise log starts; -1 means the high watermark.
 
-        All partitions of a topic in one step if possible.
-        The response has no field for messages.
+        The log starts of all partitions of a topic are raised in a single step if possible. The
+        response has no field for messages.
         """
         known = self._log.topics()
         answers = []

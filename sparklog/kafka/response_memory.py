@@ -11,7 +11,7 @@ class ResponseMemory:
 
     Each response may use half of the free memory, so no response ever waits for memory. Clients
     that do not read their responses get less and less, together at most `bytes_max`, and leave room
-    for other clients. Beyond `bytes_max`, each connection can use LEAST_BYTES or one batch.
+    for other clients. Beyond `bytes_max`, each connection can use LEAST_BYTES or a single batch.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -27,6 +27,6 @@ class ResponseMemory:
         self.held_bytes += size
 
     def release(self, size: int) -> None:
-        """Release the bytes of a response that was sent or whose connection was closed."""
+        """Release the bytes of a response after it was sent or its connection was closed."""
         self.held_bytes -= size
         assert self.held_bytes >= 0

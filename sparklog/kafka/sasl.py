@@ -4,7 +4,8 @@
     SaslHandshake v0, token, token ...         bare tokens, each with a length prefix
 
 The class does no I/O. The caller sends the tokens, and after `Refused` closes the connection with a
-delay of connection.failed.authentication.delay.ms. Errors for clients reveal nothing about users.
+delay of connection.failed.authentication.delay.ms. Errors for clients reveal no information about
+users.
 Source: SaslServerAuthenticator.java, PlainSaslServer.java, ScramSaslServer.java (Kafka 4.1), which
 also have the texts; RFC 5802 by the library scramp.
 """
@@ -58,7 +59,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The server's `token`; after the last one also the length of the session (ms)."""
+    """The server's `token`; with the last token also the length of the session (ms)."""
 
     token: bytes
     session_lifetime_ms: int = 0
@@ -82,7 +83,7 @@ class SaslServer:
     """The authentication state of a connection. `user`: the authenticated name, None before.
 
     `step` may use 100 ms of CPU time (PLAIN) and checks the users' file, so it must not run on the
-    event loop's thread. One call at a time.
+    event loop's thread. Not thread-safe.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class SaslServer:
         max_reauth_ms: int = 0,
         pool: Executor | None = None,
     ) -> None:
-        """`mechanisms`: the enabled ones; max_reauth_ms: connections.max.reauth.ms, 0 means never.
+        """`mechanisms`: enabled mechanisms; `max_reauth_ms`: connections.max.reauth.ms, 0: never.
 
         `pool`: where the caller should run `step`.
         """
@@ -124,7 +125,7 @@ class SaslServer:
                 Failure.UNSUPPORTED_SASL_MECHANISM,
                 f"Unsupported SASL mechanism {mechanism[:64]}",
             )
-        if self._mechanism not in (None, mechanism):  # a session keeps its mechanism
+        if self._mechanism not in (None, mechanism):  # a session can't change its mechanism
             self._refuse(
                 Failure.SASL_AUTHENTICATION_FAILED,
                 f"SASL mechanism '{mechanism}' requested by client is not supported for "
@@ -177,7 +178,7 @@ class SaslServer:
 
 
 class _Plain:
-    """RFC 4616: [authzid] NUL name NUL password, in one token."""
+    """RFC 4616: [authzid] NUL name NUL password, in a single token."""
 
     def __init__(self, users: Users) -> None:
         self._users = users
@@ -237,9 +238,9 @@ class _Scram:
     def _accept_doubled_nonce(self, text: str) -> None:
         """Correct the nonce of librdkafka before 2.6.1 (Debian's kcat).
 
-        It contains the client's part twice (confluentinc/librdkafka#4895), which Kafka 3.8.1 to 3.9
-        accepts. The server's part is complete and the proof covers what was sent, so nothing can be
-        replayed.
+        That nonce contains the client's part twice (confluentinc/librdkafka#4895), which Kafka
+        3.8.1 to 3.9 accepts. The server's part is complete and the proof covers the sent bytes, so
+        a replay is impossible.
         """
         whole = str(self._server.nonce)
         begin = whole.removesuffix(self._own_nonce)

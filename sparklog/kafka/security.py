@@ -2,7 +2,7 @@
 
 TLS is used if there is a certificate, SASL if there is a users' file. A listener that other hosts
 can reach needs both, or client certificates (`listeners`). Without a users' file every client has
-all rights. With one, each user has the rights listed there, and changes apply at once.
+all rights. With a users' file, each user has the rights listed there, and changes apply at once.
 """
 
 import ssl
@@ -28,7 +28,7 @@ ANONYMOUS: Final = "ANONYMOUS"
 
 
 class Security:
-    """Security settings of an endpoint. `pool` checks passwords, one at a time."""
+    """Security settings of an endpoint. `pool` checks passwords in sequence."""
 
     def __init__(
         self, options: EndpointOptions, address: Address, addresses: Sequence[str]
@@ -66,7 +66,7 @@ class Security:
         return None if self.tls is None else self.tls.context
 
     def sasl(self) -> SaslServer | None:
-        """Return the SASL exchange of a new connection, or None if SASL is disabled."""
+        """Return the SASL exchange of a new connection, if SASL is enabled."""
         if not self.mechanisms:
             return None
         return SaslServer(

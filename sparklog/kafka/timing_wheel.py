@@ -25,8 +25,8 @@ class TimerTask:
 class TimingWheel:
     """Schedules calls. Used on the event loop's thread.
 
-    All calls within one tick share one timer of the loop, so clients that are answered together
-    also send their next request together. Cost: about 1 us per wait.
+    All calls within a tick share a timer of the loop, so clients that are answered together also
+    send their next request together. Cost: about 1 us per wait.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

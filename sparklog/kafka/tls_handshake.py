@@ -35,7 +35,7 @@ _HINTS: Final = {
 class TlsHandshake(asyncio.Protocol):
     """The asyncio protocol of a connection during the handshake.
 
-    `connection` takes over afterwards.
+    `connection` takes over after the handshake.
     """
 
     def __init__(

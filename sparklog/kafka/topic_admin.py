@@ -1,7 +1,7 @@
 """CreateTopics, DeleteTopics and CreatePartitions.
 
-The topics of a request are independent: an error of one does not affect the others. Messages that
-clients may parse are Kafka's. Source: ReplicationControlManager, ControllerApis (Kafka 4.1).
+The topics of a request are independent: an error of a topic does not affect the others. Messages
+that clients may parse are Kafka's. Source: ReplicationControlManager, ControllerApis (Kafka 4.1).
 """
 
 from collections import Counter

@@ -122,7 +122,7 @@ def _synonym(name: str, value: Any, source: ConfigSource) -> Entry:
 def checked(values: Mapping[str, str | None], *, base: TopicConfig | None = None) -> TopicConfig:
     """Return the topic config for values that a client sent.
 
-    Raises: ApiError: INVALID_CONFIG. As in Kafka, broker names are not accepted for topics.
+    Raises: ApiError: INVALID_CONFIG. Broker names are not accepted for topics, as in Kafka.
     """
     if nulls := sorted(name for name, value in values.items() if value is None):
         raise ApiError(

@@ -4,9 +4,9 @@
         "alice": {"rights": ["read", "write"], "SCRAM-SHA-512": {"salt": ..., "iterations": ...}},
         "CN=loader": {"rights": ["write"]}}}
 
-A user without keys authenticates with a client certificate of that name. The file is replaced as a
-whole and readable only by its owner. A running endpoint reloads a changed file, and continues with
-the last valid content if the file is missing or damaged.
+A user without keys authenticates with a client certificate in the user's name. The file is replaced
+by a rename and readable only by its owner. A running endpoint reloads a changed file, and continues
+with the last valid content if the file is missing or damaged.
 """
 
 import contextlib
@@ -162,7 +162,7 @@ def change_users(path: str, change: Callable[[dict[str, User]], None]) -> dict[s
     Concurrent calls wait. A missing file counts as `{}`. Raises: as `read_users`, and the
     exceptions of `change`; the file does not change then.
     """
-    path = os.path.realpath(path)  # keeps a symbolic link
+    path = os.path.realpath(path)  # preserves a symbolic link
     with _locked(os.path.dirname(path)):
         users = read_users(path) if os.path.lexists(path) else {}
         change(users)

@@ -1,4 +1,6 @@
-"""The engine of a log: reading, writing, readers. It opens no files and depends on no home.
+"""The engine of a log: reading, writing, readers.
+
+The engine opens no files and does not depend on a home.
 
 - `log`: `Log`, the public API; `arguments`: checks of its arguments
 - `admin`, `appending`, `commit`: changes of a log

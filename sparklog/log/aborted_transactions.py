@@ -28,7 +28,7 @@ class AbortedTxn(NamedTuple):
 
 
 class TransactionIndexes:
-    """The `.txnindex` files of a partition, for a single listing of its segments.
+    """The `.txnindex` files of a partition, for a single listing of the segments.
 
     Each file is read once.
     """

@@ -1,6 +1,6 @@
 """Changes of topics and writers: create, alter, delete, restore, delete records, reset writers.
 
-Each change is one ledger record.
+Each change is a single ledger record.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -45,7 +45,7 @@ def create_topic(
     if_not_exists: bool,
     starts: Mapping[int, int] | None = None,
 ) -> None:
-    """Create a topic with all its partitions in one change. See `Log.create_topic`."""
+    """Create a topic and all of its partitions in a single change. See `Log.create_topic`."""
     if partitions < 1:
         raise refused("partitions", partitions, "at least 1")
     parsed = TopicConfig.parse(config, base=commits.topic_defaults)
@@ -69,7 +69,8 @@ def create_topic(
 def _started(name: str, starts: Mapping[int, int], bases: Mapping[int, int]) -> dict[int, int]:
     """Return the base offsets of the partitions.
 
-    Raises InvalidRequestError if a start lies below the end of a deleted topic of the same name.
+    Raises InvalidRequestError if a start is below the end offset of a deleted topic with the same
+    name.
     """
     for p, start in starts.items():
         if p not in bases or start < 0:
@@ -86,9 +87,9 @@ def _started(name: str, starts: Mapping[int, int], bases: Mapping[int, int]) -> 
 
 
 def create_internal(commits: CommitLog, name: str, config: Mapping[str, object]) -> bool:
-    """Create an internal topic with one partition. Return False if it exists already.
+    """Create an internal topic with a single partition. Return False if the topic exists.
 
-    Raises InvalidRequestError if a broker's directory of that name contains records.
+    Raises InvalidRequestError if a broker's directory with this name contains records.
     """
     assert name in INTERNAL
     parsed = TopicConfig.parse(config)
@@ -140,7 +141,7 @@ def altered_config(
     config: Mapping[str, object | None],
     defaults: TopicConfig = NEW_TOPICS,
 ) -> TopicConfig:
-    """Return a topic's config after a change. None resets a key to the log's default.
+    """Return a topic's config after a change. A value of None resets a key to the log's default.
 
     Raises InvalidRequestError.
     """
@@ -156,7 +157,8 @@ def altered_config(
 def _check_tiering(name: str, before: TopicConfig, after: TopicConfig) -> None:
     """Reject turning tiering off while remote copies are left behind.
 
-    A topic without copies can set remote.log.delete.on.disable too; nothing is deleted then.
+    A topic without copies can set remote.log.delete.on.disable too, although it has no copies to
+    delete.
     Source: LogConfig.validateTurningOffRemoteStorageWithDelete.
     """
     turned_off = before.remote_storage_enable and not after.remote_storage_enable
@@ -222,7 +224,10 @@ def drop_topic(
 def undelete_topic(
     commits: CommitLog, name: str, topic_id: str | None = None, new_name: str | None = None
 ) -> str:
-    """Restore a deleted topic and return its present name. See `Log.undelete_topic`."""
+    """Restore a deleted topic and return the name of the restored topic.
+
+    See `Log.undelete_topic`.
+    """
     target = name if new_name is None else new_name
 
     def decide(state: LogState) -> Change:
@@ -245,7 +250,7 @@ def undelete_topic(
 
 
 def _deleted(commits: CommitLog, name: str, topic_id: str | None) -> DeletedTopic:
-    """Return the newest deleted topic of that name (and id) that can be restored."""
+    """Return the newest deleted topic with this name (and id) that can still be restored."""
     known = commits.state.deleted.values()
     found = [one for one in known if one.name == name and topic_id in (None, one.id)]
     if found:
@@ -283,9 +288,9 @@ def _check_new_name(state: LogState, held: DeletedTopic, name: str) -> None:
 def purge_topics(
     commits: CommitLog, is_due: Callable[[DeletedTopic], bool]
 ) -> list[DeletedTopic]:
-    """Remove the deleted topics for which `is_due` returns True for good, and return them.
+    """Remove deleted topics for good if `is_due` returns True. Return the removed topics.
 
-    Cost: a change if any topic is due, else nothing.
+    Cost: a change, if any topic is due.
     """
     gone: list[DeletedTopic] = []
 
@@ -298,7 +303,7 @@ def purge_topics(
 
 
 def delete_records(commits: CommitLog, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
-    """Record new log start offsets. An offset below the present log start changes nothing."""
+    """Record new log start offsets. An offset below the present log start has no effect."""
     refuse_internal(topic)
     starts: dict[TopicPartition, int] = {}
 
@@ -334,9 +339,10 @@ def _new_start(commits: CommitLog, key: TopicPartition, offset: int) -> int:
 
 
 def reset_writers(commits: CommitLog, writer: str, batch: int) -> list[str]:
-    """Record that `writer`, or all writers of that query, may commit again after `batch`.
+    """Record that `writer`, or each writer of query `writer`, may commit again after `batch`.
 
-    Returns the writers that had committed a later batch. If there is none, nothing is written.
+    Returns the writers that had committed a later batch. If no writer had, the ledger is not
+    changed.
     """
     if batch < -1:
         raise InvalidRequestError(f"batch={batch}: want the last batch to keep, -1 for none")
@@ -361,9 +367,9 @@ def reset_writers(commits: CommitLog, writer: str, batch: int) -> list[str]:
 
 
 def _declared(state: LogState, writer: str, batch: int) -> LedgerRecord | None:
-    """Return the record that declares a writer's last batch after its commits may have been lost.
+    """Return the record that declares a writer's last batch after a possible loss of commits.
 
-    None if no commit was lost, or if the writer has committed or was reset since.
+    Returns None if no commit was lost, or if the writer has since committed or been reset.
     """
     last = state.writers.get(writer)
     if state.lost is None or (last is not None and last.time_ms >= state.lost.time_ms):

@@ -44,10 +44,10 @@ def append(
     producer: tuple[int, int, int] | None,
     framing: Framing,
 ) -> Ends:
-    """Commit `data` in one or more commits; see `Log.append`.
+    """Append `data` in a single commit, or a stream of data in several. See `Log.append`.
 
     Args:
-        stage: Returns a stager for one commit.
+        stage: Returns a new stager for each commit.
     """
     if producer is not None:
         if partition is None or isinstance(data, pa.RecordBatchReader):

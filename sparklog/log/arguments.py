@@ -61,7 +61,7 @@ def partition_number(value: object, name: str = "partition") -> int:
 def partition_numbers(value: object, name: str = "partitions") -> list[int] | None:
     """Return partition numbers without duplicates, in the order given.
 
-    None means all partitions.
+    The argument None means all partitions.
     """
     if value is None:
         return None

@@ -1,9 +1,9 @@
 """Statistics of record batches: sizes and compression rates, by codec.
 
-Terms are those of Kafka's producers: batch-size-avg, compression-rate-avg. A rate is compressed
-bytes divided by uncompressed bytes, so 1.0 saves nothing. A header contains a batch's size, record
-count and codec, but not the uncompressed size of its records; that takes decompressing some
-batches. Source: KafkaProducer's metrics (SenderMetricsRegistry),
+The terms are names of Kafka's producer metrics: batch-size-avg, compression-rate-avg. A rate is
+compressed bytes divided by uncompressed bytes, so 1.0 saves nothing. A header contains a batch's
+size, record count and codec. The uncompressed size is only known after decompression, so some
+batches are decompressed. Source: KafkaProducer's metrics (SenderMetricsRegistry),
 MemoryRecordsBuilder.compressionRatio.
 """
 
@@ -22,7 +22,7 @@ Table = NDArray[Any]
 PLAIN_MAX: Final = 16 << 20  # uncompressed bytes; larger batches do not count for a rate
 _SMALL_RECORDS: Final = 2  # fewer records on average share too little to compress
 _FEW: Final = 20  # fewer batches are not enough for advice
-_WORTH_BYTES: Final = 1 << 20  # size of a topic; smaller ones get no advice
+_WORTH_BYTES: Final = 1 << 20  # size of a topic; smaller topics get no advice
 _EXACT_BITS: Final = 8  # numbers with more bits are rounded down, by less than 1 %
 _HALF: Final = 1 << (_EXACT_BITS - 1)
 _BUCKETS: Final = (32 - _EXACT_BITS + 2) * _HALF  # a batch's size is below 2**32
@@ -33,11 +33,11 @@ class BatchFigures:
     """Statistics of a topic's record batches with the same codec (as in compression.type).
 
     Transaction markers, batches that compaction emptied, and batches of magic 0 and 1 are not
-    counted. `bytes` is the size of whole batches, headers included. `sampled`: only the newest
+    counted. `bytes` is the size of the batches, headers included. `sampled`: only the newest
     batches of some partitions were counted. `compression_rate`: compressed bytes of records divided
     by their uncompressed bytes, without headers; measured on `rated_bytes` of compressed records
-    (batches are decompressed up to about 100 KiB). None if no batch was decompressed; 1.0 for the
-    codec none.
+    (batches are decompressed up to about 100 KiB). The rate is None if no batch was decompressed,
+    and 1.0 for the codec none.
     """
 
     codec: str
@@ -56,7 +56,7 @@ class BatchFigures:
 
     @property
     def small(self) -> bool:
-        """Whether compression is on and batches have too few records to benefit from it."""
+        """Whether compression is on, but batches have too few records to be compressed well."""
         is_judged = self.codec != "none" and self.batches >= _FEW
         return is_judged and self.records_avg < _SMALL_RECORDS
 
@@ -69,7 +69,7 @@ class BatchTally:
 
     def take(self, table: Table) -> None:
         """Count the batches of a scan's table."""
-        counted = _counts(table)  # whole columns, because copying a row is expensive
+        counted = _counts(table)  # complete columns, because copying a row is expensive
         codecs = (table["attributes"] & CODEC_MASK)[counted]
         if not len(codecs):
             return

@@ -13,7 +13,10 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def warn_of_gap(commits: CommitLog, writer: str, batch: int) -> None:
-    """Warn if micro-batches before `batch` are missing in the log. The caller holds the lock."""
+    """Warn if micro-batches before `batch` are missing in the log.
+
+    The caller must have acquired the lock.
+    """
     last = commits.state.writers.get(writer)
     if last is None or batch <= last.batch + 1:
         return

@@ -33,7 +33,8 @@ def stream_batches(
 
     The first batch may begin before `start`, the last may end behind `end`. Control batches and
     aborted batches are included. In a compacted topic, offsets may be missing between batches. Args
-    and Raises: see `sparklog.log.fetch.read_partition`. Memory: a few MiB, or one batch.
+    and Raises: see `sparklog.log.fetch.read_partition`. Memory: a few MiB, or the size of the
+    largest batch.
     """
     begun = view.renew()
     topic_id = topic_id or view.topic_id(topic, partition)

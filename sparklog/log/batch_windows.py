@@ -14,7 +14,7 @@ WINDOW_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A range of a file from byte `position`, and the whole batches in it."""
+    """The bytes of a file from `position`, and the complete batches in this range."""
 
     data: bytes | memoryview
     position: int
@@ -29,11 +29,11 @@ def walk(
     check_crc: bool = True,
     window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[Window]:
-    """Yield the whole batches in the bytes [start, limit) of a segment's log, window by window.
+    """Yield the complete batches in the bytes [start, limit) of a segment's log, window by window.
 
     `start` must be the position of a batch. If damage ends the walk, the last window has
-    `batches.error` set; otherwise the remaining bytes are a torn batch or none. An empty range
-    yields nothing.
+    `batches.error` set; otherwise the remaining bytes, if any, are a torn batch. An empty range
+    yields no window.
     """
     limit = file.size() if limit is None else limit
     at, span = start, window_bytes
@@ -43,7 +43,7 @@ def walk(
         yield Window(data, at, batches)
         if batches.error is not None:
             return
-        if batches.end == at:  # no whole batch: torn, or larger than the window
+        if batches.end == at:  # no complete batch: torn, or larger than the window
             needed = int.from_bytes(data[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
             if len(data) < LOG_OVERHEAD or needed <= len(data) or at + needed > limit:
                 return
@@ -66,7 +66,7 @@ def marker_reader(window: Window, path: str) -> Callable[[Any], Marker | None]:
 
 
 def abort_reader(window: Window, path: str) -> Callable[[Any], bool]:
-    """Return a function that tells whether a control batch of a window aborts a transaction."""
+    """Return a function that checks whether a control batch of a window aborts a transaction."""
     read = marker_reader(window, path)
 
     def is_abort(row: Any) -> bool:

@@ -34,18 +34,18 @@ HELD_BYTES: Final = 64 << 20  # bytes of retained Arrow batches at which all row
 
 @dataclass(frozen=True, slots=True)
 class ChunksInMemory:
-    """A `ChunkPlace` that keeps all chunks in memory; every home has one. `home`: for messages."""
+    """A `ChunkPlace` in memory, which every home supports. `home`: the home's name in messages."""
 
     home: str
     is_memory: bool = True
 
     def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
-        """Keep the batches, which have a buffer of their own."""
+        """Add the batches, which have their own buffer."""
         chunk.parts.append(data)
         return False
 
     def close(self, chunk: GrowingChunk) -> Chunk:
-        """Return the chunk with its data."""
+        """Return the closed chunk, which contains the data."""
         return chunk.closed(data=chunk.data())
 
     def finish(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
@@ -53,12 +53,12 @@ class ChunksInMemory:
         return chunks
 
     def discard(self, growing: Sequence[GrowingChunk], chunks: Sequence[Chunk]) -> None:
-        """Do nothing: memory needs no clean-up."""
+        """Memory needs no clean-up."""
 
 
 @dataclass(slots=True)
 class _Partition:
-    """The rows of a partition that are not framed yet, and its growing chunk."""
+    """The rows of a partition that are not framed yet, and the partition's growing chunk."""
 
     topic: TopicInfo
     chunk: GrowingChunk
@@ -111,7 +111,7 @@ class ChunkStager:
             growing.row_bytes += part.size_bytes
             if growing.row_bytes >= max(FLUSH_BYTES, self._framing.batch_size):
                 self._frame(growing)
-        # A few pending rows of a rare partition keep their whole Arrow batch in memory.
+        # A few pending rows of a rare partition keep a complete Arrow batch in memory.
         self._held += rows.get_total_buffer_size()
         if self._held > HELD_BYTES:
             for growing in self._growing.values():
@@ -151,7 +151,7 @@ class ChunkStager:
         return numbers
 
     def _sticky(self, topic: TopicInfo, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the sticky partition of each row, by the bytes of the rows before it."""
+        """Return the sticky partition of each row, by the bytes of the preceding rows."""
         seen_bytes = self._adrift.get(topic.name, 0) + np.cumsum(sizes)
         self._adrift[topic.name] = int(seen_bytes[-1])
         steps = self._start + (seen_bytes - sizes) // self._framing.batch_size
@@ -205,14 +205,14 @@ class ChunkStager:
                 self._close(growing)
 
     def _close(self, growing: _Partition) -> None:
-        """Close the growing chunk and begin the next one."""
+        """Close the growing chunk and start the next chunk."""
         chunk = growing.chunk
         if chunk.size_bytes:
             self._done.append(self._place.close(chunk))
             growing.chunk = self._begun(chunk.topic, chunk.partition)
 
     def finish(self) -> Sequence[Chunk]:
-        """Return all chunks, in the order in which their partitions must append them."""
+        """Return all chunks, in the order in which the partitions must append the chunks."""
         for growing in self._growing.values():
             self._frame(growing)
         for growing in self._growing.values():

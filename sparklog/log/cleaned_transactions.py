@@ -22,7 +22,7 @@ AbortedEntry: TypeAlias = tuple[int, int, int, int]
 
 
 class AbortedEntries:
-    """The aborted transactions of a partition, from the indexes of its segments.
+    """The aborted transactions of a partition, from the transaction indexes of the segments.
 
     Each index is read once. `bases` are the base offsets of all segments, ascending.
     """
@@ -56,7 +56,7 @@ class AbortedEntries:
 
 @dataclass(slots=True)
 class _Ongoing:
-    """An aborted transaction between its first offset and its marker. `seen`: data were met."""
+    """An aborted transaction that the cleaner has reached. `seen`: data batches were read."""
 
     entry: AbortedEntry
     seen: bool = False
@@ -82,7 +82,7 @@ class CleanedTransactions:
             self._aborted.setdefault(entry[0], _Ongoing(entry))
 
     def take_data(self, row: Any) -> bool:
-        """Process a transactional data batch; return whether its transaction was aborted."""
+        """Process a transactional data batch; return whether the transaction was aborted."""
         self._reach(int(row["last_offset"]))
         producer_id = int(row["producer_id"])
         ongoing = self._aborted.get(producer_id)
@@ -93,7 +93,7 @@ class CleanedTransactions:
         return True
 
     def take_control(self, row: Any, marker: Marker | None) -> bool:
-        """Process a control batch; return whether no data of its transaction remain.
+        """Process a control batch; return whether the transaction has no data left.
 
         `marker` is None if the batch contains no transaction marker.
         """

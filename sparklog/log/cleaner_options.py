@@ -1,4 +1,4 @@
-"""Options of the log cleaner (log.cleaner.*) and its I/O throttle."""
+"""Options of the log cleaner (log.cleaner.*), and a throttle of the cleaner's I/O."""
 
 import threading
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Throttle = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerOptions:
-    """Options of one cleaning. Memory beyond the offset map is a few windows of 4 MiB."""
+    """Options of a cleaning run. Memory beyond the offset map is a few windows of 4 MiB."""
 
     dedupe_buffer_bytes: int = 128 << 20  # log.cleaner.dedupe.buffer.size, here per partition
     load_factor: float = LOAD_FACTOR  # log.cleaner.io.buffer.load.factor
@@ -32,7 +32,9 @@ def unthrottled(_: int) -> None:
 
 
 class RateLimit:
-    """Limits the bytes per second of all its threads. Source: Throttler.java, without its metrics.
+    """Limits the bytes per second that all threads read and write together.
+
+    Source: Throttler.java, without its metrics.
 
     Unused time is not saved up: a burst is at most the bytes of a tenth of a second. Raises
     InvalidRequestError if the rate is not positive.

@@ -1,8 +1,8 @@
-"""Validate the record batch that a Kafka producer sent for a partition, and make it a chunk.
+"""Validate the record batch that a Kafka producer sent for a partition, and return a chunk.
 
-Nothing in the batch is trusted: sizes, counts, the CRC, compressed records down to the last byte,
-and keys and timestamps by the topic's config. This takes one pass over the records, in native
-code. Source: ProduceRequest.validateRecords, UnifiedLog.append, LogValidator (Kafka 4.1).
+Everything in the batch is checked: sizes, counts, the CRC, compressed records down to the last
+byte, and keys and timestamps by the topic's config. The check is a single pass over the records, in
+native code. Source: ProduceRequest.validateRecords, UnifiedLog.append, LogValidator (Kafka 4.1).
 
 sparklog is stricter than a broker where readers could not use the batch: offsets in a batch must
 count from 0 without gaps (a broker does not check uncompressed batches), producers must not set a
@@ -123,7 +123,7 @@ class ClientBatch:
 
 
 def check_form(data: memoryview, *, zstd: bool = True) -> BatchHeader:
-    """Check the form that does not depend on the topic: exactly one whole batch v2.
+    """Check the properties that do not depend on the topic: exactly one complete batch v2.
 
     Args:
         zstd: Whether the request's version of Produce supports zstd (7 and newer).
@@ -142,7 +142,7 @@ def check_form(data: memoryview, *, zstd: bool = True) -> BatchHeader:
     if length != len(data) - LOG_OVERHEAD:
         raise _refused(
             f"the batch has {length + LOG_OVERHEAD} bytes, the request {len(data)}: a produce "
-            "request has one whole batch for each partition"
+            "request has exactly one complete batch for each partition"
         )
     header = unpack_header(data, 0)
     codec = header.attributes & CODEC_MASK
@@ -294,7 +294,7 @@ def _refused_records(
 def _packed(
     header: BatchHeader, records: memoryview, codec: Codec, level: int | None, highest: int
 ) -> memoryview:
-    """Return the batch compressed with the topic's codec; its records do not change."""
+    """Return the batch compressed with the topic's codec. The records do not change."""
     packed = compress(codec, records, level)
     return _sealed(
         replace(

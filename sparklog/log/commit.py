@@ -34,14 +34,14 @@ Ends = dict[str, dict[int, tuple[int, int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The micro-batch that a commit belongs to, so that the log accepts it once.
+    """The micro-batch that a commit belongs to. The log accepts a micro-batch only once.
 
     A commit whose writer and batch number are in the log already is a replay. Equal fingerprints
     mean equal rows: a replay with another fingerprint raises BatchConflictError.
 
     Attributes:
         writer: The name of the writer, unique in the log.
-        batch: The number of the micro-batch, which rises with each new one.
+        batch: The number of the micro-batch, which increases with each micro-batch.
         fingerprint: Text that identifies the input, such as a digest of its source offsets.
     """
 
@@ -67,7 +67,8 @@ class CommitResult:
     """The outcome of a commit.
 
     Attributes:
-        replayed: Whether the micro-batch had been committed before; then nothing was written.
+        replayed: Whether the micro-batch had been committed before; in that case this commit wrote
+            no records.
         time_ms: When the commit was made, in milliseconds since the epoch.
         ends: {topic: {partition: (first offset, end offset)}} of the records of the commit.
     """
@@ -86,7 +87,7 @@ def commit(
     source: Mapping[str, Any] | None = None,
     at: Mapping[tuple[str, int], int] | None = None,
 ) -> CommitResult:
-    """Append all chunks, in their order, as one atomic commit. A replay appends nothing.
+    """Append all chunks, in their order, as a single atomic commit. A replay appends no records.
 
     Args:
         at: {(topic, partition): end offset that the partition must have before the commit}.
@@ -99,7 +100,7 @@ def commit(
         StorageUnavailableError: The disk is full or fails. The log was not changed.
         DataCorruptionError: A partition is offline.
 
-    Cost: in a log dir, an fdatasync per partition, one of the ledger and one of the watermarks.
+    Cost: in a log dir, an fdatasync per partition, the ledger and the watermark file.
     """
     check_text("app", app)
     if source:
@@ -160,7 +161,7 @@ def _commit(
 def _known(
     commits: CommitLog, chunks: Sequence[Chunk], identity: Identity | None
 ) -> CommitResult | None:
-    """Return the result if it does not depend on the chunks' contents, else None."""
+    """Return the result if it does not depend on the contents of the chunks."""
     if commits.sync:
         commits.make_durable()  # "committed already" must mean durable
     if identity is None:
@@ -173,7 +174,7 @@ def _known(
 
 
 def _duplicate(commits: CommitLog, chunks: Sequence[Chunk]) -> CommitResult | None:
-    """Check an idempotent producer's append; return its old offsets if it was appended before."""
+    """Check an idempotent producer's append; for a duplicate, return the existing offsets."""
     if not any(chunk.idempotent and not chunk.copied for chunk in chunks):
         return None
     if len(chunks) > 1 or chunks[0].data is None:
@@ -214,10 +215,10 @@ def _by_topic(ranges: Ranges) -> Ends:
 
 
 def committed(commits: CommitLog, identity: Identity) -> CommitResult | None:
-    """Return what this micro-batch wrote, or None if it is not committed.
+    """Return the result of this micro-batch's commit, or None if the batch is not committed.
 
-    The caller holds the lock. Raises BatchConflictError if the batch number was committed with
-    another fingerprint.
+    The caller must have acquired the lock. Raises BatchConflictError if the batch number was
+    committed with another fingerprint.
     """
     last = commits.state.writers.get(identity.writer)
     if last is None or identity.batch > last.batch:
@@ -252,7 +253,7 @@ def committed(commits: CommitLog, identity: Identity) -> CommitResult | None:
 
 
 def _check_lost(commits: CommitLog, identity: Identity, topics: Set[str]) -> None:
-    """Reject rows that may be in the log already, by a commit whose ledger record was lost."""
+    """Reject rows that a commit with a lost ledger record may have appended already."""
     lost, writer, batch = commits.state.lost, identity.writer, identity.batch
     lost = None if lost is None else lost.above(commits.state.starts)
     spans = [] if lost is None else [
@@ -275,7 +276,7 @@ def _check_lost(commits: CommitLog, identity: Identity, topics: Set[str]) -> Non
 
 
 def _check_origin(commits: CommitLog, identity: Identity, topics: Set[str]) -> None:
-    """Reject a restarted query whose id changed because its checkpoint was deleted."""
+    """Reject a restarted query with a new id, which means that the checkpoint was deleted."""
     if not isinstance(identity, QueryIdentity):
         return
     state = commits.state

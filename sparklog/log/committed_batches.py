@@ -13,12 +13,13 @@ from sparklog.storage.ledger_records import CommitRecord, ResetRecord, SnapshotR
 def find_commit(
     ledger: Ledger, end: int, writers: Collection[str], batch: int
 ) -> tuple[int, CommitRecord] | None:
-    """Return (ledger offset, record) of the newest commit of `batch` by one of `writers`.
+    """Return (ledger offset, record) of the newest commit of `batch` by any of `writers`.
 
-    None if the ledger below `end` does not contain it any more, or if a reset abandoned it.
+    Returns None if the ledger below `end` no longer contains the commit, or if a reset abandoned
+    it.
 
     Cost: reads the ledger backwards to the commit, segment by segment. A home that indexes commits
-        by writer reads only those of `writers`.
+        by writer reads only the commits of `writers`.
     """
     left = set(writers)
     for offset, record in ledger.commits_of(end, writers):
@@ -37,11 +38,11 @@ def find_commit(
 
 
 def writers_abandoning(record: ResetRecord, batch: int) -> list[str]:
-    """Return the writers whose `batch` a reset record abandons."""
+    """Return the writers of which a reset record abandons `batch`."""
     return [writer for writer, last in record.last_batches.items() if last < batch]
 
 
 def _reached(snapshot: SnapshotRecord, writers: Collection[str], batch: int) -> bool:
-    """Return whether a writer had committed `batch` or a later one when the snapshot was made."""
+    """Return whether a writer had committed `batch`, or a later batch, before the snapshot."""
     lasts = (snapshot.writers.get(writer) for writer in writers)
     return any(last is not None and last.batch >= batch for last in lasts)

@@ -1,4 +1,4 @@
-"""Warn before retention first deletes segments of a topic: which, why, and how to keep them.
+"""Warn before retention first deletes segments of a topic, with the reason and the remedy.
 
 Retention uses record timestamps, so segments of a backfill can be due at once. The round that first
 finds segments due therefore only warns, and stores the announcement with the log
@@ -49,11 +49,14 @@ class AnnouncementStore(Protocol):
         """
 
     def write(self, found: Announced) -> None:
-        """Store the announcements. Raises nothing: after a failure only this process knows them."""
+        """Store the announcements.
+
+        A failure is not raised; then only this process knows the announcements.
+        """
 
 
 class DeletionAnnouncements:
-    """Knows the topics whose first deletion was announced. `what`: "segment" or "copy"."""
+    """Knows the topics for which a first deletion was announced. `what`: "segment" or "copy"."""
 
     def __init__(
         self, notes: AnnouncementStore, what: str = "segment", plural: str = "segments"
@@ -72,10 +75,10 @@ class DeletionAnnouncements:
         now: bool = False,
         dry_run: bool = False,
     ) -> set[str]:
-        """Return the topics in which nothing may be deleted yet, and warn of their due segments.
+        """Return the topics in which no segment may be deleted yet, and warn of the due segments.
 
-        Segments below the log start offset are not announced: readers can't read them, and no
-        config keeps them.
+        Segments below the log start offset are not announced, because they can't be read and no
+        config would retain them.
 
         Args:
             due: Segments to be deleted for good.
@@ -83,7 +86,7 @@ class DeletionAnnouncements:
             sizes: {topic: size in bytes}, for the share that is deleted.
             unsure: Topics for which the due segments can't be determined.
             now: A user requested the deletion, so it is not postponed.
-            dry_run: Store nothing.
+            dry_run: Do not store the announcements.
         """
         wanted: dict[str, dict[TopicPartition, list[DueSegment]]] = {}
         for key, segments in due.items():

@@ -1,9 +1,10 @@
 """Compute which part of a compacted log is dirty, and which part may be cleaned.
 
-The *first dirty* offset is the cleaner's checkpoint. Nothing is cleaned from the *first
-uncleanable* offset on. That is the smallest of the last stable offset, the active segment's base
-offset, and the base offset of the first dirty segment that min.compaction.lag.ms protects; rounded
-down to a segment. Source: LogCleanerManager.cleanableOffsets, LogToClean (Kafka 4.1).
+The *first dirty* offset is the cleaner's checkpoint. Records from the *first uncleanable* offset on
+are not cleaned. The first uncleanable offset is the smallest of the last stable offset, the active
+segment's base offset, and the base offset of the first dirty segment that min.compaction.lag.ms
+protects; rounded down to a segment. Source: LogCleanerManager.cleanableOffsets, LogToClean (Kafka
+4.1).
 """
 
 import bisect
@@ -16,7 +17,7 @@ from sparklog.storage.round_report import Dirt
 
 
 class Segment(Protocol):
-    """A segment as the computation needs it."""
+    """The properties of a segment that the computation needs."""
 
     @property
     def base(self) -> int:
@@ -50,7 +51,7 @@ def find_dirt(
     largest: Callable[[int], int],
     earliest: Callable[[int], int],
 ) -> Dirt:
-    """Return what can be cleaned. The last segment is the active one.
+    """Return the dirty and the cleanable range. The last segment is the active segment.
 
     Args:
         stable: The last stable offset.

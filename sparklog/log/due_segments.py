@@ -1,11 +1,11 @@
 """Decide which segments of a partition are due for deletion, and why. Homes delete them.
 
 Source: UnifiedLog.deleteOldSegments and its three rules (Kafka 4.1). The oldest segments are
-    deleted as long as each lies below the log start offset. Then, if cleanup.policy contains
-    delete: while the log without the oldest segment is not smaller than retention.bytes, and while
-    the oldest segment's newest record is older than retention.ms. A rule stops at the first segment
-    that it keeps. One difference: with `floor`, segments that a registered reader has not read are
-    not deleted by size or age.
+    deleted as long as each is below the log start offset. Then, if cleanup.policy contains delete:
+    while the log without the oldest segment is not smaller than retention.bytes, and while the
+    oldest segment's newest record is older than retention.ms. A rule stops at the first segment
+    that it does not delete. sparklog differs in one point: with `floor`, segments that a registered
+    reader has not read are not deleted by size or age.
 
 For tiered topics the rules apply to local segments, by local.retention.*, and delete only segments
 with a finished remote copy. Remote copies expire by retention.* (KIP-405).
@@ -28,7 +28,7 @@ LOG_START: Final = "log.start.offset"
 
 @dataclass(frozen=True, slots=True)
 class LocalSegment:
-    """A segment as the rules need it: base offset, and size of the log file in bytes."""
+    """The properties of a segment that the rules need: base offset, and log file size in bytes."""
 
     base: int
     size: int
@@ -53,10 +53,10 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class RetentionConstraints:
-    """Limits of a partition's retention that its config does not contain.
+    """Limits of a partition's retention that are not part of the topic's config.
 
     `floor`: offset of the slowest registered reader, if the topic respects readers. `announcing`:
-    the first deletion was not announced yet, so nothing is deleted by size or age.
+    the first deletion was not announced yet, so no segment is deleted by size or age.
     """
 
     floor: int | None = None
@@ -79,7 +79,7 @@ class DueSegments:
     `log_start`: the log start offset after the deletion; if `local`, the local log start offset.
     `rolls`: the active segment is due, or would be if it had a copy, so it must be rolled first.
     `next_ms`: no segment expires by age before that time, unless the segments change. `held_back`:
-    bytes that are kept only for a registered reader.
+    bytes that are retained only for a registered reader.
     """
 
     expired: tuple[Expired, ...]
@@ -93,15 +93,16 @@ class DueSegments:
 def largest_timestamps(segments: PartitionSegments, end: int) -> Callable[[int], int]:
     """Return a function base offset -> largest timestamp (ms) of the segment.
 
-    As in Kafka, a segment without timestamps is as old as its file. Unlike Kafka, a time index
-    entry is used only if the log confirms it, because a flipped bit must not delete records.
+    As in Kafka, the age of a segment without timestamps is the age of its file. Unlike Kafka, a
+    time index entry is used only if the log confirms it, because a flipped bit must not delete
+    records.
     """
     times = TimeLookup(Lookup(segments))
     return lambda base: times.largest_timestamp(base, end)
 
 
 def retention_limits(config: TopicConfig, *, local: bool) -> tuple[int, int]:
-    """Return the (bytes, ms) that a partition, or its local segments, may have; -1: no limit.
+    """Return the limits (bytes, ms) of a partition or of the local segments; -1: no limit.
 
     Source: RemoteLogConfig of LogConfig; -2 means the value of retention.*.
     """
@@ -123,7 +124,7 @@ def due(
     local_start: int = 0,
     terms: RetentionConstraints = NO_CONSTRAINTS,
 ) -> DueSegments:
-    """Return the segments that are due in a partition whose committed end offset is `end`.
+    """Return the segments that are due in a partition with the committed end offset `end`.
 
     Args:
         local_start: The local log start offset, if it is above the log start offset.
@@ -200,7 +201,7 @@ class _Walk:
         return not tier.holds(max(self._segments[at].base, log_start), self.ends[at])
 
     def stays_from(self, first: int, log_start: int) -> Callable[[int], bool]:
-        """Return a function that tells whether a segment must stay despite the rules."""
+        """Return a function that checks whether a segment must be retained despite the rules."""
         segments, tier, floor = self._segments, self._terms.tier, self._terms.floor
 
         def is_wanted(at: int) -> bool:

@@ -70,13 +70,13 @@ def schema_of(columns: Sequence[str] | None) -> pa.Schema:
 
 
 def check_isolation(isolation: str) -> None:
-    """Raise InvalidRequestError unless `isolation` is one of ISOLATION."""
+    """Raise InvalidRequestError unless ISOLATION contains `isolation`."""
     if isolation not in ISOLATION:
         raise refused("isolation", isolation, f"one of {', '.join(ISOLATION)}")
 
 
 def known_partitions(view: View, topic: str, partitions: Iterable[int] | None) -> list[int]:
-    """Return the partitions to read; None means all partitions of the topic.
+    """Return the partitions to read; without `partitions`, all partitions of the topic.
 
     The view's metadata may be older than an added partition, so they are refreshed before a
     partition is rejected. Raises UnknownTopicError for a topic or partition that does not exist.
@@ -154,8 +154,9 @@ def read_partition(
         without: Sorted offset ranges to leave out. Ranges of BRIDGE_OFFSETS or more are not read.
 
     Raises LogReplacedError if a log dir was replaced, also by an earlier state of the log. After a
-    second of retries raises, depending on the files: TopicReplacedError, OffsetOutOfRangeError,
-    DataCorruptionError, or StorageUnavailableError if remote storage has no object of the topic.
+    second of retries, raises one of these errors, depending on the files: TopicReplacedError,
+    OffsetOutOfRangeError, DataCorruptionError, or StorageUnavailableError if remote storage has no
+    object of the topic.
     """
     begun = view.renew() if incarnation is None else incarnation
     topic_id = topic_id or view.topic_id(topic, partition)

@@ -15,9 +15,9 @@ _ONE: Final = "give a fork point: by writer and batch, by time_ms, or by offsets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkPointRequest:
-    """Where to fork: by writer and batch, by time, or by offsets.
+    """The requested fork point, given by writer and batch, by time, or by offsets.
 
-    Raises InvalidRequestError unless exactly one of the three is given.
+    Raises InvalidRequestError unless exactly one of these is given.
     """
 
     writer: str | None = None
@@ -41,7 +41,7 @@ class ForkPointRequest:
 def check_writers(state: LogState, writer: str, batch: int) -> None:
     """Raise InvalidRequestError if another sink of the query had already passed the batch.
 
-    All sinks of a query must be at the batch, and one sink may be ahead of another.
+    All sinks of a query must be at the batch, but a sink may be ahead of another sink.
     """
     ahead = {w: last.batch for w, last in state.writers.items() if is_writer_of(w, writer)}
     beyond = [name for name, reached in sorted(ahead.items()) if reached > batch]
@@ -54,7 +54,7 @@ def check_writers(state: LogState, writer: str, batch: int) -> None:
 
 
 def no_writer(home: str, writer: str, known: Iterable[str]) -> InvalidRequestError:
-    """Return the error for a writer that has committed nothing."""
+    """Return the error for a writer without commits."""
     held = ", ".join(sorted(known)) or "none"
     return InvalidRequestError(f"{writer} has committed nothing to {home}; its writers: {held}")
 
@@ -62,11 +62,15 @@ def no_writer(home: str, writer: str, known: Iterable[str]) -> InvalidRequestErr
 def no_commit(
     home: str, writer: str, batch: int, *, last: int, first: int | None
 ) -> InvalidRequestError:
-    """Return the error for a batch without a commit in the ledger."""
+    """Return the error for a batch without a commit in the ledger.
+
+    Args:
+        first: the writer's oldest batch in the ledger, None if it is unknown.
+    """
+    oldest = "" if first is None else f", the oldest in the ledger is {first}"
     return InvalidRequestError(
         f"{writer} has no commit of batch {batch} in the ledger of {home} (it never existed, was "
-        f"undone by a reset, or has expired); its last batch is {last}, the oldest in the ledger "
-        f"is {'none' if first is None else first}"
+        f"undone by a reset, or has expired); its last batch is {last}{oldest}"
     )
 
 
@@ -86,7 +90,7 @@ def topic_deleted(topic: str) -> InvalidRequestError:
 
 
 def records_gone(name: str, start: int, wanted_end: int, end: int) -> OffsetOutOfRangeError:
-    """Return the error for a partition whose log start offset has passed the fork point."""
+    """Return the error for a partition with a log start offset behind the fork point."""
     return OffsetOutOfRangeError(
         f"{name}: the records below offset {start} were deleted by retention or delete_records, "
         f"and the fork was to end at {wanted_end}; fork at a later point",

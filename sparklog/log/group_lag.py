@@ -1,4 +1,4 @@
-"""Lag of registered readers, and the offsets that retention must keep for them."""
+"""Lag of registered readers, and the offsets that retention must keep for the readers."""
 
 import socket
 from collections.abc import Iterable, Mapping
@@ -71,7 +71,7 @@ def commit_checked(
 def readers_table(
     view: View, readers: Readers, *, now_ms: int, retention_ms: int, topic: str | None = None
 ) -> pa.Table:
-    """Return a row per group and partition, optionally of one topic; see `Log.readers`."""
+    """Return a row per group and partition, optionally of a single topic. See `Log.readers`."""
     wanted = {
         key for reader in readers.groups for key in reader.offsets if topic in (None, key.topic)
     }
@@ -138,7 +138,7 @@ def retention_floors(
     now_ms: int,
     retention_ms: int,
 ) -> dict[TopicPartition, int]:
-    """Return {partition: `retention_floor`} of all partitions (or `keys`) that have one."""
+    """Return {partition: `retention_floor`} of all partitions (or `keys`) with a floor."""
     slowest = readers.slowest(now_ms=now_ms, retention_ms=retention_ms)
     blind = any(not is_expired(t, now_ms, retention_ms) for t in readers.damaged.values())
     respecting = {name for name, topic in state.topics.items() if _respects(topic.config)}

@@ -1,4 +1,4 @@
-"""Offsets of a consumer group while one of its members reads a topic."""
+"""Offsets of a consumer group while a member of the group reads a topic."""
 
 import logging
 import socket
@@ -40,7 +40,7 @@ class GroupProgress:
         self._due_ms = 0
 
     def resume(self, partitions: Sequence[int], start: Position, spans: Spans) -> Position:
-        """Return the start position: committed offsets, and `start` for partitions without one.
+        """Return the start position: committed offsets, and `start` for the other partitions.
 
         A `start` with offsets or a time is a seek and takes precedence over committed offsets.
 

@@ -17,7 +17,7 @@ from sparklog.storage.segments import PartitionSegments, SegmentLog
 
 
 def whole_entries(index: SegmentLog | None, dtype: np.dtype[Any]) -> Entries:
-    """Return the complete entries of an index; none if there is no index."""
+    """Return the complete entries of an index, or an empty array if the index is missing."""
     if index is None:
         return np.empty(0, dtype)
     data = index.pread(index.size(), 0)
@@ -52,8 +52,8 @@ def plausible_times(entries: Entries, *, span: int) -> int:
 def regular_times(segments: PartitionSegments, base: int, offsets: Entries) -> Entries:
     """Return the time entries that were written together with the offset entries `offsets`.
 
-    A roll or a close adds a final entry behind the newest offset entry. It is left out, because the
-    next regular entry overwrites it, as if the segment had never been closed.
+    A roll or a close adds a final entry behind the newest offset entry. This final entry is left
+    out, because the next regular entry overwrites it, as if the segment had never been closed.
     """
     entries = whole_entries(segments.index(base, TIMEINDEX), TIME_ENTRY)
     reach = int(offsets["relative_offset"][-1]) + 1 if len(offsets) else 0
@@ -61,7 +61,7 @@ def regular_times(segments: PartitionSegments, base: int, offsets: Entries) -> E
 
 
 def txn_entries(segments: PartitionSegments, base: int, *, end: int) -> Entries:
-    """Return the aborted transactions of a segment whose markers lie below `end`."""
+    """Return the aborted transactions of a segment with a marker below `end`."""
     entries = whole_entries(segments.index(base, TXNINDEX), TXN_ENTRY)
     last = entries["last_offset"].astype(np.int64)
     bad = (entries["version"] != 0) | (last <= _shifted(last, base - 1)) | (last >= end)
@@ -80,7 +80,7 @@ def position_hint(segments: PartitionSegments, base: int, log: SegmentLog, offse
 
 
 def is_batch_at(log: SegmentLog, position: int, limit: int, last_offset: int) -> bool:
-    """Return whether a batch that ends with `last_offset` is at `position`; checks its CRC."""
+    """Return whether a valid batch (with a correct CRC) at `position` ends with `last_offset`."""
     head = log.pread(HEADER_SIZE, position)
     if len(head) <= MAGIC_END:
         return False

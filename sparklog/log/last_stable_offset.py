@@ -1,4 +1,4 @@
-"""The last stable offset: the end of what readers with read_committed may read."""
+"""The last stable offset, below which readers with read_committed may read."""
 
 from sparklog.log.read_retry import retry_on_stale_read
 from sparklog.storage.view import View

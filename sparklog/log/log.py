@@ -92,14 +92,14 @@ class Log:
         """Create a topic. Each new partition is placed in the log dir with the fewest partitions.
 
         A topic that is created again after its deletion continues at the end offset of the deleted
-        one, so that an offset never identifies two records.
+        topic, so that an offset never identifies two records.
 
         Args:
             name: The name of the topic.
             partitions: The number of partitions.
             config: Kafka's topic options, such as {"retention.ms": 86400000}. Other options have
-                the log's defaults, then Kafka's. One default differs from Kafka's: records are kept
-                (retention.ms=-1).
+                the log's defaults, then Kafka's. The only default that differs from Kafka's is
+                retention.ms=-1, which keeps all records.
             if_not_exists: Whether an existing topic is returned unchanged.
             starts: {partition: first offset}, for records that keep their offsets when they are
                 copied from elsewhere (sparklog.tools.moving.preserved_offsets). Offsets
@@ -139,7 +139,8 @@ class Log:
 
         Args:
             name: The name of the topic.
-            topic_id: Delete the topic only if it has this id, not another topic with the same name.
+            topic_id: Delete the topic only if it has this id, and not another topic with the same
+                name.
             now: Delete the records at once and for good, also those of a topic that was deleted
                 before.
 
@@ -158,11 +159,11 @@ class Log:
     def undelete_topic(
         self, name: str, *, topic_id: str | None = None, new_name: str | None = None
     ) -> TopicInfo:
-        """Restore a deleted topic with its id, options, offsets, leader epochs and producers.
+        """Restore a deleted topic with the same id, options, offsets, leader epochs and producers.
 
         Args:
             name: The name of the topic when it was deleted.
-            topic_id: Selects one of several deleted topics with this name; by default the newest.
+            topic_id: Selects a deleted topic if several had this name; by default the newest.
             new_name: A name for the restored topic, if another topic has taken its name.
 
         Raises:
@@ -203,9 +204,9 @@ class Log:
         """Move a partition to another log dir of the log, while no other writer has the log open.
 
         Services, endpoints and queries that write must be stopped. The write lock is held until
-        the partition is moved. Readers continue, and find the new place by themselves. Each batch
-        is checked. Offsets, epochs and producers stay the same. A crash leaves the partition in
-        the old or in the new log dir, whole.
+        the partition is moved. Readers continue, and find the new place without a restart. Each
+        batch is checked. Offsets, epochs and producers stay the same. After a crash, the complete
+        partition is in the old or in the new log dir.
 
         Args:
             topic: The topic of the partition.
@@ -214,7 +215,7 @@ class Log:
             progress: Called with the number of bytes copied, and the total.
 
         Raises:
-            InvalidRequestError: `to` is no log dir of this log, or holds the partition already.
+            InvalidRequestError: `to` is no log dir of this log, or contains the partition already.
             UnknownTopicError: The log has no such partition.
             LogLockedError: Another session has the log open for writing.
             StorageUnavailableError: A log dir is missing, full or fails.
@@ -246,7 +247,7 @@ class Log:
             topic: The name of the topic.
             data: Columns: value (binary or string; null is a tombstone) and optionally key, headers
                 (list<struct<key: string, value: binary>>), timestamp, partition. A table or batch
-                is one atomic commit; a RecordBatchReader is committed every 64 MiB.
+                is a single atomic commit; a RecordBatchReader is committed every 64 MiB.
             partition: The partition of all rows. By default the column partition decides; where it
                 is null or missing, murmur2 of the key as in Kafka's default partitioner; without a
                 key, a sticky partition that changes every batch.size bytes.
@@ -255,9 +256,9 @@ class Log:
             framing: How rows are grouped into record batches and compressed.
 
         Raises:
-            InvalidRequestError: An argument or the data are invalid. Nothing was written.
+            InvalidRequestError: An argument or the data are invalid. No record was written.
             UnknownTopicError: The topic or partition does not exist.
-            RecordTooLargeError: A record exceeds max.message.bytes. Nothing was written.
+            RecordTooLargeError: A record exceeds max.message.bytes. No record was written.
             FencedError: A producer with a newer epoch exists.
             OutOfOrderSequenceError: The sequence leaves a gap.
             StorageUnavailableError: The disk is full or the store fails.
@@ -288,8 +289,8 @@ class Log:
     ) -> CommitResult:
         """Commit staged chunks of any topics atomically, or skip a replay.
 
-        A commit with an `identity` is accepted once: another one with the same writer and batch
-        number writes nothing and returns what the first one wrote.
+        A commit with an `identity` is accepted once. Another commit with the same writer and batch
+        number writes no records and returns the result of the first commit.
 
         Example:
             stager = log.stager(Framing())
@@ -308,18 +309,18 @@ class Log:
             BatchConflictError: The batch was committed with another fingerprint.
             InvalidRequestError: An argument is invalid, or a partition does not end at `at`.
             UnknownTopicError: A topic or partition does not exist.
-            StorageUnavailableError: The disk is full or the store fails. Nothing was committed.
+            StorageUnavailableError: The disk is full or the store fails. No chunk was committed.
             CommitUnknownError: The outcome is unknown; see `outcome`.
             DataCorruptionError: A partition is offline.
 
-        Cost: in a log dir, an fdatasync per partition, one of the ledger and one of the watermarks.
+        Cost: in a log dir, an fdatasync per partition, of the ledger and of the watermark file.
         """
         if not isinstance(chunks, Sequence) or not all(isinstance(c, Chunk) for c in chunks):
             raise arguments.refused("chunks", chunks, "a list of the chunks that a stager returned")
         return commit(self._commits, chunks, identity=identity, app=app, source=source, at=at)
 
     def committed(self, identity: Identity) -> CommitResult | None:
-        """Return what a micro-batch wrote, or None if it is not committed.
+        """Return the result of a micro-batch's commit, or None if the batch is not committed.
 
         Reads the latest commits of all writers first.
 
@@ -334,7 +335,7 @@ class Log:
             return committed(commits, identity)
 
     def outcome(self, unknown: CommitUnknownError | tuple[int, str]) -> CommitResult | None:
-        """Return what a commit of unknown outcome wrote, or None if it wrote nothing.
+        """Return the result of a commit of unknown outcome, or None if the commit failed.
 
         None is final: the commit cannot take effect later. A change of a topic or writer has no
         `ends`. A Spark query does not need this method: it repeats the micro-batch, and the log
@@ -357,19 +358,21 @@ class Log:
 
         Args:
             framing: How rows are grouped into record batches and compressed.
-            label: The name prefix of staged files or objects; None keeps all chunks in memory.
+            label: The name prefix of staged files or objects. Without a label, all chunks stay in
+                memory.
         """
         return self._open_home.stager(framing, label=label)
 
     def reset(self, writer: str, batch: int) -> list[str]:
         """Let a writer commit again after `batch`; -1 means from its first batch.
 
-        The records of later batches stay in the log and are marked as abandoned. When those batches
-        come again, they are appended again, and only from then on dropped as replays. Idempotent.
+        The records of later batches stay in the log and are marked as abandoned. When the writer
+        commits these batches again, they are appended again; further repetitions are dropped as
+        replays. Idempotent.
 
         After a repair of the ledger that lost commits, a writer's next batch is rejected until this
-        method declares which of its batches is the last one in the log. That may be a later batch
-        than the ledger knows; a replay of it is then dropped.
+        method declares which of its batches is the last batch in the log. The declared batch may be
+        later than the ledger's last batch; a replay of the declared batch is then dropped.
 
         Args:
             writer: A writer, or the id of a query for all of its sinks ("id/name").
@@ -400,7 +403,7 @@ class Log:
 
         Args:
             topic: The name of the topic.
-            partitions: The partitions to read; None for all.
+            partitions: The partitions to read; all by default.
             start, end: "earliest", "latest", a datetime with a time zone, or {partition: offset}
                 (-2 earliest, -1 latest). `end` is exclusive and resolved when the method is called.
             isolation: "read_committed" skips aborted transactions and stops at open ones.
@@ -408,16 +411,16 @@ class Log:
                 headers. Other columns are not decoded.
             follow: Continue forever with records that are committed later; `end` is ignored.
             group: Register as a reader with this name (see `commit_offsets`). Reading starts at the
-                group's committed offsets, or at `start` if there are none or if `start` is a
-                datetime or offsets. Records count as consumed when the next ones are requested.
-                Offsets are committed once per second, when there are no new records, and at the
-                end. No record is lost; after a crash, the records of about one second may be read
-                again.
+                group's committed offsets, or at `start` if the group has none or if `start` is a
+                datetime or offsets. Records count as consumed when the caller requests the next
+                records. Offsets are committed once per second, when there are no new records, and
+                at the end. No record is lost; after a crash, the records of about one second may be
+                read again.
             timeline: "current" leaves out rows of micro-batches that a reset abandoned, as far as
                 the ledger knows. Rows that were returned before the reset are not taken back.
 
         Raises:
-            OffsetOutOfRangeError: `start` or `end` lies outside of the partition.
+            OffsetOutOfRangeError: `start` or `end` is outside of the partition.
             UnknownTopicError: The topic or a partition does not exist.
             InvalidRequestError: An argument is invalid, or the log stores no groups (a broker's
                 directory, an archive).
@@ -439,16 +442,16 @@ class Log:
     def commit_offsets(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Register how far a group has read: {topic: {partition: next offset to read}}.
 
-        Other partitions of the group keep their offsets. Works in mode "r" too, if the file system
-        can be written. Topics with retention.respect.readers keep the records that the slowest
-        group has not read, unless it has not committed for offsets.retention.minutes. Durable on
-        return.
+        Other partitions of the group keep their offsets. The method works in mode "r" too, if the
+        file system can be written. Topics with retention.respect.readers retain the records that
+        the slowest group has not read, unless it has not committed for offsets.retention.minutes.
+        The commit is durable on return.
 
         Raises:
             UnknownTopicError: A topic or partition does not exist.
             InvalidRequestError: The group's name is invalid, or the log stores no groups (a
                 broker's directory, an archive).
-            OffsetOutOfRangeError: An offset lies past the high watermark.
+            OffsetOutOfRangeError: An offset is above the high watermark.
             StorageUnavailableError: The log can't be written.
             LogLockedError: Another process holds the lock.
         """
@@ -458,11 +461,11 @@ class Log:
     def readers(self, topic: str | None = None) -> pa.Table:
         """Return a table of the registered readers: streaming queries and consumer groups.
 
-        Columns: group; kind (query, group, or damaged: an unreadable file that holds back all
-            topics); query (the query's name, if known); host; app; topic; partition; offset (the
-            next to read); log_start; high_watermark; lag (high watermark minus offset); time (of
-            the commit); expired (retention does not wait for it any more). Columns of a deleted
-            partition are null.
+        Columns: group; kind (query, group, or damaged: an unreadable file, because of which all
+            topics retain their records); query (the query's name, if known); host; app; topic;
+            partition; offset (the next to read); log_start; high_watermark; lag (high watermark
+            minus offset); time (of the commit); expired (retention does not wait for it any more).
+            Columns of a deleted partition are null.
 
         Args:
             topic: Return the readers of this topic only, which costs less in a log of many topics.
@@ -477,7 +480,7 @@ class Log:
     def delete_reader(
         self, group: str, partitions: Mapping[str, Iterable[int]] | None = None
     ) -> bool:
-        """Delete a group's offsets, so that retention does not wait for it.
+        """Delete a group's offsets, so that retention does not wait for the group.
 
         (kafka-consumer-groups --delete)
 
@@ -509,16 +512,16 @@ class Log:
     ) -> ResetPlan:
         """Plan new offsets for a group; the plan's `execute` commits them.
 
-        Works as kafka-consumer-groups --reset-offsets. A group that does not exist is created by
-        `execute`. Give one of `to`, `shift_by` and `offsets`.
+        The plan follows the rules of kafka-consumer-groups --reset-offsets. A group that does not
+        exist is created by `execute`. Give exactly one of `to`, `shift_by` and `offsets`.
 
         Args:
             group: The name of the group.
-            to: "earliest"; "latest"; "current" (the committed offset, or the end if there is none);
-                an offset; a datetime with a time zone, for the first record at or after it; or a
-                timedelta before now.
-            topics: A topic, several topics, or {topic: partitions, None for all}. By default the
-                partitions that the group has committed.
+            to: "earliest"; "latest"; "current" (the committed offset, or the end without a
+                committed offset); an offset; a datetime with a time zone, for the first record at
+                or after it; or a timedelta before now.
+            topics: A topic, several topics, or {topic: partitions} (None selects all partitions).
+                By default the partitions that the group has committed.
             shift_by: The number of offsets to move from the committed offset.
             offsets: {topic: {partition: offset}}.
 
@@ -536,7 +539,7 @@ class Log:
     def groups_at_work(self) -> dict[str, GroupAtWork]:
         """Return {group: GroupAtWork} of the groups that an endpoint of the log coordinates.
 
-        The information is up to a second old. Empty if no endpoint is running.
+        The information is up to a second old. The result is empty if no endpoint is running.
         """
         told = self._open_home.endpoint_lease({}).published() or {}
         return groups_from_json(told.get("groups"))
@@ -565,16 +568,16 @@ class Log:
         *,
         dry_run: bool = False,
     ) -> list[GivenUp]:
-        """Bring offline partitions back online without their missing records; return what is lost.
+        """Bring offline partitions back online without the missing records; return the loss.
 
-        The partitions continue behind the lost offsets, which are never assigned again. The ledger
+        The partitions continue after the lost offsets, which are never assigned again. The ledger
         records the loss.
 
         Args:
             topic: The topic whose offline partitions are given up; by default all topics.
             partitions: Numbers of offline partitions; by default all offline partitions of the
                 topic.
-            dry_run: Return what would be lost and change nothing.
+            dry_run: Return the loss without changing the log.
 
         Raises:
             InvalidRequestError: A partition is not offline.
@@ -588,12 +591,12 @@ class Log:
         return self._open_home.give_up(topic, numbers, dry_run=dry_run)
 
     def end_offset_for_epoch(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
-        """Return (leader epoch, end offset): where the history of `epoch` ends in a partition.
+        """Return (leader epoch, end offset) of the history of `epoch` in a partition.
 
         A reader that stores the epoch of the last record it read detects a restored log: the end
-        offset then lies below its position. The returned epoch is the greatest one up to `epoch`,
-        or (-1, -1) if the log has not reached `epoch`. Source: OffsetsForLeaderEpoch (KIP-101),
-        LeaderEpochFileCache.endOffsetFor.
+        offset is then below the reader's position. The returned epoch is the greatest one up to
+        `epoch`, or (-1, -1) if the log has not reached `epoch`. Source: OffsetsForLeaderEpoch
+        (KIP-101), LeaderEpochFileCache.endOffsetFor.
 
         Raises UnknownTopicError; DataCorruptionError if leader-epoch-checkpoint is damaged.
         """
@@ -609,7 +612,7 @@ class Log:
     def offsets_for_times(
         self, topic: str, when: When, isolation: str = "read_uncommitted"
     ) -> dict[int, int | None]:
-        """Return {partition: first offset at or after a time, or None}.
+        """Return {partition: first offset at or after a time}; None without such a record.
 
         Args:
             topic: The name of the topic.
@@ -721,7 +724,7 @@ def home_of(log: Log) -> Home:
 
 
 def is_replaced(log: Log) -> bool:
-    """Return whether the log was abandoned or closed, or another log is at its path now."""
+    """Return whether the log was abandoned, closed, or replaced by another log at the same path."""
     home = log._home
     return home.lost is not None or not home.is_current()
 
@@ -741,7 +744,7 @@ def options_of(log: Log) -> LogOptions:
 
 
 def group_progress(log: Log, group: str, topic: str) -> GroupProgress:
-    """Return the object that commits a group's offsets while one of its members reads a topic."""
+    """Return the object that commits a group's offsets while a member reads a topic."""
     home = log._open_home
     return GroupProgress(
         home.groups, log._clock, group, topic,

@@ -1,8 +1,8 @@
 """Look up offsets: a cache of the segment listing and the offset indexes of a partition.
 
-Indexes are hints (no checksum, zero tails, bit flips): a position from an index is where to start
-searching. Only indexes of settled segments are mapped or, if small, read whole. A segment is
-settled if the next segment begins below the reader's end, because it is then never truncated again.
+Indexes are hints (no checksum, zero tails, bit flips): a search starts at a position from an index.
+Only indexes of settled segments are mapped or, if small, read completely. A segment is settled if
+the next segment begins below the reader's end, because such a segment is never truncated again.
 Other indexes are read entry by entry.
 """
 
@@ -32,7 +32,7 @@ _Index = tuple[int, IndexKind]
 
 
 class Entries:
-    """The entries of an index, from its bytes or its file. Zero entries sort behind all others."""
+    """The entries of an index, in memory or in a file. Zero entries sort behind all others."""
 
     def __init__(self, item: struct.Struct, source: SegmentLog | memoryview) -> None:
         self._item, self._source = item, source

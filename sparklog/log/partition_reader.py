@@ -1,6 +1,6 @@
-"""Read a partition without a lock and without writes, safely beside a writer and its undo.
+"""Read a partition without a lock and without writes, safely beside a writer and its undo steps.
 
-The end is fixed before a read, at or below the published watermark; no byte behind it is used.
+The end is fixed before a read, at or below the published watermark; no byte behind the end is used.
 Every batch must pass its CRC and begin at the expected offset. Anything else (a deleted file, a
 short read, a gap) raises StaleReadError, and damage raises DataCorruptionError. Callers list the
 segments again and retry before they trust either error. Source: sparklog/logdir/PROTOCOL.md,
@@ -49,7 +49,7 @@ Allocate = Callable[[int], memoryview]
 
 
 class ReadBudget:
-    """The remaining number of bytes that a read may return, in whole batches.
+    """The remaining number of bytes that a read may return. Batches are not cut.
 
     `at_least_one`: the first batch is returned even if it is larger. `full`: the next batch does
     not fit. Source: ReplicaManager.readFromLog (minOneMessage), which allows that once per request.
@@ -74,7 +74,7 @@ class ReadBudget:
         self.at_least_one = False
 
     def take(self, table: Table) -> Table:
-        """Return the leading batches that fit, and charge them."""
+        """Return the leading batches that fit into the budget, and charge their size."""
         fitting = int(table["size"].cumsum().searchsorted(self.left_bytes, side="right"))
         taken = table[: max(fitting, 1 if self.at_least_one else 0)]
         if len(taken):
@@ -98,7 +98,7 @@ class StreamedBatches:
 def reader_of(
     view: View, topic: str, partition: int, topic_id: str | None = None
 ) -> "PartitionReader":
-    """Return the cached reader of a partition, or a new one if its topic id is not `topic_id`.
+    """Return the cached reader of a partition, or a new reader if `topic_id` has changed.
 
     Raises UnknownTopicError, PartitionOfflineError.
     """
@@ -137,7 +137,7 @@ class PartitionReader:
             self._lookup.refresh()
 
     def local_file(self, offset: int) -> tuple[int, SupportsPreadInto | None]:
-        """Return the base of the segment with an offset, and its log if that is a local file.
+        """Return the base of the segment with an offset, and the log file if it is local.
 
         Raises:
             StaleReadError: The segment does not exist any more.
@@ -156,12 +156,12 @@ class PartitionReader:
         return self.segments.metadata()
 
     def leader_epoch(self) -> int | None:
-        """Return the newest leader epoch, or None if the partition has none yet."""
+        """Return the newest leader epoch, or None before the first epoch."""
         entries = self.segments.leader_epochs()
         return entries[-1][0] if entries else None
 
     def leader_epoch_of(self, offset: int) -> int | None:
-        """Return the leader epoch of the batch with `offset`, or None if compaction removed it."""
+        """Return the leader epoch of the batch with `offset`, or None after its compaction."""
         windows = self._pieces(offset, offset + 1, None)
         return next((int(window.batches.table["leader_epoch"][0]) for window in windows), None)
 
@@ -202,7 +202,8 @@ class PartitionReader:
     def offset_for_time(self, timestamp: int, start: int, end: int) -> tuple[int, int] | None:
         """Return (offset, timestamp) of the first record at or after `timestamp` (ms), or None.
 
-        As in Kafka, only the first segment whose largest timestamp reaches `timestamp` is searched.
+        As in Kafka, only the first segment with a largest timestamp of at least `timestamp` is
+        searched.
         """
         with self._remembering:
             return self._times.find(timestamp, start, end)
@@ -293,7 +294,7 @@ class PartitionReader:
         """Yield the undecoded batches that contain offsets of [start, end), with verified CRCs.
 
         `isolation`: "read_committed" determines which batches are aborted. Memory: a window
-        (MOST_BYTES, or one batch). Raises: as `read_from`.
+        (MOST_BYTES, or a single larger batch). Raises: as `read_from`.
         """
         if self._lookup.gaps:
             self.refresh()  # as `read_from`
@@ -315,7 +316,7 @@ class PartitionReader:
         first_bytes: int = FIRST_BYTES,
         allocate: Allocate | None = None,
     ) -> Iterator[Window]:
-        """Yield windows whose tables contain exactly the batches with offsets of [start, end)."""
+        """Yield windows with tables of exactly the batches with offsets of [start, end)."""
         at = start
         base = self._lookup.floor(at) if at < end else 0
         bare = -1  # the offset from which the present files contained nothing
@@ -344,13 +345,13 @@ class PartitionReader:
                     bare, base = at, self._lookup.floor(at)
 
     def _next(self, base: int, at: int, end: int) -> int | None:
-        """Return the next segment to read; None if compaction left nothing in [at, end)."""
+        """Return the next segment to read, or None if no record of [at, end) is left."""
         following = self._lookup.following(base)
         if following != at or at >= end:  # perhaps rolled, undone or compacted since the listing
             self._relist()
             following = self._lookup.following(base)
         while self._lookup.gaps and following is not None and following < at:
-            # Skip a segment that was already replaced by one that reaches further.
+            # Skip a segment that was already replaced by a segment that reaches further.
             following = self._lookup.following(following)
         if self._lookup.gaps and following is not None and following >= end:
             return None
@@ -411,7 +412,7 @@ class PartitionReader:
             if found.end == position:
                 span = _size_of(data)
                 if not len(data) < span <= limit - position:
-                    return  # a torn batch: nothing more in this segment
+                    return  # a torn batch: no further batches in this segment
                 if budget is not None and not budget.fits(span):
                     budget.full = True
                     return
@@ -427,16 +428,17 @@ class PartitionReader:
     def _up_to_segment(
         self, file: SegmentLog, table: Table, following: int, limit: int
     ) -> tuple[Table, StaleReadError | None]:
-        """Check that a segment ends where the next one begins.
+        """Check that a segment ends where the next segment begins.
 
-        A segment that continues with offsets of the next one belongs to another log or was appended
-        to, or the next one was undone. In that case return an error, and the batches without the
-        last one. Not checked in a compacted log, where a segment can span those that it replaces.
+        If a segment continues with offsets of the next segment, then it belongs to another log or
+        was appended to, or the next segment was undone. In that case, the method returns an error,
+        and the batches before the overlap. Compacted logs are not checked, because a segment can
+        span the segments that it replaces.
 
         Args:
             table: Batches up to the segment's end. `limit` is the file's size.
 
-        Cost: nothing, if the file ends with these batches.
+        Cost: no read, if the file ends with these batches.
         """
         if self._lookup.gaps:
             return table, None
@@ -483,7 +485,7 @@ def _is_true(found: Batches, data: bytes | memoryview, position: int, limit: int
 
 
 def _size_of(data: bytes | memoryview, at: int = 0) -> int:
-    """Return the size of the batch at byte `at` of `data`, or 0 if its length field is cut off."""
+    """Return the size of the batch at byte `at` of `data`, or 0 if the length field is cut off."""
     if len(data) < at + LOG_OVERHEAD:
         return 0
     length = data[at + 8 : at + LOG_OVERHEAD]
@@ -547,7 +549,7 @@ def _decode(
 
 
 def _wanted(window: Window, dropped: AbortedFilter | None, path: str) -> Table:
-    """Return the batches of a window whose records are returned."""
+    """Return the batches of a window with records that the reader returns."""
     table = window.batches.table
     if dropped is not None:
         table = dropped.keep(table, abort_reader(window, path))

@@ -41,7 +41,7 @@ def to_ms(when: int | datetime) -> int:
 def offsets_for_times(
     view: View, topic: str, when: Mapping[int, int], spans: Spans, *, isolation: str
 ) -> dict[int, int | None]:
-    """Return {partition: first offset with a timestamp >= when (ms), or None}.
+    """Return {partition: first offset with a timestamp >= when (ms)}; None without such a record.
 
     As in Kafka's ListOffsets, only the first segment that reaches the time is searched. -1 is the
     end, -2 the log start, -3 the first record with the greatest timestamp, -4 the first local

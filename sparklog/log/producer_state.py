@@ -132,7 +132,7 @@ class ProducerState:
             self.open_txns[txn] = producer.id
 
     def copy(self) -> "ProducerState":
-        """Return an independent copy with all batches; snapshots have one batch per producer."""
+        """Return an independent copy with all batches. (Snapshots have one batch per producer.)"""
         other = ProducerState(self.end, expiration_ms=self._expiration_ms)
         other._producers = {p.id: p.copy() for p in self._producers.values()}
         other._quiet_until_ms = self._quiet_until_ms
@@ -157,7 +157,7 @@ class ProducerState:
         return len(self._producers)
 
     def to_json(self) -> list[Any]:
-        """Return all data, with all batches of each producer; a snapshot has one batch."""
+        """Return all data, with all batches of each producer, unlike a snapshot."""
         producers = [
             [p.id, p.epoch, p.coordinator_epoch, p.timestamp, p.txn_first_offset,
              [list(batch) for batch in p.batches], p.appended_ms]
@@ -190,8 +190,8 @@ class ProducerState:
     def expire(self, now: int) -> int:
         """Remove producers without an append for `expiration_ms` and without an open transaction.
 
-        Returns the number of removed producers. Costs nothing while none can have expired. Source:
-        ProducerStateManager.removeExpiredProducers.
+        Returns the number of removed producers. The call is cheap while no producer can have
+        expired. Source: ProducerStateManager.removeExpiredProducers.
         """
         self.checked_ms = now
         if not self.expires(now):
@@ -274,11 +274,12 @@ class ProducerState:
 
 
 class ProducerAppends:
-    """Checks appends that are written to a partition together, one after the other.
+    """Checks, in order, the appends that are written to a partition together.
 
-    Each is checked as if the earlier accepted ones were written; a rejected append leaves no trace.
-    `load`: returns the present state, which is not changed; called only if needed. `end`: the log
-    end offset. Source: ProducerAppendInfo, UnifiedLog.analyzeAndValidateProducerState (Kafka 4.1).
+    Each append is checked as if the earlier accepted appends had been written; a rejected append
+    leaves no trace. `load`: returns the present state, which is not changed; called only if needed.
+    `end`: the log end offset. Source: ProducerAppendInfo,
+    UnifiedLog.analyzeAndValidateProducerState (Kafka 4.1).
     """
 
     def __init__(self, load: Callable[[], ProducerState | None], end: int, where: str) -> None:
@@ -290,10 +291,10 @@ class ProducerAppends:
         self._end += records
 
     def judge(self, table: Table) -> DuplicateAppend | None:
-        """Check the batches of an append. Their offsets may count from any base.
+        """Check the batches of an append. The offsets may count from any base.
 
-        Returns None if the append may be written, or its old offsets if it was written before. An
-        append is atomic, so its last batch decides.
+        Returns None if the append may be written, or the existing offsets of a duplicate. An append
+        is atomic, so its last batch decides.
 
         Raises FencedError if a newer epoch is known, OutOfOrderSequenceError if a sequence number
         leaves a gap, InvalidRequestError for a plain batch inside an open transaction.

@@ -1,4 +1,4 @@
-"""Load the producer state at an offset from the newest usable snapshot and the log behind it.
+"""Load the producer state at an offset from the newest usable snapshot and the records after it.
 
 Source: ProducerStateManager, UnifiedLog.rebuildProducerState (Kafka 4.1).
 """
@@ -28,8 +28,8 @@ def load_producer_state(
 ) -> ProducerState:
     """Return the producer state at offset `end`: the newest usable snapshot, then a replay.
 
-    A damaged snapshot is replaced by an older one and a longer replay. Cost: a pass over the
-    batch headers behind the snapshot.
+    Instead of a damaged snapshot, an older snapshot and a longer replay are used. Cost: a pass over
+    the batch headers behind the snapshot.
     """
     state = ProducerState(log_start, now=now, expiration_ms=expiration_ms)
     for offset in reversed(segments.producer_snapshots()):

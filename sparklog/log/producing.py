@@ -1,9 +1,9 @@
 """Commit the batches of many Kafka producers together; each batch is checked separately.
 
 A commit costs the same for any number of batches (1 to 3 fsyncs, or a PUT), so batches that arrive
-during a commit wait for the next one. A rejected batch does not affect the others. A batch that was
-appended before (a retry of an idempotent producer) returns its old offsets. Source of the results:
-UnifiedLog.append, ProducerAppendInfo (Kafka 4.1).
+during a commit wait for the next commit. A rejected batch does not affect the others. A batch that
+was appended before (a retry of an idempotent producer) returns its old offsets. Source of the
+results: UnifiedLog.append, ProducerAppendInfo (Kafka 4.1).
 """
 
 from collections.abc import Sequence
@@ -51,11 +51,11 @@ Outcome: TypeAlias = Produced | SparklogError
 def produce(
     commits: CommitLog, batches: Sequence[ClientBatch | Chunk], *, app: str = ""
 ) -> list[Outcome]:
-    """Commit producers' batches and return the outcome of each, in their order.
+    """Commit producers' batches and return the outcome of each batch, in the same order.
 
     Args:
-        batches: Producers' batches, or checked chunks of one batch each, in memory. Batches of a
-            partition are appended in this order. They are validated by their topics' config at
+        batches: Producers' batches, or checked chunks in memory with a single batch each. Batches
+            of a partition are appended in this order. They are validated by their topics' config at
             commit time.
         app: The application that produces, for the ledger.
 
@@ -63,11 +63,11 @@ def produce(
         For each batch its offsets, or an error: FencedError or OutOfOrderSequenceError of its
             producer; UnknownTopicError; TopicReplacedError; RefusedBatchError or
             RecordTooLargeError for an invalid batch; DataCorruptionError if its partition is
-            offline; StorageUnavailableError if nothing was written; CommitUnknownError if the
+            offline; StorageUnavailableError if no batch was written; CommitUnknownError if the
             outcome is unknown, which an idempotent producer resolves by a retry.
 
-    Raises LogReplacedError or LogLockedError if no batch was committed. Cost: one commit, or none
-    if there is nothing to write.
+    Raises LogReplacedError or LogLockedError if no batch was committed. Cost: a commit, if any
+    batch is to be written.
     """
     outcomes: dict[int, Outcome] = {}
     _commit(commits, [*enumerate(batches)], outcomes, app)
@@ -87,7 +87,7 @@ def _commit(
         with commits.meters.committing():
             _Attempt(commits, batches, app).run(outcomes)
     except (InvalidRequestError, DataCorruptionError) as error:
-        # One of the partitions is at fault: its files are damaged, or its config was changed.
+        # A single partition is the cause: its files are damaged, or its config was changed.
         parts = _by_partition(batches)
         if len(parts) == 1:
             outcomes |= {number: error for number, _ in batches}
@@ -106,7 +106,7 @@ def _by_partition(batches: Sequence[tuple[int, T]]) -> list[list[tuple[int, T]]]
 
 
 class _Attempt:
-    """One commit of some batches; may be decided several times."""
+    """A commit of some batches. `_decide` may run several times."""
 
     def __init__(self, commits: CommitLog, batches: Sequence[Given], app: str) -> None:
         self._commits, self._batches, self._app = commits, batches, app
@@ -232,7 +232,7 @@ def _check_topic(state: LogState, batch: ClientBatch | Chunk, home: str) -> None
 
 
 def joined(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
-    """Return a chunk per partition, with all of its chunks in order. Chunks are in memory."""
+    """Return a chunk per partition, which joins the partition's chunks in order, in memory."""
     by_partition: dict[TopicPartition, list[Chunk]] = {}
     for chunk in chunks:
         by_partition.setdefault(chunk.key, []).append(chunk)

@@ -1,4 +1,4 @@
-"""Read undecoded record batches, for Kafka's Fetch. Nothing is decoded or copied.
+"""Read undecoded record batches, for Kafka's Fetch. Batches are neither decoded nor copied.
 
 Homes fill in base offset and leader epoch; every batch must pass its CRC and begin at the expected
 offset. Batches of magic 0 and 1 are returned unchanged: clients whose Fetch version is supported
@@ -33,9 +33,9 @@ _STALE: Final = (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorru
 
 @dataclass(frozen=True, slots=True)
 class RawBatches:
-    """Whole record batches of a partition, in order.
+    """Complete record batches of a partition, in order.
 
-    `parts`: the bytes of the batches; each part contains whole batches. `file_range`: batches
+    `parts`: the bytes of the batches; each part contains complete batches. `file_range`: batches
     before `parts` that can be sent from their file. `size_bytes`: total size. `next_offset`: where
     to continue. `aborted`: with read_committed, the aborted transactions that overlap the batches.
     """
@@ -61,7 +61,7 @@ def read_batches(
     allocate: Allocate | None = None,
     verified: VerifiedBatches | None = None,
 ) -> RawBatches:
-    """Return as many batches as `budget` allows, beginning with the one that contains `start`.
+    """Return as many batches as `budget` allows, beginning with the batch that contains `start`.
 
     Args:
         end: At or below the high watermark; for read_committed, the last stable offset. A batch
@@ -72,9 +72,9 @@ def read_batches(
         verified: Batches that can be returned as `file_range`; verified batches are added to it. By
             default all batches are returned in memory.
 
-    Returns fewer batches if damage or moving segments end what can be read now, and none if
-    compaction left none. Raises at once LogReplacedError, TopicReplacedError, UnknownTopicError,
-    OffsetOutOfRangeError; after a second of retries the errors of
+    Returns fewer batches if the readable range ends early because of damage or moving segments, and
+    no batch if compaction removed all of them. Raises at once LogReplacedError, TopicReplacedError,
+    UnknownTopicError, OffsetOutOfRangeError; after a second of retries the errors of
     `sparklog.log.fetch.read_partition`.
 
     Memory: the batches, and at most 4 KiB or the same size again of other data. Cost: an index
@@ -144,7 +144,7 @@ def _read(
 
 
 def _pieces(window: Window) -> Iterator[memoryview]:
-    """Yield the bytes of a window's batches, in one piece if they are adjacent."""
+    """Yield the bytes of a window's batches. Adjacent batches are a single piece."""
     table: Any = window.batches.table
     starts = table["position"] - window.position
     stops = starts + table["size"]

@@ -35,7 +35,7 @@ def stale_read_attempts() -> Iterator[int]:
 class StaleReadRetries:
     """Limits the retries of a read while the segments of a partition move.
 
-    Retries end after a second in which nothing moves. If each listing shows other segments (a
+    Retries end after a second in which no segment moves. If each listing shows other segments (a
     merge, a cleaning), a slow reader continues for as long as that takes.
     """
 
@@ -94,7 +94,7 @@ def retry_on_stale_read(
 def check_topic_id(view: View, topic: str, partition: int, topic_id: str | None) -> None:
     """Raise UnknownTopicError or TopicReplacedError unless the topic has the planned id."""
     now = view.topic_id(topic, partition)
-    if topic_id is None:  # old brokers assign no topic id; newer ones add one later
+    if topic_id is None:  # old brokers assign no topic id; newer brokers add it later
         return
     if now is None:
         raise UnknownTopicError(f"{topic}-{partition} was deleted during the read")
@@ -112,7 +112,7 @@ def check_incarnation(view: View, incarnation: int) -> None:
 
 
 def replaced(home: str) -> LogReplacedError:
-    """Return the error for a log that was replaced while it was read."""
+    """Return the error for a log that was replaced during a read."""
     return LogReplacedError(
         f"{home} was replaced during the read: the records that were read before may belong to "
         "another history than the present ones; start over"
@@ -162,7 +162,7 @@ def _is_copy(view: View, topic: str, partition: int, at: int) -> bool:
 
 
 def with_advice(error: DataCorruptionError, home: str, *, copy: bool) -> DataCorruptionError:
-    """Return the error with advice, if its message contains none.
+    """Return the error with advice, unless the message contains advice already.
 
     `copy`: the damage is in the remote storage of a log dir.
     """

@@ -49,7 +49,7 @@ class PlannedOffset:
     Attributes:
         topic: The name of the topic.
         partition: The number of the partition.
-        before: The committed offset; None if the group has none.
+        before: The group's committed offset, if any.
         offset: The offset that `ResetPlan.execute` commits.
         warning: Why the offset differs from the requested position, if it does.
     """
@@ -262,7 +262,7 @@ class ReaderResets:
     def _in_history(
         self, key: TopicPartition, at: Committed, span: tuple[int, int]
     ) -> tuple[int, str | None]:
-        """Return a committed offset as it counts in the present log, and why it differs."""
+        """Return the offset in the present log for a committed offset, and why the two differ."""
         parted = self._detector.truncated_at(key, at.offset, at.origin, span)
         if parted is None:
             return at.offset, None
@@ -331,7 +331,7 @@ class ResetPlan:
 
     @property
     def warnings(self) -> list[str]:
-        """Why offsets differ from the requested ones, and whether the group may be active."""
+        """Why offsets differ from the requested offsets, and whether the group may be active."""
         own = [each.warning for each in self.offsets if each.warning is not None]
         return [*self._notes, *own]
 
@@ -341,14 +341,14 @@ class ResetPlan:
         Raises:
             GroupNotEmptyError: The group has members, or has committed since the plan was made.
             InvalidRequestError: The group is a streaming query now.
-            LogLockedError: Another process holds the lock.
+            LogLockedError: The lock is held by another process.
             StorageUnavailableError: The log cannot be written.
         """
         self._resets.execute(self)
 
 
 def _check_target(to: object) -> None:
-    """Raise InvalidRequestError unless `to` is one of the forms of `Target`, or None."""
+    """Raise InvalidRequestError unless `to` is None or a valid `Target`."""
     expected = f"{', '.join(PLACES)}, an offset, a datetime or a timedelta"
     if isinstance(to, str):
         if to not in PLACES:

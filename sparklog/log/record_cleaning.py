@@ -27,13 +27,13 @@ def with_aborted(
     transactions: CleanedTransactions,
     aborted: Callable[[], Iterable[AbortedEntry]],
 ) -> Iterator[tuple[Window, str]]:
-    """Yield a segment's windows, and add its aborted transactions to `transactions` when needed.
+    """Yield a segment's windows, and add the aborted transactions to `transactions` when needed.
 
     They are added before the first batch of a transaction.
 
     Args:
-        aborted: Returns the aborted transactions that overlap the segment. Not called for a segment
-            without transactions, so such a segment costs no index read.
+        aborted: Returns the aborted transactions that overlap the segment. The function is not
+            called for a segment without transactions, so such a segment costs no index read.
     """
     is_loaded = False
     for window, path in windows:
@@ -104,13 +104,13 @@ def fold_window(
 
 
 class WindowFilter:
-    """Copies windows without the records that the map supersedes. For all segments of one cleaning.
+    """Copies windows without superseded records. One object processes all segments of a cleaning.
 
     Args:
         horizon_ms: The delete horizon for tombstones that stay for now.
-        first_uncleanable: The batch before this offset stays, at least its header.
-        producers: {id: (last data offset or -1, epoch)} of the active producers, whose last batches
-            stay in the same way.
+        first_uncleanable: The batch before this offset stays, at least as an empty batch.
+        producers: {id: (last data offset or -1, epoch)} of the active producers, of which the last
+            batches stay in the same way.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class WindowFilter:
 
     @property
     def records(self) -> tuple[int, int]:
-        """How many records were read and kept so far."""
+        """The numbers of records that were read and retained so far."""
         return self._filter.records
 
     @property

@@ -26,7 +26,7 @@ class Tally:
 
 
 class WindowEraser:
-    """Erases records in a segment's windows, in order. One object per pass. Not thread-safe.
+    """Erases records in a segment's windows, in order. For a single pass; not thread-safe.
 
     `end`: records from this offset on stay, regardless of the predicate.
     """
@@ -36,7 +36,7 @@ class WindowEraser:
         self.tally = Tally()
 
     def look(self, window: Window, path: str) -> None:
-        """Count the selected records of a window without erasing them."""
+        """Count the selected records of a window without changing the window."""
         for _ in self._found(window, path):
             pass
 

@@ -1,8 +1,8 @@
 """Look up timestamps. Source: UnifiedLog.fetchOffsetByTimestamp, LogSegment (4.1).
 
-Only the first segment whose largest timestamp reaches the target is searched. A later segment is
-not searched, even if it contains a matching record because of old event times. Time index entries
-are used only if the batch that they refer to has exactly that largest timestamp.
+Only the first segment with a largest timestamp at or above the target is searched. A later segment
+is not searched, even if it contains a matching record because of old event times. Time index
+entries are used only if the batch that they refer to has exactly that largest timestamp.
 """
 
 import bisect
@@ -27,9 +27,9 @@ Table = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """A segment's largest timestamp (ms; -1: none) and the last offset of its first batch with it.
+    """A segment's largest timestamp (ms; -1: none) and the last offset of the first batch with it.
 
-    Valid for the batches below offset `end`, which lie before byte `position`.
+    The values are valid for the batches below offset `end`, which end before byte `position`.
     """
 
     timestamp: int
@@ -72,7 +72,7 @@ class TimeLookup:
         return None
 
     def _settled(self, end: int) -> int:
-        """Return the number of leading settled segments, and update `_running` for them."""
+        """Return the number of leading settled segments; compute `_running` for each of them."""
         bases = self._lookup.bases
         if self._running_of is not bases:
             self._running, self._running_of = [], bases
@@ -108,7 +108,7 @@ class TimeLookup:
             yield from (base for base in list(self._lookup.bases) if done < base < end)
 
     def largest_timestamp(self, base: int, end: int) -> int:
-        """Return the largest timestamp (ms) of a segment, or its file's time if it has none."""
+        """Return the largest timestamp (ms) of a segment; without timestamps, the file's time."""
         largest = self._of(base, end).timestamp
         if largest >= 0:
             return largest
@@ -142,12 +142,12 @@ class TimeLookup:
         return found
 
     def _all_below(self, end: int) -> bool:
-        """Return whether the last segment, a remote one, ends at or before `end`."""
+        """Return whether the last segment, which is remote, ends at or before `end`."""
         remote_end = self._lookup.segments.remote_end()
         return remote_end is not None and remote_end <= end
 
     def _final(self, base: int, log: SegmentLog, end: int) -> Largest | None:
-        """Return the last time index entry of a closed segment, if it is correct."""
+        """Return the last time index entry of a closed segment if the entry is correct."""
         entries = self._lookup.times(base, end + 1)
         if entries is None or not entries.count:
             return None
@@ -231,7 +231,7 @@ class TimeLookup:
 
 
 def _grown(known: Largest, log: SegmentLog, end: int) -> Largest:
-    """Extend `known` by the batches behind it, up to `end`."""
+    """Extend `known` by the following batches, up to `end`."""
     if known.end >= end:
         return known
     timestamp, offset, reached, position = (

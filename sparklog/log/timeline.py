@@ -32,11 +32,11 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def abandoned_by(ledger: Ledger, end: int, writers: Iterable[str], batch: int) -> SpansByKey:
-    """Return the offsets that `writers` committed after `batch`, as far as the ledger has them.
+    """Return the offsets that `writers` committed after `batch`, as far as the ledger goes back.
 
     Logs a warning for batches whose records have expired. Cost: reads the ledger below `end`
-    backwards to the last batch that stays. A home that indexes commits by writer reads only those
-    of `writers`.
+    backwards to the last batch that stays. A home that indexes commits by writer reads only the
+    commits of `writers`.
     """
     left = set(writers)
     abandoned: SpansByKey = {}
@@ -61,7 +61,7 @@ def abandoned_by(ledger: Ledger, end: int, writers: Iterable[str], batch: int) -
 
 
 def find_abandoned(ledger: Ledger, end: int) -> SpansByKey:
-    """Return the offsets that all resets abandoned in existing topics, from the whole ledger.
+    """Return the offsets that all resets abandoned in existing topics, from the complete ledger.
 
     Cost: two passes over the ledger below `end`.
     """
@@ -131,8 +131,9 @@ class Timeline:
     def abandoned(self) -> SpansByKey:
         """Return {(topic, partition): spans} of the offsets that are abandoned now.
 
-        Cost: at first a ledger segment (at most 16 MiB), or the whole ledger if an older sparklog
-            wrote to it; later the new records. Raises DataCorruptionError for a damaged ledger.
+        Cost: at first a ledger segment (at most 16 MiB), or the complete ledger if an older
+            sparklog wrote to it; later the new records. Raises DataCorruptionError for a damaged
+            ledger.
         """
         identity = self._ledger.identity()
         if identity is None:
@@ -163,10 +164,10 @@ class Timeline:
 
 
 def timeline_of(home: Home, timeline: str) -> Timeline | None:
-    """Return the timeline for a read that leaves out abandoned rows; None for "all".
+    """Return the timeline for a read without abandoned rows; for "all", return None.
 
     Raises:
-        InvalidRequestError: `timeline` is not one of `TIMELINES`, or is "current" for an archive.
+        InvalidRequestError: `timeline` is not in `TIMELINES`, or is "current" for an archive.
     """
     if timeline not in TIMELINES:
         raise refused("timeline", timeline, f"one of {', '.join(TIMELINES)}")

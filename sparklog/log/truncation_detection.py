@@ -1,14 +1,14 @@
 """Detect log truncation by the leader epochs of a reader's positions (KIP-320).
 
-A log that is restored to an earlier state and then written to assigns used offsets to other
+When a log is restored to an earlier state and then written to, used offsets are assigned to other
 records. The first writer to a copied log therefore begins a leader epoch with a number that no
 other history has (`begin_history`). A position stores the epoch of the record before it (`Origin`),
-and leader-epoch-checkpoint shows up to where both histories are the same.
+and leader-epoch-checkpoint shows up to which offset both histories are the same.
 
 Two cases can't be detected. A copy over the files in place, or a disk image, keeps the directory's
-device and inode, so no epoch begins. A position without an epoch is treated as one of any epoch
-below HISTORY_EPOCH. Source: OffsetsForLeaderEpoch, SubscriptionState.maybeCompleteValidation (Kafka
-4.1).
+device and inode, so no epoch begins. A position without an epoch is treated as a position of any
+epoch below HISTORY_EPOCH. Source: OffsetsForLeaderEpoch, SubscriptionState.maybeCompleteValidation
+(Kafka 4.1).
 """
 
 import logging
@@ -33,7 +33,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def origin_of(entries: Epochs, offset: int) -> Origin | None:
-    """Return the origin of the record before `offset`, or None if it is unknown."""
+    """Return the origin of the record before `offset`, or None for an unknown origin."""
     before = [entry for entry in entries if entry[1] < offset]
     return Origin(*before[-1]) if before else None
 
@@ -45,15 +45,16 @@ def diverging_offset(
     end: int,
     epoch_at: Callable[[int], int | None],
 ) -> int | None:
-    """Return where a log's history diverges from a position's, or None if the position is valid.
+    """Return the offset at which a log diverges from a position's history, if they diverge.
 
     Args:
         entries: The log's leader epochs.
-        origin: The position's origin, None if it has none.
-        epoch_at: Returns the leader epoch of the batch with an offset, from the log itself. It
-            takes precedence, because a broker with a lower epoch removes entries from the file.
+        origin: The position's origin, if known.
+        epoch_at: Returns the leader epoch of the batch with an offset, from the log itself. This
+            epoch takes precedence, because a broker with a lower epoch removes entries from the
+            file.
     """
-    if not entries or offset <= entries[0][1]:  # nothing is known about earlier offsets
+    if not entries or offset <= entries[0][1]:  # the history of earlier offsets is unknown
         return None
     epoch, since = origin or Origin(HISTORY_EPOCH - 1, offset)
     if any(known == epoch for known, _ in entries):
@@ -72,7 +73,7 @@ def diverging_offset(
 def truncation_error(
     key: TopicPartition, parted: int, offset: int, span: tuple[int, int]
 ) -> OffsetOutOfRangeError:
-    """Return the error for a reader at `offset` whose history diverges at offset `parted`."""
+    """Return the error for a reader at `offset` with a history that diverges at offset `parted`."""
     topic, partition = key
     return OffsetOutOfRangeError(
         f"offsets [{parted}, {offset}) of {topic}-{partition} were read in another history: the "
@@ -86,7 +87,7 @@ def truncation_error(
 
 
 class LogTruncationDetector:
-    """Checks whether positions in a view's partitions are still valid. Nothing is cached.
+    """Checks whether positions in a view's partitions are still valid. Results are not cached.
 
     An unreadable leader-epoch-checkpoint is a warning; the check is then skipped.
     """

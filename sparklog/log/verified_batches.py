@@ -1,8 +1,8 @@
-"""Remember which batches of local segments have passed their CRC, to send them from their file.
+"""Remember which batches of local segments have a verified CRC and can be sent from the file.
 
 A batch that was read and verified recently need not be copied into this process for the next
 client: the kernel can send it from the page cache (sendfile). Only verified batches are sent this
-way, and everything known of a file is dropped when the file changes.
+way. When a file changes, its verified batches are forgotten.
 """
 
 import bisect
@@ -44,7 +44,7 @@ class _Descriptors:
         self._free = deque(range(count))
 
     def take(self, file: SupportsPreadInto) -> "_Descriptor | None":
-        """Return a new descriptor of an open file, or None if too many are open."""
+        """Return a new descriptor of an open file, or None if too many descriptors are open."""
         try:
             token = self._free.pop()
         except IndexError:
@@ -57,7 +57,7 @@ class _Descriptors:
 
 
 class _Descriptor:
-    """A descriptor that is closed when its last range is dropped."""
+    """A file descriptor that is closed when the last range that uses it is dropped."""
 
     __slots__ = ("_free", "_token", "fd")
 
@@ -72,7 +72,7 @@ class _Descriptor:
 class FileRange:
     """A range of a file to be sent. The file stays open until the range is dropped.
 
-    A file that is deleted or replaced meanwhile is sent in its old state.
+    A file that is deleted or replaced before it is sent, is sent in its old state.
     """
 
     __slots__ = ("_at", "_descriptor", "_size", "path")
@@ -99,9 +99,9 @@ class FileRange:
         return sent
 
     def read(self, size_max: int) -> bytes:
-        """Return the first bytes and remove them from the range.
+        """Return and remove the first bytes of the range.
 
-        Empty if the file was truncated.
+        The result is empty if the file was truncated.
         """
         data = os.pread(self._descriptor.fd, min(self._size, size_max), self._at)
         self._at += len(data)
@@ -129,7 +129,7 @@ class _Run:
         )
 
     def joined(self, other: "_Run") -> "_Run":
-        """Return both runs as one, with the check time of the first."""
+        """Return a run that joins both runs, with the check time of the first."""
         return _Run(
             self.first_offset, self.position,
             np.concatenate((self.last_offsets, other.last_offsets)),
@@ -156,7 +156,7 @@ class VerifiedRange:
 
 
 class VerifiedBatches:
-    """Batches that have passed their CRC, by reader and segment. Thread-safe.
+    """Batches with a verified CRC, by reader and segment. Thread-safe.
 
     A view drops its readers when the log is replaced or records are erased; their batches are then
     forgotten. Batches of compacted logs, whose segments can be replaced, are not remembered.
@@ -201,10 +201,10 @@ class VerifiedBatches:
     def find(
         self, reader: PartitionReader, start: int, end: int, budget: ReadBudget
     ) -> VerifiedRange | None:
-        """Return the remembered batches from the one that contains `start` on, and charge `budget`.
+        """Return the remembered batches from the batch that contains `start`; charge `budget`.
 
-        No batch reaches past `end`, the segment's end or the budget. None if the range is smaller
-        than RANGE_BYTES_MIN, the file has changed, or too many files are open.
+        No batch reaches past `end`, the segment's end or the budget. Returns None if the range is
+        smaller than RANGE_BYTES_MIN, the file has changed, or too many files are open.
         """
         if budget.left_bytes < RANGE_BYTES_MIN or reader not in self._readers:
             return None
@@ -246,7 +246,7 @@ def _first_offset(run: _Run) -> int:
 
 
 def _insert(runs: list[_Run], new: _Run) -> None:
-    """Insert a run and remove runs that share offsets with it."""
+    """Insert a run and remove runs with the same offsets."""
     last = int(new.last_offsets[-1])
     first = at = bisect.bisect_left(runs, new.first_offset, key=_first_offset)
     if at and int(runs[at - 1].last_offsets[-1]) >= new.first_offset:
@@ -291,5 +291,5 @@ def _take(runs: list[_Run], start: int, end: int, bytes_max: int) -> _Taken | No
 
 
 def _settled(stat: _Stamp) -> _Stamp | None:
-    """Return a file's stamp if any later change will change it, else None."""
+    """Return a file's stamp if each later change of the file will change the stamp."""
     return stat if stat[2] // 1_000_000 < system_clock() - SETTLED_MS else None

@@ -83,8 +83,8 @@ def leave_missing(session: LogDirCommits, found: dict[TopicPartition, int], *, o
     """Take missing partitions offline, unless a broker may have deleted them.
 
     `ours`: sparklog's own clean marks exist, so no broker wrote since the close. Otherwise
-    partitions that are missing in an available log dir were deleted by the broker, with their
-    topic.
+    partitions that are missing in an available log dir were deleted by the broker, together with
+    the topic.
     """
     state = session.state
     for key in state.ends:
@@ -104,7 +104,7 @@ def leave_missing(session: LogDirCommits, found: dict[TopicPartition, int], *, o
 def _swapped(
     session: LogDirCommits, key: TopicPartition, number: int
 ) -> PartitionOfflineError | None:
-    """Return the error for a partition whose place has another partition's directory."""
+    """Return the error for a partition with another partition's directory in its place."""
     path = os.path.join(session.directories[number], partition_dir(*key))
     try:
         why = why_foreign(stored_metadata(session.fs, path), key, None)
@@ -176,7 +176,7 @@ def adopt(
         if key in state.local_starts:
             adopted.local_starts[key] = state.local_starts[key]
     if _is_same(adopted, state):
-        return  # a broker ran, or our mark was lost, but nothing relevant has changed
+        return  # a broker ran, or our mark was lost, but the contents are the same
     epochs = [report.epoch for report in loaded.values()]
     epochs += [entry[0] for entry in read_epochs(fs, ledger_path(session.home))[-1:]]
     _record(session, adopted, epochs, news=news)
@@ -215,10 +215,10 @@ def _record(
 
 
 def _start(state: LogState, key: TopicPartition, starts: Offsets) -> int:
-    """Return the log start of a partition in the ledger; `starts`: those of the broker.
+    """Return the log start of a partition in the ledger. `starts`: the broker's log starts.
 
-    It never decreases, but Kafka's file of them may be lost or damaged. A broker without remote
-    storage starts at the first local segment, which does not affect remote segments.
+    The log start never decreases, but Kafka's file of log starts may be lost or damaged. A broker
+    without remote storage starts at the first local segment, which does not affect remote segments.
     """
     known, brokers = state.starts.get(key, 0), starts.get(key, 0)
     return known if brokers <= state.local_start(*key) else brokers
@@ -247,7 +247,7 @@ def _brokers_topics(session: LogDirCommits) -> dict[str, KnownTopic]:
 def _adopted_topic(
     same: TopicState | None, topic_id: str, known: KnownTopic | None = None
 ) -> TopicState:
-    """Return an adopted topic, without its partitions.
+    """Return an adopted topic, without partitions.
 
     `same`: the topic in the ledger; `known`: in the broker's metadata, possibly with another id.
     """
@@ -271,7 +271,7 @@ def _adopted_config(brokers: Mapping[str, str], own: Mapping[str, str]) -> dict[
 
 
 def _is_short(session: LogDirCommits, key: TopicPartition, path: str) -> bool:
-    """Take a partition offline if its log ends before the committed end: no broker does that."""
+    """Take a partition offline if the log ends before the committed end: no broker truncates it."""
     end = session.state.ends.get(key, 0)
     config = session.state.topics[key.topic].parsed()
     log = PartitionLog(session.fs, path, config, session.clock, end_offset=end)
@@ -292,11 +292,11 @@ def _is_short(session: LogDirCommits, key: TopicPartition, path: str) -> bool:
 
 
 def _topic_ids(session: LogDirCommits, found: Mapping[TopicPartition, int]) -> dict[str, str]:
-    """Return each topic's id, and write it if a broker before 2.8 left no partition.metadata.
+    """Return each topic's id. Write the id if a broker before 2.8 left no partition.metadata.
 
-    From a partition that has one; else from the ledger; else a new id. As in Kafka, it is written
-    immediately, because the topic would otherwise get another id at each open. Source:
-    UnifiedLog.assignTopicId, PartitionMetadataFile.
+    The id is taken from the first partition with an id, else from the ledger, else it is new. As in
+    Kafka, the id is written immediately, because the topic would otherwise get another id at each
+    open. Source: UnifiedLog.assignTopicId, PartitionMetadataFile.
     """
     fs, without = session.fs, []
     ids: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Keeps brokers and unreliable file systems away from a log that is open for writing.
+"""Protects a log that is open for writing from brokers and unreliable file systems.
 
 - `meta.properties` has an unknown version in every log dir from the first open for writing until
   the log is handed over (`meta_properties`). A broker refuses to start before it reads anything

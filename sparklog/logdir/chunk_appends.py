@@ -60,9 +60,10 @@ def check_producers(
 
 
 def append_time(manager: LogManager, touched: Collection[TopicPartition]) -> int | None:
-    """Return the timestamp (ms) for topics with message.timestamp.type=LogAppendTime, or None.
+    """Return the timestamp (ms) for topics with message.timestamp.type=LogAppendTime, if any.
 
-    It never decreases: it is at least the ledger's time (PROTOCOL, H14), and a broker's last time.
+    The timestamp never decreases: it is at least the ledger's time (PROTOCOL, H14), and a broker's
+    last time.
     """
     logs = [manager.writer(*key) for key in touched]
     stamped = [log.stamped_ms for log in logs if log.config.log_append_time]
@@ -136,8 +137,8 @@ def windows(fs: FileSystem, chunk: Chunk) -> Iterator[bytes | bytearray | memory
 def sync_logs(manager: LogManager, touched: Collection[TopicPartition]) -> None:
     """Sync the logs that a step appended to; all are attempted before this returns or raises.
 
-    Cost: the syncs run in parallel, because a journaling file system combines them: eight
-    partitions take as long as one, where sequential syncs take eight times that.
+    Cost: the syncs run in parallel, because a journaling file system combines them: eight parallel
+    syncs take as long as a single sync, sequential syncs eight times as long.
     """
     logs = [manager.writer(*key) for key in touched]
     threads = min(len(logs), manager.fs.sync_threads)
@@ -164,7 +165,7 @@ def _sync(manager: LogManager, log: PartitionLog) -> None:
 def advance_recovery_points(
     manager: LogManager, bases: Mapping[TopicPartition, int]
 ) -> None:
-    """Write the base offsets of new active segments as recovery points; `bases`: the old ones.
+    """Write the base offsets of new active segments as recovery points. `bases`: the old bases.
 
     Recovery points only make the next FULL recovery faster, so a failure is logged.
     """

@@ -1,7 +1,7 @@
 """Names and sweeps the files in which tasks stage chunks.
 
-A chunk file is in the log dir of its partition. It belongs to no partition until a commit appends
-it: by renaming it to a segment, or by copying its batches to the active segment.
+A chunk file is in the log dir of its partition. The chunk belongs to no partition until a commit
+appends it: by renaming the file to a segment, or by copying its batches to the active segment.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ def new_chunk_path(directory: str, label: str) -> str:
 
 
 def segment_bytes_min(config: TopicConfig) -> int:
-    """Return the minimum size of a chunk that becomes a segment; its task then syncs the file.
+    """Return the minimum size of a chunk that becomes a segment. The task syncs such a file.
 
-    The commit copies smaller chunks, in one process and under the lock, while the tasks' cores are
-    idle.
+    The commit copies smaller chunks, in a single process and under the lock, while the tasks' cores
+    are idle.
     """
     return min(config.roll_bytes // _SEGMENT_SHARE, _SEGMENT_BYTES)
 

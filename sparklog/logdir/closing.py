@@ -33,10 +33,10 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def close_session(session: LogDirCommits) -> None:
-    """Close the session; the last session of the log leaves it as after a broker's clean stop.
+    """Close the session. The last session leaves the log as after a broker's clean stop.
 
     Raises disk errors; the locks are released in any case, and the next open recovers. If the log
-    was removed or replaced, or now has log dirs that the session was not given, it is left
+    was removed or replaced, or now has log dirs that the session was not given, the log is left
     unchanged, with a warning.
     """
     if session.lost is not None:
@@ -93,7 +93,7 @@ def _is_whole(session: LogDirCommits) -> bool:
 
 
 def is_partition_whole(session: LogDirCommits, topic: str, partition: int) -> bool:
-    """Return True if a partition exists and its last segment has the size in the ledger."""
+    """Return True if a partition exists and the last segment has the size in the ledger."""
     if _is_closed(session, topic, partition):
         return True
     try:
@@ -104,7 +104,7 @@ def is_partition_whole(session: LogDirCommits, topic: str, partition: int) -> bo
 
 
 def _is_closed(session: LogDirCommits, topic: str, partition: int) -> bool:
-    """Return True if nothing was written since a clean close, which left a complete snapshot."""
+    """Return True if the log was not changed since a clean close with a complete snapshot."""
     end = session.state.ends[TopicPartition(topic, partition)]
     path = os.path.join(session.partition_path(topic, partition), snapshot_name(end))
     return end > 0 and is_whole(session.fs, path)

@@ -1,9 +1,9 @@
-"""Topics in the metadata log of a KRaft cluster, read from its files; nothing is written.
+"""Topics in the metadata log of a KRaft cluster. The files are only read.
 
 A broker takes topics, their ids and their configs only from `__cluster_metadata-0`: from the newest
 snapshot (OFFSET-EPOCH.checkpoint) and the records from its offset on. Before a controller has run,
-the first records are those of `bootstrap.checkpoint`. In a cluster of one node there is no other
-copy of the log, so every complete record counts.
+the first records are the records of `bootstrap.checkpoint`. In a cluster with a single node there
+is no other copy of the log, so every complete record counts.
 Source: KafkaRaftLog, Snapshots, ReplicationControlManager, PartitionRegistration.merge (Kafka 4.1).
 """
 
@@ -71,10 +71,10 @@ class KnownTopic:
 
 @dataclass(slots=True)
 class ClusterMetadata:
-    """The fold of a metadata log. `end`: the offset after its last record; `epoch`: of that record.
+    """The fold of a metadata log. `end`: the offset after the last record; `epoch`: its epoch.
 
-    `path`, `position`: the last segment ("" without segments), and where its last complete batch
-    ends. `others`: records that do not concern topics, features or nodes, unchanged.
+    `path`, `position`: the last segment ("" without segments), and the end of its last complete
+    batch. `others`: records that do not concern topics, features or nodes, unchanged.
     """
 
     topics: dict[str, KnownTopic] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class ClusterMetadata:
 
     @property
     def has_controller_records(self) -> bool:
-        """Whether a controller wrote its first records; if not, it will use the bootstrap file."""
+        """Whether a controller wrote its first records. If not, it will use the bootstrap file."""
         return METADATA_VERSION in self.features
 
     def apply(self, record: MetadataRecord) -> None:
@@ -199,7 +199,7 @@ def _log_records(
 
 
 def read_bootstrap(fs: FileSystem, directory: str) -> ClusterMetadata | None:
-    """Fold the records of a log dir's bootstrap file; None without a file."""
+    """Fold the records of a log dir's bootstrap file, if it exists."""
     path = os.path.join(directory, BOOTSTRAP_NAME)
     try:
         raw = read_bytes(fs, path)
@@ -239,7 +239,7 @@ def _records(
 def _fold(
     found: ClusterMetadata, records: Iterator[tuple[int, MetadataRecord]], path: str
 ) -> None:
-    """Fold records; those of a transaction when it ends, unless it is aborted."""
+    """Fold records. Records of a transaction are folded at its end, unless it is aborted."""
     pending: list[tuple[int, MetadataRecord]] | None = None
     for offset, record in records:
         key = record.key if isinstance(record, OtherRecord) else None

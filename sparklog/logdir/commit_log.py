@@ -1,6 +1,6 @@
-"""The commit log of a log dir: changes in one order, under the write lock.
+"""The commit log of a log dir: ordered changes, under the write lock.
 
-Everything that changes a log is one *step* under the write lock:
+Every change of a log is a *step* under the write lock:
 
     with commits.exclusive():                # LOCK: undoes or completes a dead holder's step
         with commits.step(...) as step:   # the intent, then the header BUSY
@@ -96,7 +96,7 @@ class LogDirCommits(LogManager):
 
     @contextlib.contextmanager
     def hold_lock(self) -> Iterator[None]:
-        """Hold the write lock, without reading the page (for opening and closing).
+        """Acquire the write lock, without reading the page (for opening and closing).
 
         Raises: LogReplacedError: the path names no log, or another log: see `moving`.
         """
@@ -125,7 +125,7 @@ class LogDirCommits(LogManager):
 
     @property
     def file_id(self) -> tuple[int, int]:
-        """Identifies the log, whatever its path: device and inode of the lock file."""
+        """Identifies the log, regardless of the path: device and inode of the lock file."""
         return self.lock.identity()
 
     def is_valid(self) -> bool:
@@ -136,7 +136,7 @@ class LogDirCommits(LogManager):
         return not self._closed and self.lock.is_current()
 
     def give_up(self, why: str) -> None:
-        """Wait for a step in progress, then release all locks and change nothing on disk."""
+        """Wait for a step in progress, then release all locks without changes on disk."""
         with self._mutex:
             self._lose(why)
 
@@ -150,7 +150,7 @@ class LogDirCommits(LogManager):
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the write lock with an up-to-date state."""
+        """Acquire the write lock and update the state."""
         with self.hold_lock():
             with self.meters.writing():
                 self.refresh()
@@ -272,7 +272,7 @@ class LogDirCommits(LogManager):
         return step.written
 
     def _moves(self, record: TopicRecord) -> bool:
-        """Return True if an existing partition moves, so that its old directory is deleted."""
+        """Return True if an existing partition moves, which requires deleting the old directory."""
         known = self.state.topics.get(record.topic)
         return known is not None and any(record.dirs[p] != n for p, n in known.dirs.items())
 
@@ -308,7 +308,7 @@ class LogDirCommits(LogManager):
         return check_producers(self, chunks)
 
     def discard(self, chunks: Sequence[Chunk]) -> None:
-        """Unlink staged files whose chunks were copied.
+        """Unlink the staged files of chunks that were copied.
 
         Files that can't be unlinked are swept later.
         """
@@ -352,9 +352,10 @@ class LogDirCommits(LogManager):
     def snapshot_if_due(self, *, irrevocable: bool = False) -> None:
         """Start a new ledger segment, with a snapshot of the state, if the active segment is full.
 
-        Also if a synced commit follows unsynced commits (flush=none). Recovery after a power cut
-        drops all records after the first loss since the last snapshot, so a synced commit needs a
-        snapshot before it, and so does a step whose effects can't be undone (`irrevocable`).
+        A new segment is also started if a synced commit follows unsynced commits (flush=none).
+        Recovery after a power cut drops all records after the first loss since the last snapshot,
+        so a synced commit needs a snapshot before it, and so does a step whose effects can't be
+        undone (`irrevocable`).
         """
         unsynced = self.state.unsynced and (self.sync or irrevocable)
         is_full = self.ledger.wants_snapshot
@@ -453,7 +454,7 @@ class LogDirCommits(LogManager):
             raise
 
     def _settle_again(self, error: Exception) -> None:
-        """Try again to complete the step, as the next holder would, because readers wait for it."""
+        """Try again to complete the step, as the next holder would, because readers are waiting."""
         try:
             self.refresh()
         except Exception:

@@ -61,7 +61,7 @@ def unlink_due(session: LogManager, *, now_ms: int) -> None:
 
 
 def unlink(fs: FileSystem, path: str, *, dry_run: bool) -> int:
-    """Unlink a file, unless `dry_run`; return its size. Raises: FileNotFoundError."""
+    """Unlink a file, unless `dry_run`; return the file's size. Raises: FileNotFoundError."""
     size = fs.size(path)
     if not dry_run:
         fs.unlink(path)

@@ -26,7 +26,7 @@ _MARKS: Final = (TOPICS_NAME, WATERMARKS_NAME, LOCK_NAME, META_PROPERTIES)
 
 
 def holds_log(fs: FileSystem, directory: str) -> bool:
-    """Return True if a directory contains parts of a log; False if it is empty or missing."""
+    """Return True if a directory contains parts of a log; False for an empty or missing path."""
     if not fs.is_dir(directory):
         return False
     names = fs.listdir(directory)
@@ -64,9 +64,10 @@ def has_own_files(fs: FileSystem, directory: str) -> bool:
 
 
 def is_checkpoint_log(fs: FileSystem, directory: str) -> bool:
-    """Return True for the log dir of a query's checkpoint, which looks like a broker's.
+    """Return True for the log dir of a query's checkpoint, which looks like a broker's log dir.
 
-    It has our lock file, but neither a ledger nor a broker's files. Cost: usually a stat.
+    Such a log dir has our lock file, but neither a ledger nor a broker's files. Cost: usually a
+    stat.
     """
 
     def has(name: str) -> bool:

@@ -1,12 +1,13 @@
-"""`sparklog.endpoint`: the lease for coordinating groups in a log dir, and its holder's data.
+"""`sparklog.endpoint`: the lease for coordinating groups in a log dir, and the holder's data.
 
-The lock and the first KiB are those of a `ServiceLease`. After it, the file contains the holder's
-published data as a checksummed document (see `checksummed_json`), padded with spaces:
+The lock and the first KiB are as in a `ServiceLease`. After the first KiB, the file contains the
+holder's published data as a checksummed document (see `checksummed_json`), padded with spaces:
 
     endpoint: {token: of the holder, ...: the published data}
 
-It is overwritten in place, so a reader that finds a partly written document reads again. Data of an
-earlier holder, or of a holder that died and whose lock the kernel released, are ignored.
+The document is overwritten in place, so a reader that finds a partly written document reads again.
+Data of an earlier holder are ignored, as are data of a holder that died, because the kernel
+released its lock.
 """
 
 from collections.abc import Mapping
@@ -42,7 +43,7 @@ class EndpointLock(ServiceLease):
         file.pwrite(raw.ljust(self._told_size), SIZE)
 
     def published(self) -> Mapping[str, object] | None:
-        """Return the holder's published data; None without a holder. Cost: two small reads."""
+        """Return the holder's published data, if the lease has a holder. Cost: two small reads."""
         for _ in attempts(_WRITTEN_WITHIN_MS):
             if not self._fs.is_locked(self.path, 0, 1):
                 return None

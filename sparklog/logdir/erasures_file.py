@@ -3,8 +3,8 @@
 Readers keep closed segments open. Only an erasure changes these (and the cleaner, in topics where
 readers expect it). So each erasure replaces this file at its end, and each use of a log's view
 checks the file and closes open segments after a change. An erasure also replaces it at its start:
-an erasure that was interrupted or incomplete is listed in `begun` until the same request finds
-nothing left. The file contains no keys. Format: a checksummed JSON document.
+an erasure that was interrupted or incomplete is listed in `begun` until the same request completes
+it. The file contains no keys. Format: a checksummed JSON document.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ def unfinished_erasures(fs: FileSystem, home: str) -> list[UnfinishedErasure]:
 def note_unfinished(fs: FileSystem, home: str, begun: UnfinishedErasure) -> UnfinishedErasure:
     """Record the start of an erasure, durably. Under the lock.
 
-    Returns: its record; that of its first start if it was started before.
+    Returns: the record of this start, or of the first start of the same request.
     """
     others = unfinished_erasures(fs, home)
     for other in others:
@@ -62,7 +62,7 @@ def note_unfinished(fs: FileSystem, home: str, begun: UnfinishedErasure) -> Unfi
 def note_erasure(
     fs: FileSystem, home: str, about: dict[str, Any], ended: UnfinishedErasure
 ) -> None:
-    """Record an erasure and what it left, durably, and signal readers. Under the lock."""
+    """Record an erasure and its unfinished parts, durably. Signal readers. Under the lock."""
     done = [*erasures(fs, home), about]
     others = [
         other

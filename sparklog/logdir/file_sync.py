@@ -1,7 +1,8 @@
 """fsync of a log's files, and the handling of failures.
 
-After a failed fsync the kernel may mark the lost pages as clean, so a second fsync proves nothing
-(PROTOCOL, C8). Source: "Can Applications Recover from fsync Failures?" (USENIX ATC 2020).
+After a failed fsync the kernel may mark the lost pages as clean, so the success of a second fsync
+is meaningless (PROTOCOL, C8). Source: "Can Applications Recover from fsync Failures?" (USENIX ATC
+2020).
 """
 
 from typing import Final
@@ -12,13 +13,13 @@ _REWRITE_BYTES: Final = 8 << 20
 
 
 class FileSync:
-    """Syncs files, and remembers files whose last fsync failed. Under the log's lock."""
+    """Syncs files, and remembers for which files the last fsync failed. Under the log's lock."""
 
     def __init__(self) -> None:
         self._failed: set[str] = set()
 
     def sync(self, file: File) -> None:
-        """Sync a file; after a failed fsync its bytes are written again first.
+        """Sync a file. After a failed fsync, all bytes of the file are written again first.
 
         Raises: OSError: the contents on disk are unknown.
         """

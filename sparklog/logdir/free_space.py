@@ -11,7 +11,7 @@ SPARE_BYTES: Final = 4 << 20  # indexes, the ledger record, the watermark file
 
 
 class Shortage(NamedTuple):
-    """A log dir whose disk has less free space than commits must leave (`floor_bytes`)."""
+    """A log dir with less free disk space than commits must leave (`floor_bytes`)."""
 
     directory: str
     free_bytes: int

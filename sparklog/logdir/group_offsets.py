@@ -1,7 +1,7 @@
-"""`sparklog.readers-<hash>`: the committed offsets of a registered reader, one small file each.
+"""`sparklog.readers-<hash>`: a small file with the committed offsets of a registered reader.
 
-A group is a streaming query or a name that plain readers chose. Its file is a checksummed document
-(see `checksummed_json`) in the first log dir:
+A group is a streaming query or a set of plain readers with the same group name. Its file is a
+checksummed document (see `checksummed_json`) in the first log dir:
 
     reader: {group, kind: query | group, host, app, batch,
              offsets: {topic: {partition: [next offset to read, time of the commit (ms)]}},
@@ -10,18 +10,19 @@ A group is a streaming query or a name that plain readers chose. Its file is a c
              run, planners: {planner: [topics]}, name,
              pace: {since, longest, points: [[time, partitions, sum of their offsets]]}}
 
-`epochs` detect that the log was restored since (see `truncation_detection`). `notes` is what Kafka
-clients commit besides offsets. `run` and `planners` belong to a query: the processes that plan for
-the sources of its last run (see sparklog.source.group_registration). `name` is the name of the
-query in that run, if it has one: any text of at most 249 characters. `pace` is the commit rate (see
-sparklog.storage.commit_rate), for monitoring. Older versions of sparklog write none of these.
+`epochs` detect that the log was restored since (see `truncation_detection`). `notes` contains the
+data that Kafka clients commit besides offsets. `run` and `planners` belong to a query: the
+processes that plan for the sources of its last run (see sparklog.source.group_registration). `name`
+is the name of the query in that run, if it has one: any text of at most 249 characters. `pace` is
+the commit rate (see sparklog.storage.commit_rate), for monitoring. Older versions of sparklog do
+not write these fields.
 
 Readers write the file themselves, even if they opened the log read-only. They take no write lock,
 but a lock on the file, because members of a group commit other partitions at the same time. The
-file is replaced by a rename; its contents are synced before it, and the directory after it if the
-name is new. A power cut may restore an older commit, which only delays retention, but never a torn
-or an empty file. A file that is damaged nevertheless blocks retention until its reader commits
-again or it expires.
+file is replaced by a rename. The contents are synced before the rename, and the directory after it
+if the name is new. A power cut may restore an older commit, which only delays retention, but never
+a torn or an empty file. A file that is damaged nevertheless blocks retention until its reader
+commits again or it expires.
 
 Kafka stores the same data in __consumer_offsets; a commit expires like that of a simple consumer.
 Source: GroupMetadataManager, OffsetExpirationConditionImpl (Kafka 4.1).
@@ -64,7 +65,7 @@ from sparklog.storage.groups import (
 )
 
 READERS_PREFIX: Final = "sparklog.readers-"
-LOCK_TIMEOUT_MS: Final = 2000  # the lock is held during an fsync
+LOCK_TIMEOUT_MS: Final = 2000  # the lock's holder does an fsync
 _CURE: Final = (
     "the next commit of its reader rewrites it; delete the file to forget that reader"
 )
@@ -123,7 +124,7 @@ class GroupFiles:
         )
 
     def group_of_planner(self, planner: str) -> str | None:
-        """Return the group that a task registered for `planner`; None before that."""
+        """Return the group that a task registered for `planner`, if any."""
         groups = (r.group for r in self.readers().groups if planner in r.planners)
         return next(groups, None)
 
@@ -197,9 +198,9 @@ def commit_query(
 
 
 def change_group(fs: FileSystem, home: str, group: str, decide: Decision) -> bool:
-    """Apply `decide` to a group, durably; return True if anything was written.
+    """Apply `decide` to a group, durably; return True if the file was written.
 
-    Errors and cost: as `commit_query`. An exception of `decide` changes nothing.
+    Errors and cost: as `commit_query`. After an exception of `decide` the file is unchanged.
     """
     check_group(group)
     path = _path(home, group)
@@ -239,7 +240,7 @@ def commit_planned(
     origins: Origins = NO_ORIGINS,
     now_ms: int,
 ) -> bool:
-    """Commit positions that a query's `planner` knows; return False if its tasks must commit.
+    """Commit positions that a query's `planner` knows; return False if the tasks must commit.
 
     See `committed_as_planned`. Errors and cost: as `commit_query`.
     """
@@ -270,13 +271,13 @@ def committed_offsets(fs: FileSystem, home: str, group: str) -> dict[TopicPartit
 
 
 def positions(fs: FileSystem, home: str, group: str) -> Mapping[TopicPartition, Committed]:
-    """As `committed_offsets`, with all data of each commit."""
+    """Return the same as `committed_offsets`, with all data of each commit."""
     reader = known_reader(fs, home, group)
     return {} if reader is None else reader.offsets
 
 
 def known_reader(fs: FileSystem, home: str, group: str) -> Reader | None:
-    """Return a group, or None if it is unknown. Raises: as `positions`."""
+    """Return a group, if known. Raises: as `positions`."""
     check_group(group)
     try:
         return _read(fs, _path(home, group))
@@ -285,7 +286,7 @@ def known_reader(fs: FileSystem, home: str, group: str) -> Reader | None:
 
 
 def delete_reader(fs: FileSystem, home: str, group: str) -> bool:
-    """Delete a group; return True if it existed. A group that still reads registers again."""
+    """Delete a group; return True if the group existed. An active group registers again."""
     check_group(group)
     path = _path(home, group)
     if not fs.exists(path):
@@ -332,9 +333,9 @@ def _group_files(fs: FileSystem, home: str) -> list[str]:
 def expire_readers(
     fs: FileSystem, home: str, *, now_ms: int, retention_ms: int, dry_run: bool = False
 ) -> list[ExpiredOffset]:
-    """Delete commits older than `retention_ms`, and groups without other commits; return them.
+    """Delete and return commits older than `retention_ms`, and groups without other commits.
 
-    A damaged file of that age is deleted too; it is returned by its path, with partition -1.
+    A damaged file of this age is deleted too, and returned as its path with partition -1.
     """
     expired: list[ExpiredOffset] = []
     readers = read_readers(fs, home)
@@ -374,7 +375,7 @@ def _kept(group: str, home: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(fs: FileSystem, path: str) -> Iterator[None]:
-    """Hold the lock of a group's file, which is created, empty, if it does not exist."""
+    """Acquire the lock of a group's file. A missing file is created, empty."""
     for _ in attempts(LOCK_TIMEOUT_MS):
         file = fs.open_lock(path)
         try:
@@ -391,7 +392,7 @@ def _locked(fs: FileSystem, path: str) -> Iterator[None]:
 
 
 def _read(fs: FileSystem, path: str) -> Reader | None:
-    """Return a group from its file, or None if the file is still empty."""
+    """Return a group from the group's file, unless the file is still empty."""
     raw = read_bytes(fs, path)
     if not raw:
         return None

@@ -1,10 +1,10 @@
-"""`sparklog.watermarks`: the published high watermark of every partition of every log dir.
+"""`sparklog.watermarks`: the published high watermarks of all partitions of all log dirs.
 
 The file is beside the ledger, in the text format of Kafka's replication-offset-checkpoint. Readers
-use only this file. It is replaced by a rename, so all partitions of a micro-batch become visible
-together (PROTOCOL, H11), and it never exceeds the durable ledger. The format has no checksum, so an
-entry of a topic that can't exist contains the CRC-32C of the other entries. Log start offsets and
-the durable ledger end are stored in the same way.
+use only this file. The file is replaced by a rename, so all partitions of a micro-batch become
+visible together (PROTOCOL, H11), and it never exceeds the durable ledger. The format has no
+checksum, so an entry of a topic that can't exist contains the CRC-32C of the other entries. Log
+start offsets and the durable ledger end are stored in the same way.
 """
 
 import os
@@ -62,7 +62,7 @@ def publish(
 
 
 def published(fs: FileSystem, directory: str) -> Published | None:
-    """Return the published offsets, or None if the file is missing or damaged."""
+    """Return the published offsets, unless the file is missing or damaged."""
     return PublishedFile(fs, directory).read()
 
 
@@ -74,7 +74,7 @@ class PublishedFile:
         self._last: tuple[bytes, Published] | None = None
 
     def read(self) -> Published | None:
-        """As `published`; the result must not be modified.
+        """Return the same as `published`; the result must not be modified.
 
         Cost: a read if the file is unchanged.
         """

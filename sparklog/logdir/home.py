@@ -36,7 +36,7 @@ from sparklog.storage.view import TopicInfo, View
 
 
 class LogDirHome:
-    """A `sparklog.storage.home.Home` in log dirs; `commits` is None if opened read-only."""
+    """A `sparklog.storage.home.Home` in log dirs. Without write access, `commits` is None."""
 
     def __init__(
         self, path: str, fs: FileSystem, clock: Clock, view: View, commits: LogDirCommits | None
@@ -62,7 +62,7 @@ class LogDirHome:
         return None if self._session is None else self._session.lost
 
     def abandon(self, why: str) -> None:
-        """Release all locks; nothing changes on disk."""
+        """Release all locks, without changes on disk."""
         if self._session is not None:
             self._session.give_up(why)
 
@@ -99,7 +99,7 @@ class LogDirHome:
     def sweep_staged(
         self, writer: str, batch: int, *, committed: Sequence[Chunk] = (), is_retried: bool = False
     ) -> int:
-        """Delete the chunk files of a writer's micro-batches up to `batch`, and very old ones."""
+        """Delete the chunk files of a writer's micro-batches up to `batch`, and very old files."""
         directories = self.commits.directories
         now_ms = self._clock()
         return sweep_chunks(self._fs, directories, now_ms=now_ms, writer=writer, batch=batch)
@@ -135,7 +135,10 @@ class LogDirHome:
         return move_partition(self.commits, key, to, progress=progress)
 
     def close(self) -> None:
-        """Close the log; the last writer leaves it as after a broker's clean stop. Idempotent."""
+        """Close the log. The last writer leaves the log as after a broker's clean stop.
+
+        Idempotent.
+        """
         commits, self._commits = self._commits, None
         if commits is not None:
             close_session(commits)

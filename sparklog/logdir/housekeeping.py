@@ -1,8 +1,8 @@
-"""Removes expired producers, unused snapshots, expired ledger segments and staged files.
+"""Remove expired producers, unused snapshots, expired ledger segments and staged files.
 
 The service calls these functions once per round. Each searches without the lock, takes the lock
-briefly only if it found something, and checks again under it. Each can be interrupted at any point.
-With `dry_run` nothing changes, and the same result is returned.
+briefly only if there is work, and checks again under the lock. Each function can be interrupted at
+any point. With `dry_run` the log stays unchanged, and the same result is returned.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LedgerSegment:
-    """A ledger segment with records [base, end), none of them newer than `newest_ms`."""
+    """A ledger segment with records [base, end), all not newer than `newest_ms`."""
 
     base: int
     end: int
@@ -44,12 +44,13 @@ class LedgerSegment:
 def expire_ledger(
     session: LogDirCommits, *, retention_ms: int, now_ms: int, dry_run: bool = False
 ) -> list[LedgerSegment]:
-    """Delete ledger segments whose records are all older than `retention_ms`; return them.
+    """Delete and return ledger segments with only records older than `retention_ms`.
 
-    The newest two stay. Commits lose nothing: each segment starts with a snapshot of the complete
-    state, including the last micro-batch of each writer, so a replay of it is still recognized; a
-    replay of an older micro-batch raises BatchConflictError. `Log.commits` starts later.
-    Cost: a lock per segment, and under it three unlinks and an fsync of the directory.
+    The newest two segments stay. Commits need no older segment: each segment starts with a snapshot
+    of the complete state, including the last micro-batch of each writer, so a replay of this
+    micro-batch is still recognized; a replay of an older micro-batch raises BatchConflictError.
+    `Log.commits` starts later.
+    Cost: per segment, three unlinks and an fsync of the directory, under the lock.
     """
     old = _old_segments(session, now_ms - retention_ms)
     if dry_run:
@@ -71,7 +72,7 @@ def expire_ledger(
 
 
 def _old_segments(session: LogDirCommits, before_ms: int) -> list[LedgerSegment]:
-    """Return the segments whose records are older than `before_ms`, without the newest two."""
+    """Return the segments with only records older than `before_ms`, without the newest two."""
     fs, path = session.fs, ledger_path(session.home)
     found = []
     for base, following in pairwise(ledger_bases(fs, session.home)[: 1 - LEDGER_SEGMENTS_KEPT]):
@@ -89,7 +90,7 @@ def _old_segments(session: LogDirCommits, before_ms: int) -> list[LedgerSegment]
 def _first_time(session: LogDirCommits, base: int) -> int | None:
     """Return the time of a ledger segment's snapshot; no earlier record is newer.
 
-    None if the snapshot is damaged. Times in the ledger never decrease (PROTOCOL, H14).
+    Returns None if the snapshot is damaged. Times in the ledger never decrease (PROTOCOL, H14).
     """
     with session.fs.open(joined(ledger_path(session.home), log_name(base))) as file:
         for window in walk(file, window_bytes=_WINDOW_BYTES):
@@ -101,9 +102,10 @@ def _first_time(session: LogDirCommits, base: int) -> int | None:
 def expire_producers(session: LogDirCommits, *, now_ms: int) -> int:
     """Forget producers that were idle for producer.id.expiration.ms; return their number.
 
-    Only producers of cached partitions; other partitions expire producers when loaded. As in Kafka,
-    the time is that of the newest batch, and producers with an open transaction stay; every 600000
-    ms (producer.id.expiration.check.interval.ms). Source: ProducerStateManager.
+    Only producers of cached partitions are removed; other partitions expire producers when loaded.
+    As in Kafka, idle time counts from the newest batch, and producers with an open transaction
+    stay. The check runs every 600000 ms (producer.id.expiration.check.interval.ms). Source:
+    ProducerStateManager.
     """
     with session.exclusive():
         return sum(log.expire_producers(now_ms) for log in session.open_writers())
@@ -133,7 +135,7 @@ def prune_snapshots(session: LogDirCommits, *, dry_run: bool = False) -> list[st
 def _prune(
     session: LogDirCommits, key: TopicPartition, found: list[str], *, dry_run: bool
 ) -> list[str]:
-    """Check a partition again under the lock, and delete its stray snapshots."""
+    """Check a partition again under the lock, and delete the partition's stray snapshots."""
     if not found or dry_run:
         return found
     with session.exclusive():
@@ -144,7 +146,7 @@ def _prune(
             path = session.partition_path(*key)
             start, end = state.starts.get(key, 0), state.ends[key]
         else:
-            return []  # deleted meanwhile
+            return []  # deleted by another process
         found = _strays(session, path, start, end)
         for stray in found:
             session.fs.unlink(stray)
@@ -176,10 +178,10 @@ class Swept(NamedTuple):
 
 
 def sweep(session: LogDirCommits, *, now_ms: int, dry_run: bool = False) -> list[Swept]:
-    """Delete staged files that will not be committed, and return them.
+    """Delete and return staged files that will not be committed.
 
-    These are files of micro-batches that their writer has committed (from failed or slower
-    attempts) and that were not written to for ten minutes, and all files older than a week.
+    These are files of micro-batches that the writer has committed (from failed or slower attempts)
+    and that were not written to for ten minutes, and all files older than a week.
     Cost: a listing of each log dir; the lock for a moment, to read the writers' last commits.
     """
     with session.exclusive():

@@ -93,7 +93,7 @@ class Ledger:
         return state.size >= self.segment_bytes or (state.size == 0 and state.end > 0)
 
     def append(self, record: LedgerRecord, *, epoch: int, time_ms: int, sync: bool) -> LedgerRecord:
-        """Append a record with its time and epoch; durable if `sync`."""
+        """Append a record, and set its time and epoch. The append is durable if `sync` is set."""
         stamped = replace(record, time_ms=time_ms, epoch=epoch)
         key = stamped.writer.encode() if isinstance(stamped, CommitRecord | ResetRecord) else None
         self.log.append(encode_one(key or None, encode(stamped), timestamp=time_ms), epoch)
@@ -103,7 +103,7 @@ class Ledger:
 
 
 class LedgerFiles:
-    """The ledger as `sparklog.storage.commits.Ledger`, read from its files."""
+    """The ledger as `sparklog.storage.commits.Ledger`, read from files."""
 
     def __init__(self, fs: FileSystem, home: str) -> None:
         self._fs, self.home = fs, home

@@ -36,7 +36,7 @@ class LedgerReader(LedgerFiles):
         return "://" not in self.home
 
     def identity(self) -> object | None:
-        """Return the inode of the ledger's directory; None for a broker's log."""
+        """Return the inode of the ledger's directory. A broker's log has none."""
         path = ledger_path(self.home)
         return self._fs.identity(path) if self._fs.is_dir(path) else None
 

@@ -1,9 +1,9 @@
-"""`sparklog.lock`: the write lock, and a page that describes what a dead holder was doing.
+"""`sparklog.lock`: the write lock, and a page that describes the step of a dead holder.
 
 Byte 0 is the write lock (exclusive, for one commit). Byte 1 is the session lock (shared, while a
-log is open for writing). Byte 2 + n is locked (shared) by each session whose last write to log dir
-number n failed: a mark that needs no disk and disappears with its process. The first page describes
-the state of the log:
+log is open for writing). Byte 2 + n is locked (shared) by each session that failed in its last
+write to log dir number n: a mark that needs no disk and disappears with the process. The first page
+describes the state of the log:
 
       at   len  field
        0     4  magic "SPLK"
@@ -112,17 +112,17 @@ class LogLock:
         return True
 
     def check_process(self) -> None:
-        """Raise SparklogError in a forked child, because its parent has the locks."""
+        """Raise SparklogError in a forked child, because the parent process has the locks."""
         if os.getpid() != self._pid:
             raise SparklogError(
                 f"{self._path}: this log was opened before a fork; open it again in this process"
             )
 
     def acquire(self) -> None:
-        """Take the write lock of the file at the path; set `replaced` if that is another file.
+        """Take the write lock of the file at the path. Set `replaced` if the file has changed.
 
         Raises: LogLockedError, with the holder's pid, on timeout; LogReplacedError: the directory
-        has no log any more. Nothing is created in an empty directory, which may be a mount point.
+        has no log any more. No file is created in an empty directory, which may be a mount point.
         Cost: a stat and a lock.
         """
         for _ in attempts(self._timeout_ms):
@@ -156,7 +156,7 @@ class LogLock:
         self._file.close()
 
     def read(self) -> Page | None:
-        """Return the page, or None if it is damaged, of another boot, or of another file."""
+        """Return the page, unless it is damaged, of another boot, or of another file."""
         return _read(self._file, self._path, self._boot, self._file.identity())
 
     def is_foreign(self) -> bool:
@@ -199,7 +199,7 @@ class LogLock:
         directory = os.path.dirname(self._path)
         if not self._fs.is_dir(os.path.join(directory, _LEDGER_DIR)):
             raise LogReplacedError(
-                f"{directory} holds no log any more: it was removed, or its disk is not mounted, "
+                f"{directory} no longer contains a log: it was removed, or its disk was unmounted, "
                 "while the log was open; nothing was written. Bring it back and try again; "
                 "to create a new log there, close this log (end the query) and open it again"
             )
@@ -211,7 +211,7 @@ class LogLock:
 
 
 def peek(fs: FileSystem, directory: str) -> Page | None:
-    """Return the page without taking a lock; None as `LogLock.read`, or without a file.
+    """Return the page without taking a lock, or None (as `LogLock.read`, and without a file).
 
     A writer may change the log at the same time, so the page may be outdated.
     """

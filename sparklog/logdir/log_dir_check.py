@@ -1,4 +1,4 @@
-"""Checks in a task that it sees the driver's log dir.
+"""Check in a task that the task sees the driver's log dir.
 
 The lock file's first page contains the boot id and the inode on the host that opened the log. A
 task that reads the same page sees the same file, on this host or over a shared disk.
@@ -60,7 +60,7 @@ class DriverLogDir:
             raise InvalidRequestError(_UNSEEN.format(here=here, home=self.home, host=self.host))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the data of the JVM's check, and its error messages (LogDirCheck.scala)."""
+        """Return the data and the error messages of the JVM's check (LogDirCheck.scala)."""
         return {
             **asdict(self),
             "lock": os.path.join(self.home, LOCK_NAME),

@@ -1,9 +1,9 @@
-"""Detects that a log dir was replaced under an open log.
+"""Detect that a log dir was replaced under an open log.
 
 A log dir may be deleted and created again, restored from a copy, behind a link that changed, or
 hidden by another mount. Names, contents and topic ids can then be the same. The lock file's inode
-differs, as long as a process keeps the old file open, because the inode can't be reused then.
-Checked on each use, at the cost of a stat per log dir.
+differs, as long as a process has the old file open, because the inode can't be reused then. Checked
+on each use, at the cost of a stat per log dir.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ _Identity = tuple[int, int] | None
 class LogDirIdentity:
     """The log dirs' identity for a reader, which has no lock. Thread-safe.
 
-    For the first log dir it is that of the lock file. For a broker's log dir, which has no such
-    file, and for the other log dirs, it is that of the directory, because a broker creates its lock
-    file again at each start.
+    The first log dir is identified by the lock file. A broker's log dir, which has no such file,
+    and the other log dirs are identified by the directory, because a broker creates its lock file
+    again at each start.
     """
 
     def __init__(self, fs: FileSystem, directories: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ class LogDirIdentity:
         return all(self._identity(path) == seen for path, seen in self._seen)
 
     def files(self) -> tuple[FileIdentity, ...] | None:
-        """Return the identity of each log dir, or None if a file system provides none."""
+        """Return the identity of each log dir, or None if a file system has no identities."""
         seen = [(path, identity) for path, identity in self._seen if identity and any(identity)]
         if len(seen) < len(self._seen):
             return None
@@ -65,7 +65,7 @@ class LogDirIdentity:
         self._seen, self._held = seen, files
 
     def _hold(self, path: str, files: list[File]) -> _Identity:
-        """Return the identity of a path, and keep the file open so that its inode is not reused."""
+        """Return the identity of a path. Keep the file open, which prevents reuse of the inode."""
         while True:
             identity = self._identity(path)
             if identity is None or not any(identity):  # remote file systems have none

@@ -1,10 +1,10 @@
 """`sparklog.dirs`: the log of a directory, and the directories of a log.
 
-Each log dir contains a small checksummed file with its own id (Kafka's `directory.id`, if a broker
-assigned one in meta.properties), the log's id, and the ids of all log dirs in their order, with
-their paths when the log was last opened for writing. So a mount point without its disk, a log dir
-of another log, and a missing log dir are detected before anything is read or created there. Brokers
-ignore plain files with unknown names.
+Each log dir contains a small checksummed file with the log dir's id (Kafka's `directory.id`, if a
+broker assigned one in meta.properties), the log's id, and the ids of all log dirs in their order,
+with their paths when the log was last opened for writing. So a mount point without its disk, a log
+dir of another log, and a missing log dir are detected before any file is read or created there.
+Brokers ignore plain files with unknown names.
 """
 
 import os
@@ -68,7 +68,7 @@ class _DirsFile:
 
     @property
     def number(self) -> int | None:
-        """The index of the directory among the log's, or None if it is not listed."""
+        """The index of the directory in the log's list, if it is listed."""
         ids = [entry.id for entry in self.dirs]
         return ids.index(self.directory) if self.directory in ids else None
 
@@ -95,12 +95,12 @@ class LogDirs:
         return [pair for pair in enumerate(directories) if pair[0] not in self.absent]
 
     def own(self, directories: Sequence[str]) -> list[str]:
-        """Return the available dirs that are not new to the log, so that they have its files."""
+        """Return the available dirs that are not new to the log and contain the log's files."""
         available = self.numbered(directories)
         return [path for n, path in available if not n or n in self.files or not self.files]
 
     def place(self, directories: Sequence[str], number: int) -> str:
-        """Return the path of log dir `number`, even if it is not among `directories`."""
+        """Return the path of log dir `number`, also of a log dir that `directories` lacks."""
         if number < len(directories):
             return directories[number]
         return self.known[number].path if number < len(self.known) else f"log dir {number + 1}"
@@ -118,7 +118,7 @@ class LogDirs:
 def offline_error(
     path: str, why: str, first: int, end: int, *, remedy: str = _BACK
 ) -> PartitionOfflineError:
-    """Return the error of an offline partition whose offsets [first, end) are unavailable."""
+    """Return the error of an offline partition with the unavailable offsets [first, end)."""
     reason = f"the partition is offline: {why}; {remedy}"
     return PartitionOfflineError(reason, path=path, first=first, end=end)
 
@@ -140,7 +140,7 @@ def not_found(
     *,
     is_ours: Callable[[], bool],
 ) -> dict[TopicPartition, tuple[str, str]]:
-    """Return {partition: (its directory, reason)} of the partitions of `topics` not in `found`.
+    """Return {partition: (directory, reason)} of the partitions of `topics` not in `found`.
 
     `is_ours`: whether no broker wrote since sparklog's last session; called once, if needed. If
     a broker wrote, it may have deleted partitions whose log dir is available, so these are omitted.
@@ -247,10 +247,10 @@ def _places(fs: FileSystem, home: str) -> dict[int, list[str]]:
 
 
 def _why_unlisted(fs: FileSystem, path: str, expected: Sequence[str]) -> str:
-    """Return why a directory without `sparklog.dirs` can't be the log's; "" if it may be.
+    """Return why a directory without `sparklog.dirs` can't be the log's. "" if it can be.
 
-    Older versions did not write that file, and it may be lost: then the partitions in the directory
-    identify it.
+    Older versions did not write the file, and it may be lost: then the partitions in the directory
+    identify the log.
     """
     if not expected:
         return ""
@@ -262,9 +262,9 @@ def _why_unlisted(fs: FileSystem, path: str, expected: Sequence[str]) -> str:
 
 
 def claim_dirs(fs: FileSystem, directories: Sequence[str], dirs: LogDirs) -> LogDirs:
-    """Assign ids to new dirs, and write the list of dirs to all of them. Under the lock.
+    """Assign ids to new dirs, and write the list of dirs to all dirs. Under the lock.
 
-    Cost: nothing if the files are up to date; else a durable write per directory.
+    Cost: a durable write per directory, unless the files are up to date.
     """
     known = list(dirs.known)
     for number, path in enumerate(directories):
@@ -288,7 +288,7 @@ def retire_dirs(
 ) -> LogDirs:
     """Free the places of absent dirs for new directories at the next open.
 
-    The places get new ids, so that an old directory that comes back is detected.
+    The places get new ids, so that a returning old directory is detected.
     """
     known = list(dirs.known)
     for number in numbers:
@@ -306,13 +306,13 @@ def write_new_dirs(fs: FileSystem, directories: Sequence[str], paths: Sequence[s
 
 
 def _directory_id(fs: FileSystem, path: str, *, taken: Sequence[LogDir]) -> str:
-    """Return the id that a broker gave the directory, unless another dir has it; else a new id."""
+    """Return the directory's id from a broker, unless another dir has this id; else a new id."""
     given = read_properties(fs, path).get(DIRECTORY_ID)
     return given if given and given not in [entry.id for entry in taken] else new_topic_id()
 
 
 def _read(fs: FileSystem, directory: str) -> _DirsFile | None:
-    """Return the contents of a directory's file, or None if it is missing or damaged."""
+    """Return the contents of a directory's file, unless the file is missing or damaged."""
     path = os.path.join(directory, DIRS_NAME)
     try:
         content = unseal("dirs", read_bytes(fs, path), path=path, cure=_CURE)

@@ -1,7 +1,7 @@
 """The partition logs of a handle on a log dir: the folded state, and the cached writers.
 
-Recovery, redo and the commit log use it. It decides nothing and takes no lock: the caller has the
-write lock (`sparklog.logdir.commit_log`).
+Recovery, redo and the commit log use this class. The class makes no decisions and takes no lock:
+the caller has the write lock (`sparklog.logdir.commit_log`).
 """
 
 import contextlib
@@ -58,7 +58,7 @@ class LogManager:
         self.meters = WriteMeters(directories, self._mark)
         self.ledger: Ledger
         self.generation = self.era = 0
-        self._loaded = False  # whether state, ledger and writers are those of `generation`
+        self._loaded = False  # whether state, ledger and writers belong to `generation`
         self.offline: dict[TopicPartition, DataCorruptionError] = {}
         self.dirs = LogDirs()
         self.brokers_out = brokers_out
@@ -86,13 +86,16 @@ class LogManager:
 
     @property
     def is_current(self) -> bool:
-        """Whether the last step is published; if not, the next holder of the lock completes it."""
+        """Whether the last step is published.
+
+        If not, the next holder of the lock completes the step.
+        """
         return self._loaded
 
     def reload(self, ledger_end: int, *, generation: int, fresh: bool = False) -> None:
         """Clear all caches and fold the ledger up to `ledger_end` (only new records if possible).
 
-        Raises: LogDirUnnamedError; then nothing is recovered or written.
+        Raises: LogDirUnnamedError, before any file is recovered or written.
         """
         known = self.ledger.end if self._loaded and not fresh else -1
         self.forget()
@@ -136,7 +139,7 @@ class LogManager:
         self._producers.clear()
 
     def open_writers(self) -> list[PartitionLog]:
-        """Return the cached writers. Under the lock."""
+        """Return the cached writers. The caller must have the lock."""
         return list(self._writers.values())
 
     def writer(self, topic: str, partition: int) -> PartitionLog:
@@ -260,7 +263,7 @@ class LogManager:
             self.fs.sync_dir(directory)
 
     def check_restorable(self, record: UndeleteRecord) -> None:
-        """Raise InvalidRequestError unless a deleted topic is complete and its paths are free."""
+        """Raise InvalidRequestError unless a deleted topic is complete and the paths are free."""
         deleted, directories = self.state.deleted[record.id], self.directories
         for p, number in deleted.topic.dirs.items():
             why = self.dirs.why_absent(directories, number)
@@ -299,7 +302,7 @@ class LogManager:
         )
 
     def note_missing(self, *, segments: bool) -> bool:
-        """Take missing partitions offline; return True if there were new ones.
+        """Take missing partitions offline. Return True if more partitions are offline than before.
 
         Cost: a stat and a small file per partition, and a listing with `segments`.
         """
@@ -312,12 +315,15 @@ class LogManager:
         return len(self.offline) > before
 
     def go_offline(self, key: TopicPartition, error: DataCorruptionError) -> None:
-        """Take a partition offline, and log it."""
+        """Take a partition offline, and log a message."""
         self.offline[TopicPartition(*key)] = error
         _LOGGER.critical("%s-%d is offline: %s", *key, error)
 
     def size_on_disk(self, key: TopicPartition, log: PartitionLog) -> int:
-        """As `PartitionLog.size_on_disk`. Raises: PartitionOfflineError: the files are missing."""
+        """Return `PartitionLog.size_on_disk`.
+
+        Raises: PartitionOfflineError: the files are missing.
+        """
         try:
             return log.size_on_disk()
         except FileNotFoundError:
@@ -337,7 +343,7 @@ class LogManager:
             raise self._files_removed(key)
 
     def _files_removed(self, key: TopicPartition) -> DataCorruptionError:
-        """Return the error for a partition whose files were removed just now."""
+        """Return the error for a partition of which the files were removed just now."""
         self.forget_writers()  # a cached writer may have the old path
         self.dirs = self.read_dirs()
         error = self.missing(key)
@@ -348,7 +354,7 @@ class LogManager:
         return error
 
     def read_dirs(self) -> LogDirs:
-        """Find out again which log dirs are available, for recovery. Raises nothing.
+        """Find out again which log dirs are available, for recovery. Never raises.
 
         A log dir that was absent stays absent until `recovery.returned_partitions` includes it.
         """

@@ -1,10 +1,10 @@
-"""`meta.properties`: the owner of a log dir; keeps brokers out while the log is sparklog's.
+"""`meta.properties`: the owner of a log dir; locks brokers out while the log is sparklog's.
 
 A broker that finds a `meta.properties` with an unknown version treats the log dir as failed before
 it changes anything there, and does not start without its metadata log dir; `kafka-storage format`
-rejects it too. So every log dir that sparklog wrote to has a file whose version is a sentence,
-until the log is handed over. The other entries of a broker's own file (cluster.id, node.id,
-directory.id) are preserved.
+rejects it too. So every log dir that sparklog wrote to has a file with a sentence as version, until
+the log is handed over. The other entries of a broker's own file (cluster.id, node.id, directory.id)
+are preserved.
 Source: MetaPropertiesEnsemble.Loader, MetaPropertiesVersion, KafkaRaftServer.initializeLogDirs.
 """
 
@@ -24,14 +24,14 @@ _NOTE: Final = b"# Brokers don't know this version, and so leave the directory a
 
 
 def read_properties(fs: FileSystem, directory: str) -> dict[str, str]:
-    """Return the entries of a log dir's `meta.properties`, without its version; empty if none."""
+    """Return the entries of a log dir's `meta.properties`, except the version."""
     found = _read(fs, directory)
     found.pop(_VERSION, None)
     return found
 
 
 def is_kept_from_brokers(fs: FileSystem, directory: str) -> bool:
-    """Return True if a broker rejects the log dir because of its `meta.properties`."""
+    """Return True if a broker rejects the log dir because of the file `meta.properties`."""
     return _read(fs, directory).get(_VERSION) == _OURS
 
 

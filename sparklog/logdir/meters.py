@@ -104,7 +104,7 @@ class WriteMeters:
 
     @contextlib.contextmanager
     def flushing(self) -> Iterator[None]:
-        """Time one partition's sync."""
+        """Measure the time of a partition's sync."""
         began = monotonic_ms()
         yield
         self._flush.observe(monotonic_ms() - began)

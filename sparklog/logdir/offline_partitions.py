@@ -1,8 +1,8 @@
-"""Partitions whose log dir, directory or segments are missing.
+"""Partitions with a missing log dir, directory or segment.
 
-The ledger knows every partition and its offsets, so a missing partition is detected. It goes
-offline with its log dir and offsets for all processes, and all other partitions stay available.
-When its files are back, the next check recovers it (`recovery.returned_partitions`).
+The ledger knows every partition and its offsets, so a missing partition is detected. The partition
+goes offline with its log dir and offsets for all processes, and all other partitions stay
+available. When the files are back, the next check recovers it (`recovery.returned_partitions`).
 Source: PROTOCOL, "Offline partitions".
 """
 
@@ -29,7 +29,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def stored_metadata(fs: FileSystem, path: str) -> PartitionMetadata | None:
-    """Return the contents of partition.metadata in a partition's directory; None without a file.
+    """Return the contents of partition.metadata in a partition's directory, if the file exists.
 
     Raises:
         DataCorruptionError: The file cannot be read.
@@ -44,7 +44,7 @@ def stored_metadata(fs: FileSystem, path: str) -> PartitionMetadata | None:
 
 
 def stored_topic_id(fs: FileSystem, path: str) -> str | None:
-    """Return the topic id in a partition's directory, or None if it has none.
+    """Return the topic id in a partition's directory, if any.
 
     Raises: DataCorruptionError: the file can't be read.
     """
@@ -55,12 +55,12 @@ def stored_topic_id(fs: FileSystem, path: str) -> str | None:
 def why_foreign(
     found: PartitionMetadata | None, key: TopicPartition, topic_id: str | None
 ) -> str | None:
-    """Return why a directory with this metadata is not the partition's, or None if it may be.
+    """Return why a directory with this metadata can't be the partition's, or None if it can.
 
     Args:
         found: The directory's metadata, if it has any.
-        key: The partition whose directory is expected here.
-        topic_id: The id of the partition's topic, if it is known.
+        key: The partition that is expected in this directory.
+        topic_id: The id of the partition's topic, if known.
     """
     if found is None:
         return None
@@ -85,7 +85,7 @@ def missing(
     number: int | None = None,
     segments: bool = True,
 ) -> PartitionOfflineError | None:
-    """Return why a partition can't be used, or None if its files exist.
+    """Return why a partition can't be used, or None if all files exist.
 
     Args:
         fs: The file system.
@@ -93,7 +93,7 @@ def missing(
         dirs: The log dirs as found, with the unavailable ones.
         state: The log's state.
         key: The partition.
-        number: The number of its log dir, if it differs from the ledger's.
+        number: The number of the partition's log dir, if different from the ledger's number.
         segments: Whether to look for the segment with the first offset too, which costs a listing.
     """
     topic = state.topics[key.topic]
@@ -122,7 +122,7 @@ def missing(
 
 
 def exclude_broker_dirs(fs: FileSystem, directories: Sequence[str], dirs: LogDirs) -> None:
-    """Mark a log dir as absent if a broker wrote to it while the other log dirs were open.
+    """Mark a log dir as absent if a broker wrote there while the other log dirs were open.
 
     In that case the first log dir has the guard, and this log dir has neither the guard nor
     sparklog's clean mark.

@@ -84,7 +84,7 @@ def open_session(
     *,
     news: bool = True,
 ) -> LogDirCommits:
-    """Open a log for writing; create it if the first directory is missing or empty.
+    """Open a log for writing. Create the log if the first directory is missing or empty.
 
     `news`: log a message if a broker's directory is adopted.
     Raises: LogLockedError: a broker runs, or another process is busy for too long;
@@ -141,7 +141,7 @@ def clear_up(session: LogDirCommits) -> None:
 
 
 def _open_locked(session: LogDirCommits, *, news: bool) -> None:
-    """Open the log dir under the lock, recovering it first if it was not closed cleanly."""
+    """Open the log dir under the lock, after a recovery if it was not closed cleanly."""
     if is_marked_open(session.fs, session.home):
         _check_ledger(session)
         exclude_broker_dirs(session.fs, session.directories, session.dirs)
@@ -159,7 +159,7 @@ def _open_locked(session: LogDirCommits, *, news: bool) -> None:
 
 
 def _reopen_replaced(session: LogDirCommits) -> None:
-    """Continue in a log dir that was replaced under an open log, as if it were opened again.
+    """Continue in a log dir that was replaced under an open log, as if the log were reopened.
 
     Raises: LogReplacedError: another log, or records that this session knows are missing.
     """
@@ -330,7 +330,7 @@ def _partitions(session: LogDirCommits) -> dict[TopicPartition, int]:
 
 
 def _number_in_ledger(session: LogDirCommits, key: TopicPartition) -> int | None:
-    """Return the number of a partition's log dir in the ledger, or None if it is unknown."""
+    """Return the number of a partition's log dir in the ledger, if known."""
     topic = session.state.topics.get(key.topic)
     return None if topic is None else topic.dirs.get(key.partition)
 

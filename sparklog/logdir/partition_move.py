@@ -1,7 +1,7 @@
-"""Moves a partition to another log dir of its log, while no other session has the log open.
+"""Move a partition to another log dir of the log, while no other session has the log open.
 
-The partition is copied to a `-future` directory under the write lock, as one step: a failure or a
-crash removes the copy. Then a ledger record gives the partition's new place.
+The partition is copied to a `-future` directory under the write lock, as a single step: a failure
+or a crash removes the copy. Then a ledger record gives the partition's new place.
 Source: PROTOCOL, "Moving a partition to another log dir"; KIP-113.
 """
 
@@ -93,7 +93,7 @@ def move_partition(
 
 
 def _log_dir_number(session: LogDirCommits, to: str) -> int:
-    """Return the number of a log dir that is available, with its disk mounted."""
+    """Return the number of a log dir that is available, with a mounted disk."""
     directories = session.directories
     wanted, known = os.path.abspath(to), [os.path.abspath(path) for path in directories]
     if wanted not in known:

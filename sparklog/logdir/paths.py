@@ -24,8 +24,8 @@ _POSSIBLE: Final = (
 def split_path(path: str | os.PathLike[str]) -> list[str]:
     """Return the absolute log dirs of a path, several joined by "," (Kafka's log.dirs).
 
-    `file:/x` and `file:///x` are directories. As in Hadoop and fsspec, `%20` is not decoded. The
-    URL of a store is returned unchanged, with its commas. Raises: InvalidRequestError.
+    `file:/x` and `file:///x` are directories. Like Hadoop and fsspec, this function does not decode
+    `%20`. The URL of a store is returned unchanged, with its commas. Raises: InvalidRequestError.
     """
     url = store_url(path)
     if url is not None:
@@ -42,7 +42,7 @@ def split_path(path: str | os.PathLike[str]) -> list[str]:
 
 
 def store_url(path: str | os.PathLike[str]) -> str | None:
-    """Return the path, without a trailing slash, if it is an object store's URL; else None.
+    """Return the path of an object store's URL without a trailing slash. Other paths give None.
 
     Raises: InvalidRequestError: several URLs are given.
     """

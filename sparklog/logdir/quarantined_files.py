@@ -1,8 +1,8 @@
-"""Moves damaged files to quarantine: plain files in the same log dir.
+"""Move damaged files to quarantine: plain files in the same log dir.
 
-A broker treats every directory of a log dir as a partition. It fails to start if it can't parse the
-name, loads a directory that ends in -stray, and deletes a directory that ends in -delete. It
-ignores plain files. So `t-0/notes.txt` becomes `sparklog-quarantine-<time>-t-0-notes.txt`.
+A broker treats every directory of a log dir as a partition. The broker fails to start if it can't
+parse the name, loads a directory that ends in -stray, and deletes a directory that ends in -delete.
+Plain files are ignored. So `t-0/notes.txt` becomes `sparklog-quarantine-<time>-t-0-notes.txt`.
 Quarantined files are never deleted.
 """
 
@@ -33,7 +33,7 @@ class QuarantinedFiles:
         self._prefix = f"{QUARANTINE_PREFIX}{now:%Y%m%dT%H%M%SZ}-"
 
     def move(self, path: str, log_dir: str) -> bool:
-        """Move a file to quarantine, durably; return False if it does not exist."""
+        """Move a file to quarantine, durably. Return False if the file does not exist."""
         target = self._target(path, log_dir)
         try:
             self._fs.rename(path, target)

@@ -38,7 +38,7 @@ def joined(directory: str, name: str) -> str:
 
 
 def closed_segment_bytes(fs: FileSystem, directory: str, base: int, end: int) -> int | None:
-    """Return the size of the log of the closed segment [base, end), or None without it.
+    """Return the size of the log of the closed segment [base, end), if the log exists.
 
     Cost: a listing and a stat.
     """
@@ -51,7 +51,7 @@ def closed_segment_bytes(fs: FileSystem, directory: str, base: int, end: int) ->
 
 
 def first_offset(fs: FileSystem, path: str) -> int | None:
-    """Return the base offset of a segment file's first batch; None for an empty file."""
+    """Return the base offset of a segment file's first batch, unless the file is empty."""
     with fs.open(path) as file:
         head = file.pread(8, 0)
     return int.from_bytes(head, "big") if len(head) == 8 else None

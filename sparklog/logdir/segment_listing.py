@@ -33,7 +33,7 @@ class SegmentListing:
     def bases(self) -> list[int]:
         """Return the current base offsets, ascending.
 
-        Cost: a stat if nothing changed, else a listing. Raises: FileNotFoundError.
+        Cost: a stat if the directory is unchanged, else a listing. Raises: FileNotFoundError.
         """
         changed_ms = self._fs.changed_ms(self.directory)  # first, so that later changes are noticed
         known = self._known

@@ -1,12 +1,13 @@
-"""The leases of a log dir: locks on `sparklog.service` and `sparklog.endpoint` in the first one.
+"""The leases of a log: locks on `sparklog.service` and `sparklog.endpoint` in the first log dir.
 
-At any time, one service works on a log, and one of its endpoints coordinates consumer groups.
+At any time, a single service works on a log, and a single endpoint of the log coordinates consumer
+groups.
 
-Byte 0 is the lease. Byte 1 is locked by a process that requests the lease from its holder, one at a
-time. The file describes the holder, with its last heartbeat (`beat_ms`). The kernel releases the
-lock when its holder dies, and not before, so a stalled holder still has it. Only if locks break (a
-copied disk, a resumed machine image) can two processes believe that they have it; therefore the
-holder checks before every step that the file is still its own.
+Byte 0 is the lease. Byte 1 is locked by a process that requests the lease from the holder, a single
+process at a time. The file describes the holder, with its last heartbeat (`beat_ms`). The kernel
+releases the lock when its holder dies, and not before, so a stalled holder still has it. Only if
+locks break (a copied disk, a resumed machine image) can two processes both act as holder; therefore
+the holder checks before every step that the file still names this holder.
 """
 
 import json
@@ -79,7 +80,7 @@ class ServiceLease:
         return True
 
     def heartbeat(self) -> None:
-        """Write a heartbeat for monitoring, if it is due. Called every second.
+        """Write a heartbeat for monitoring, if due. Called every second.
 
         Cost: a small write three times per minute.
         """

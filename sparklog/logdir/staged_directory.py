@@ -1,12 +1,12 @@
 """Directories that are created under a temporary name, and renamed when complete.
 
-`.<name>.<kind>-<id>` is created beside `<name>`. It contains a lock file that the creating process
-locks: after a crash it is unlocked, and the next creation of that name and kind removes it.
-`StagedDirectory` is a single directory. Of several directories (`StagedDirectories`) the first is
-renamed last. Until then, a file in each of the others contains the path that it waits for, and the
-path at which it was created. The next creation of the same name removes such a directory if the
-awaited path does not exist, the path of its creation still exists and is not locked, and neither a
-session nor a broker has opened it.
+`.<name>.<kind>-<id>` is created beside `<name>`. This staged directory contains a lock file that
+the creating process locks. After a crash the file is unlocked, and the next creation of the same
+name and kind removes the directory. `StagedDirectory` is a single directory. With several
+directories (`StagedDirectories`), the first is renamed last. Until then, each other directory has a
+file with the awaited path, and the path of its own creation. The next creation of the same name
+removes such a directory if the awaited path does not exist, the path of its creation still exists
+and is not locked, and neither a session nor a broker has opened it.
 """
 
 import contextlib
@@ -25,15 +25,15 @@ _OPENED: Final = ("sparklog.lock", ".lock")
 
 
 class StagedDirectory:
-    """A directory that is being created, locked by its creator; a context manager.
+    """A directory during its creation, locked by the creating process; a context manager.
 
     At the end the directory is removed, unless it was published or exchanged.
 
     Args:
-        target: The final name, whose parent must exist.
-        kind: One word for the purpose.
-        inner: The name, in the staged directory, of the directory that becomes the target; "" if it
-            is the staged directory itself, whose lock file is removed after publication.
+        target: The final name. The parent directory must exist.
+        kind: A word for the purpose. inner: The name, in the staged directory, of the directory
+        that becomes the target; "" for the staged directory itself, in which case the lock file is
+            removed after publication.
         lock_name: The name of the lock file.
     """
 
@@ -64,7 +64,7 @@ class StagedDirectory:
         return self
 
     def publish(self) -> None:
-        """Rename the directory, whose contents must be durable. Raises: InvalidRequestError."""
+        """Rename the directory. The contents must be durable. Raises: InvalidRequestError."""
         fs = self._fs
         if fs.exists(self.target):
             raise InvalidRequestError(f"{self.target} exists by now: choose another place")
@@ -102,11 +102,10 @@ class StagedDirectories:
     """Several directories that belong together; a context manager, as `StagedDirectory`.
 
     Args:
-        targets: The final names, whose parents must exist.
-        kind: One word for the purpose.
-        fresh: The targets must not exist, and are reserved.
+        targets: The final names. The parent directories must exist.
+        kind: A word for the purpose. fresh: The targets must not exist, and are reserved.
         waits_for: The `waiting` text of other directories to which all of these belong. After
-            publication they count as leftovers until `arrived`.
+            publication all of these count as leftovers until `arrived`.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class StagedDirectories:
 
     @property
     def directories(self) -> list[str]:
-        """The directories that become the targets; the caller creates them."""
+        """The directories that become the targets. The caller must create the directories."""
         return [staged.directory for staged in self._staged]
 
     def beside(self, number: int, name: str) -> str:
@@ -179,7 +178,7 @@ class StagedDirectories:
         self._stack.close()
 
     def _withdraw(self) -> None:
-        """Remove published directories after a failure, because they wait for a missing one."""
+        """Remove published directories after a failure: the awaited directory is missing."""
         if self._published or not self._fresh:
             return
         roots = [staged.root for staged in self._staged]
@@ -224,7 +223,7 @@ def remove_leftover(fs: FileSystem, root: str, *, lock_name: str = LOCK_NAME) ->
 
 
 def hold(fs: FileSystem, root: str, lock_name: str = LOCK_NAME) -> LockFile:
-    """Take the lock of a staged directory, to create or remove something in it."""
+    """Take the lock of a staged directory, to create or remove files there."""
     file = fs.open_lock(os.path.join(root, lock_name))
     if not file.try_lock(0, 1, exclusive=True) or not file.is_current():
         file.close()
@@ -241,9 +240,9 @@ def arrived(fs: FileSystem, paths: Sequence[str]) -> None:
 
 
 def remove_all(fs: FileSystem, path: str) -> None:
-    """Remove a file, or a directory with its contents, if it exists. Not durable by itself.
+    """Remove a file, or a directory with all contents, if it exists. The caller must sync.
 
-    Of a link only the link is removed, because its target may belong to another user.
+    For a link, only the link is removed, because the target may belong to another user.
     """
     if fs.is_link(path) or not fs.is_dir(path):
         with contextlib.suppress(FileNotFoundError):
@@ -272,7 +271,7 @@ def _remove_waiting(fs: FileSystem, path: str, mine: Sequence[str] = ()) -> None
 
 
 def _remove_root(fs: FileSystem, root: str, lock_name: str) -> None:
-    """Remove a staged directory, whose lock is held; the lock file last."""
+    """Remove a staged directory, and its lock file last. The caller must have the lock."""
     if fs.is_dir(root):
         for name in fs.listdir(root):
             if name != lock_name:

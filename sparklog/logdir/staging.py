@@ -54,7 +54,7 @@ class ChunkFiles:
         self._directories: dict[str, str] = {}  # by partition
 
     def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
-        """Copy the batches, or write the chunk's batches to its file."""
+        """Copy the batches, or write the chunk's batches to the chunk's file."""
         chunk.parts.append(data)
         if chunk.size_bytes >= FILE_BYTES:
             self._write(chunk)
@@ -74,7 +74,7 @@ class ChunkFiles:
         chunk.parts.clear()
 
     def close(self, chunk: GrowingChunk) -> Chunk:
-        """Close the file, and sync it if it can become a segment."""
+        """Close the file. Sync a file that can become a segment."""
         growing: _Growing | None = chunk.at
         if growing is None:
             self._directories[f"{chunk.topic.name}-{chunk.partition}"] = os.path.dirname(
@@ -123,7 +123,7 @@ class LogDirStaging:
     clock: Clock = field(default=system_clock, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle for a task, which uses its own process's file system and clock."""
+        """Pickle for a task, which uses the file system and clock of the task's process."""
         return LogDirStaging, (self.log_dir,)
 
     @property
@@ -152,7 +152,7 @@ class LogDirStaging:
     def jvm_place(self) -> Mapping[str, Any] | None:
         """Return how the JVM writes the same files (ChunkFiles.scala).
 
-        None if the file system is not the host's own.
+        Returns None if the file system is not the host's own.
         """
         if self.fs is not LOCAL:
             return None
@@ -178,7 +178,7 @@ class LogDirStaging:
         raise NotImplementedError
 
     def planned_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
-        """Return a topic to be created; its rows are staged in the first log dir."""
+        """Return a topic to be created. Rows of the topic are staged in the first log dir."""
         return planned_topic(self.home, name, partitions, config)
 
     def gathered(self, tables: Sequence[ChunkTable]) -> Sequence[Chunk]:

@@ -1,8 +1,8 @@
 """`sparklog.state`: a copy of the ledger's state, for a repair of a damaged or missing ledger.
 
 The file contains a snapshot record, and the ledger offset up to which the snapshot is complete, in
-a checksummed document. It is written at each clean close and whenever the ledger rolls to a new
-segment. The ledger is authoritative; only a repair reads this file. Older versions of sparklog
+a checksummed document. The file is written at each clean close and whenever the ledger rolls to a
+new segment. The ledger is authoritative; only a repair reads this file. Older versions of sparklog
 don't write the file, so the copy may be older than the ledger.
 """
 
@@ -35,7 +35,7 @@ def write_state_copy(fs: FileSystem, home: str, offset: int, state: LogState) ->
 
 
 def read_state_copy(fs: FileSystem, home: str) -> StateCopy | None:
-    """Return the copy, or None if the file is missing, damaged or newer than this sparklog."""
+    """Return the copy, unless the file is missing, damaged or newer than this sparklog."""
     path = os.path.join(home, STATE_NAME)
     try:
         content = unseal("state", read_bytes(fs, path), path=path, cure="the next close writes it")

@@ -33,9 +33,10 @@ def partition_path(directories: list[str], name: str, topic: TopicState, partiti
 def deleted_path(
     directories: list[str], name: str, topic: TopicState, partition: int
 ) -> str:
-    """Return the directory of a partition while its topic is deleted and can be restored.
+    """Return the directory of a partition of a deleted topic that can be restored.
 
-    It has Kafka's name for a directory to delete, with the topic id in place of a random id.
+    The directory has Kafka's name for a directory to delete, with the topic id in place of a random
+    id.
     """
     home = directories[topic.dirs[partition]]
     mark = topic_id_bytes(topic.id).hex()
@@ -45,7 +46,7 @@ def deleted_path(
 def future_path(
     directories: list[str], name: str, topic: TopicState, partition: int, number: int
 ) -> str:
-    """Return the directory of a partition's copy while it is moved to log dir `number`."""
+    """Return the directory of a partition's copy during a move to log dir `number`."""
     mark = topic_id_bytes(topic.id).hex()
     return os.path.join(directories[number], retired_dir(name, partition, mark, "future"))
 
@@ -70,10 +71,10 @@ def write_topics(fs: FileSystem, directory: str, state: LogState) -> None:
 
 
 def read_topics(fs: FileSystem, directory: str) -> dict[str, TopicState] | None:
-    """Return the topics, or None if there is no file (a broker's directory).
+    """Return the topics. Without a topics file (a broker's directory), return None.
 
-    Raises: DataCorruptionError: it can't be read; UnsupportedVersionError: a newer sparklog wrote
-    it.
+    Raises: DataCorruptionError: the file can't be read; UnsupportedVersionError: a newer sparklog
+    wrote the file.
     """
     path = os.path.join(directory, TOPICS_NAME)
     try:
@@ -85,6 +86,6 @@ def read_topics(fs: FileSystem, directory: str) -> dict[str, TopicState] | None:
 
 
 def planned_topic(home: str, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
-    """Return a topic without an id, which the commit of its first rows will create."""
+    """Return a topic without an id, which the commit of the first rows will create."""
     dirs = {p: os.path.join(home, partition_dir(name, p)) for p in range(partitions)}
     return TopicInfo(name, "", partitions, config, dirs)

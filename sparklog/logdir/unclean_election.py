@@ -1,8 +1,8 @@
 """Unclean leader election: brings an offline partition back online, with data loss.
 
-As in Kafka, it makes a partition available although records are lost. Offsets are never assigned
-twice, so new records start at the old end, and the ledger records which offsets were lost. The
-remaining files of a partition are renamed to a stray directory beside it.
+As in Kafka, the election makes a partition available although records are lost. Offsets are never
+assigned twice, so new records start at the old end, and the ledger records which offsets were lost.
+The remaining files of a partition are renamed to a stray directory beside it.
 """
 
 import logging
@@ -60,7 +60,7 @@ def _recover_damaged(
     """Recover partitions that differ from the ledger; unrecoverable partitions go offline.
 
     Otherwise a partition that was damaged since the log was opened would count as intact until its
-    next write. A dry run changes nothing, and returns the partitions that would go offline.
+    next write. A dry run changes no files, and returns the partitions that would go offline.
     """
     damaged: dict[TopicPartition, DataCorruptionError] = {}
     for key in sorted(session.state.ends.keys() - session.offline.keys()):
@@ -92,7 +92,7 @@ def _chosen(
 
 
 def _loss(session: LogDirCommits, key: TopicPartition, error: DataCorruptionError) -> GivenUp:
-    """Return what giving up a partition loses: its first segments, or all its records."""
+    """Return the loss if a partition is given up: the first segments, or all records."""
     state = session.state
     start, end = state.starts.get(key, 0), state.ends[key]
     is_partial, last = False, end
@@ -124,7 +124,7 @@ def _raise_start(session: LogDirCommits, lost: GivenUp) -> None:
 
 
 def _reset_partition(session: LogDirCommits, lost: GivenUp) -> None:
-    """Create the partition again, empty, at its old end."""
+    """Create the partition again, empty, at the old end."""
     topic, fs = session.state.topics[lost.topic], session.fs
     number = topic.dirs[lost.partition]
     if session.dirs.why_absent(session.directories, number) is None:
@@ -152,7 +152,7 @@ def _as_record(lost: GivenUp) -> GivenUpRange:
 def _retire_dirs(session: LogDirCommits) -> None:
     """Give up the place of a log dir that is absent and contains no partition.
 
-    Its id is removed from the list, so that it is recognized as retired if it comes back.
+    Its id is removed from the list, so that a returning log dir is recognized as retired.
     """
     used = {number for topic in session.state.topics.values() for number in topic.dirs.values()}
     unused = [number for number in session.dirs.absent if number not in used]

@@ -1,9 +1,9 @@
-"""Reads a log dir's partitions, log starts and high watermarks from files alone, without a lock.
+"""Read a log dir's partitions, log starts and high watermarks from files alone, without a lock.
 
-Log starts and watermarks come from one file (in a broker's directory, starts are read first), so
-start <= watermark always holds. If the watermark file can't be read, the valid prefix of the ledger
-gives the ends. A directory without a ledger is a broker's: its own high watermarks count (or, on
-request, all valid bytes).
+Log starts and watermarks come from a single file (in a broker's directory, starts are read first),
+so start <= watermark is always true. If the watermark file can't be read, the valid prefix of the
+ledger gives the ends. A directory without a ledger is a broker's: the broker's high watermarks
+count (or, on request, all valid bytes).
 Source: PROTOCOL, "Read".
 """
 
@@ -72,7 +72,7 @@ T = TypeVar("T")
 
 
 def check_until(until: str) -> None:
-    """Raise InvalidRequestError unless `until` is one of UNTIL."""
+    """Raise InvalidRequestError unless UNTIL contains `until`."""
     if until not in UNTIL:
         raise InvalidRequestError(f"until={until}: want one of {', '.join(UNTIL)}")
 
@@ -84,7 +84,7 @@ class RemoteStorage(Protocol):
         """Return a partition's segments, including remote segments."""
 
     def set_following(self) -> None:
-        """From now on, wait for the store like a reader that never ends."""
+        """After this call, wait for the store like a reader that never ends."""
 
 
 class LogDirView:
@@ -129,7 +129,8 @@ class LogDirView:
     def renew(self) -> int:
         """Clear all caches if a log dir was replaced; return the `incarnation`.
 
-        Also closes open segments if records were erased. Cost: a stat per log dir plus one.
+        The method also closes open segments if records were erased. Cost: a stat per log dir, and
+        another stat.
         """
         if self._last_erasure.is_new():
             self._cache = {}
@@ -171,9 +172,9 @@ class LogDirView:
             cached.segments.gaps = self._has_gaps(key.topic)
 
     def _read_topics(self) -> dict[str, TopicState] | None:
-        """Return the topics; from the ledger if sparklog's topics file is missing.
+        """Return the topics. If sparklog's topics file is missing, read them from the ledger.
 
-        None for a broker's directory. Cost: without the file, a ledger segment is read.
+        Returns None for a broker's directory. Cost: without the file, a ledger segment is read.
         """
         written = read_topics(self._fs, self.home)
         if written is not None or not has_ledger(self._fs, self.home) or not self._is_ours():
@@ -188,7 +189,7 @@ class LogDirView:
             return None
 
     def _listed(self) -> dict[TopicPartition, str]:
-        """Return the directory of each partition; if there are two, that of the ledger."""
+        """Return the directory of each partition. With two directories, the ledger decides."""
         paths: dict[TopicPartition, str] = {}
         for number, directory in enumerate(self._directories):
             if number in self._dirs.absent:
@@ -232,9 +233,9 @@ class LogDirView:
         return {**damaged, **self.missing()}
 
     def missing(self) -> dict[TopicPartition, PartitionOfflineError]:
-        """Return the errors of partitions whose directory is missing or another partition's.
+        """Return the errors of partitions with a missing or another partition's directory.
 
-        As of now. Cost: a listing of the log dirs, and a small file for each partition.
+        The result is current. Cost: a listing of the log dirs, and a small file for each partition.
         """
         self.refresh()
         found = {key: self._offline_error(key) for key in self._missing}
@@ -279,7 +280,7 @@ class LogDirView:
         return SegmentListing(self._fs, segments)
 
     def set_following(self) -> None:
-        """From now on, wait for remote storage like an endless reader (remote.patience.ms)."""
+        """After this call, wait for remote storage like an endless reader (remote.patience.ms)."""
         if self._remote is not None:
             self._remote.set_following()
 
@@ -321,7 +322,7 @@ class LogDirView:
         return topics
 
     def _drop_former(self, ids: Mapping[str, str | None]) -> None:
-        """Clear cached segments of former topics of these names, whose files had the same paths."""
+        """Clear cached segments of former topics with these names, which had the same paths."""
         for key, cached in list(self._cache.items()):
             topic_id = cached.segments.topic_id
             if key.topic in ids and topic_id not in (None, ids[key.topic]):
@@ -330,13 +331,16 @@ class LogDirView:
     def bases(self, topic: str) -> dict[int, int]:
         """Return {partition: first offset} of partitions that start above 0.
 
-        These start at the end of a former topic of the same name. As of the last `refresh`.
+        These start at the end of a former topic of the same name. The result is as of the last
+        `refresh`.
         """
         known = (self._written or {}).get(topic)
         return {} if known is None else known.bases
 
     def partitions(self, topic: str) -> list[int]:
-        """Return a topic's partitions, also offline ones, ascending. Raises: UnknownTopicError."""
+        """Return a topic's partitions in ascending order. Offline partitions are included.
+
+        Raises: UnknownTopicError."""
         for again in (False, True):
             if again:
                 self.refresh()
@@ -396,7 +400,7 @@ class LogDirView:
             raise self._offline_error(key, why)
 
     def _why_foreign(self, key: TopicPartition) -> str | None:
-        """Return why the directory in a partition's place is not its own, or None if it may be."""
+        """Return why the directory in a partition's place is foreign, if it is."""
         found, known = self._metadata(*key), (self._written or {}).get(key.topic)
         why = why_foreign(found, key, None if known is None else known.id)
         if why is not None and not self._is_ours():  # a broker may have created the topic again
@@ -411,7 +415,7 @@ class LogDirView:
         return known is None or known.adopted or known.parsed().compact
 
     def topic_id(self, topic: str, partition: int) -> str | None:
-        """Return the current topic id in a partition's directory; None without a directory.
+        """Return the current topic id in a partition's directory, if it exists.
 
         Raises:
             PartitionOfflineError: The directory is another partition's.
@@ -430,7 +434,7 @@ class LogDirView:
         return None if found is None else found.topic_id
 
     def _metadata(self, topic: str, partition: int) -> PartitionMetadata | None:
-        """Return the current metadata in a partition's directory; None without a directory."""
+        """Return the current metadata in a partition's directory, if it exists."""
         key = TopicPartition(topic, partition)
         for again in (False, True):
             if again or key not in self._paths:
@@ -451,7 +455,7 @@ class LogDirView:
         return None
 
     def _is_being_made(self, topic: str) -> bool:
-        """Return True if the topic is not committed yet; its files may still be empty."""
+        """Return True if the topic is not committed yet, in which case files may be empty."""
         self.refresh()
         return self._guarded and self._written is not None and topic not in self._written
 
@@ -505,7 +509,7 @@ class LogDirView:
         return starts, {**state.ends, LEDGER: end}
 
     def _current_marks(self) -> Published | None:
-        """Return the published marks, or None if they are damaged, or older than the last commit.
+        """Return the published marks, unless they are damaged or older than the last commit.
 
         A page with state IDLE was written after the marks of its ledger end. The two are compared
         once, at the first use of the marks.
@@ -562,7 +566,7 @@ class LogDirView:
         return os.path.join(os.path.dirname(self._paths[TopicPartition(*key)]), name)
 
     def _is_same(self, key: TopicPartition) -> bool:
-        """Return True if a partition is the one that sparklog closed; a broker may recreate it."""
+        """Return True if a partition is the same as when sparklog closed the log."""
         known = (self._written or {}).get(key.topic)
         return known is not None and self.topic_id(*key) == known.id
 

@@ -1,4 +1,4 @@
-"""Addresses to listen on, and which hosts can connect to them."""
+"""Addresses to listen on, and which hosts can connect to an address."""
 
 import ipaddress
 import socket

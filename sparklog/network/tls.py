@@ -153,7 +153,7 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 class Tls:
-    """A server's SSL context, as of its files. Threads may use `context`."""
+    """A server's SSL context, from certificate files. Threads may use `context`."""
 
     def __init__(self, files: TlsFiles) -> None:
         """Read the files. Raises as `make_context`."""
@@ -162,7 +162,7 @@ class Tls:
         self.context = make_context(files)
 
     def refresh(self) -> None:
-        """Reload changed files. An error is logged once per change. Cost: one stat per file."""
+        """Reload changed files. An error is logged once per change. Cost: a stat per file."""
         stamps = self._stat()
         if stamps == self._stamps:
             return

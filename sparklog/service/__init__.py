@@ -1,6 +1,6 @@
 """Background work on a log, and verification of a log.
 
-- `service`: `Service`, which works in daemon threads, or does one round by `run_once`
+- `service`: `Service`, which works in daemon threads, or does a single round by `run_once`
 - `options`: Kafka's broker keys that the service supports
 - `leadership`: opens the log, and acquires and lends the lease
 - `backend`: how the service opens and observes a log, by its home; `store_upkeep`: a log in a

@@ -1,4 +1,4 @@
-"""The file `sparklog.announced`: topics whose first deletion by retention was announced."""
+"""The file `sparklog.announced`: topics with an announced first deletion by retention."""
 
 import contextlib
 import json

@@ -40,7 +40,7 @@ def service_backend(
     """Return the backend for a log's home; does not open the log yet.
 
     Args:
-        url: URL of the bucket that is the log's home; None for log dirs
+        url: URL of the bucket that is the log's home, None for log dirs
             (`sparklog.opening.url_of`).
 
     Raises: InvalidRequestError: an argument is not supported for a log in a bucket.

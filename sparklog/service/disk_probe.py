@@ -1,8 +1,8 @@
 """A trial write to each log dir, once a minute, by the service that leads.
 
-The probe detects a disk that fails, is full or was mounted read-only before a commit does, even if
-nothing is committed. A broker notices such a disk when LogManager writes its checkpoints once a
-minute (log.flush.offset.checkpoint.interval.ms; LogDirFailureChannel).
+The probe detects a disk that fails, is full or was mounted read-only before a commit does, even
+while there are no commits. A broker notices such a disk when LogManager writes its checkpoints once
+a minute (log.flush.offset.checkpoint.interval.ms; LogDirFailureChannel).
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from sparklog.service.metrics.service_meters import WorkMeters
 
 NAME: Final = "sparklog.probe"
 _EVERY_MS: Final = 60_000
-_DATA: Final = bytes(4096)  # one block, which a full disk cannot allocate
+_DATA: Final = bytes(4096)  # a block, which a full disk cannot allocate
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
@@ -43,7 +43,7 @@ class DiskProbe:
     def probe_if_due(self, now_ms: int) -> None:
         """Probe every log dir if the last probe is a minute old.
 
-        Cost: one file, a fsync and an unlink per log dir.
+        Cost: a new file, a fsync and an unlink per log dir.
         """
         if now_ms < self._next_ms:
             return

@@ -38,10 +38,10 @@ def erase(
 
     The call covers every record of the topic that was committed before the call and has one of the
     keys. When it returns with a report that is `complete`, these records have been removed from
-    local segments including the active one, from copies in remote storage, from extents and entries
-    of a log in a bucket, and from files that wait to be unlinked. All other records stay unchanged
-    at their offsets; a batch without erased records stays byte for byte the same. Readers and
-    writers continue meanwhile.
+    local segments including the active segment, from copies in remote storage, from extents and
+    entries of a log in a bucket, and from files that wait to be unlinked. All other records stay
+    unchanged at their offsets; a batch without erased records stays byte for byte the same. Readers
+    and writers continue during the call.
 
     Changes to copies in remote storage, or to a log in a bucket, require the lease of the
     background work. A service that leads hands the lease over at the end of its step, until the
@@ -59,14 +59,14 @@ def erase(
         null_key: also erase records without a key.
         before: only records below this offset.
         before_ms: only records with a timestamp (ms) below this.
-        dry_run: count only, and change nothing.
+        dry_run: count only, without a change.
         wait_ms: how long to wait for a service that leads in another process.
         waiting: called once with a description of the process that is waited for.
         storage_options: see `Service`.
         keyring: see `Service`.
         options: see `Service`.
 
-    Raises: UnknownTopicError, InvalidRequestError; the errors of `sparklog.open`. A failure in one
+    Raises: UnknownTopicError, InvalidRequestError; the errors of `sparklog.open`. A failure in a
         partition, or of remote storage, is part of the report.
     Cost: reads all of the topic once, and rewrites the segments that contain erased records.
     """

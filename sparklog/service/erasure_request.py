@@ -40,7 +40,7 @@ def erasure_request(
 ) -> tuple[ErasureRequest, ErasureReport]:
     """Return the checked request, and its report, still empty. Raises: InvalidRequestError."""
     if topic in INTERNAL:
-        raise InvalidRequestError(f"topic {topic} is sparklog's own; it holds nobody's records")
+        raise InvalidRequestError(f"topic {topic} belongs to sparklog and has no records of users")
     if not all(isinstance(key, bytes) for key in keys):
         raise InvalidRequestError("keys: want a collection of bytes, as they are in the log")
     if partitions is not None and not partitions:

@@ -14,7 +14,7 @@ class Closable(Protocol):
 
 
 def spark_session_check() -> Callable[[], bool]:
-    """Return a function that tells whether the Spark session that is active now still is.
+    """Return a function that returns True while the present Spark session is active.
 
     Does not import Spark: if it is not loaded, there is no session to wait for.
     """

@@ -46,7 +46,7 @@ def run_housekeeping(
 
 
 def group_retention_floors(session: LogDirCommits, *, now_ms: int) -> dict[TopicPartition, int]:
-    """Return the offsets at which registered readers hold retention back."""
+    """Return the offsets at which registered readers stop retention."""
     return retention_floors(
         session.state,
         read_readers(session.fs, session.home),

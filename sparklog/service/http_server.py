@@ -72,7 +72,7 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self._waiting.pop(request, None)
 
     def service_actions(self) -> None:
-        """Disconnect clients whose deadline has passed; called at least twice per second."""
+        """Disconnect clients after their deadline; called at least twice per second."""
         now = monotonic_ms()
         with self._mutex:
             late = [request for request, until in self._waiting.items() if until <= now]
@@ -103,7 +103,7 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         return self._room.acquire(timeout=_ROOM_S)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log an error of a request. A client that disconnects or sends nothing is not an error.
+        """Log an error of a request. A client that disconnects or sends no data is not an error.
 
         socketserver would print a traceback even for a port scan.
         """

@@ -1,6 +1,6 @@
 """`Leadership`: opens a service's log, and acquires, lends and borrows the lease of the work.
 
-The service that holds the lease leads: it does the background work. A leader that lends the lease
+The holder of the lease leads: this service does the background work. A leader that lends the lease
 hands it over to a process that requests it, such as an erasure (`borrowing`).
 """
 
@@ -26,7 +26,7 @@ REST_MS: Final = 3_000
 class Leadership:
     """A log that is open for background work, and its lease.
 
-    The log may be open without the lease: then another service leads, and this one stands by.
+    The log may be open without the lease: then another service leads, and this service stands by.
     """
 
     def __init__(self, path: str, open_upkeep: OpenUpkeep, clock: Clock) -> None:
@@ -116,14 +116,14 @@ class Leadership:
         wait_ms: float,
         waiting: Callable[[str], None],
     ) -> Iterator["BorrowedLease"]:
-        """Provide the lease in turns, also from a service that holds it.
+        """Provide the lease in turns, also from a service that is its holder.
 
-        Meanwhile this service does not lend the lease. Afterwards the lease is released, unless
-        this service held it before.
+        Within the context this service does not lend the lease. At the end the lease is released,
+        unless this service was its holder before.
         Args:
             turns: the locks of this service's own work that would interfere.
             wait_ms: how long to wait for another process.
-            waiting: called once with a description of that process.
+            waiting: called once with a description of this process.
         """
         lends = self._lends
         self.lend(False)
@@ -135,7 +135,10 @@ class Leadership:
             self.lend(lends)
 
     def borrow(self, lease: UpkeepLease, wait_ms: float, waiting: Callable[[str], None]) -> bool:
-        """Acquire the lease, waiting for its holder. Return False if the holder keeps it."""
+        """Acquire the lease, waiting for its holder.
+
+        Return False if the holder does not release it.
+        """
         # `waiting` reports the holder, so `leading` needn't log it.
         began, has_reported, self._stood_by = monotonic_ms(), False, True
         try:
@@ -162,7 +165,7 @@ class Leadership:
 
 
 class BorrowedLease:
-    """A lease that is held in turns: a `sparklog.storage.upkeep.Loan`.
+    """A lease that is acquired in turns: a `sparklog.storage.upkeep.Loan`.
 
     Between two turns other processes get as long as the last turn lasted, if any of them works.
     """
@@ -179,7 +182,7 @@ class BorrowedLease:
         self._wait_ms, self._waiting = wait_ms, waiting
         self._was_ours = lease.held
         self._held = contextlib.ExitStack()
-        self._began_ms: float | None = None  # None while the lease is not held
+        self._began_ms: float | None = None  # None without the lease
         self._ended_ms, self._rest_ms = 0.0, 0.0
         self._said = False
 
@@ -239,7 +242,7 @@ class BorrowedLease:
 
 
 def _describe_holder(lease: UpkeepLease) -> str:
-    """Describe the process that holds the lease, and when it will release it."""
+    """Describe the holder of the lease, and when it will release it."""
     lends, holder = lease.holder().get("lends"), lease.describe()
     if lends is None:
         return f"{holder}, which is of an older sparklog and can't hand over: stop it"

@@ -56,7 +56,7 @@ def _missing(topic: str, home: str, known: Collection[str], lives: Sequence[str]
 
 
 def _refused(keys: Sequence[TopicPartition], manager: RemoteLogManager) -> list[str]:
-    """Return a message per partition whose copies another service keeps without handing over."""
+    """Return a message per partition with copies that another service does not hand over."""
     leader = manager.remote_log.lease.describe()
     return [
         f"{key}: its copies in remote storage, which {leader} keeps and didn't hand over: of "
@@ -134,7 +134,7 @@ class LogDirErasure:
             self._note(begun, report)
 
     def _note(self, begun: UnfinishedErasure, report: ErasureReport) -> None:
-        """Record what was erased and what remains. Readers then reopen rewritten files."""
+        """Record the erased records and the remaining work. Readers then reopen rewritten files."""
         if report.dry_run:
             return
         session = self._session
@@ -191,7 +191,7 @@ class LogDirErasure:
         report: ErasureReport,
         loan: Loan,
     ) -> None:
-        """Read the partitions' copies, then replace those with erased records while leading."""
+        """Read the partitions' copies, then replace copies with erased records while leading."""
         seen = {key: SeenCopies() for key in parts}
         if not report.dry_run:
             for key, part in parts.items():
@@ -255,7 +255,7 @@ class LogDirErasure:
         manager: RemoteLogManager,
         report: ErasureReport,
     ) -> None:
-        """Report older versions of replaced copies that the bucket keeps."""
+        """Report older versions of replaced copies that remain in the bucket."""
         keys = [TopicPartition(part.topic, part.partition) for part in report.partitions]
         until_ms = begun.copied_until(report, self._session.clock())
         try:
@@ -263,7 +263,7 @@ class LogDirErasure:
         except (SparklogError, OSError) as error:
             report.not_covered.append(f"whether the bucket keeps older versions: {error}")
 
-    # --- what is no segment --------------------------------------------------------------------
+    # --- files besides segments ----------------------------------------------------------------
 
     def _leftovers(self, report: ErasureReport, partitions: list[int]) -> None:
         session, topic = self._session, self._request.topic
@@ -299,7 +299,7 @@ class LogDirErasure:
                     )
 
     def _chunk(self, path: str, report: ErasureReport, *, dead: bool) -> None:
-        """Erase from a staged file: unlink a dead one; report one that may still be committed."""
+        """Erase from a staged file: unlink a dead file, report a file that may be committed yet."""
         with contextlib.suppress(FileNotFoundError):
             size = self._session.fs.size(path)
             eraser = WindowEraser(self._request.predicate)

@@ -25,7 +25,7 @@ from sparklog.tiered.keyring import Keyring
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierOptions:
-    """Where copies are stored, as given to `Service`. `url` None: as the log's settings say."""
+    """The location of copies, as given to `Service`. `url` None: as in the log's settings."""
 
     url: str | None
     storage_options: Mapping[str, Any] | None
@@ -178,7 +178,7 @@ class LogDirUpkeep:
         return self.rounds.next_purge_ms
 
     def purge(self, report: Report) -> None:
-        """Unlink retired segments whose file.delete.delay.ms has passed, or whose disk is full."""
+        """Unlink retired segments after their file.delete.delay.ms, or at once on a full disk."""
         self.rounds.purge(report)
 
     def check_compacted(self, topics: Collection[str], report: Report) -> None:

@@ -103,7 +103,7 @@ def verify(
 
     Args:
         quick: only checks that don't read data, in about a second: the log's health, and names and
-            sizes of files. `unseen` says what was not checked. Also accepts an archive, and missing
+            sizes of files. `unseen` lists the omitted checks. Also accepts an archive, and missing
             log dirs.
         options: log-wide options, as for `sparklog.open` (lock.timeout.ms, remote.keyring).
         threads: partitions (in a bucket: extents) that are read at the same time, about 5 MiB each.
@@ -164,7 +164,7 @@ def _ledger_repaired(
 
 
 def _with_losses(fs: FileSystem, clock: Clock, report: Verification) -> list[Finding]:
-    """Return the findings; the first one of the commit ledger names the losses of a repair."""
+    """Return the findings; the first finding in the ledger names the losses of a repair."""
     state = _read_log_dirs(fs, report.directories)
     if state.situation is Situation.OPEN:
         return report.findings  # a repair would be refused, and the files are changing
@@ -341,7 +341,7 @@ class _Verifier:
                 )  # fmt: skip
 
     def _read_until_stable(self) -> tuple[Findings, list[TopicPartition]]:
-        """Read the files of the log as a whole, again while a writer changes them."""
+        """Read all files of the log, again while a writer changes them."""
         for look in range(LOOKS_MAX):
             if look:
                 pause(PAUSE_MS)
@@ -415,7 +415,8 @@ class _Verifier:
                     "made or dropped by a step that was cut",
                 )
         missing = known - log_dir_state.found.keys()
-        if not log_dir_state.situation.is_ours:  # a broker deleted what is in no available log dir
+        # A broker has deleted partitions that are in no available log dir.
+        if not log_dir_state.situation.is_ours:
             missing = {key for key in missing if log_dir_state.why_absent(key)}
         self._note_missing(missing, general)
         return keys

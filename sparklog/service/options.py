@@ -164,7 +164,7 @@ class ServiceOptions:
         return cls(**found), dict(rest)
 
     def cleaner(self) -> CleanerOptions:
-        """Return the options of a cleaner thread. As in Kafka, threads share the map's memory."""
+        """Return the options of a cleaner thread. Threads share the map's memory, as in Kafka."""
         rate = self.cleaner_bytes_per_second
         return CleanerOptions(
             dedupe_buffer_bytes=self.cleaner_dedupe_buffer_bytes // max(self.cleaner_threads, 1),

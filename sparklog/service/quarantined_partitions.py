@@ -56,7 +56,7 @@ class QuarantinedPartitions:
         gone = isinstance(error, UnknownTopicError) or (
             isinstance(error, FileNotFoundError) and all(map(self._is_gone, keys))
         )
-        if gone:  # the topic was deleted meanwhile; a new one may get its name
+        if gone:  # the topic was deleted; a new topic may get its name
             _LOGGER.info("%s: %s", names, error)
             return
         report.errors.append(f"{names}: {error}")
@@ -65,7 +65,7 @@ class QuarantinedPartitions:
             self._quarantine(keys, str(error))
 
     def _quarantine(self, keys: Iterable[TopicPartition], why: str) -> None:
-        """Skip partitions until the service restarts, as Kafka does with uncleanable ones."""
+        """Skip partitions until the service restarts, as Kafka does with uncleanable partitions."""
         topics = self._session.state.topics
         self._quarantined |= {
             key: (topics[key.topic].id, why) for key in keys if key.topic in topics

@@ -1,7 +1,7 @@
 """`verify(quick=True)`: checks that do not read a log's data and take about a second.
 
 They cover the log's health, and names and sizes of files: segments without indexes, leftovers,
-Kafka's checkpoint files. The report says what was not checked.
+Kafka's checkpoint files. The report lists the omitted checks.
 """
 
 import contextlib

@@ -51,7 +51,7 @@ _HURRY_EVERY_MS: Final = 10_000
 
 
 class Rounds:
-    """The background work on log dirs. One thread may clean while another does the rest.
+    """The background work on log dirs. A thread may clean while another does the rest.
 
     `spread`, if given, maps the long part of cleaning over jobs elsewhere, for example as Spark
     tasks.
@@ -155,7 +155,7 @@ class Rounds:
         wanted: Mapping[TopicPartition, int],
         report: Report,
     ) -> CopyConfirmation | None:
-        """Read the copies that local retention is about to rely on; holds no lock meanwhile."""
+        """Read the copies that local retention is about to rely on, without a lock."""
         manager = self.remote_log_manager
         if manager is None:
             return None
@@ -175,7 +175,7 @@ class Rounds:
         wanted: Mapping[TopicPartition, int],
         report: Report,
     ) -> Iterator[tuple[RemoteLogMetadataCache | None, dict[TopicPartition, RetentionConstraints]]]:
-        """Provide the constraints of retention. Meanwhile no copy that it relies on is given up."""
+        """Provide retention's constraints; within the context no thread deletes a copy."""
         if self.remote_log_manager is None:
             yield None, {key: RetentionConstraints(floor) for key, floor in wanted.items()}
             return
@@ -196,7 +196,7 @@ class Rounds:
         report: Report,
         at_once: bool,
     ) -> dict[TopicPartition, RetentionConstraints]:
-        """Return the constraints of due partitions, which hold back a topic's first deletion."""
+        """Return the constraints of due partitions, which delay a topic's first deletion."""
         final = {key: d.expired for key, d in due.items() if d is not None and not d.local}
         unsure = {key.topic for key, found in due.items() if found is None}
         sizes = self._due_partitions.sizes({key.topic for key in final})
@@ -243,7 +243,7 @@ class Rounds:
                 self._pending[path] = now + done.delay_ms[path]
             seen = done.taken.keys() | done.failed.keys()
             if not seen:
-                return  # what was taken isn't published yet: the next round continues
+                return  # the finished part isn't published yet: the next round continues
             left = {k: terms for k, terms in left.items() if k not in seen}
 
     def _roll(self, key: TopicPartition, base: int, report: Report) -> None:
@@ -364,7 +364,7 @@ class Rounds:
             settle_directories(self._session)  # the process that was to remove them may have died
 
     def purge(self, report: Report) -> None:
-        """Unlink retired segments whose file.delete.delay.ms has passed, or whose disk is full."""
+        """Unlink retired segments after their file.delete.delay.ms, or at once on a full disk."""
         pending = list(self._pending.items())  # a copy: the cleaner's thread adds to it
         full = [one.directory for one in below_floor(self._session)]
         due = sorted(
@@ -383,7 +383,7 @@ class Rounds:
         self._purge_topics(report)
 
     def _purge_topics(self, report: Report) -> None:
-        """Remove deleted topics for good whose file.delete.delay.ms has passed."""
+        """Remove deleted topics for good after their file.delete.delay.ms."""
         session, now_ms = self._session, report.time_ms
         known = list(session.state.deleted.values())  # a copy: other threads may change it
         due = [one for one in known if one.until_ms <= now_ms]

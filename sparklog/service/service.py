@@ -1,4 +1,4 @@
-"""`Service`: a log's background work, in daemon threads or as one round."""
+"""`Service`: a log's background work, in daemon threads or as a single round."""
 
 import contextlib
 import logging
@@ -53,9 +53,10 @@ class Service:
             query.awaitTermination()
 
     Runs beside any number of writers and readers, in this process or others, and takes the write
-    lock for short steps only. One service at a time works on a log. Another one logs which process
-    leads, stands by, and takes over when that process ends. The service stops at the end of the
-    `with` block, with the Spark session that was active when it started, or with the interpreter.
+    lock for short steps only. One service at a time works on a log. Another service logs which
+    process leads, stands by, and takes over when this process ends. The service stops at the end of
+    the `with` block, with the Spark session that was active when it started, or with the
+    interpreter.
     """
 
     on_round: Callable[[Report], None] | None = None
@@ -88,13 +89,13 @@ class Service:
                 URL such as s3://bucket/prefix. The log stores it, so it is needed only once.
             storage_options: fsspec's options (credentials, endpoint) for the store; never stored.
             keyring: encrypts copies; for a log in a bucket, decrypts staged objects and encrypts
-                segments. The log stores that it is encrypted: without a keyring nothing is copied.
+                segments. The log stores that it is encrypted; without a keyring it makes no copies.
             plain: ends the encryption of copies.
             take_over: makes the copies at the URL this log's own, for a log dir that was restored
                 or copied. The log that wrote the copies must have stopped for good.
             options: Kafka's broker keys (options.py), and the options of `sparklog.open`.
             map: runs a function over cleaning jobs elsewhere; `sparklog.sink.spark_map` runs each
-                as a Spark task. By default threads of this process clean.
+                as a Spark task. Threads of this process clean by default.
             metrics_port: port of /metrics and /healthz (extra `metrics`); 0: a free port.
             metrics_address: address to listen on; "0.0.0.0" allows connections from other hosts.
             opening: creates the store of a URL.
@@ -137,7 +138,7 @@ class Service:
     # --- in the background ---------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the daemon threads: one for each kind of work, because cleaning may take long.
+        """Start a daemon thread for each kind of work, because cleaning may take long.
 
         Raises: the errors of `sparklog.open`.
         """
@@ -254,10 +255,10 @@ class Service:
                 following = min(following, upkeep.next_purge_ms)
             return max(0.0, following - self._clock())
 
-    # --- one round -----------------------------------------------------------------------------
+    # --- a single round ------------------------------------------------------------------------
 
     def run_once(self, now_ms: int | None = None, dry_run: bool = False) -> Report:
-        """Run one round of all background work, without starting the service.
+        """Run a round of all background work, without starting the service.
 
         Args:
             now_ms: The time of the round in milliseconds since the epoch; by default the current
@@ -265,7 +266,7 @@ class Service:
             dry_run: Report what a round would do, and make no changes.
 
         Returns:
-            What was done. `Report.errors` lists the steps that failed.
+            The completed work. `Report.errors` lists the steps that failed.
 
         Raises:
             SparklogError: The log cannot be opened; see `sparklog.open`.
@@ -298,8 +299,8 @@ class Service:
         """Roll idle segments and delete expired segments.
 
         Expired segments of a topic are deleted in this call. A running service, by contrast,
-        announces the first deletion in a topic, and deletes in a later round. Of tiered topics,
-        expired copies are deleted, and local segments that have a copy; nothing is copied.
+        announces the first deletion in a topic, and deletes in a later round. In tiered topics,
+        expired copies are deleted, and local segments that have a copy; no segments are copied.
 
         Args:
             now_ms: The time of the round; see `run_once`.
@@ -323,8 +324,8 @@ class Service:
     ) -> ErasureReport:
         """Erase a topic's records for good, wherever this log stores them; offsets stay.
 
-        As `sparklog.service.erase`, with the service's own options. Each time that copies are to be
-        replaced, waits for the current step of the round.
+        Like `sparklog.service.erase`, with the service's own options. Each time that copies are to
+        be replaced, waits for the current step of the round.
         """
         request, report = erasure_request(
             self.path, topic, keys, self._clock(), predicate=predicate, partitions=partitions,
@@ -399,7 +400,7 @@ class Service:
 
     @property
     def metrics_url(self) -> str | None:
-        """The URL for Prometheus; None unless the service is started with `metrics_port`."""
+        """The URL for Prometheus, if the service is started with `metrics_port`."""
         return None if self._endpoint is None else self._endpoint.url
 
     def _samples(self) -> Iterable[Sample]:

@@ -34,24 +34,23 @@ _DAEMON = {"spark.python.daemon.module": "sparklog.session.daemon"}
 def spark_conf(
     conf: Mapping[str, str] | None = None, *, daemon: bool | None = None, checkpoints: bool = True
 ) -> dict[str, str]:
-    """Return the settings for a new session, including those of `conf`.
+    """Return the settings for a new session, including the settings in `conf`.
 
         for key, value in sparklog.spark_conf().items():
             builder = builder.config(key, value)
 
     With these settings checkpoints are stored as logs, the JVM reads and writes logs itself, and
     Python workers start and answer faster (Unix sockets, a daemon with preloaded modules).
-    `spark.jars` of `conf` are kept beside sparklog's jar; other settings of `conf` take precedence.
-    Compiles the jar at first use (about 10 s per Spark version), unless `spark.jars` or
-    $SPARKLOG_JAR has one.
+    `spark.jars` of `conf` are loaded beside sparklog's jar; other settings of `conf` take
+    precedence. Compiles the jar at first use (about 10 s per Spark version), unless `spark.jars` or
+    $SPARKLOG_JAR has a jar.
 
     Args:
         conf: Other settings of the session.
         daemon: Whether executors run sparklog's daemon of Python workers. sparklog must then be
-            installed for their Python: --py-files come too late, and no worker would start. By
-            default the daemon is used with a local master, if the workers' Python can import
-            sparklog.
-        checkpoints: Whether checkpoints are stored as logs; False keeps Spark's manager.
+            installed for their Python: --py-files come too late, and no worker would start. The
+            daemon is the default with a local master, if the workers' Python can import sparklog.
+        checkpoints: Whether checkpoints are stored as logs; with False, Spark's manager is used.
 
     Raises InvalidRequestError if the jar can't be compiled, or if the given jar isn't for this
     sparklog and Spark.
@@ -76,8 +75,8 @@ def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
         spark: The session.
         checkpoints: If False, only the jar is loaded, so that the JVM reads and writes logs.
 
-    Raises InvalidRequestError on Spark Connect, whose server must be started with the settings of
-    `spark_conf`, and if the jar can't be compiled.
+    Raises InvalidRequestError on Spark Connect, where the server must be started with the settings
+    of `spark_conf`, and if the jar can't be compiled.
     """
     refuse_connect(spark)
     found = find_gateway(spark)

@@ -3,8 +3,8 @@
 The number alone does not identify a replay. Spark never syncs its checkpoint, so after a power cut,
 or with a copied or deleted checkpoint, the same number can come with other rows. The fingerprint is
 the SHA-256 of the checkpoint's `offsets/N` (a file or a record), which Spark writes before the
-batch runs. It is equal for a replay, and differs if the batch was planned again. Source:
-sparklog/logdir/PROTOCOL.md, "Identity", C1.
+batch runs. The fingerprint is equal for a replay, and differs if the batch was planned again.
+Source: sparklog/logdir/PROTOCOL.md, "Identity", C1.
 """
 
 import hashlib
@@ -84,7 +84,7 @@ def identify_from_checkpoint(
 
     Args:
         below: The directory of the conf spark.sql.streaming.checkpointLocation.
-        query_id: The id of the query whose checkpoint is in that directory.
+        query_id: The id of the query with its checkpoint in that directory.
 
     Raises InvalidRequestError, which names the option checkpointLocation.
     """
@@ -126,7 +126,7 @@ def origin_of(
 
 
 def _begun(checkpoint: str, batch: int, fs: FileSystem) -> BatchStart:
-    """Return where a micro-batch begins, from the one before it. Unknown for the first."""
+    """Return where a micro-batch starts, from the batch before it. Unknown for the first."""
     root = local_path(checkpoint)
     before = _lookup(root, fs).read(f"offsets/{batch - 1}") if batch and root else None
     return BatchStart() if before is None else BatchStart(source_offsets(before))
@@ -151,7 +151,7 @@ def _planned(who: str, name: str, batch: int, offsets: bytes) -> MicroBatch:
 def _local(
     options: SinkOptions, checkpoint: str, batch: int, fs: FileSystem, query: str | None = None
 ) -> bytes | None:
-    """Return `offsets/<batch>` and make it durable; None if it is not a local file.
+    """Return `offsets/<batch>`, if it is a local file, and make it durable.
 
     If a reset of this checkpoint was interrupted before the log was reset too, it is completed
     first. Raises InvalidRequestError if the log is inside the checkpoint, and as

@@ -1,4 +1,4 @@
-"""The columns that the sink takes: those of Spark's Kafka sink, and an optional timestamp.
+"""The columns that the sink takes: the columns of Spark's Kafka sink, and an optional timestamp.
 
     value      string or binary, required        topic      string, unless option topic is given
     key        string or binary                  partition  int; if null, by murmur2 of the key
@@ -71,7 +71,7 @@ def columns_to_write(schema: StructType, options: SinkOptions) -> list[str]:
 
 
 def _check_is_unambiguous(name: str, names: list[str]) -> None:
-    """Reject a second column with this name. By default, Spark ignores case in names."""
+    """Reject a second column with this name. Spark ignores case in names by default."""
     same = [at for at, other in enumerate(names) if other.lower() == name]
     if len(same) == 1:
         return
@@ -97,7 +97,7 @@ def _check(name: str, found: DataType) -> None:
 
 
 def _way(name: str, found: DataType) -> str:
-    """Return an expression that converts the column to the required type, if there is one."""
+    """Return an expression that converts the column to the required type, if possible."""
     if name == "timestamp":
         cast = "timestamp_millis" if isinstance(found, IntegralType) else "to_timestamp"
         return f": {cast}(timestamp) AS timestamp" + _MILLIS * (cast == "timestamp_millis")

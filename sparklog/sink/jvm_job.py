@@ -1,7 +1,7 @@
-"""Stage the rows of a micro-batch in one job in Spark's JVM (scala/sink/StageJob.scala).
+"""Stage the rows of a micro-batch by a job in Spark's JVM (scala/sink/StageJob.scala).
 
 No row is sent to Python. In a log dir, the JVM writes the chunks to files. For a store, the JVM
-frames and compresses the chunks and returns one table per object, which a Python worker of the same
+frames and compresses the chunks and returns a table per object, which a Python worker of the same
 stage uploads. The chunks of a small micro-batch are sent to the driver instead.
 """
 
@@ -41,7 +41,7 @@ def collect(
 ) -> list[ChunkTable | SparklogError] | None:
     """Frame the rows of `df` without staging, and return all chunks to the driver.
 
-    None if a task has more than `in_memory_bytes`.
+    Returns None when a task has more than `in_memory_bytes`.
     """
     answers = [*_parts(jvm.fetch(_STAGE_JOB, "run", df._jdf, plan, in_memory_bytes))]
     if any(answer[0] == _TOO_MUCH for answer in answers):
@@ -78,7 +78,7 @@ def put(
 
 @in_worker
 class _Put:
-    """The function of the Python workers. Each call returns one answer in the format of the JVM."""
+    """The function of the Python workers. Each call returns an answer in the format of the JVM."""
 
     def __init__(self, home: TaskStaging, label: str) -> None:
         self._home, self._label = home, label

@@ -8,9 +8,10 @@
      "new_topic": {"config": 0, "partitions": 1, "directory": 0}, "faults": {"no_key": [..], ..}}
 
 `topic`: the topic of all rows; null if each row names its topic. `topics`: topics that rows may go
-to. `directory`: of all partitions, or a list with one per partition. `numbers`: the existing
-partitions, if any are missing. `offline`: {partition: [error, text, path]}. `refused`: [error,
-text] for a topic with an invalid compression level. `faults`: errors and texts of `row_faults`.
+to. `directory`: of all partitions, or a list with a directory per partition. `numbers`: the
+existing partitions, if any are missing. `offline`: {partition: [error, text, path]}. `refused`:
+[error, text] for a topic with an invalid compression level. `faults`: errors and texts of
+`row_faults`.
 
 Size: 2 KB, plus 100 bytes per further topic if rows name their topics.
 """
@@ -32,7 +33,7 @@ _NEW: Final = "new"  # any name: the plan of a new topic does not depend on it
 
 
 def to_json(plan: TaskPlan) -> bytes | None:
-    """Return the plan for the JVM; None if the log's files are not local files of the machine.
+    """Return the plan for the JVM, if the log's files are local files of the machine.
 
     Cost: a few us, plus 1 us per partition of all topics if rows name their topics.
     """

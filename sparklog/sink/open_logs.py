@@ -1,4 +1,4 @@
-"""Logs that this process has open for writing, one handle per log; closed at exit.
+"""Logs that this process has open for writing, a handle per log; closed at exit.
 
 A log stays open between micro-batches, because opening costs one or two fsyncs. Closing it would
 let a broker start on the log, which is not needed while a query runs. If the process dies instead,

@@ -98,7 +98,7 @@ class QueryMetrics(StreamingQueryListener):
             _LOGGER.exception("the progress of query %s is not counted", event.progress.id)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing: without new data, the last values are still valid."""
+        """No-op: without new data, the last values are still valid."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Clear the gauges of a query that ended. Its counters stay."""
@@ -136,7 +136,7 @@ class QueryMetrics(StreamingQueryListener):
 
 
 def watch_queries(spark: SparkSession) -> QueryMetrics:
-    """Count what the session's streaming queries do from now on, and return the listener.
+    """Count the work of the session's streaming queries from now on, and return the listener.
 
     `spark.streams.removeListener` ends it. Cost: about 0.1 ms per micro-batch, in a Spark thread.
     """
@@ -148,7 +148,7 @@ def watch_queries(spark: SparkSession) -> QueryMetrics:
 def offsets_behind_latest(progress: StreamingQueryProgress) -> list[dict[str, str]]:
     """Return the metrics that Spark's Kafka source adds to a progress' `sources[].metrics`.
 
-    Spark 4.3 does not let Python sources set them, so they are computed from the progress: one dict
+    Spark 4.3 does not let Python sources set them, so they are computed from the progress: a dict
     per source, {"minOffsetsBehindLatest": "0", "maxOffsetsBehindLatest": "7",
     "avgOffsetsBehindLatest": "3.5"}; empty for a source without offsets of topics. Source:
     KafkaMicroBatchStream.metrics (spark-sql-kafka-0-10).

@@ -62,7 +62,7 @@ class Query:
         return starts
 
     def running_query_ids(self) -> list[str]:
-        """Return the ids of all queries that run in this application, including this one."""
+        """Return the ids of all queries that run in this application, including this query."""
         return [str(execution.id().toString()) for execution in self.jvm.active.values()]
 
 
@@ -77,7 +77,7 @@ _known: LruCache[str, Query] = LruCache(_KNOWN_MAX)  # query id -> its present o
 
 
 def running_query(df: DataFrame) -> Query | None:
-    """Return the query that calls foreachBatch with `df`; None outside of one, and on Connect.
+    """Return the query that calls foreachBatch with `df`, if any; None on Spark Connect.
 
     The session in foreachBatch is a clone that does not list the query, but the state shared by all
     sessions does. In a thread without the property that names the query, the query is found by its
@@ -141,7 +141,7 @@ def plan_digest(query: Query, df: DataFrame) -> str:
 
 
 def batch_start(query: Query, batch: int, ends: Offsets) -> BatchStart:
-    """Return where the micro-batch begins, and which queries run in this application."""
+    """Return where the micro-batch starts, and which queries run in this application."""
     alive = frozenset(query.running_query_ids())
     before = query.planned_offsets(batch - 1) if batch else None
     if before is not None:

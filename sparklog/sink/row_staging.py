@@ -1,9 +1,9 @@
 """Stage the rows of a micro-batch: in Spark's JVM or in Python, in tasks or in the driver.
 
-- In the JVM, if sparklog's jar is loaded: one job. For a log in a store, a small micro-batch is
-  sent to the driver as framed chunks; otherwise the tasks stage the chunks (`jvm_job`).
-- In Python: the rows of a small micro-batch are collected in the driver; the rows of a large one
-  are staged by tasks (`task`).
+- In the JVM, if sparklog's jar is loaded: a single job. For a log in a store, a small micro-batch
+  is sent to the driver as framed chunks; otherwise the tasks stage the chunks (`jvm_job`).
+- In Python: the rows of a small micro-batch are collected in the driver; the rows of a large
+  micro-batch are staged by tasks (`task`).
 
 A wrong size estimate only costs time: a batch too large for the driver is staged by tasks after
 all.
@@ -112,7 +112,7 @@ class RowStaging:
         return self._gathered(task_messages.to_tables(stage_in_tasks(rows, self.plan)))
 
     def collect(self, rows: DataFrame) -> Sequence[Chunk] | None:
-        """Collect the rows in the driver and stage them. None if there are too many."""
+        """Collect the rows in the driver and stage them, unless there are too many."""
         try:
             table = rows.toArrow()
         except Exception as error:  # py4j's and Connect's classes differ
@@ -135,7 +135,7 @@ def _noting_tasks(log: Log) -> Iterator[None]:
 
 
 def stage_in_tasks(df: DataFrame, plan: TaskPlan) -> list[Any]:
-    """Run one job whose tasks stage the rows in Python, and return their messages."""
+    """Run a job of tasks that stage the rows in Python, and return their messages."""
     chosen_columns = [
         # Null arrays make Spark's transfer to Python quadratic in the rows of an Arrow batch.
         F.coalesce(F.col(name), F.array().cast(df.schema[name].dataType)).alias(name)
@@ -155,7 +155,7 @@ class Staging:
         self._plan = plan
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one row, with the staged chunks or with the error."""
+        """Yield a single row, with the staged chunks or with the error."""
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         try:

@@ -52,7 +52,7 @@ class SegmentSink:
     Columns: value, and optionally key, headers, topic, partition, timestamp (columns.py). Options
         have Kafka's names, as keywords with underscores or as `**{"batch.size": ...}` (options.py).
 
-    A micro-batch is identified by the query's id (with the option `name` for several sinks in one
+    A micro-batch is identified by the query's id (with the option `name` for several sinks in a
     query), its number and its planned offsets. A replay is dropped; other rows with the same number
     raise BatchConflictError. All topics and partitions of a call are committed together.
     """
@@ -71,12 +71,12 @@ class SegmentSink:
 
     @in_driver
     def __call__(self, df: DataFrame, batch: int) -> None:
-        """Write micro-batch `batch`, in one Spark job. Called by Spark.
+        """Write micro-batch `batch`, in a single Spark job. Called by Spark.
 
         Raises:
             InvalidRequestError: Columns or rows are invalid, or the query can't be identified.
             BatchConflictError: The micro-batch was committed with other source offsets.
-            StorageUnavailableError: Nothing of the micro-batch was committed.
+            StorageUnavailableError: No row of the micro-batch was committed.
         """
         query = running_query(df)
         columns = self._columns(df, query)

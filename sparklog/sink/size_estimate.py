@@ -5,8 +5,8 @@ workers (35 ms instead of over 100 ms). The estimate is the size of the last mic
 the growth of the planned offsets if they are record counts (Kafka's, sparklog's, rate's), and
 limited by Spark's own estimate of the plan, which knows the sizes of files and tables. A wrong
 estimate costs time, never correctness: Spark stops collecting at spark.driver.maxResultSize, and
-the batch is then staged by tasks in the same call (PROTOCOL, H7). A task keeps its whole result in
-memory until then, so batches that are known to be large must not be collected.
+the batch is then staged by tasks in the same call (PROTOCOL, H7). Until then a task has its entire
+result in memory, so batches that are known to be large must not be collected.
 """
 
 import json
@@ -19,7 +19,7 @@ from sparklog.storage.source_offsets import ASIDE
 SMALL_BYTES: Final = 4 << 20
 _LARGE_BYTES: Final = 64 << 20  # by Spark's estimate, which includes columns that are not written
 _UNKNOWN_BYTES: Final = 1 << 60  # Spark's estimate is above this if the size is unknown
-_FLOOR: Final = 4096  # a tiny or empty batch does not predict the next one
+_FLOOR: Final = 4096  # a tiny or empty batch does not predict the next batch
 
 
 class SizeEstimate:

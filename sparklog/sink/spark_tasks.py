@@ -1,4 +1,4 @@
-"""Spark tasks for the service: cleaning a partition runs as one task."""
+"""Spark tasks for the service: cleaning a partition runs as a task."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

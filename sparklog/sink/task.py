@@ -23,7 +23,8 @@ from sparklog.storage.view import TopicInfo
 class TaskPlan:
     """The plan that all tasks of a micro-batch share; it is pickled.
 
-    `new_topic`: partitions and config of topics that are not in `topics`; None makes them an error.
+    `new_topic`: partitions and config of topics that are not in `topics`. Without `new_topic` such
+    topics are an error.
     """
 
     staging: TaskStaging

@@ -1,7 +1,7 @@
 """Messages from the tasks of a job to the driver: chunks and errors as rows, never pickled.
 
-A task returns one row, with all its chunks as columns (`ChunkTable`) or with an error. An error
-that a task raised would be retried four times, and reach the driver as text inside another
+A task returns a single row, with all its chunks as columns (`ChunkTable`) or with an error. An
+error that a task raised would be retried four times, and reach the driver as text inside another
 exception.
 """
 

@@ -3,9 +3,9 @@
 Spark calls write() in executors on an unpickled copy, and commit() or abort() in another process on
 a NEW instance. Commits therefore use only the messages and the options.
 
-If the JVM's data source wraps this one, its tasks replace write(): the plan of their work is in the
-writer's pickle, where the JVM reads it (`restored`), and the messages that they send are unpickled
-to `Staged` (`staged`).
+If the JVM's data source wraps this data source, its tasks replace write(): the plan of their work
+is in the writer's pickle, where the JVM reads it (`restored`), and the messages that they send are
+unpickled to `Staged` (`staged`).
 """
 
 import contextlib
@@ -211,8 +211,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         """Commit a micro-batch, or drop it as a replay.
 
         Deletes the files that other attempts staged for this and earlier micro-batches of the
-        query. Cost: one listing per log dir. In a store, one listing at the first micro-batch, and
-        one for each micro-batch with a task that took several attempts.
+        query. Cost: a listing per log dir. In a store, a listing at the first micro-batch, and a
+        listing for each micro-batch with a task that took several attempts.
         """
         first = next((message for message in messages if isinstance(message, Staged)), None)
         if first is None and self._options.checkpoint is None:

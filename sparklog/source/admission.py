@@ -36,7 +36,7 @@ def by_bytes(
 ) -> Offsets:
     """Reduce `end` so that [start, end) has about `limit` bytes of log, shared out by backlog.
 
-    A partition whose share is smaller than its next record gets that record.
+    A partition with a share smaller than its next record gets that record.
     """
     maps = {p: sizes(p, start[p], offset) for p, offset in end.items() if offset > start[p]}
     backlog = {p: size.between(start[p], end[p]) for p, size in maps.items()}

@@ -59,7 +59,7 @@ class DataLossPolicy:
         )  # fmt: skip
 
     def reset_batches(self, store: str, first: int, end: int) -> None:
-        """Report that a reset abandoned batches [first, end) whose changes were already read.
+        """Report that a reset abandoned batches [first, end) after their changes were read.
 
         Raises OffsetOutOfRangeError if failOnDataLoss is true.
         """
@@ -103,7 +103,7 @@ class DataLossPolicy:
     def replaced_topic(self, partition: TopicPartition, at: int, begins: int | None) -> None:
         """Report that a topic was re-created, so that the old records from offset `at` are lost.
 
-        `begins` is the first offset of the new topic, or None if it was not looked up. Raises
+        `begins` is the first offset of the new topic, if it was looked up. Raises
         TopicReplacedError if failOnDataLoss is true.
         """
         where = "" if begins is None else f", which begins at offset {begins}"
@@ -127,10 +127,10 @@ class DataLossPolicy:
 def latest_offsets(
     start: Offsets, held: Ranges, dropped: Mapping[TopicPartition, int], loss: DataLossPolicy
 ) -> Offsets:
-    """Return the latest offsets after `start`, including new partitions and deleted ones.
+    """Return the latest offsets after `start`, including new and deleted partitions.
 
-    A deleted topic keeps its old end offset, where a re-created topic continues. `dropped` contains
-    the end offsets of deleted topics. Reports the loss if the log ends before `start`.
+    A deleted topic retains its old end offset, where a re-created topic continues. `dropped`
+    contains the end offsets of deleted topics. Reports the loss if the log ends before `start`.
     """
     latest = {p: high for p, (_, high) in held.items()}
     for partition, offset in start.items():

@@ -1,22 +1,23 @@
 """Register a streaming query as a reader of its log; see `Log.readers`.
 
 Spark 4.3 does not tell the process that plans a query's micro-batches the query's id or checkpoint.
-It calls commit() only with the next micro-batch, and never for the last one. Tasks know the id. The
-first task of a micro-batch therefore registers the start offsets of the micro-batch, and the
-`Planner` that planned it. All earlier offsets are committed, because Spark runs a micro-batch only
-when the previous one is in its commit log, and a restarted query does not continue earlier.
+Spark calls commit() only with the next micro-batch, and never for the last micro-batch. Tasks know
+the id. The first task of a micro-batch therefore registers the start offsets of the micro-batch,
+and the `Planner` that planned it. All earlier offsets are committed, because Spark runs a
+micro-batch only when the previous micro-batch is in its commit log, and a restarted query does not
+continue earlier.
 
-From then on the planner knows the group. When Spark requests the next micro-batch, its start
-offsets are in the commit log, so the planner registers those. A query that has read everything thus
+After that the planner knows the group. When Spark requests the next micro-batch, its start offsets
+are in the commit log, so the planner registers these offsets. A query that has read everything thus
 shows no lag. Exceptions are queries for which Spark does not request another micro-batch (trigger
 Once, a stopped or failed query), and queries with two sources that read the same topic: their tasks
 know only the lower offset.
 
-If the JVM's data source wraps this one, it passes the query and the micro-batch, and no task has to
-register them.
+If the JVM's data source wraps this data source, it passes the query and the micro-batch, and no
+task has to register them.
 
-Spark 4.3 does not pass the query's name. It is part of the description of the query's jobs, which
-tasks and the JVM can read.
+Spark 4.3 does not pass the query's name. The name is part of the description of the query's jobs,
+which tasks and the JVM can read.
 """
 
 import logging
@@ -108,7 +109,7 @@ def warn_unless_kept(groups: Groups, options: SourceOptions) -> None:
 
 
 class Planner:
-    """Registers the query from the process that plans micro-batches for one of its sources."""
+    """Registers the query from the process that plans micro-batches for a source of the query."""
 
     def __init__(self, options: SourceOptions, clock: Clock = system_clock) -> None:
         self._options, self._clock = options, clock
@@ -131,7 +132,7 @@ class Planner:
 
         A task must do so if the query is unknown, or, without `batch`, if another source of the
         query reads the same topic. Usually only the first micro-batch is registered here;
-        `committed` registers later ones. A failure is a warning.
+        `committed` registers later micro-batches. A failure is a warning.
         """
         caller = self._options.caller
         group = None if caller.query_id is None else self._options.group(caller.query_id)
@@ -156,8 +157,8 @@ class Planner:
     def committed(self, groups: Groups, offsets: Offsets, origins: Origins) -> None:
         """Register that all records before `offsets` are in the query's commit log.
 
-        Repeated after RENEW_MS, so that a query that waits for new records does not expire. Does
-        nothing before a task has registered the query. A failure is a warning.
+        Repeated after RENEW_MS, so that a query that waits for new records does not expire. Has no
+        effect before a task has registered the query. A failure is a warning.
         """
         now_ms = self._clock()
         if not self._has_planned or (offsets == self._said and now_ms < self._due_ms):

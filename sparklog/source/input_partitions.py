@@ -23,9 +23,9 @@ Sizes = Callable[[TopicPartition, int, int], BytesByOffset]
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange:
-    """Offsets [start, end) of a partition, read by one task.
+    """Offsets [start, end) of a partition, read by a single task.
 
-    `topic_id`: the topic's id at planning time; None in a broker's directory without ids.
+    `topic_id`: the topic's id at planning time; a broker's directory may have no ids.
     `without`: offset spans to leave out. `plan`: how the task reads the range, if the log's home
     makes plans.
     """
@@ -68,7 +68,7 @@ class FirstTask:
 def plan_ranges(
     ranges: Mapping[TopicPartition, tuple[int, int]], ids: Mapping[str, str | None]
 ) -> list[PlannedRange]:
-    """Return one range per partition with something to read, in order. `ids`: {topic: topic id}."""
+    """Return a range per partition with records to read, in order. `ids`: {topic: topic id}."""
     ranges_of_partitions = (
         PlannedRange(topic, p, start, end, ids.get(topic))
         for (topic, p), (start, end) in sorted(ranges.items())
@@ -125,9 +125,9 @@ def _by_bytes(piece: PlannedRange, most: int, sizes: Sizes) -> list[PlannedRange
 
 
 def _at_least(cut: list[PlannedRange], wanted: int) -> list[PlannedRange]:
-    """Give each range a share of the tasks proportional to its records, at least one.
+    """Give each range a share of the tasks proportional to its records, but at least one task.
 
-    A range with a share of one is not split, and the others share the rest (SPARK-36576).
+    A range with a share of one task is not split, and the others share the rest (SPARK-36576).
     """
     total = sum(piece.size for piece in cut)
     small = [piece for piece in cut if _share(piece.size, total, wanted) == 1]
@@ -147,10 +147,10 @@ def _share(size: int, total: int, wanted: int) -> int:
 def coalesce(
     cut: list[PlannedRange], options: SourceOptions, sizes: Sizes
 ) -> list[tuple[PlannedRange, ...]]:
-    """Return the ranges of each task: one range, or several small ones if there are many.
+    """Return the ranges of each task: a single range, or several small ranges if there are many.
 
     A task costs about 6 ms in addition to reading. If there are more than TASKS ranges, adjacent
-    ones share a task, up to SMALL_RECORDS and the limits of the options; at least TASKS tasks and
+    ranges share a task, up to SMALL_RECORDS and the limits of the options; at least TASKS tasks and
     minPartitions remain.
     """
     fewest = max(TASKS, options.min_partitions or 1)

@@ -22,7 +22,7 @@ BATCH_KEY: Final = f"{ASIDE}query"
 
 
 def batch_from_json(start: Mapping[str, Mapping[str, int]]) -> int | None:
-    """Return the micro-batch that begins at these offsets, or None if the JVM did not add it."""
+    """Return the micro-batch that starts at these offsets, if the JVM added it."""
     return start.get(BATCH_KEY, {}).get("batch")
 
 

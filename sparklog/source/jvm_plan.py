@@ -1,6 +1,6 @@
 """The plan with which the JVM reads a task's records: segment files, offsets, offsets to skip.
 
-JSON, one document per task, version `PLAN_VERSION`:
+JSON, a document per task, version `PLAN_VERSION`:
 
     {"version": 1,
      "standing": [[path, device, inode]],   identifies the planned log
@@ -14,10 +14,10 @@ JSON, one document per task, version `PLAN_VERSION`:
                  "without": [[first, end]], offsets to leave out
                  "aborted": [[producer id, first offset, marker's offset]]}]}
 
-The JVM decides nothing. If a file is missing, a batch is incomplete or begins at an unexpected
+The JVM takes no decisions. If a file is missing, a batch is incomplete or starts at an unexpected
 offset, or a topic id or inode differs, it hands over to Python at the offset that it reached.
-Errors, retries and failOnDataLoss are thus implemented in Python only. To find an offset in a
-segment, the JVM uses the index as a hint, as Python does.
+Errors, retries and failOnDataLoss are thus implemented in Python only. The JVM finds an offset in a
+segment by the index, as a hint, as Python does.
 
 A partition's value for Spark is `(plan, task)`, both bytes, or `(plan, task, piece, at)` after a
 handover: Python reads that piece from offset `at`, and the following pieces that are not for the
@@ -51,7 +51,7 @@ _UNREADABLE: Final = json.dumps({"version": PLAN_VERSION}).encode()
 
 
 def values(view: View, tasks: Iterable[Task], options: SourceOptions) -> list[Any]:
-    """Return the value of `InputPartition` for each task, with a plan if the JVM requested one.
+    """Return the value of `InputPartition` for each task, with a plan if the JVM requested plans.
 
     Cost: `View.local_files` once per partition; for read_committed, a `.txnindex` lookup in each
         segment from a range's start on.
@@ -66,10 +66,10 @@ def values(view: View, tasks: Iterable[Task], options: SourceOptions) -> list[An
 
 
 def task_of(value: Any, fs: FileSystem = LOCAL) -> Task:
-    """Return the part of a partition's value that Python reads: the whole task, or the JVM's rest.
+    """Return the part of a partition's value that Python reads: the entire task, or the JVM's rest.
 
-    Spark passes None if there is nothing to read; that is an empty task. Raises LogReplacedError if
-    the JVM has read from another log than the present one.
+    Spark passes None when there are no records to read, which is an empty task. Raises
+    LogReplacedError if the JVM has read from another log than the present log.
     """
     if not (isinstance(value, tuple) and value and isinstance(value[0], bytes)):
         return value or ()
@@ -87,7 +87,7 @@ def task_of(value: Any, fs: FileSystem = LOCAL) -> Task:
 
 
 def _check_standing(standing: list[tuple[str, int, int]], fs: FileSystem) -> None:
-    """Raise LogReplacedError if the log is not the planned one and records were already returned.
+    """Raise LogReplacedError if the log is not the planned log and records were already returned.
 
     Hosts that share a file system agree on inodes, but not on devices.
     """

@@ -28,7 +28,7 @@ from sparklog.storage.segments import SegmentLog
 
 @dataclass(frozen=True, slots=True)
 class MetadataSnapshot:
-    """The state of the selected partitions at one instant.
+    """The state of the selected partitions at one point in time.
 
     `ranges`: {(topic, partition): (log start, end)}. `ids`: {topic: topic id, or None}. `bases`:
     first offsets of re-created topics, at the end of the deleted topic.
@@ -46,7 +46,7 @@ class MetadataSnapshot:
 class LogMetadata:
     """Metadata of a log opened read-only with a query's options.
 
-    Nothing is cached between calls.
+    There is no cache between calls.
     """
 
     def __init__(self, options: SourceOptions, fs: FileSystem = LOCAL) -> None:
@@ -83,7 +83,7 @@ class LogMetadata:
         return MetadataSnapshot(ranges, ids, bases)
 
     def _ids(self, chosen: list[TopicPartition]) -> dict[str, str | None]:
-        # One look a topic: all its partitions carry the same id.
+        # One look-up per topic: all its partitions have the same id.
         return {topic: self.view.topic_id(topic, p) for topic, p in dict(chosen).items()}
 
     def _ranges(self, chosen: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
@@ -126,7 +126,7 @@ class LogMetadata:
     def offsets_at_times(
         self, times: Mapping[TopicPartition, int], held: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, int | None]:
-        """Return the first offset whose timestamp is at least the given one (ms), or None."""
+        """Return the first offset with at least the given timestamp (ms), or None."""
         offsets: dict[TopicPartition, int | None] = {}
         for topic in {topic for topic, _ in times}:
             when = {p: ms for (t, p), ms in times.items() if t == topic}
@@ -143,7 +143,7 @@ class LogMetadata:
     def dropped(self) -> Offsets:
         """Return the end offsets of deleted topics, from the ledger.
 
-        Cost: reads one ledger segment.
+        Cost: reads a ledger segment.
         """
         return dict(self._ledger.dropped())
 

@@ -23,8 +23,8 @@ def resolve_start(
         fail: failOnDataLoss. If False, offsets past the end are replaced by the end, with a
             warning.
 
-    Raises InvalidRequestError if partitions are missing, an offset lies past the end or, depending
-    on the strategy, no record matches.
+    Raises InvalidRequestError if partitions are missing, an offset is past the end or, depending on
+    the strategy, no record matches.
     """
     if bound.kind in ("offset", "offsets"):
         return _explicit(bound, held, "startingOffsets", fail=fail)

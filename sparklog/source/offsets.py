@@ -3,7 +3,7 @@
     offsets     {"topic": {"0": 23, "1": -1}}     -1 latest, -2 earliest
                 {"topic#epoch": {"0": 217518351}, "topic#since": {"0": 4}}     added for a log that
                 was restored, or written by brokers: the leader epoch of the record before the
-                position, if it is not 0, and the first offset of that epoch
+                position, if it is not 0, and the first offset of this epoch
                 {"#waiting": {}}    alone: the query waits for its topics (waitForTopics)
     timestamps  {"topic": {"0": 1700000000000}}   ms since the epoch
     assign      {"topic": [0, 1]}
@@ -35,7 +35,7 @@ EARLIEST: Final = -2
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where reading starts or ends.
+    """A position at which reading starts or ends.
 
     `kind`: "offsets" (`values`, LATEST and EARLIEST allowed) or "times" (`values` in ms), or for
     all partitions the same "offset" or "time" (`value`).
@@ -49,7 +49,7 @@ class Bound:
 def waiting() -> dict[str, dict[str, int]]:
     """Return the offset of a query that waits for its topics.
 
-    A micro-batch that begins or ends at this offset has no rows. The next offset is the query's
+    A micro-batch that starts or ends at this offset has no rows. The next offset is the query's
     start. An older version of sparklog treats it as an empty offset, and reads new topics from
     their beginning.
     """

@@ -258,7 +258,7 @@ class SourceOptions:
 
     @property
     def split_bytes(self) -> int | None:
-        """Maximum bytes of log per task; None for no limit."""
+        """Maximum bytes of log per task, if limited."""
         if self.max_bytes_per_partition is None and "://" in (self.path or ""):
             return ARCHIVE_SPLIT_BYTES
         return self.max_bytes_per_partition
@@ -288,7 +288,7 @@ class SourceOptions:
     def group(self, query_id: str | None) -> str | None:
         """Return the name under which a query registers.
 
-        None if neither an option nor the id gives one.
+        Returns None without such an option and without an id.
         """
         if self.group_id is not None or query_id is None:
             return self.group_id

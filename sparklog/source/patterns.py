@@ -1,10 +1,10 @@
 """subscribePattern: translate Java's regular expressions to Python's, or reject them.
 
-Patterns are matched against whole topic names, which contain only letters, digits, dot, dash and
+Patterns are matched against entire topic names, which contain only letters, digits, dot, dash and
 underscore. A character class is therefore the set of these characters that it contains, and line
-ends do not occur. Where Python would interpret an expression differently from Java, it is
-translated (quotes, named groups, classes with && or nested classes, \\p, flags inside) or rejected.
-Source: java.util.regex.Pattern of Java 17; Kafka matches the whole name.
+ends do not occur. An expression that Python would interpret differently from Java is translated
+(quotes, named groups, classes with && or nested classes, \\p, flags inside) or rejected.
+Source: java.util.regex.Pattern of Java 17; Kafka matches the entire name.
 """
 
 import re
@@ -39,7 +39,7 @@ _POSIX: Final = {
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a Java expression for whole topic names (`fullmatch`).
+    """Compile a Java expression for entire topic names (`fullmatch`).
 
     Raises InvalidRequestError, which names the unsupported construct.
     """
@@ -284,7 +284,7 @@ class _Translation:
 
 
 def _of_category(name: str) -> frozenset[str] | None:
-    """Return the characters of a general category such as L or Lu, or None if there is none."""
+    """Return the characters of a general category such as L or Lu, if it exists."""
     kinds: Callable[[str], str] = unicodedata.category
     known = {kinds(chr(number)) for number in range(0x3000)} | {"Co", "Cs", "Cn"}
     if not any(category == name or (len(name) == 1 and category[0] == name) for category in known):
@@ -293,7 +293,7 @@ def _of_category(name: str) -> frozenset[str] | None:
 
 
 def _written(held: frozenset[str], *, negated: bool = False) -> str:
-    """Return a Python class with those of the given characters that topic names can contain."""
+    """Return a Python class of those given characters that topic names can contain."""
     inner = "".join(re.escape(char) for char in sorted(held & _ALPHABET))
     if not inner:
         return "." if negated else "(?!)"

@@ -41,7 +41,7 @@ class ReadTask:
 
         Data loss is handled by failOnDataLoss, as at planning time.
 
-        Also raises TopicReplacedError, by failOnDataLoss, if the topic is not the planned one.
+        Also raises TopicReplacedError, by failOnDataLoss, if the topic is not the planned topic.
         """
         loss = DataLossPolicy(self.options.fail_on_data_loss)
         view = _view(self.options, is_planned=piece.plan is not None)

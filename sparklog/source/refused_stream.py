@@ -1,4 +1,4 @@
-"""The stream reader for a streaming query whose options are invalid."""
+"""The stream reader for a streaming query with invalid options."""
 
 from typing import Any, NoReturn
 
@@ -11,9 +11,9 @@ from sparklog.spark_errors import in_worker
 
 @in_worker
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream reader whose methods raise an error that was found when the reader was made.
+    """A stream reader with methods that raise an error found when the reader was made.
 
-    Spark reports the errors of these methods, but not those of `streamReader`.
+    Spark reports the errors of these methods, but not the errors of `streamReader`.
     """
 
     def __init__(self, error: SparklogError) -> None:

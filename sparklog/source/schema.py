@@ -1,4 +1,4 @@
-"""The columns of the source: those of Spark's Kafka source, or a user's selection of them."""
+"""The columns of the source: the columns of Spark's Kafka source, or a user's selection of them."""
 
 from typing import Final
 

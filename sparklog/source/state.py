@@ -2,9 +2,9 @@
 
 An offset is {"batch": N, "planned": ms}: the first batch of the checkpoint's query that is not read
 yet, and when the batch before was planned. A batch that is computed again after a reset is planned
-later, so the stream detects that it has read abandoned batches. Offsets without "planned" (the
-first one, and those of older versions of sparklog) can't detect this. Only committed batches are
-read. Each task reads one state partition.
+later, so the stream detects that it has read abandoned batches. With an offset without "planned"
+(the first offset, and offsets of older versions of sparklog) the stream can't detect this. Only
+committed batches are read. Each task reads a state partition.
 """
 
 import os
@@ -53,7 +53,7 @@ def state_schema(options: StateOptions) -> StructType:
 
 @dataclass(frozen=True, slots=True)
 class StateRange:
-    """The range of one task: the changes of some batches in a state partition."""
+    """The range of a task: the changes of some batches in a state partition."""
 
     files: tuple[ChangeFile, ...]
 
@@ -96,7 +96,7 @@ class _StateChanges:
         return {_BATCH: batch} | ({} if planned_ms is None else {_PLANNED: planned_ms})
 
     def first_reset_batch(self, position: Json) -> int | None:
-        """Report that a reset abandoned batches that were read; return the first of them, or None.
+        """Report that a reset abandoned batches that were read; return the first of them, if any.
 
         Raises OffsetOutOfRangeError, depending on failOnDataLoss.
         """
@@ -109,7 +109,7 @@ class _StateChanges:
         return first
 
     def plan(self, start: int, end: int) -> list[InputPartition]:
-        """Return one task per state partition with changes in batches [start, end).
+        """Return a task per state partition with changes in batches [start, end).
 
         Raises OffsetOutOfRangeError, depending on failOnDataLoss.
         """
@@ -142,7 +142,7 @@ class _StateChanges:
             try:
                 for batch in reader.read(file):
                     yield fit(batch, self._schema)
-            except FileNotFoundError:  # Spark has deleted the file meanwhile
+            except FileNotFoundError:  # Spark has deleted the file
                 options = self._options
                 name = f"operator {options.operator}, store {options.store} of {self._path}"
                 why = f"{file.path} was removed since they were planned"
@@ -164,7 +164,7 @@ class StateBatchReader(DataSourceReader):
         return self._state.plan(start, self._state.resolve(self._options.end()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a task's changes in an executor. Spark passes None if there is nothing to read."""
+        """Read a task's changes in an executor. Spark passes None when there are no changes."""
         piece: Any = partition.value
         return iter(()) if piece is None else self._state.read(piece)
 
@@ -211,7 +211,7 @@ class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {_BATCH: self._state.changes.end()}
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Plan a micro-batch, also a replayed one that was planned before a reset."""
+        """Plan a micro-batch, also a replayed micro-batch that was planned before a reset."""
         first, last = int(start[_BATCH]), int(end[_BATCH])
         back = self._state.first_reset_batch(end) if first < last else None
         return self._state.plan(first, last if back is None else min(last, back))
@@ -222,10 +222,10 @@ class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter(()) if piece is None else self._state.read(piece)
 
     def commit(self, end: Json) -> None:
-        """Do nothing: the query's own checkpoint stores the offsets."""
+        """No-op: the query's own checkpoint stores the offsets."""
 
     def stop(self) -> None:
-        """Do nothing: there are no resources to release."""
+        """No-op: there are no resources to release."""
 
 
 def _checkpoint(path: str) -> Checkpoint:

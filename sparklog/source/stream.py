@@ -1,19 +1,19 @@
-"""The streaming reader. Spark calls all methods but `read` in one long-lived process per query.
+"""The streaming reader. Spark calls all methods but `read` in a long-lived process per query.
 
 The order of calls was determined for Spark 4.3; see tests/spark. Offsets in the checkpoint have the
 format of Spark's Kafka source, {"topic": {"0": 123}}, which has no topic ids. Topics that sparklog
-created need none: a re-created topic begins at the end of the old one, so a lower offset belongs to
-the old topic. A running query also remembers the topic ids. For a broker's topics, which begin at 0
-again, there is nothing else: a topic that was replaced while the query was down is treated as the
-same topic.
+created need no ids: a re-created topic starts at the end of the old topic, so a lower offset
+belongs to the old topic. A running query also remembers the topic ids. For a broker's topics, which
+start at 0 again, only these ids show a replacement: a topic that was replaced while the query was
+down is treated as the same topic.
 
 A log that was restored and written to since has other records at offsets that were read. Each
 position therefore stores its leader epoch beside the offsets, if it is not 0 (see
 log/truncation_detection.py).
 
-With waitForTopics a query stays at one offset, `offsets.waiting`, until its topics exist. It then
-moves to its start in a micro-batch without rows, so that the start is in the checkpoint before the
-first record is read.
+With waitForTopics a query stays at the offset `offsets.waiting` until its topics exist. The query
+then moves to its start in a micro-batch without rows, so that the start is in the checkpoint before
+the first record is read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -104,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_held": None}
 
     def initialOffset(self) -> Json:
-        """Return the start of a new query. Spark calls this twice and keeps the first answer."""
+        """Return the start of a new query. Spark calls this twice and uses the first answer."""
         return self._start() or waiting()
 
     def _start(self) -> Json | None:
@@ -131,7 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log, snapshot = result
         if self._held is None:
             self._hold(log)
-        # With trigger AvailableNow, topics created after the trigger wait for the next one.
+        # With trigger AvailableNow, topics created after the trigger wait for the next trigger.
         is_late = self._target is not None and not snapshot.ranges.keys() <= self._target.keys()
         return None if is_late else snapshot
 
@@ -199,7 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._ids.setdefault(topic, topic_id)
 
     def _replaced(self, snapshot: MetadataSnapshot) -> set[str]:
-        """Return the topics whose id differs from the id that this run's offsets belong to."""
+        """Return the topics with another id than the id that this run's offsets belong to."""
         return {t for t, now in snapshot.ids.items() if now and self._ids.get(t, now) != now}
 
     def _moved_back(self, begin: Offsets, origins: Origins, snapshot: MetadataSnapshot) -> Offsets:
@@ -226,8 +226,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> int | None:
         """Report a position in another history; return the offset where the histories diverge.
 
-        None if the position is valid. Also None for a log that merely ends before the position, and
-        for offsets of a deleted topic, which are reported elsewhere.
+        Returns None for a valid position. Also None for a log that merely ends before the position,
+        and for offsets of a deleted topic, which are reported elsewhere.
         """
         if partition not in snapshot.ranges or at <= snapshot.bases.get(partition, 0):
             return None
@@ -243,15 +243,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = latest_offsets(begin, held, dropped, self._loss)
         if self._target is None:
             return end
-        # Records and partitions that came after the trigger wait for the next one. Offsets never
-        # go back, except in a log that was restored.
+        # Records and partitions that came after the trigger wait for the next trigger. Offsets
+        # never decrease, except in a log that was restored.
         known = {p: offset for p, offset in end.items() if p in self._target or p in begin}
         return {p: min(o, max(begin.get(p, 0), self._target.get(p, o))) for p, o in known.items()}
 
     def reportLatestOffset(self) -> Json | None:
         """Return the log's end offsets for the query's progress.
 
-        None while it waits for its topics.
+        Returns None while the query waits for its topics.
         """
         if self._held is None and self._options.wait_for_topics:
             return None
@@ -259,7 +259,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json({p: high for p, (_, high) in snapshot.ranges.items()})
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Plan a micro-batch. It may be a replay, so everything is checked again."""
+        """Plan a micro-batch, which may be a replay, so everything is checked again."""
         if is_waiting(start) or is_waiting(end):
             return []
         snapshot = self._log.snapshot(lenient=True)
@@ -299,10 +299,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader.read_all(jvm_plan.pieces_of(task))
 
     def commit(self, end: Json) -> None:
-        """Do nothing: the query's checkpoint stores the offsets."""
+        """No-op: the query's checkpoint stores the offsets."""
 
     def stop(self) -> None:
-        """Do nothing: there are no resources to release. Spark may never call this method."""
+        """No-op: there are no resources to release. Spark may never call this method."""
 
 
 def _inside(begin: Offsets, held: Ranges) -> Offsets:

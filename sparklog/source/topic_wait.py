@@ -22,7 +22,7 @@ class TopicWait:
         self._is_reported = False
 
     def look(self, held: LogMetadata | None) -> tuple[LogMetadata, MetadataSnapshot] | None:
-        """Return the log and a snapshot of the selected topics; None while a topic is missing.
+        """Return the log and a snapshot of the selected topics, once no topic is missing.
 
         Args:
             held: The log, if it is open. Otherwise the log is opened again at each call, because a

@@ -1,12 +1,12 @@
-"""`ChunkTable`: many chunks as columns, in which tasks report them to the driver.
+"""`ChunkTable`: the columns in which tasks report many chunks to the driver.
 
-A micro-batch of 2,000 tasks by 1,000 partitions has two million chunks. They take about 20 bytes
-each in transit and 50 in the driver, where a `Chunk` takes 400.
+A micro-batch of 2,000 tasks by 1,000 partitions has two million chunks. A row of the table takes
+about 20 bytes in transit and 50 in the driver, where a `Chunk` object takes 400.
 
     length of the header (4)  header: JSON, zlib | columns of the rows, consecutively, zlib
     | bytes of the chunks that are in memory
 
-Nothing is unpickled. Little-endian.
+The table is little-endian, and decoded without pickle.
 """
 
 import json
@@ -40,7 +40,7 @@ _LEVEL: Final = 1  # of zlib: a tenth larger than level 6, in a fifth of the tim
 
 @dataclass(frozen=True, slots=True)
 class ChunkLocation:
-    """Where chunks are staged: the `Chunk` fields of these names."""
+    """Where chunks are staged: the fields of `Chunk` with the same names."""
 
     path: str
     synced_boot_id: str | None = None
@@ -110,9 +110,9 @@ class ChunkTable:
             )
 
     def placed(self, location: ChunkLocation) -> "ChunkTable":
-        """Return the table after its chunks were moved from memory to a single location.
+        """Return the table after the chunks were moved from memory to a single location.
 
-        In `location` they are stored consecutively.
+        In `location` the chunks are stored consecutively.
         """
         rows = self.rows.copy()
         assert (rows["place"] == IN_MEMORY).all()

@@ -1,8 +1,8 @@
-"""How regularly a reader or writer commits: since when, its longest pause, its progress over time.
+"""How regularly a reader or writer commits: first commit, longest pause, progress over time.
 
 A reader's file contains its commit rate, so a single read of the file shows whether the reader
-keeps up, how fast it reads, and whether it has stopped by its own standards. The data stay small
-however long the reader runs: the older the points, the wider their distance.
+keeps up, how fast it reads, and whether it has stopped, compared with its usual pauses. The data
+stay small however long the reader runs: old points are farther apart.
 Source: the sliding window of offset commits by which Burrow (LinkedIn) evaluates Kafka's consumers.
 """
 
@@ -54,9 +54,9 @@ class CommitRate:
         )
 
     def speed(self) -> tuple[float, int] | None:
-        """Return (offsets per ms, measured over how many ms), recently; None without enough points.
+        """Return the recent rate as (offsets per ms, measured over ms); None without enough points.
 
-        Uses only points with as many partitions as the last one. If commits are rarer than the
+        Uses only points with as many partitions as the last point. If commits are rarer than the
         window, uses the last two points.
         """
         *earlier, last = self.points or (RatePoint(self.since_ms, 0, 0),)
@@ -74,9 +74,9 @@ class CommitRate:
 
     @classmethod
     def from_json(cls, content: Any) -> Self | None:
-        """Rebuild a rate from its stored form.
+        """Rebuild a rate from the stored form.
 
-        A malformed form gives None, because it is only a hint.
+        A malformed form gives None, because the rate is only a hint.
         """
         try:
             points = tuple(RatePoint(*map(int, point)) for point in content["points"])

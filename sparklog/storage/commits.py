@@ -1,4 +1,4 @@
-"""The commit log: the changes of a log in one order, each written at an expected position.
+"""The commit log: the ordered changes of a log, each written at an expected position.
 
 A change is one ledger record (`ledger_records`) and, if it commits records, the chunks to append.
 `append` makes it visible atomically.
@@ -6,9 +6,9 @@ A change is one ledger record (`ledger_records`) and, if it commits records, the
 In every home a change is made by `change`: read `state` and `position`, decide, and `append` at
 that position. If another process has written a change at that position, `append` raises
 PositionMovedError; then fold the new records, decide again and retry. In a log dir the write lock
-excludes other writers, so one attempt is enough. A bucket can only create an entry if it is absent,
-so the loser of a race decides again. `decide` may therefore be called several times. It must depend
-only on the state and the ledger, and have no side effects that matter.
+excludes other writers, so a single attempt is enough. A bucket can only create an entry if it is
+absent, so the loser of a race decides again. `decide` may therefore be called several times. The
+function must depend only on the state and the ledger, and have no side effects that matter.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from sparklog.storage.log_state import LogState
 
 
 class PositionMovedError(SparklogError):
-    """Another change was written at the expected position. Nothing was written; decide again."""
+    """Another change is at the expected position. This change was not written; decide again."""
 
     retriable = True
 
@@ -38,7 +38,7 @@ class StagingExpiredError(SparklogError):
 
 
 class WriterResetError(SparklogError):
-    """The writer was reset after this call started, so its plan may be outdated: plan again."""
+    """The writer was reset after this call started, so the plan may be outdated: plan again."""
 
     retriable = True
 
@@ -102,7 +102,7 @@ class DuplicateAppend(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A ledger record to write, and the chunks that it commits, in their order.
+    """A ledger record to write, and the chunks that the record commits, in order.
 
     Each chunk is appended at the end of its partition at the expected position. The home sets the
     record's `ends`, time, leader epoch and the fields that depend on these. `asked_ms`: when the
@@ -151,14 +151,14 @@ class Ledger(Protocol):
 
 
 class FollowedLedger(Ledger, Protocol):
-    """The ledger for readers, without a lock. It grows, and its oldest records expire."""
+    """The ledger for readers, without a lock. New records are appended, the oldest expire."""
 
     @property
     def exists(self) -> bool:
         """Whether the home has a ledger. An archive has records, but no ledger."""
 
     def identity(self) -> object | None:
-        """Return a value that changes if the ledger is replaced, or None if there is no ledger."""
+        """Return a value that changes if the ledger is replaced, or None without a ledger."""
 
     @property
     def end(self) -> int:
@@ -221,14 +221,14 @@ class CommitLog(Ledger, Protocol):
 
     @property
     def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
-        """Offline partitions, each with the error that using it raises. Empty in a bucket."""
+        """Offline partitions, each with the error that any use raises. A bucket has none."""
 
     @property
     def reported_gaps(self) -> set[str]:
         """Writers for which this handle has reported missing micro-batches."""
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Enter a section in which `state` is as fresh as the home can make it cheaply.
+        """Enter a section in which `state` is as fresh as the home can cheaply ensure.
 
         In a log dir the section takes the write lock, so no other process changes the log. In a
         bucket other processes may change it; `append` detects that. Not reentrant.
@@ -242,20 +242,20 @@ class CommitLog(Ledger, Protocol):
         """
 
     def append(self, change: Change, *, expected: int) -> LedgerRecord:
-        """Write a change at position `expected`, within `exclusive`; return the record as written.
+        """Write a change at position `expected`, within `exclusive`; return the written record.
 
         When it returns, the change is durable (depending on the log's flush option), `state` and
         `position` include it, and readers see it now or as soon as they poll.
         Raises: PositionMovedError: another change is at that position; `state` and `position`
         include it. CommitUnknownError. StorageUnavailableError, InvalidRequestError,
-        DataCorruptionError: nothing was written, and the log is unchanged.
+        DataCorruptionError: the change was not written, and the log is unchanged.
         """
 
     def check(self, chunks: Sequence[Chunk]) -> None:
-        """Reject chunks that this home can't append, before anything is written.
+        """Reject chunks that this home can't append, before the first write.
 
         Raises: StorageUnavailableError: a disk is full. DataCorruptionError: a partition is
-        offline. InvalidRequestError: a chunk is missing or differs from what was staged.
+        offline. InvalidRequestError: a chunk is missing or differs from the staged data.
         """
 
     def check_producers(
@@ -271,7 +271,7 @@ class CommitLog(Ledger, Protocol):
         """
 
     def discard(self, chunks: Sequence[Chunk]) -> None:
-        """Release staged data of a change that was written. Raises nothing."""
+        """Release staged data of a change that was written. Failures are not raised."""
 
     @property
     def sync(self) -> bool:
@@ -285,9 +285,9 @@ class CommitLog(Ledger, Protocol):
         """Make all records of `state` durable, within `exclusive`. No-op if they always are."""
 
     def outcome(self, position: int, attempt: str) -> LedgerRecord | None:
-        """Return the record of an append that ended with CommitUnknownError, or None if it failed.
+        """Return the record of an append that ended with CommitUnknownError; None for a failure.
 
-        None is final: the append can't succeed later. Call outside of `exclusive`.
+        A result of None is final: the append can't succeed later. Call outside of `exclusive`.
         Raises: InvalidRequestError: no append can have been attempted at that position.
         StorageUnavailableError.
         """
@@ -299,7 +299,7 @@ class CommitLog(Ledger, Protocol):
 def change(
     commits: CommitLog, decide: Callable[[LogState], Change | None]
 ) -> LedgerRecord | None:
-    """Append the change that `decide` returns for the log's state, or None if it returns None.
+    """Append the change that `decide` returns for the log's state, if it returns a change.
 
     If `decide` returns None or raises, the state may be outdated: new records are folded and
     `decide` is called again. So a successful change needs no additional request, and no rejection

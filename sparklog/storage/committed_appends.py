@@ -40,7 +40,7 @@ class Appends:
         self._firsts, self._ends, self._crcs = array("q"), array("q"), array("q")
 
     def add(self, first: int, end: int, crc: int | None) -> None:
-        """Add an append, before `columns` is called. `crc`: None if the record has no checksum."""
+        """Add an append, before `columns` is called. `crc`: the checksum, if the record has one."""
         self._firsts.append(first)
         self._ends.append(end)
         self._crcs.append(NO_CRC if crc is None else crc)
@@ -94,14 +94,14 @@ class AppendedBatches:
         self._tables, self._more_crcs = [], []
 
     def drop_below(self, offset: int) -> None:
-        """Drop the batches whose base offset is below `offset`."""
+        """Drop the batches with a base offset below `offset`."""
         self.settle()
         count = int(np.searchsorted(self.bases, offset))
         self.bases, self.ends = self.bases[count:], self.ends[count:]
         self._is_rewritten, self._crcs = self._is_rewritten[count:], self._crcs[count * 4 :]
 
     def rows(self, first: int, end: int) -> slice | None:
-        """Return the batches of [first, end), or None if these offsets are no batch boundaries."""
+        """Return the batches of [first, end), unless these offsets are no batch boundaries."""
         low, high = (int(np.searchsorted(self.bases, offset)) for offset in (first, end))
         if low == high or self.bases[low] != first or self.ends[high - 1] != end:
             return None
@@ -122,7 +122,7 @@ class AppendedBatches:
         Args:
             crc: The checksum, or `NO_CRC`.
             may_miss: Whether compaction may have removed batches of the append.
-        Returns: whether they are those that were committed, or None if that is unknown.
+        Returns: whether the batches are the committed batches, or None if unknown.
         """
         rows = self.rows(first, end)
         if rows is None:
@@ -149,7 +149,7 @@ class AppendedBatches:
 
 
 def not_committed(owner: TopicPartition | None) -> str:
-    """Return the message for batches that are those of `owner`, or of an unknown log."""
+    """Return the message for batches of partition `owner`, or of an unknown log."""
     advice = "restore the segment's files from a copy"
     if owner is not None:
         advice = (
@@ -170,9 +170,9 @@ def runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class WrongAppends:
-    """Offsets [first, end) whose batches are not those that were committed, and the message.
+    """Offsets [first, end) with other batches than the committed batches, and the message.
 
-    `is_long`: they are an append that several segments hold. Each of them may be the wrong one.
+    `is_long`: the offsets are an append that spans several segments, and each segment may be wrong.
     """
 
     first: int
@@ -190,7 +190,7 @@ class CommittedAppends:
         appends: Appends to this and other partitions, which identify the owner of foreign batches.
         gaps_below: Batches below this offset may be missing because of compaction.
         read: Returns the batches that the partition's files have in [first, end), or None if they
-            cannot be read. It is called for appends that continue in another segment.
+            cannot be read. The function is called for appends that continue in another segment.
     """
 
     key: TopicPartition
@@ -202,7 +202,7 @@ class CommittedAppends:
     def first_wrong(self, batches: AppendedBatches, base: int, end: int) -> WrongAppends | None:
         """Compare the batches of the segment [base, end).
 
-        Returns: the first run of appends that are wrong, None if there is none.
+        Returns: the first run of wrong appends, if any.
         """
         batches.settle()
         firsts, ends, crcs = self.appends.get(self.key, Appends()).columns()
@@ -227,7 +227,7 @@ class CommittedAppends:
     def _is_right(
         self, batches: AppendedBatches, base: int, end: int, first: int, last: int, crc: int
     ) -> bool:
-        """Compare the part of the append [first, last) that the segment [base, end) holds."""
+        """Compare the part of the append [first, last) in the segment [base, end)."""
         may_miss = first < self.gaps_below
         if first >= base and last <= end:
             return batches.are_committed(first, last, crc, may_miss=may_miss) is not False

@@ -1,4 +1,4 @@
-"""A deleted topic that can still be restored, with its part of the log's state."""
+"""A deleted topic that can still be restored, with the topic's part of the log's state."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class DeletedTopicInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedTopic:
-    """A deleted topic whose records still exist. Mappings are by partition.
+    """A deleted topic with records that still exist. Mappings are by partition.
 
     `delay_ms`: the topic's file.delete.delay.ms when it was deleted; after it, the topic may be
     removed. `idempotent`, `abandoned`, `writers` (the writers that are known to have written to the
@@ -93,7 +93,7 @@ class DeletedTopic:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "DeletedTopic":
-        """Rebuild a topic from its form in snapshots. Raises: as `TopicState.from_json`."""
+        """Rebuild a topic from the form in snapshots. Raises: as `TopicState.from_json`."""
         abandoned = fields.get("abandoned", {})
         if not type(fields["deleted"]) is type(fields["delay"]) is int:
             raise TypeError(f"want times, not {fields['deleted']!r}, {fields['delay']!r}")

@@ -1,6 +1,7 @@
-"""The report of an erasure or its dry run: objects, JSON that can serve as proof, and text.
+"""The report of an erasure or a dry run: objects, JSON that can serve as proof, and text.
 
-Keys are given only as SHA-256. Offsets are those of the erased records; a second run finds none.
+Keys are given only as SHA-256. The offsets belong to erased records, so a second run does not
+report them.
 """
 
 import hashlib
@@ -80,7 +81,7 @@ class RemovedFile:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionErasure:
-    """The result for one partition. `end`: records below it were checked; the end at the start.
+    """The result for a partition. `end`: the end at the start; records below it were checked.
 
     `offsets`: the erased records; records in both tiers count once. `error`: why the partition was
     not erased, or only in part.
@@ -106,8 +107,8 @@ class ErasureReport:
     """The erasure of records of a topic.
 
     `pending`: places that still contain, or may contain, such records, and what has to be done.
-    `not_covered`: places that this log does not know or change. `complete`: nothing is pending and
-    nothing failed, so all matching records committed before `time_ms` are erased.
+    `not_covered`: places that this log does not know or change. `complete`: no place is pending and
+    no partition failed, so all matching records committed before `time_ms` are erased.
     """
 
     path: str
@@ -148,7 +149,7 @@ class ErasureReport:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing remains to be done, apart from `not_covered`."""
+        """Whether the erasure is finished, apart from `not_covered`."""
         failed = self.errors or any(part.error is not None for part in self.partitions)
         return not (failed or self.pending)
 

@@ -38,7 +38,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAtWork:
-    """A consumer group with members, as the endpoint that coordinates it reports.
+    """A consumer group with members, as reported by the endpoint that coordinates the group.
 
     Attributes:
         group: The name of the group.
@@ -46,7 +46,7 @@ class GroupAtWork:
         state: The group state, as kafka-consumer-groups prints it.
         assignor: The name of the assignor.
         members: The members.
-        topics: The topics that the members subscribe to, or None if they are unknown.
+        topics: The topics that the members subscribe to, if known.
     """
 
     group: str
@@ -62,7 +62,7 @@ class GroupAtWork:
 
 
 def groups_to_json(groups: Iterable[GroupAtWork]) -> list[dict[str, Any]]:
-    """Return the groups as an endpoint publishes them."""
+    """Return the groups that an endpoint has published."""
     return [
         asdict(group) | {"topics": None if group.topics is None else sorted(group.topics)}
         for group in groups

@@ -1,7 +1,7 @@
 """Registered readers of a log (streaming queries and consumer groups) and their positions.
 
-A position is the next offset to read. It includes the leader epoch of the record before it, so that
-a reader detects that the log was restored from a backup since (KIP-320).
+A position is the next offset to read. A position includes the leader epoch of the preceding record.
+By this epoch a reader detects that the log was restored from a backup (KIP-320).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -21,7 +21,7 @@ GROUP: Final = "group"
 
 
 class Origin(NamedTuple):
-    """The leader epoch of the record before a position, and the first offset of that epoch."""
+    """The leader epoch of the record before a position, and the first offset of this epoch."""
 
     epoch: int
     since: int
@@ -52,13 +52,13 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A registered reader, as stored in its file.
+    """A registered reader, as stored in the reader's file.
 
     `batch`: the micro-batch of a query's last commit. `planners`: {planner of a source of the query
     in its `run`: the topics of that source}. `commit_rate`: how regularly the reader commits; None
-    if it has not committed since sparklog records this. `name`: the name of the streaming query in
-    its last run; empty if it has none or none is known. It can be any text: commands that print it
-    replace control characters.
+    without a commit since sparklog records the rate. `name`: the name of the streaming query in its
+    last run; empty without a known name. The name can be any text: commands that print it replace
+    control characters.
     """
 
     group: str
@@ -73,7 +73,7 @@ class Reader:
     name: str = ""
 
     def is_alone(self, planner: str, topics: Collection[str]) -> bool:
-        """Return True if no other source of the query reads one of `topics`."""
+        """Return True if no other source of the query reads any of `topics`."""
         others = (topics_read for other, topics_read in self.planners.items() if other != planner)
         return all(set(topics).isdisjoint(topics_read) for topics_read in others)
 
@@ -104,7 +104,7 @@ def reader_to_json(reader: Reader) -> dict[str, Any]:
 
 
 def reader_from_json(content: Mapping[str, Any]) -> Reader:
-    """Rebuild a reader from its stored form."""
+    """Rebuild a reader from the stored form."""
     origins = {
         TopicPartition(topic, int(p)): Origin(*origin)
         for topic, by_partition in content.get("epochs", {}).items()
@@ -130,7 +130,9 @@ def reader_from_json(content: Mapping[str, Any]) -> Reader:
 
 
 def _with_commit_rate(known: Reader | None, reader: Reader) -> Reader:
-    """Return the reader after a commit, with its commit rate. Cost: a few us, 40 bytes a point."""
+    """Return the reader after a commit, with the new commit rate.
+
+    Cost: a few us, 40 bytes per point."""
     if not reader.offsets:
         return reader
     point = RatePoint(
@@ -170,7 +172,7 @@ class ExpiredOffset(NamedTuple):
 
 
 def is_expired(time_ms: int, now_ms: int, retention_ms: int) -> bool:
-    """Return True if a commit of that time has expired."""
+    """Return True if a commit made at this time has expired."""
     return now_ms - time_ms >= retention_ms
 
 
@@ -216,10 +218,10 @@ def committed_by_query(
     planner: str | None = None,
     origins: Origins = NO_ORIGINS,
 ) -> Reader | None:
-    """Return a group after the commit of a task or a plain reader, or None if nothing changes.
+    """Return a group after the commit of a task or a plain reader, or None without a change.
 
-    Other partitions of the group are unchanged. Two commits in the same micro-batch of a query come
-    from two sources: if both include a partition, the lower offset is committed.
+    Other partitions of the group are unchanged. Two commits in the same micro-batch of a query are
+    made by two sources: if both include a partition, the lower offset is committed.
 
     Args:
         known: The group before the commit.
@@ -236,7 +238,7 @@ def committed_by_query(
     if query.batch is not None and known.batch == query.batch:
         again = known.offsets
     elif planner is not None and planner not in planners and planners:
-        again = known.offsets  # a second source starts: keep the commits of the first one's planner
+        again = known.offsets  # second source: keep the commits of the first source's planner
     after = {key: Committed(o, now_ms, origins.get(key)) for key, o in offsets.items()}
     for key in after.keys() & again.keys():
         if again[key].offset < after[key].offset:
@@ -264,10 +266,10 @@ def committed_as_planned(
     now_ms: int,
     origins: Origins = NO_ORIGINS,
 ) -> Reader | None:
-    """Return a group after its planner's commit, or None if the query's tasks must commit instead.
+    """Return a group after the planner's commit. None means that the query's tasks must commit.
 
-    This is the case if the group is unknown, or if another source of the query reads the same topic
-    and may be further behind.
+    The tasks must commit if the group is unknown, or if another source of the query reads the same
+    topic and may be further behind.
     """
     if known is None or not known.is_alone(planner, {topic for topic, _ in offsets}):
         return None
@@ -300,7 +302,7 @@ def committed_by_client(
 
 
 def without_partitions(known: Reader | None, keys: Collection[TopicPartition]) -> Reader | None:
-    """Return a group after a Kafka client deleted its offsets of some partitions.
+    """Return a group after a Kafka client deleted the group's offsets of some partitions.
 
     Raises: InvalidRequestError, as `committed_by_client`.
     """
@@ -312,7 +314,7 @@ def without_partitions(known: Reader | None, keys: Collection[TopicPartition]) -
 
 
 def touched(known: Reader | None, keys: Collection[TopicPartition], now_ms: int) -> Reader | None:
-    """Return a group whose commits of some partitions count as made now."""
+    """Return a group in which the commits of some partitions are dated now."""
     if known is None or known.offsets.keys().isdisjoint(keys):
         return None
     offsets = {
@@ -342,7 +344,7 @@ class Groups(Protocol):
         """
 
     def reader(self, group: str) -> Reader | None:
-        """Return a group, or None if it is unknown. Raises: as `positions`."""
+        """Return a group, if known. Raises: as `positions`."""
 
     def change(self, group: str, decide: Decision) -> bool:
         """Apply `decide` to a group, durably; return True if anything was written.
@@ -368,9 +370,9 @@ class Groups(Protocol):
 
     @property
     def are_waited_for(self) -> bool:
-        """Whether the log respects its readers' positions; False in a broker's directory.
+        """Whether the log respects positions of readers; False in a broker's directory.
 
-        If False, nothing may be committed: see `check_kept`.
+        If False, positions must not be committed: see `check_kept`.
         """
 
     def commit_query(
@@ -382,15 +384,15 @@ class Groups(Protocol):
         planner: str | None = None,
         origins: Origins = NO_ORIGINS,
     ) -> None:
-        """Commit, from a task, where a query's micro-batch starts; other partitions are unchanged.
+        """Commit, from a task, the start of a query's micro-batch. Other partitions are unchanged.
 
         `query`: group, kind, host, app, batch, run and name. `committed_by_query` returns the new
-        state of the group, or that nothing has to be written.
+        state of the group, or None if the file is up to date.
         Raises: as `commit`.
         """
 
     def group_of_planner(self, planner: str) -> str | None:
-        """Return the group that a task registered for `planner`; None before that."""
+        """Return the group that a task registered for `planner`, if any."""
 
     def commit_planned(
         self,
@@ -401,7 +403,7 @@ class Groups(Protocol):
         now_ms: int,
         origins: Origins = NO_ORIGINS,
     ) -> bool:
-        """Commit positions that a query's `planner` knows; return False if its tasks must commit.
+        """Commit positions that a query's `planner` knows; return False if the tasks must commit.
 
         `committed_as_planned` returns the new state of the group. Raises: as `commit`.
         """
@@ -410,4 +412,4 @@ class Groups(Protocol):
         """Return all groups, by name."""
 
     def delete(self, group: str) -> bool:
-        """Delete a group; return True if it existed. A group that still reads registers again."""
+        """Delete a group; return True if the group existed. An active group registers again."""

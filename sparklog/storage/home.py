@@ -1,4 +1,4 @@
-"""The protocol between a log and its home: a handle on it, read-only or writable.
+"""The protocol between a log and a home: a handle on the log, read-only or writable.
 
 Everything else (directories, object store, the needs of background work) is internal to the home.
 """
@@ -19,7 +19,7 @@ from sparklog.storage.view import TopicInfo, View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenUp:
-    """A partition that `Log.give_up` brings back online, and the offsets that it loses.
+    """A partition that `Log.give_up` brings back online, and the lost offsets.
 
     Attributes:
         topic: The name of the topic.
@@ -27,7 +27,7 @@ class GivenUp:
         directory: The directory where the partition belongs.
         first: The first offset that is lost.
         end: The offset after the last lost record.
-        kept: Whether records from `end` on are kept.
+        kept: Whether records from `end` on are retained.
         why: What is missing or damaged.
     """
 
@@ -61,7 +61,7 @@ def not_offline(topic: str, partitions: Iterable[int]) -> InvalidRequestError:
 
 
 class Home(Protocol):
-    """An open log in its home. Threads may share it.
+    """An open log in a home. Threads may share the object.
 
     Methods that change the log (`commits` and everything below it) raise InvalidRequestError if the
     log was opened read-only, or can only be read.
@@ -69,11 +69,11 @@ class Home(Protocol):
 
     @property
     def path(self) -> str:
-        """The path or URL as the user gave it, for messages."""
+        """The path or URL as given by the user, for messages."""
 
     @property
     def identity(self) -> Hashable:
-        """Identifies the open log, however its path is spelled.
+        """Identifies the open log, regardless of the spelling of the path.
 
         For a log dir: device and inode of the lock file. For a bucket: the log id, which a copy
         shares.
@@ -90,9 +90,9 @@ class Home(Protocol):
         """Why the log can no longer be used (see `abandon`), or None."""
 
     def abandon(self, why: str) -> None:
-        """Stop using a log that was replaced. A step in progress ends; every later call raises.
+        """Stop using a log that was replaced. A step in progress is completed.
 
-        Later calls raise LogReplacedError(why). Nothing is written or closed.
+        Later calls raise LogReplacedError(why). The method writes and closes no files.
         """
 
     @property
@@ -126,21 +126,21 @@ class Home(Protocol):
         """
 
     def staging(self) -> TaskStaging:
-        """Return the staging for tasks whose rows this handle will commit."""
+        """Return the staging for tasks. This handle will commit the rows of the tasks."""
 
     def sweep_staged(
         self, writer: str, batch: int, *, committed: Sequence[Chunk] = (), is_retried: bool = False
     ) -> int:
-        """Delete data that was staged for `writer`'s micro-batches up to `batch` and not committed.
+        """Delete uncommitted data that was staged for `writer`'s micro-batches up to `batch`.
 
         All these micro-batches are committed. Returns the number of deleted files or objects; the
-        service deletes the rest. Raises nothing.
+        service deletes the rest. Failures are not raised.
 
         Args:
             writer: The writer.
             batch: The last committed micro-batch.
             committed: The chunks that this call committed for `batch`; empty if they are unknown or
-                the commit was a replay. A bucket then deletes nothing.
+                the commit was a replay. In this case a bucket does not delete any object.
             is_retried: Whether a task of the micro-batch took several attempts.
         """
 
@@ -148,13 +148,13 @@ class Home(Protocol):
         """Return a stager. With `label` None, every chunk stays in memory."""
 
     def service_lease(self) -> UpkeepLease:
-        """Return the lease that a service acquires before it works on the log; not acquired yet."""
+        """Return the lease for a service that works on the log. The lease is not acquired yet."""
 
     def endpoint_lease(self, said: Mapping[str, object]) -> EndpointLease:
-        """Return the lease for coordinating consumer groups, for one endpoint of the log at a time.
+        """Return the lease for coordinating consumer groups. One endpoint at a time can hold it.
 
-        Also available if the log was opened read-only. `said`: the description of this endpoint
-        that other processes read.
+        The lease is also available if the log was opened read-only. `said`: the description of this
+        endpoint that other processes read.
         """
 
     def give_up(

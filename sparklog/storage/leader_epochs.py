@@ -14,7 +14,7 @@ _BEGINNING_MS: Final = 1_577_836_800_000  # 2020: seconds since then fit into Ka
 
 
 def assigned(entries: Epochs, epoch: int, start: int) -> Epochs:
-    """Return `entries` with `epoch` from `start` on; the same object if nothing changes."""
+    """Return `entries` with `epoch` from `start` on, or the same object without a change."""
     if entries and entries[-1][0] == epoch and start >= entries[-1][1]:
         return entries
     kept = list(entries)
@@ -24,7 +24,7 @@ def assigned(entries: Epochs, epoch: int, start: int) -> Epochs:
 
 
 def end_offset_for(entries: Epochs, epoch: int, log_end: int) -> tuple[int, int]:
-    """Return the greatest epoch that is at most `epoch`, and the offset after its last record.
+    """Return the greatest epoch up to `epoch`, and the offset after the last record of this epoch.
 
     UNDEFINED for an epoch above the latest. Source: LeaderEpochFileCache.endOffsetFor.
     """

@@ -1,11 +1,11 @@
-"""Leases: at any time, one service works on a log, and the others stand by.
+"""Leases: at any time, a single service works on a log, and other services stand by.
 
-In the same way, one endpoint for Kafka clients coordinates consumer groups.
+In the same way, a single endpoint for Kafka clients coordinates consumer groups.
 
 Committed data never depend on a lease. A home cannot always tell that the holder of a lease died (a
-stalled machine, a clock that jumps), so two services may both believe that they have it. Even then,
-each change is decided on the log's state and rejected if the state has moved on; the only damage is
-wasted work.
+stalled machine, a clock that jumps), so two services may both act as holder. Even then, each change
+is decided on the log's state and rejected if the state has moved on; the only damage is wasted
+work.
 """
 
 from collections.abc import Mapping
@@ -15,16 +15,16 @@ from sparklog.errors import SparklogError
 
 
 class LeaseLostError(SparklogError):
-    """Another service has taken over, or this service must stop. It changes nothing more."""
+    """Another service has taken over, or this service must stop and make no more changes."""
 
 
 class Lease(Protocol):
-    """The right to do a log's background work. One object per service, on one handle of the log.
+    """The right to do a log's background work. Each service has an object, on its log handle.
 
-    In a log dir the lease is a lock that the kernel releases if the holder dies. In a bucket it is
-    a *term*: a number that increases with each new holder. The changes of background work contain
-    the term, and are rejected unless it is the current one. `check` writes a heartbeat that other
-    processes watch.
+    In a log dir the lease is a lock that the kernel releases if the holder dies. In a bucket the
+    lease is a *term*: a number that increases with each new holder. The changes of background work
+    contain the term, and are rejected unless the term is current. `check` writes a heartbeat that
+    other processes watch.
     """
 
     @property
@@ -38,14 +38,14 @@ class Lease(Protocol):
         """
 
     def check(self) -> None:
-        """Check that this process still has the lease, and renew it if needed.
+        """Check that this process still has the lease, and renew the lease if needed.
 
         Called before every step of the work, so it is cheap (a stat and a small read).
         Raises: LeaseLostError: this process does not have the lease; the lease is then released.
         """
 
     def heartbeat(self) -> None:
-        """Write a heartbeat if it is due, for monitoring only.
+        """Write a heartbeat, if due. Heartbeats are only for monitoring.
 
         Called every second, so it is cheap. Raises: StorageUnavailableError.
         """
@@ -57,11 +57,11 @@ class Lease(Protocol):
         """A description of the holder, for messages."""
 
     def release(self) -> None:
-        """Release the lease, so that another process can acquire it immediately. Idempotent."""
+        """Release the lease, which another process can then acquire immediately. Idempotent."""
 
 
 class UpkeepLease(Lease, Protocol):
-    """The lease of a service, which other processes can request from its holder.
+    """The lease of a service, which other processes can request from the holder.
 
     A process that wants the lease calls `request` and `acquire` repeatedly, and `withdraw` at the
     end; a request expires if its process dies. A holder that `lends` ends its work (`check`
@@ -73,7 +73,7 @@ class UpkeepLease(Lease, Protocol):
     """Whether this process, as the holder, releases the lease on request. None: not declared."""
 
     def request(self) -> None:
-        """Request the lease from its holder. Earlier requests have priority.
+        """Request the lease from the holder. Earlier requests have priority.
 
         Called about every second until `acquire` succeeds. Raises: StorageUnavailableError.
         """
@@ -89,7 +89,7 @@ class UpkeepLease(Lease, Protocol):
 
 
 class EndpointLease(Lease, Protocol):
-    """A lease whose holder publishes additional data about itself."""
+    """A lease with additional data that the holder publishes about itself."""
 
     def publish(self, more: Mapping[str, object]) -> None:
         """Publish `more`, which must be JSON-serializable, until the next call.
@@ -98,7 +98,7 @@ class EndpointLease(Lease, Protocol):
         """
 
     def published(self) -> Mapping[str, object] | None:
-        """Return the holder's published data, or None if no process has the lease.
+        """Return the holder's published data, or None without a holder.
 
         In a bucket, the death of a holder is noticed after about two minutes.
         """

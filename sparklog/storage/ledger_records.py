@@ -1,4 +1,4 @@
-"""The records of the commit ledger, one class per kind, and their form on disk.
+"""The records of the commit ledger (a class per kind of record), and the form on disk.
 
 Each record is a JSON object. All have `v`, `kind`, `time` (ms), `epoch` (the leader epoch), and
 `flush` if it is "none". Further fields by kind:
@@ -6,7 +6,7 @@ Each record is a JSON object. All have `v`, `kind`, `time` (ms), `epoch` (the le
     commit    a micro-batch: writer, batch, fp, ends {topic: {partition: [first, end]}}
     append    the same without an identity. In both kinds, `bytes` is the size of the batches, and
               `ms` the time from requesting the lock to this record (for monitoring; older versions
-              of sparklog wrote neither). `source` and `app`: the caller's description of itself;
+              of sparklog wrote neither). `source` and `app`: the description that the caller gave;
               `idempotent`: some batches have a producer id; `crcs`: for each partition, in the
               order of `ends`, the CRC-32C of the CRC fields of its batches; `tails`: the CRC field
               of its last batch. Older versions and buckets write neither `crcs` nor `tails`
@@ -18,11 +18,11 @@ Each record is a JSON object. All have `v`, `kind`, `time` (ms), `epoch` (the le
     start     log start offsets were raised: starts {topic: {partition: offset}}; `local`, in the
               same form: only local segments are deleted, and their copies in remote storage stay;
               `given_up`: segments were missing. A record without starts begins a leader epoch
-    reset     writers (`writer`: a query's id, or one writer) may commit again what came after
-              `batch`: writers {writer: its new last batch, as in a snapshot, or null}. Without
-              `writers`: only `writer` may commit again from `batch` on. `abandoned`: what they had
-              committed after it, {topic: {partition: [[first, end], ...]}}; older versions wrote
-              none, also not in snapshots
+    reset     writers (`writer`: a query's id, or a single writer) may commit the batches after
+              `batch` again: writers {writer: its new last batch, as in a snapshot, or null}.
+              Without `writers`: only `writer` may commit again from `batch` on. `abandoned`: the
+              offsets that they had committed after it, {topic: {partition: [[first, end], ...]}};
+              older versions wrote none, also not in snapshots
     adopt     a broker's directory was adopted: topics, ends, starts
     snapshot  the complete state; the first record of every ledger segment. `fork`: the log that
               was forked; `tails`: the CRC field of each partition's last batch, if known;
@@ -74,7 +74,7 @@ class InvalidRecordError(DataCorruptionError):
 
 
 class LastMicroBatch(NamedTuple):
-    """The newest micro-batch of a writer; `ends` is None if it must be looked up in the ledger."""
+    """The newest micro-batch of a writer. An `ends` of None must be looked up in the ledger."""
 
     batch: int
     fingerprint: str
@@ -84,7 +84,7 @@ class LastMicroBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenUpRange:
-    """Offsets [first, end) that an offline partition lost, and why it was offline."""
+    """Offsets [first, end) that an offline partition lost, and why the partition was offline."""
 
     topic: str
     partition: int
@@ -167,8 +167,8 @@ class TopicRecord(_Record):
     """A topic was created or altered, or a partition was restarted.
 
     `bases`: {partition: first offset} of new partitions, including zeros. `follows`: the topic
-    already has own bases; the form on disk differs. `left`: see `TopicState`; the record may be a
-    move of one of these partitions.
+    already has own bases; the form on disk differs. `left`: see `TopicState`; the record may
+    describe a move of such a partition.
     """
 
     kind: ClassVar[str] = "topic"
@@ -242,10 +242,10 @@ class StartRecord(_Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetRecord(_Record):
-    """Writers may commit again.
+    """Writers were reset and may commit again.
 
-    `writers`: {writer: its new last micro-batch}. None in records of older versions: only `writer`
-    may commit again, from `batch` on.
+    `writers`: {writer: its new last micro-batch}. In records of older versions, this field is None:
+    only `writer` may commit again, from `batch` on.
     """
 
     kind: ClassVar[str] = "reset"
@@ -264,7 +264,7 @@ class ResetRecord(_Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptRecord(_Record):
-    """A broker's directory was adopted, with its contents."""
+    """A broker's directory was adopted, with all topics and records."""
 
     kind: ClassVar[str] = "adopt"
     topics: Mapping[str, TopicState]
@@ -275,7 +275,7 @@ class AdoptRecord(_Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRecord(AdoptRecord):
-    """The complete state: see `LogState`, whose fields have the same names."""
+    """The complete state. The fields have the same names as the fields of `LogState`."""
 
     kind: ClassVar[str] = "snapshot"
     dropped: Offsets

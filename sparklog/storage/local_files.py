@@ -1,7 +1,7 @@
 """Local segment files of a partition, for a reader with a plan and without a view.
 
-Such a reader lists nothing and makes no requests. It has this object, the offsets to read and the
-topic id. If the files differ from the plan, a reader with a view decides how to continue.
+Such a reader makes no listings and no requests. The reader has this object, the offsets to read and
+the topic id. If the files differ from the plan, a reader with a view decides how to continue.
 """
 
 import bisect
@@ -35,7 +35,7 @@ class LocalFiles:
     def holding(self, start: int, end: int) -> Sequence[int]:
         """Return the base offsets of the segments that may contain offsets [start, end).
 
-        Empty if there is no segment, or if the first segment starts above `start`.
+        The result is empty if there is no segment, or if the first segment starts above `start`.
         """
         first = bisect.bisect_right(self.bases, start) - 1
         return self.bases[first : bisect.bisect_left(self.bases, end)] if first >= 0 else ()

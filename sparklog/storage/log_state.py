@@ -43,7 +43,7 @@ class LogState:
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     local_starts: dict[TopicPartition, int] = field(default_factory=dict)  # above the start
-    dropped: dict[TopicPartition, int] = field(default_factory=dict)  # ends of deleted ones
+    dropped: dict[TopicPartition, int] = field(default_factory=dict)  # ends of deleted topics
     writers: dict[str, LastMicroBatch] = field(default_factory=dict)
     origins: dict[str, QueryOrigin] = field(default_factory=dict)  # by writer, if known
     epoch: int = 0
@@ -142,7 +142,7 @@ class LogState:
             self.tails.pop(key, None)
 
     def _deleted_topic(self, record: DropRecord) -> DeletedTopic:
-        """Return the state of a topic that is deleted, from which it can be restored."""
+        """Return the state that is needed to restore a topic after its deletion."""
         name, topic = record.topic, self.topics[record.topic]
         keys = {partition: TopicPartition(name, partition) for partition in topic.dirs}
         abandoned = self.abandoned
@@ -214,7 +214,7 @@ class LogState:
         return self.local_starts.get(key, self.starts.get(key, 0))
 
     def query_name(self, writer: str) -> str:
-        """Return the name of the writer's query; "" if it is unknown."""
+        """Return the name of the writer's query; "" for an unknown name."""
         origin = self.origins.get(writer)
         return "" if origin is None else origin.name
 
@@ -243,7 +243,7 @@ class LogState:
         ids = {name: topic.id for name, topic in record.topics.items()}
         self._forget_topics({n for n, t in self.topics.items() if ids.get(n) != t.id})
         self._lay_out(record)
-        self.tails = {}  # a broker's appends may be the last ones
+        self.tails = {}  # a broker's appends may be the last appends
         self.unsynced &= self.ends.keys()
         self.idempotent |= self.ends.keys()  # a broker's producers may have written them
 
@@ -263,7 +263,7 @@ class LogState:
         self.abandoned = None if known is None else {key: [*spans] for key, spans in known.items()}
 
     def snapshot(self) -> SnapshotRecord:
-        """Return the record that restores this state when applied to an empty one."""
+        """Return the record that restores this state when applied to an empty state."""
         known = self.abandoned
         return SnapshotRecord(
             time_ms=self.time_ms,

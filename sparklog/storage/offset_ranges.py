@@ -55,7 +55,7 @@ def subtract(
 
 
 def outside(rows: pa.RecordBatch, spans: Sequence[OffsetRange]) -> pa.RecordBatch:
-    """Return the rows whose offset is not in `spans`."""
+    """Return the rows with offsets outside of `spans`."""
     if not rows.num_rows:
         return rows
     offsets = rows.column("offset").to_numpy()

@@ -1,4 +1,4 @@
-"""Detects a restarted query that lost its query id, by its source offsets.
+"""Detect a restarted query that lost the query id, by the offsets of the query's source.
 
 A query's id is stored in its checkpoint and is lost with it. If the query is then restarted from
 the start of its source, the log sees a new writer, and all rows would be written twice. A writer is
@@ -28,7 +28,7 @@ _EVIDENCE: Final = {"checkpoint": "checkpoint location", "name": "name", "plan":
 
 
 def query_text(known_as: str, name: str | None) -> str:
-    """Return a query's name for messages: its name, if it has one, and its group or writer.
+    """Return a query's description for messages: the name, if known, and the group or writer.
 
     The name can be any text: commands that print it replace control characters.
     """
@@ -37,7 +37,7 @@ def query_text(known_as: str, name: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BatchStart:
-    """What only the running query knows: the start of its micro-batch, and the running queries."""
+    """Data of the running query: the start of the micro-batch, and the ids of running queries."""
 
     starts: Offsets = ()
     alive: frozenset[str] = frozenset()  # ids of queries
@@ -75,7 +75,7 @@ class QueryOrigin:
         return found | ({"topics": sorted(self.topics)} if self.topics else {})
 
     def written(self, topics: Set[str]) -> "QueryOrigin":
-        """Return the origin with additional topics that its writer has written to."""
+        """Return the origin with additional topics that the writer has written to."""
         return replace(self, topics=self.topics | topics)
 
     def without(self, topics: Set[str]) -> "QueryOrigin":
@@ -96,9 +96,9 @@ class Predecessor:
 def predecessor(
     origins: Mapping[str, QueryOrigin], writer: str, origin: QueryOrigin, topics: Set[str]
 ) -> Predecessor | None:
-    """Return the earlier writer whose rows `writer` is about to write again, or None.
+    """Return the earlier writer, if any, of the rows that `writer` is about to write again.
 
-    `topics`: the topics that it writes to and that contain records.
+    `topics`: the topics that `writer` writes to and that contain records.
     """
     earlier = origins.get(writer)
     fresh = topics - (earlier.topics if earlier is not None else frozenset())

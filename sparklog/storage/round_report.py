@@ -1,4 +1,4 @@
-"""The report of a service round or its dry run: as objects, as JSON, and as text."""
+"""The report of a service round or a dry run: as objects, as JSON, and as text."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -83,7 +83,7 @@ class Dirt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleanable:
-    """A partition of a compacted topic and its dirty ratio."""
+    """A partition of a compacted topic and the partition's dirty ratio."""
 
     topic: str
     partition: int
@@ -93,11 +93,11 @@ class Cleanable:
 
 @dataclass(slots=True, kw_only=True)
 class CleanReport:
-    """The cleaning of a partition, or its simulation (`dry_run`: only `dirt` is set).
+    """The cleaning of a partition, or a simulated cleaning (`dry_run`: only `dirt` is set).
 
-    `next_dirty`: the new checkpoint, or None if there was nothing to do, or if the cleaning was
-    `interrupted` because another process changed the files. `bytes_before` and `bytes_after`: of
-    the rewritten segments. `retired`: files that wait as `.deleted` for file.delete.delay.ms.
+    `next_dirty`: the new checkpoint. Without a new checkpoint, there was no work, or the cleaning
+    was `interrupted` because another process changed the files. `bytes_before` and `bytes_after`:
+    of the rewritten segments. `retired`: files that wait as `.deleted` for file.delete.delay.ms.
     """
 
     topic: str
@@ -187,11 +187,13 @@ def _sizes(entries: Sequence[Expired | Uploaded | Removed | Merged]) -> tuple[in
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """The report of a round. With `dry_run` it shows the effects of a round, and nothing changed.
+    """The report of a round.
+
+    With `dry_run`, the report shows the effects of a round that was only simulated.
 
     `rolled`: [topic, partition, base offset of the segment that was closed]. `cleaned`: compaction.
     `purged`: files that were unlinked after file.delete.delay.ms. `locked_ms`: how long each step
-    had the write lock. `errors`: steps that failed; the rest of the round continued.
+    had the write lock. `errors`: steps that failed; the rest of the round was done.
 
     Remote storage: `uploaded`, `removed`; `orphans`: deleted objects that belonged to no copy;
     `remote_lag_bytes`: closed segments that are not copied yet.

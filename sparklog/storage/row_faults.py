@@ -15,13 +15,13 @@ from sparklog.format.names import TOPIC_CHARACTERS, TOPIC_REFUSED, TOPIC_TOO_LON
 
 @dataclass(frozen=True, slots=True)
 class RowFault:
-    """An error class, and its message as a format string."""
+    """An error class, and the message as a format string."""
 
     kind: type[InvalidRequestError]
     text: str
 
     def error(self, **values: object) -> InvalidRequestError:
-        """Return the error with the values inserted into its message."""
+        """Return the error with the values inserted into the message."""
         return self.kind(self.text.format(**values))
 
 

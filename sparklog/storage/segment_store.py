@@ -1,4 +1,4 @@
-"""Protocol for writing and deleting a partition's closed segments; `segments` is for reading.
+"""Protocol for writing and deleting closed segments. Module `segments` is for reading.
 
 Like KIP-405's RemoteStorageManager, a segment store moves only bytes. The caller's metadata
 (`__remote_log_metadata` of a tier, the ledger of a bucket) decides which segments exist. The caller
@@ -18,9 +18,9 @@ repeated.
 - A deletion first hides each segment from such readers, then deletes its bytes. If interrupted, it
   leaves bytes that no reader finds, for the next `delete` or sweep.
 
-A cleaner or a merge puts a segment that `replaces` others and deletes those later. A log dir's own
-segments are not written this way: they are rolled, adopted (`PartitionLog.adopt`) and swapped under
-the write lock, where one step changes files and ledger together.
+A cleaner or a merge puts a segment that `replaces` others, and deletes the replaced segments later.
+A log dir's own segments are not written this way: they are rolled, adopted (`PartitionLog.adopt`)
+and swapped under the write lock, where a single step changes files and ledger together.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -87,7 +87,7 @@ class SegmentPut(Generic[SegmentT]):
         resumed: Whether an earlier process may have put the segment already.
         replaces: Older segments that this segment replaces.
         gaps: Whether offsets may be missing.
-        committed: The appends to compare the batches with, or None if they are unknown.
+        committed: The appends to compare the batches with, if known.
     """
 
     segment: SegmentT
@@ -125,10 +125,10 @@ class SegmentStore(Protocol[SegmentT]):
     def put(
         self, puts: Sequence[SegmentPut[SegmentT]], *, check: Callable[[], None]
     ) -> Iterator[PutResult[SegmentT]]:
-        """Put segments, possibly in parallel, and yield each result when it is complete.
+        """Put segments, possibly in parallel, and yield each result as soon as it is known.
 
-        Errors are returned in the results. An error that concerns more than one segment is the
-        result of all puts that have not started. Source: copyLogSegmentData.
+        Errors are returned in the results. An error that concerns several segments is the result of
+        all puts that have not started. Source: copyLogSegmentData.
         """
 
     def delete(self, segments: Sequence[SegmentT], *, check: Callable[[], None]) -> None:

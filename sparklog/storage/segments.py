@@ -30,7 +30,7 @@ class StaleReadError(SparklogError):
 
 
 class UndeterminedLossError(FileNotFoundError):
-    """A part of a segment is missing, but it is unknown whether it is lost.
+    """A part of a segment is missing, but possibly not lost.
 
     Related objects are missing too, so the request may have gone to the wrong object store; or the
     store's answers contradict each other, or access is denied.
@@ -47,10 +47,10 @@ class SegmentMetadata:
 
     Attributes:
         base: The base offset.
-        end: The offset after the last record; None for the active segment, which may grow.
+        end: The offset after the last record. The active segment, which may grow, has None.
         size: The size of the log in bytes.
-        max_timestamp: The largest timestamp in ms, -1 if no record has a timestamp, or None if only
-            the segment's contents have it.
+        max_timestamp: The largest timestamp in ms, -1 if no record has a timestamp. None means that
+            the segment must be read to find it.
         local: Whether the segment is on this host's disks.
         where: The path or URL of the log, for messages.
     """
@@ -105,10 +105,10 @@ class IndexBytes:
 
 
 class PartitionSegments(Protocol):
-    """Read access to the segments of a partition. Threads may share it.
+    """Read access to the segments of a partition. Threads may share the object.
 
-    Nothing is cached unless a method says so. Every method except `max_timestamp` may raise the
-    errors that the module's docstring lists.
+    Results are cached only where a method's docstring says so. Every method except `max_timestamp`
+    may raise the errors that the module's docstring lists.
     """
 
     gaps: bool
@@ -120,7 +120,7 @@ class PartitionSegments(Protocol):
 
     @property
     def topic_id(self) -> str | None:
-        """The topic id that the partition had before anything else of it was read, or None."""
+        """The topic id of the partition, read before its other data, or None."""
 
     def bases(self) -> list[int]:
         """List the base offsets, ascending. Cost: a listing, without a stat per segment."""
@@ -129,7 +129,7 @@ class PartitionSegments(Protocol):
         """List the segments by base offset. Cost: a listing and a stat per local segment."""
 
     def max_timestamp(self, base: int) -> int | None:
-        """Return a listed segment's largest timestamp (ms; -1: none); None if that needs a read."""
+        """Return a listed segment's largest timestamp (ms; -1: none), if known without a read."""
 
     def modified_ms(self, base: int) -> int:
         """Return when the segment was last written: the age of a segment without timestamps."""
@@ -138,10 +138,10 @@ class PartitionSegments(Protocol):
         """Open a segment's log."""
 
     def index(self, base: int, kind: IndexKind) -> SegmentLog | None:
-        """Open an index, which may grow, or None if the segment has no such index."""
+        """Open an index, which may grow. Returns None without such an index."""
 
     def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
-        """Return an index of a segment that no longer changes, or None if the segment lacks it."""
+        """Return an index of a segment that no longer changes. None without such an index."""
 
     def producer_snapshots(self) -> list[int]:
         """List the offsets of the producer snapshots, ascending."""
@@ -153,7 +153,7 @@ class PartitionSegments(Protocol):
         """Return the partition's leader epochs; empty if they are unknown. Cost: a small file."""
 
     def first_local_base(self) -> int | None:
-        """Return the base offset of the first segment on this host's disks; None without one."""
+        """Return the base offset of the first segment on this host's disks, if any."""
 
     def remote_end(self) -> int | None:
-        """Return the offset after the last record that has a remote copy; None without copies."""
+        """Return the offset after the last record with a remote copy. Without copies, None."""

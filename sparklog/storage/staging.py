@@ -40,11 +40,11 @@ class Framing:
     """How records are grouped into record batches and compressed.
 
     Attributes:
-        batch_size: The uncompressed bytes of records that a batch aims at.
-        codec: The compression; None uses the topic's compression.type, and "producer" there means
+        batch_size: The target size of a batch in uncompressed bytes of records.
+        codec: The compression; by default the topic's compression.type, of which "producer" means
             no compression. A topic with another compression.type takes precedence.
-        level: The compression level of `codec`; None uses the topic's level. It does not apply if a
-            topic's compression.type takes precedence over `codec`.
+        level: The compression level of `codec`; by default the topic's level. The level does not
+            apply if a topic's compression.type takes precedence over `codec`.
         producer: (producer id, epoch, sequence of the first record) of an idempotent producer.
     """
 
@@ -87,7 +87,7 @@ class Stager(Protocol):
         """
 
     def finish(self) -> Sequence[Chunk]:
-        """Return all chunks in the order in which `Log.commit` must receive them."""
+        """Return all chunks in the order that `Log.commit` requires."""
 
     def discard(self) -> None:
         """Delete the staged data, after a failure."""
@@ -130,11 +130,11 @@ class GrowingChunk:
 
 
 class ChunkPlace(Protocol):
-    """Where a stager stores its chunks, while they grow and after. Used by a single thread.
+    """The place where a stager stores growing and closed chunks. Used by a single thread.
 
-    A log dir writes each large chunk to its own file. A bucket writes all chunks into one object at
-    `finish`. If they exceed the memory limit before, the bucket starts a multipart upload, and the
-    stager continues with new chunks.
+    A log dir writes each large chunk to its own file. A bucket writes all chunks into a single
+    object at `finish`. If the chunks exceed the memory limit before, the bucket starts a multipart
+    upload, and the stager continues with new chunks.
     """
 
     @property
@@ -143,13 +143,13 @@ class ChunkPlace(Protocol):
 
     @property
     def is_memory(self) -> bool:
-        """Whether every chunk stays in memory, so that each batch needs its own buffer.
+        """Whether every chunk stays in memory, in which case each batch needs its own buffer.
 
         Otherwise the stager reuses the buffer that it passes to `grow`.
         """
 
     def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
-        """Add record batches to a chunk, whose size and count already include them.
+        """Add record batches to a chunk. The chunk's size and count already include the batches.
 
         Appends them to `chunk.parts` (a copy, unless `is_memory`), or writes them to storage.
         Returns True if the stager must close all chunks now and continue with new ones.
@@ -167,13 +167,16 @@ class ChunkPlace(Protocol):
         """
 
     def discard(self, growing: Sequence[GrowingChunk], chunks: Sequence[Chunk]) -> None:
-        """Delete staged data after a failure, before the driver got any of it. Raises nothing."""
+        """Delete staged data after a failure, before the driver received any chunk.
+
+        Never raises.
+        """
 
 
 class TaskStaging(Protocol):
     """Staging for the tasks of a Spark job; created in the driver and pickled to the tasks.
 
-    It may contain credentials of an object store, so its repr shows only the path.
+    The object may contain credentials of an object store, so its repr shows only the path.
     """
 
     @property
@@ -200,10 +203,10 @@ class TaskStaging(Protocol):
 
     @property
     def puts_objects(self) -> bool:
-        """Whether tasks in the JVM only frame the rows, and `put` stages them."""
+        """Whether tasks in the JVM only frame the rows, and `put` stages the framed rows."""
 
     def jvm_place(self) -> Mapping[str, Any] | None:
-        """Return where JVM tasks stage chunks, for JSON, or None if JVM tasks can't stage here.
+        """Return where JVM tasks stage chunks, for JSON. None if JVM tasks can't stage here.
 
         `kind` selects the JVM's class: "files" or "objects" (StagePlan.scala).
         """
@@ -219,7 +222,7 @@ class TaskStaging(Protocol):
         """
 
     def planned_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
-        """Return a topic without an id, which the commit of its first rows will create."""
+        """Return a topic without an id, which the commit of the first rows will create."""
 
     def gathered(self, tables: Sequence[ChunkTable]) -> Sequence[Chunk]:
         """Return the chunks of a commit from the tasks' reports, which are in the tasks' order.
@@ -228,10 +231,11 @@ class TaskStaging(Protocol):
         """
 
     def discard(self, chunks: Sequence[Chunk], *, cause: BaseException | None = None) -> None:
-        """Release staged chunks whose commit failed, was not attempted, or was a replay.
+        """Release staged chunks after a commit that failed, was not attempted, or was a replay.
 
         Only the home knows which data may be deleted: an interrupted commit may have written its
         record, after CommitUnknownError the outcome is unknown, and Spark aborts in both cases,
         possibly in another process. Data with an unknown outcome stay until they can no longer be
-        committed. `cause`: the exception of the commit, or None if unknown. Raises nothing.
+        committed. `cause`: the exception of the commit, if known. Failures to delete are not
+        raised.
         """

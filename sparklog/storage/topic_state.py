@@ -1,4 +1,4 @@
-"""A topic as the commit ledger and the topics file describe it."""
+"""The state of a topic in the commit ledger and the topics file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,8 +14,8 @@ class TopicState:
 
     `adopted`: a broker wrote a part of it, so offsets may be missing because of compaction.
     `bases`: {partition: first offset} if a former topic of this name had the partition: the new
-    topic starts at the former one's end, and lower offsets belong to the former topic, whatever the
-    log start is. `left`: {partition: number of the log dir from which it was last moved}.
+    topic starts at the former topic's end, and lower offsets belong to the former topic, regardless
+    of the log start. `left`: {partition: number of the log dir from which it was last moved}.
     """
 
     id: str

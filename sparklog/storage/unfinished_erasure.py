@@ -1,7 +1,7 @@
-"""`UnfinishedErasure`: an erasure that was started and is not complete, as the log records it.
+"""`UnfinishedErasure`: the log's record of an erasure that was started and is not complete.
 
-It contains no key. `request` identifies equal requests. It is at most 16 bits of a hash of the
-request, too few to find out from them whose keys they were.
+The record contains no key. `request` identifies equal requests by at most 16 bits of a hash of the
+request, which are too few to find out the keys.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,9 +18,9 @@ _TEXT_MAX: Final = 400
 class UnfinishedErasure:
     """An erasure that the process `pid` on `host` started at `since_ms`.
 
-    `left`: what remains to be erased. It is empty while the erasure runs, and stays empty if its
-    process died. `erased_ms`: when the erasure last removed something from an object store; 0 if
-    never.
+    `left`: the places that remain to be erased. The list is empty while the erasure runs, and stays
+    empty if the process died. `erased_ms`: when the erasure last removed something from an object
+    store; 0 if never.
     """
 
     request: str
@@ -33,15 +33,15 @@ class UnfinishedErasure:
     erased_ms: int = 0
 
     def copied_until(self, report: ErasureReport, now_ms: int) -> int:
-        """Return the time up to which objects with such records may have been written to the store.
+        """Return the time up to which objects with erased records may have been written.
 
-        A store that keeps versions may still have these objects. Objects written later do not
+        A store with object versions may still contain these objects. Objects written later do not
         contain erased records. `report`: the erasure's current report.
         """
         return now_ms if report.took_from_store else max(self.since_ms, self.erased_ms)
 
     def ended(self, report: ErasureReport, now_ms: int) -> "UnfinishedErasure":
-        """Return the erasure's record after it ended, with what remains to be erased."""
+        """Return the erasure's record after the end, with the places that remain to be erased."""
         erased_ms = now_ms if report.took_from_store else self.erased_ms
         return replace(self, left=unfinished_parts(report), erased_ms=erased_ms)
 
@@ -51,7 +51,7 @@ class UnfinishedErasure:
 
     @classmethod
     def parse(cls, fields: Any) -> "UnfinishedErasure | None":
-        """Rebuild an erasure from the result of `to_dict`, or None if `fields` is malformed."""
+        """Rebuild an erasure from the result of `to_dict`. Malformed `fields` give None."""
         if not isinstance(fields, Mapping):
             return None
         try:
@@ -67,7 +67,7 @@ class UnfinishedErasure:
 
 
 def unfinished_parts(report: ErasureReport) -> tuple[str, ...]:
-    """Return descriptions of the first few parts that an erasure left; empty if it is complete."""
+    """Return descriptions of the first few parts that an erasure left; () if complete."""
     failed = [f"{p.topic}-{p.partition}: {p.error}" for p in report.partitions if p.error]
     parts: Collection[str] = [*report.errors, *failed, *report.pending]
     return tuple(part[:_TEXT_MAX] for part in list(parts)[:_LEFT_MAX])

@@ -8,8 +8,9 @@ A home has up to four kinds of work, which run repeatedly and may run concurrent
     clean    compacts topics with cleanup.policy=compact
 
 `purge` unlinks the retired files after file.delete.delay.ms. Each step decides on the log's state
-and is safe by itself, so work can be interrupted at any point and repeated. The `lease` keeps two
-services from doing the same work; it only avoids waste.
+and is safe without the other steps, so work can be interrupted at any point and repeated. The
+`lease` prevents two services from doing the same work. It only avoids waste; correctness does not
+depend on it.
 
 `work` returns when each kind of work is due next. The service manages the times, the threads, and
 the leadership. Verification and repair are not part of upkeep; for a log dir see
@@ -43,7 +44,7 @@ Due = Mapping[Work, float]
 class Request:
     """A user's request for work.
 
-    `at_once`: retention deletes segments without announcing it first, and nothing is copied or
+    `at_once`: retention deletes segments without an announcement, and no segment is copied or
     merged. `topics`: clean only these topics. `every`: clean regardless of the dirty ratio.
     """
 
@@ -73,7 +74,7 @@ class ErasureRequest:
     waiting: Callable[[str], None] = lambda who: None
 
     def begun(self, report: ErasureReport) -> UnfinishedErasure:
-        """Return the record that the log has of the erasure while it is not complete."""
+        """Return the log's record of the erasure, until the erasure is complete."""
         return UnfinishedErasure(
             request=self.name, topic=self.topic, topic_id=report.topic_id,
             since_ms=report.time_ms, pid=os.getpid(), host=socket.gethostname(),
@@ -101,13 +102,13 @@ class ErasureRequest:
 
 
 class Loan(Protocol):
-    """The lease, as an erasure borrows it from the service for short periods.
+    """The service's lease, which an erasure borrows for short periods.
 
     Between `end` and `begin` other processes may change the log.
     """
 
     def begin(self) -> bool:
-        """Acquire the lease, or continue with it if time is left; return True on success.
+        """Acquire the lease, or continue with a lease that has time left. Return True on success.
 
         The previous holder got time to finish, and none of its steps is in progress.
         """
@@ -150,7 +151,7 @@ class Upkeep(Protocol):
         """The dirty ratios of compacted partitions when the cleaner last looked."""
 
     def is_replaced(self) -> bool:
-        """Return True if the log was replaced by another or an earlier one, and must be reopened.
+        """Return True if the log was replaced (also by an earlier state) and must be reopened.
 
         Raises: LogReplacedError: the log is missing.
         """
@@ -162,10 +163,10 @@ class Upkeep(Protocol):
         """
 
     def pressing(self, now_ms: int) -> Collection[Work]:
-        """Return work that is urgent before it is due. Called every second, so it must be cheap."""
+        """Return work that is urgent before it is due. Called every second, so must be cheap."""
 
     def work(self, work: Work, report: Report, request: Request = AS_DUE) -> Due:
-        """Do a kind of work, or simulate it (`report.dry_run`); return when work is due next.
+        """Do (or, with `report.dry_run`, simulate) a kind of work; return when work is due next.
 
         Raises: LeaseLostError: another service has taken over, or this service must stop; and
         errors that prevent the start. Steps that the report contains are complete nevertheless.
@@ -186,10 +187,10 @@ class Upkeep(Protocol):
         """
 
     def erase(self, request: ErasureRequest, report: ErasureReport, loan: Loan) -> None:
-        """Erase records everywhere in this home, or count them (`dry_run`).
+        """Erase records everywhere in this home, or with `dry_run` count the records.
 
-        `loan`: begun when the lease is needed. If the lease is unavailable, the steps that need it
-        are reported as pending.
+        `loan`: started when the lease is needed. If the lease is unavailable, the steps that need
+        it are reported as pending.
         Raises: UnknownTopicError, InvalidRequestError: a partition does not exist. The errors of
         single partitions are in their reports.
         """

@@ -1,4 +1,4 @@
-"""A reader's view of a log in any home: topics, offsets, segments. It takes no lock.
+"""A reader's view of a log in any home: topics, offsets, segments. Views take no lock.
 
 Topics and partitions are as of the last `refresh`; log starts, high watermarks and topic ids are as
 of the call. A reader that uses both compares the topic ids again after the read, because a topic
@@ -72,7 +72,7 @@ class Topics(dict[str, TopicInfo]):
 
 
 class CachedPartition:
-    """A partition's segments and the objects that `of_partition` made from them; for views."""
+    """A partition's segments and the objects made from the segments; for views."""
 
     def __init__(self, segments: PartitionSegments) -> None:
         self.segments = segments
@@ -89,15 +89,15 @@ class CachedPartition:
 class ReadPlan(Protocol):
     """A planned read of a range of offsets, pickled to a task.
 
-    It contains no secrets and only data of the range, because it is sent with every task.
+    The plan contains no secrets and only data of the range, because it is sent with every task.
     """
 
     def open(self, whole: "View") -> "View":
         """Return a view of the planned range that makes no requests except for the range's bytes.
 
         `whole`: the log's own view in this process, which has made no request yet. Topic id, span
-        and segments are those of the plan until `refresh` or until a reader looks a second time,
-        because objects were deleted, merged, or are below the log start. From then on `whole`
+        and segments are answered from the plan until `refresh` or until a reader looks a second
+        time, because objects were deleted, merged, or are below the log start. From then on `whole`
         answers.
         """
 
@@ -127,31 +127,33 @@ class View(Protocol):
     def metadata_snapshot(self) -> AbstractContextManager[None]:
         """Allow answers in this thread to be as of the first request within the context.
 
-        Topics, ids and spans then take a single request instead of one request each. Has no effect
-        in homes that make no requests.
+        Topics, ids and spans then take a single request instead of a request each. Has no effect in
+        homes that make no requests.
         """
 
     def topics(self) -> dict[str, TopicInfo]:
         """List the topics, without internal topics."""
 
     def partitions(self, topic: str) -> list[int]:
-        """Return a topic's partitions, also offline ones, ascending. Raises: UnknownTopicError."""
+        """Return a topic's partitions in ascending order. Offline partitions are included.
+
+        Raises: UnknownTopicError."""
 
     def topic_id(self, topic: str, partition: int) -> str | None:
-        """Return the current topic id of a partition, or None if partition or id is missing."""
+        """Return the current topic id of a partition, if it has one."""
 
     def bases(self, topic: str) -> Mapping[int, int]:
         """Return {partition: first offset} of partitions that start above 0.
 
         Partitions of a topic that was deleted and created again start at the end of the former
-        topic. As of the last `refresh`.
+        topic. The result is as of the last `refresh`.
         """
 
     def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
         """Return the current {(topic, partition): (log start offset, high watermark)}."""
 
     def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
-        """Return the missing and damaged partitions, each with the error that using it raises."""
+        """Return the missing and damaged partitions, each with the error that any use raises."""
 
     def of_partition(
         self,
@@ -170,19 +172,19 @@ class View(Protocol):
     def plan(self, key: TopicPartition, start: int, end: int) -> ReadPlan | None:
         """Return a plan with which a task reads the offsets [start, end) of a current span.
 
-        None if a task can read through the log's own view without additional cost, as in a log dir.
-        Makes no requests. Size: about 100 bytes per extent in the range.
+        Returns None if a task can read through the log's own view without additional cost, as in a
+        log dir. Makes no requests. Size: about 100 bytes per extent in the range.
         """
 
     def local_files(self, key: TopicPartition) -> LocalFiles | None:
-        """Return the partition's segments that are files of this host, or None if there are none.
+        """Return the partition's segments that are files of this host, or None without any.
 
-        Makes no requests to an object store. Cost: two stats if nothing changed since the last
-        call, else a listing. Raises: UnknownTopicError, PartitionOfflineError.
+        Makes no requests to an object store. Cost: two stats without a change since the last call,
+        else a listing. Raises: UnknownTopicError, PartitionOfflineError.
         """
 
     def set_following(self) -> None:
-        """From now on, wait for remote storage like a reader that never ends."""
+        """After this call, wait for remote storage like a reader that never ends."""
 
 
 def unknown_partition(view: View, topic: str, partition: int) -> UnknownTopicError:

@@ -8,7 +8,7 @@ contract tests of a log's home; `arguments_contract`: invalid arguments of a log
 - `faultstore`: an object store that fails like real stores
 - `schedules`: processes that take turns, by a seed; `scheduled_store`: an unreliable store that
 they share
-- `strategies`: Hypothesis strategies of tables, topics, configs; `trees`: whole directories
+- `strategies`: Hypothesis strategies of tables, topics, configs; `trees`: directory trees
 """
 
 from typing import TYPE_CHECKING

@@ -3,10 +3,10 @@
     class TestMine(CommitLogContract):
         @pytest.fixture
         def open_commits(self) -> Callable[[], CommitLog]: ...
-            # another handle on the same new log, like that of another process
+            # another handle on the same new log, like another process's handle
 
-Situations that only one home has (a store that takes a record and does not answer, a crash, a full
-disk) are covered by its own tests.
+Situations of a single home (a store that takes a record and does not answer, a crash, a full disk)
+are covered by its own tests.
 """
 
 from collections.abc import Callable, Sequence
@@ -87,7 +87,7 @@ def appended(commits: CommitLog, *chunks: Chunk) -> Change:
 
 
 def folded(commits: CommitLog) -> LogState:
-    """Return the state of the whole ledger."""
+    """Return the state of the entire ledger."""
     state = LogState()
     for _, record in commits.records(commits.oldest, commits.position):
         state.apply(record)
@@ -106,7 +106,7 @@ class CommitLogContract:
         assert two.catch_up() == one.position
         assert two.state.topics == one.state.topics
         assert two.state.ends == {("t", 0): 0, ("t", 1): 0}
-        assert two.catch_up() == one.position  # nothing new
+        assert two.catch_up() == one.position  # no new entries
 
     def test_a_change_at_a_position_that_is_taken_writes_nothing(self, open_commits: Open) -> None:
         one, two = open_commits(), open_commits()
@@ -267,7 +267,7 @@ class CommitLogContract:
         found = produce(two, [*again, sent(two, 0, 2, partition=1)])
         assert spans(found) == [(5, 6), (2, 5), (6, 8), (0, 2)]
         assert all(isinstance(each, Produced) and each.is_replay for each in found)
-        assert one.catch_up() == at + 1  # nothing was written
+        assert one.catch_up() == at + 1  # no write happened
 
     def test_a_batch_that_is_refused_takes_no_other_with_it(self, open_commits: Open) -> None:
         one = open_commits()
@@ -293,7 +293,11 @@ class CommitLogContract:
     def test_the_last_five_batches_of_each_producer_are_known(self, open_commits: Open) -> None:
         one, two = open_commits(), open_commits()
         create_topic(one, "t", 1, {}, False)
-        produce(one, [sent(one, 2 * n, 2) for n in range(7)])
+        for n in range(7):  # a producer may move between processes
+            now = (one, two)[n % 2]
+            assert spans(produce(now, [sent(now, 2 * n, 2)])) == [(2 * n, 2 * n + 2)]
+            again = produce(now, [sent(now, 2 * max(n - 1, 0), 2), sent(now, 2 * n, 2)])
+            assert spans(again) == [(2 * max(n - 1, 0), 2 * max(n - 1, 0) + 2), (2 * n, 2 * n + 2)]
         found = produce(two, [sent(two, 2 * n, 2) for n in range(7)])
         assert spans(found)[:2] == [OutOfOrderSequenceError] * 2
         assert spans(found)[2:] == [(2 * n, 2 * n + 2) for n in range(2, 7)]

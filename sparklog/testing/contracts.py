@@ -4,12 +4,12 @@
         @pytest.fixture
         def fs(self) -> FileSystem: ...
         @pytest.fixture
-        def root(self) -> str: ...      # an empty directory of that file system
+        def root(self) -> str: ...      # an empty directory of this file system
 
     class TestMine(StoreContract):
         part_bytes = 1000
         @pytest.fixture
-        def store(self) -> ObjectStore: ...     # empty, with parts of that size
+        def store(self) -> ObjectStore: ...     # empty, with parts of this size
 """
 
 import threading
@@ -314,7 +314,7 @@ class StoreContract:
         )  # fmt: skip
 
     def test_one_of_many_creators_wins(self, store: ObjectStore) -> None:
-        """Of eight concurrent creators exactly one wins, and the losers read its bytes."""
+        """Exactly one of eight concurrent creators wins, and the losers read its bytes."""
         start = threading.Barrier(8)
 
         def create(who: int) -> list[int]:
@@ -324,7 +324,7 @@ class StoreContract:
                 if store.create(f"c/{turn}", self.content(3000 + who)):
                     won.append(turn)
                     continue
-                size = len(store.get(f"c/{turn}"))  # exists, as the store said
+                size = len(store.get(f"c/{turn}"))  # exists, as the store reported
                 assert 3000 <= size < 3008
             return won
 
@@ -340,7 +340,7 @@ class StoreContract:
         for parts, rest in ((0, 0), (0, 5), (2, 7)):
             content = self.content(parts * self.part_bytes + rest)
             store.put_stream("a/source", [content], len(content))
-            store.copy(store, "a/source", "b/copy")  # over the one before
+            store.copy(store, "a/source", "b/copy")  # replaces the object before
             assert store.get("b/copy") == content
         store.put("a/source", b"changed")
         assert store.get("b/copy") == content

@@ -7,7 +7,7 @@
         with sparklog.open("/log", "rw", fs=crash.fs) as log:    # the next process
             ...                                          # crash.how describes the crash
 
-The work runs once. Before each call that changes the disk, and after the last one, the disk is
+The work runs once. Before each call that changes the disk, and after the last call, the disk is
 copied as several kinds of crashes would leave it. Each copy is a separate machine.
 """
 
@@ -43,8 +43,8 @@ def possible_crashes(
 ) -> list[PossibleCrash]:
     """Return the crashes that could happen now, just before `call`.
 
-    A kill, also within a write; a power cut that keeps only synced data, one that keeps all data,
-    and `seeds` that keep a random part (see `sparklog.testing.disk`).
+    A kill, also within a write; a power cut after which only synced data remain, another after
+    which all data remain, and `seeds` power cuts with a random part (see `sparklog.testing.disk`).
     """
     found: list[PossibleCrash] = [("kill", fs.kill_clone)]
     if call is not None and call.op == "pwrite" and fs.torn_size(call.at, call.size):
@@ -81,7 +81,7 @@ def every_crash(
         seed: seed of these parts.
 
     Raises: the errors of `work`.
-    Cost: keeps a copy of the disk for each crash, four or more per call that changes the disk.
+    Memory: a copy of the disk for each crash, four or more per call that changes the disk.
     """
     machine = CrashFS() if fs is None else fs
     rng = random.Random(seed)

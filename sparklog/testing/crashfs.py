@@ -1,17 +1,17 @@
 """A file system in memory that can lose power, kill a process and fail at any call.
 
-    fs = CrashFS()                      # a machine with one process
+    fs = CrashFS()                      # a machine with a process
     other = fs.process()                # a second process on the same disk
     fs.fail_at(7, Fault.KILL)           # dies at its 7th mutating call: SimulatedKill
     after = fs.crash_clone(rng)         # the same disk after a power cut, in a new boot
     later = fs.kill_clone()             # the same disk after `kill -9`: page cache intact
     fs.on_call = lambda call: ...       # inspect or clone before every mutating call
 
-Each CrashFS is a process. It dies separately, together with its locks, and a dead process does
-nothing more, even in its `finally` clauses. For the effects of a power cut see
+Each CrashFS is a process. Each process dies separately, together with its locks, and has no effect
+after its death, even in its `finally` clauses. For the effects of a power cut see
 `sparklog.testing.disk`. With `reopen=True` a file is looked up by its path at every call, like a
-`LocalFile` whose descriptor the pool has closed; code that renames an open file must not rely on
-the descriptor.
+`LocalFile` after the pool has closed its descriptor; code that renames an open file must not rely
+on the descriptor.
 """
 
 import errno
@@ -188,7 +188,7 @@ class CrashLockFile(CrashFile):
 
 
 class CrashMapping:
-    """A file's bytes at the time of mapping. Truncating the file meanwhile is an error."""
+    """A file's bytes at the time of mapping. Truncating a mapped file is an error."""
 
     def __init__(self, fs: "CrashFS", node: FileNode) -> None:
         self.data = memoryview(bytes(node.data))
@@ -228,12 +228,12 @@ class CrashFS:
     def __init__(
         self, *, clock: Clock | None = None, reopen: bool = False, page_bytes: int = 4096
     ) -> None:
-        """Start a machine with an empty disk and one process.
+        """Start a machine with an empty disk and a single process.
 
         Args:
             clock: The time of the disk, in milliseconds since the epoch.
             reopen: Whether open files are looked up by their path at every call.
-            page_bytes: Where a kill can cut a write in two; Linux cuts between pages.
+            page_bytes: A kill can cut a write at multiples of this; Linux cuts between pages.
         """
         self.disk = Disk(clock)
         self.reopen, self.page_bytes = reopen, page_bytes
@@ -262,7 +262,7 @@ class CrashFS:
     def kill(self) -> None:
         """End this process.
 
-        Its locks are released, the page cache stays, further calls do nothing.
+        Its locks are released, the page cache stays, further calls have no effect.
         """
         with self.mutex:
             self.dead = True
@@ -282,7 +282,7 @@ class CrashFS:
         return other
 
     def crash_clone(self, rng: random.Random | None = None, mode: Mode = "random") -> "CrashFS":
-        """Return the machine after a power cut and a restart; see `disk` for what survives."""
+        """Return the machine after a power cut (see `disk` for the effects) and a restart."""
         if rng is None:
             rng = random.Random(0)
         with self.mutex:
@@ -300,7 +300,7 @@ class CrashFS:
     ) -> None:
         """Let the `number`th call of kind `ops` from now (1: the next) meet `fault`.
 
-        By default `ops` are all mutating calls that the fault can affect.
+        `ops` defaults to all mutating calls that the fault can affect.
         """
         default = {Fault.NO_SPACE: GROWING, Fault.TORN_KILL: {"pwrite"}}.get(fault, MUTATING)
         self._plans.append(Plan(fault, number, times, ops if ops is not None else default, when))

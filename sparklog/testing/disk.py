@@ -2,7 +2,7 @@
 
 A file has its content as processes see it (`data`: page cache) and as the platter has it
 (`durable`), with the writes and truncates in between (`ops`). A directory has its names twice, too,
-with the changes in between. A power cut keeps synced data, and any part of the rest:
+with the changes in between. Synced data survive a power cut, and any part of the rest:
 
 - a write survives, is lost, or is torn between its 512-byte sectors, independently of other writes;
 - the size follows the order of the metadata: it is the size after a prefix of the file's
@@ -61,7 +61,7 @@ class FileNode:
     data: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
     ops: list[FileOp] = field(default_factory=list)
-    limbo: bool = False  # whether a sync of one of `ops` failed
+    limbo: bool = False  # whether a sync of any of `ops` failed
     locks: list[Any] = field(default_factory=list)  # crashfs.Lock
     mappings: list[Any] = field(default_factory=list)  # weak references to crashfs.CrashMapping
     renamed_ms: int = 0  # when it last got a name
@@ -177,7 +177,7 @@ class DirNode:
             _apply_name(self.durable, op)
 
     def _settle_to(self, last: NameOp) -> None:
-        """Make the changes of a name up to `last` durable: a rename is one transaction."""
+        """Make the changes of a name up to `last` durable: a rename is a single transaction."""
         if last not in self.ops:
             return
         settled = [op for op in self.ops[: self.ops.index(last) + 1] if op.name == last.name]

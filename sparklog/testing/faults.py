@@ -19,9 +19,9 @@ class Fault(Enum):
 
     KILL = "kill"  # the process dies just before the call
     TORN_KILL = "torn kill"  # it dies within a write, of which some pages are done
-    NO_SPACE = "disk full"  # a write is done in part, then ENOSPC; nothing else can grow either
-    IO_ERROR = "I/O error"  # EIO; a sync drops what it should have written (PROTOCOL C8)
-    DENIED = "denied"  # EACCES; nothing is done
+    NO_SPACE = "disk full"  # a write is done in part, then ENOSPC; no file can grow any more
+    IO_ERROR = "I/O error"  # EIO; a sync drops the data that it should have written (PROTOCOL C8)
+    DENIED = "denied"  # EACCES; without an effect
 
 
 GROWING: Final = frozenset({"create", "pwrite", "mkdir", "link"})
@@ -87,6 +87,6 @@ ERRNO: Final = {
 
 
 def format_trace(calls: list[Call], last: int = 60) -> str:
-    """Return the last calls, one per line, for a test's failure message."""
+    """Return the last calls, a line per call, for a test's failure message."""
     skipped = [f"... {len(calls) - last} calls before"] if len(calls) > last else []
     return "\n".join(skipped + [str(call) for call in calls[-last:]])

@@ -6,7 +6,7 @@
     ...
     store = store.reopen()              # the next process, with the same bucket
 
-Retries, checks and parts are those of the real `ObjectStore`; only requests are simulated, and
+Retries, checks and parts are handled by the real `ObjectStore`; only requests are simulated, and
 pauses advance the clock. Multithreaded code may use it, but then a seed does not reproduce a run.
 """
 
@@ -35,14 +35,15 @@ class Faults:
     """Probabilities, from 0 to 1, of faults of a request.
 
     Attributes:
-        reset: the connection breaks; nothing was done.
-        busy: 500, 503, slow down, a timeout; nothing was done.
+        reset: the connection breaks; the request had no effect.
+        busy: 500, 503, slow down, a timeout; the request had no effect.
         lost: the request was done, but the response is lost.
         late: the response is lost, and the request is done up to `late_ms` later, on whatever is
-            stored then. It happens at the next request to the bucket, so a test may end before.
+            stored then. The delayed effect happens at the next request to the bucket, so a test may
+            end before.
         again: the request was done, the response was lost, and the client sent it again: a create
             then reports that its own object exists.
-        conflict: a create is answered as S3 does during another one: 409, nothing was done.
+        conflict: a create is answered as S3 does during another create: 409, without an effect.
         short: the response has fewer bytes than requested.
         stale: listings don't show a put or a deletion for up to `stale_ms`.
         latency_ms: (min, max) duration of a request; the clock advances.
@@ -90,7 +91,7 @@ class Late:
 class Bucket:
     """The state that survives a process: {name: (bytes, time in ms)}, uploads, stale listings.
 
-    Stores of several processes share it, and their requests take effect one after the other.
+    Stores of several processes share it, and their requests take effect in sequence.
     `unlisted`: {name: (bytes and time as listings still show them or None, until when in ms)}.
     """
 
@@ -99,7 +100,7 @@ class Bucket:
     finished: dict[str, str] = field(default_factory=dict)  # upload: name, as its ETag tells
     unlisted: dict[str, tuple[tuple[bytes, int] | None, int]] = field(default_factory=dict)
     next_upload: int = 1
-    late: list[Late] = field(default_factory=list)  # what is still on its way
+    late: list[Late] = field(default_factory=list)  # requests still on their way
     lock: Any = field(default_factory=threading.RLock, repr=False, compare=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Bucket":
@@ -210,7 +211,7 @@ class FaultDriver:
                 return b""
             wanted = data[start:end]
             if wanted and self.rng.random() < self.faults.short:
-                if end > len(data):  # the answer told its length
+                if end > len(data):  # the response announced its length
                     raise ConnectionError("the body broke off")
                 return wanted[: self.rng.randrange(len(wanted))]
             return wanted
@@ -241,7 +242,7 @@ class FaultDriver:
             return page, names[PAGE - 1] if len(names) > PAGE else None
 
     def delete(self, names: Sequence[str]) -> None:
-        for name in names:  # S3 deletes them one by one, too: a crash may strike in between
+        for name in names:  # S3 deletes them in sequence, too: a crash may strike in between
             with self._request(f"delete {name}"):
                 self._postpone(name, None)
                 self._store(name, None)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, LogReplacedError, SparklogError
 from sparklog.log.admin import create_topic, drop_topic
 from sparklog.log.commit import commit
@@ -28,6 +29,7 @@ from sparklog.storage.home import Home
 from sparklog.storage.staging import INLINE_BYTES, Framing, chunk_label
 
 Open = Callable[[str], Log]
+KEY = TopicPartition("t", 0)
 LABEL = chunk_label("w", 0)
 LARGE = INLINE_BYTES  # bytes of a value: its task stages
 
@@ -129,7 +131,8 @@ class HomeContract:
             with pytest.raises(InvalidRequestError, match="open for reading"):
                 change()
         assert home.view.topics().keys() == {"t"}
-        home.groups.commit("g", {}, now_ms=1, host="h")  # which readers do by themselves
+        home.groups.commit("g", {KEY: 3}, now_ms=1, host="h")  # which readers do by themselves
+        assert home_of(writer).groups.positions("g")[KEY].offset == 3
         assert home.ledger.exists
         assert home.ledger.end == home_of(writer).commits.position
         home.close()
@@ -182,6 +185,7 @@ class HomeContract:
         assert one.acquire()
         assert not two.acquire()
         assert said.items() <= two.holder().items()
+        assert two.describe().startswith("the endpoint of process")
         one.release()
         assert two.acquire()
         two.release()

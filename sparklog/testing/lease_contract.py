@@ -69,13 +69,13 @@ class LeaseContract:
         with pytest.raises(LeaseLostError, match="taken over"):
             one.check()
         assert not one.held
-        one.release()  # gives back nothing of the other's
+        one.release()  # does not release the other's lease
         two.check()
         two.release()
 
 
 class UpkeepLeaseContract(LeaseContract):
-    """What services and borrowers of a lease require. `new_lease` creates `UpkeepLease`s.
+    """Requirements of services and borrowers of a lease. `new_lease` creates `UpkeepLease`s.
 
     `later`: advances half a minute, for a home that polls.
     """
@@ -93,7 +93,7 @@ class UpkeepLeaseContract(LeaseContract):
         later()
         two.request()
         assert one.is_requested()
-        assert not two.is_requested()  # by itself
+        assert not two.is_requested()  # its own request does not count
         with pytest.raises(LeaseLostError, match="asks for it"):
             one.check()
         assert one.held  # until its step is done
@@ -142,7 +142,7 @@ class UpkeepLeaseContract(LeaseContract):
         two.withdraw()
         assert not three.acquire()
         three.request()
-        two.check()  # it doesn't lend what it borrowed
+        two.check()  # it doesn't lend a borrowed lease
         two.release()
         assert one.is_requested()  # by the third: the service waits
         assert three.acquire()
@@ -154,7 +154,7 @@ class UpkeepLeaseContract(LeaseContract):
 
 
 class EndpointLeaseContract(LeaseContract):
-    """What other endpoints require of an endpoint's lease. `new_lease` creates `EndpointLease`s."""
+    """Requirements of other endpoints on a lease. `new_lease` creates `EndpointLease`s."""
 
     def test_the_others_read_what_its_holder_tells(
         self, new_lease: Callable[[], EndpointLease]

@@ -1,7 +1,7 @@
 """An unreliable object store for processes that take turns: each request is a step.
 
     bucket = ScheduledBucket(schedule)
-    store = bucket.store(process)       # a `Store`, whose requests are steps of that process
+    store = bucket.store(process)       # a `Store`; its requests are steps of `process`
 
 A write may be lost, done without a response, done late (up to the very end), done twice, or done
 again much later; the writer only gets a StorageUnavailableError. A `StoreFlaw` takes away a
@@ -57,8 +57,8 @@ HALF_STEPS: Final = (2, 30)
 class ScheduledBucket:
     """Objects {name: (bytes, time in ms)}, pending writes, and observers of effects.
 
-    `watch` is called after each effect, and raises if a forbidden one happens. `trace`: the last
-    requests, as (step, process, request, result).
+    `watch` is called after each effect, and raises an error after a forbidden effect. `trace`: the
+    last requests, as (step, process, request, result).
     """
 
     schedule: Schedule
@@ -86,7 +86,7 @@ class ScheduledBucket:
             self._apply(write, "after all")
 
     def send_later(self, steps: int, write: Write) -> None:
-        """Schedule a write whose sender does not wait for a response."""
+        """Schedule a write. Its sender does not wait for a response."""
         self.pending.append((self.schedule.step + steps, write))
 
     def _land_due(self) -> None:
@@ -186,7 +186,7 @@ class ScheduledBucket:
         self.trace.append((self.schedule.step, process, what, how))
 
     def format_trace(self, last: int = 200) -> str:
-        """Return the last requests, one per line, for a test's message."""
+        """Return the last requests, a line per request, for a test's message."""
         lines = [f"{s:6} {who:14} {what} {how}".rstrip() for s, who, what, how in self.trace]
         return "\n".join(lines[-last:])
 

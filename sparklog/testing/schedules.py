@@ -4,11 +4,11 @@
     schedule.spawn(writer, disk={"next": 0})     # writer(process) uses its store, clock and sleep
     schedule.run(steps=1000)
 
-Each process is a greenlet. A request is sent in a step, takes effect in a later one, and is
-answered in a still later one; other processes may have any number of steps in between. A process
-may nap. It may be killed between any two steps and start again with its `disk`, or continue later
-beside its own successor. Time is the number of steps; nothing waits. The same seed gives the same
-schedule if the code under test only uses its process's `rng`, clock and sleep.
+Each process is a greenlet. A request is sent in a step, takes effect in a later step, and is
+answered in a still later step; other processes may have any number of steps in between. A process
+may nap. A process may also be killed between any two steps and start again with its `disk`, or
+continue later beside its own successor. Time is the number of steps, without real waiting. The same
+seed gives the same schedule if the code under test only uses its process's `rng`, clock and sleep.
 """
 
 import random
@@ -35,10 +35,11 @@ class FaultRates:
     Attributes:
         writes: a write is lost, unseen (done, without a response), late, done twice, or repeated.
         reads: a get or a listing has no response.
-        naps: per step, the process whose turn it is sleeps for `nap_steps` (one of them).
-        kills: per step, the process whose turn it is dies; its successor starts at once.
+        naps: per step, the process that has its turn sleeps for one of `nap_steps`.
+        kills: per step, the process that has its turn dies; its successor starts at once.
         zombies: share of killed processes that continue after one of `zombie_steps`.
-        late_steps: how much later (one of them) a write is done; beyond the end: after everything.
+        late_steps: a late write is done by one of these numbers of steps later; beyond the end:
+            after everything.
     """
 
     writes: float = 0
@@ -93,7 +94,7 @@ class Process:
         return float(self.schedule.step * STEP_MS)
 
     def sleep(self, ms: float) -> None:
-        """Sleep for `ms` ms: at least one step, in which others run."""
+        """Sleep for `ms` ms: at least a step, in which others run."""
         self.idle(max(1, round(ms / STEP_MS)))
 
     def idle(self, steps: int) -> None:
@@ -131,7 +132,7 @@ class Process:
         return given
 
     def take_turn(self) -> bool:
-        """Continue by one step. Return False when the role has ended."""
+        """Continue by a step. Return False when the role has ended."""
         if self._sent is not None:
             effect, self._sent = self._sent, None
             try:

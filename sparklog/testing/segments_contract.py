@@ -17,7 +17,7 @@ from sparklog.log.partition_reader import PartitionReader
 from sparklog.storage.segments import IndexKind, PartitionSegments, SegmentMetadata
 
 KINDS: Final[tuple[IndexKind, ...]] = (INDEX, TIMEINDEX, TXNINDEX)
-_NOWHERE: Final = 2**62  # an offset that no segment begins with
+_NOWHERE: Final = 2**62  # an offset at which no segment starts
 
 
 class SegmentsContract:

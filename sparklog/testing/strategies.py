@@ -90,7 +90,7 @@ def tables(
 
     Keys and values are binary, or text in any of Arrow's types.
     Args:
-        partitions: number of partitions. None leaves out the column `partition`, so that keys
+        partitions: number of partitions; without it there is no column `partition`, so that keys
             choose the partition.
         times: values of column timestamp; by default `timestamps()`, for a clock at `NOW_MS` or
             later.
@@ -133,7 +133,7 @@ def topic_configs(draw: st.DrawFn, *, keys_max: int = 4) -> dict[str, str | int 
         found[name] = draw(_values(KEYS[name]))
         try:
             TopicConfig.parse(found)
-        except InvalidRequestError:  # one goes with the others, or not at all
+        except InvalidRequestError:  # valid only with other keys, or never
             del found[name]
     return found
 

@@ -1,7 +1,7 @@
-"""Restores a log dir from an archive: completely, some topics, or a range of offsets or time.
+"""Restore a log dir from an archive: completely, some topics, or a range of offsets or time.
 
-The directory is written next to its final place, as a broker would have closed it. It is then
-adopted like a broker's directory (with a new leader epoch, because its history ends where the
+The directory is written next to its final place, as a broker would have closed it. The directory is
+then adopted like a broker's directory (with a new leader epoch, because its history ends where the
 restored range ends) and renamed. An interrupted restore continues where it stopped.
 """
 
@@ -338,7 +338,7 @@ def _cut(file: Any, end: int) -> int:
 
 
 def _close(fs: FileSystem, work: str, objects: RemoteObjects, part: _Part) -> int:
-    """Write the partition's leader epochs; return its end."""
+    """Write the partition's leader epochs; return the partition's end."""
     directory = joined(work, partition_dir(*part.key))
     end = part.end
     if part.segments:
@@ -361,7 +361,7 @@ def _close(fs: FileSystem, work: str, objects: RemoteObjects, part: _Part) -> in
 def _take_over(
     fs: FileSystem, clock: Clock, work: str, view: ArchiveView, names: Collection[str]
 ) -> dict[str, dict[int, tuple[int, int]]]:
-    """Adopt the directory like a broker's, which checks it and creates its ledger.
+    """Adopt the directory like a broker's. The adoption checks it and creates the ledger.
 
     Set the configs.
     """

@@ -25,7 +25,7 @@ class RemoteSettings:
 
     `log_id` and `tokens` distinguish the log from others there (layout/topic_owners.py); empty
     until a service ran. `key_id`: the master key that encrypts copies; "" for plain copies, None if
-    no service has determined it yet. It prevents a service without key ring from copying plain
+    no service has determined it yet. The id prevents a service without key ring from copying plain
     segments of an encrypted log.
     """
 
@@ -98,14 +98,14 @@ def settings_fault(fs: FileSystem, home: str) -> SettingsFault | None:
 
 
 def restore_settings(fs: FileSystem, home: str) -> None:
-    """Write both files again from the readable one."""
+    """Write both files again from the readable file."""
     settings = read_settings(fs, home)
     if settings is not None:
         write_settings(fs, home, settings)
 
 
 def settings_missing(home: str) -> DataCorruptionError:
-    """Return the error for a log with copies but without the URL of its remote storage."""
+    """Return the error for a log with copies but without the URL of the remote storage."""
     return DataCorruptionError(
         f"the log has segments in remote storage, but this file, which names the URL, is missing; "
         f"{_cure(home)}",

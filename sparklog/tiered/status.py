@@ -200,7 +200,7 @@ def _puts(size: int) -> int:
 
 
 def by_topic(rows: list[PartitionTier]) -> Iterator[Mapping[str, Any]]:
-    """Yield one row per topic: sums, and the maximum lag."""
+    """Yield a row per topic: sums, and the maximum lag."""
     names = sorted({row.topic for row in rows})
     sums = (
         "local_segments", "local_bytes", "remote_segments", "remote_bytes",

@@ -33,12 +33,12 @@ def open_store(
     parallel: int = PARALLEL,
     timeout_ms: int = TIMEOUT_MS,
 ) -> ObjectStore:
-    """Return the store of objects below `url`; no request is made yet.
+    """Return the store of objects below `url`, without a request.
 
     Args:
         url: as in fsspec: s3://bucket/prefix, file:///directory, memory://name, gs://, ...
-        storage_options: options of fsspec's file system: endpoint_url, key, secret, ... They are
-            stored in memory only, and no message shows them.
+        storage_options: options of fsspec's file system: endpoint_url, key, secret, ... The options
+            are stored in memory only, and no message shows them.
         part_bytes, parallel: see `ObjectStore`. S3 requires 5 MiB or more.
         timeout_ms: of a request to S3, in whole seconds; then it is retried.
     Raises: InvalidRequestError: invalid URL, missing package, or unknown options.

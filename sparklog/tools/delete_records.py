@@ -17,7 +17,7 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordDeletion:
-    """Result for one partition: its new log start, or why nothing was deleted."""
+    """Result for a partition: its new log start, or why no records were deleted."""
 
     topic: str
     partition: int

@@ -73,9 +73,8 @@ def parse_partitions(text: str) -> tuple[int, ...]:
 def get_offsets(log: Log, query: OffsetQuery) -> dict[str, dict[int, int]]:
     """Return {topic: {partition: offset}}, sorted, without partitions that have no such offset.
 
-    As in Kafka, that is a partition without a record as late, without local or without tiered
-    records.
-    Raises: InvalidRequestError if nothing matches.
+    These are partitions without a record as late, without local or without tiered records, as in
+    Kafka. Raises: InvalidRequestError if no partition matches.
     """
     chosen = _chosen(log, query)
     if not any(chosen.values()):

@@ -1,7 +1,7 @@
 """A log's readers as consumer groups, and the formats of kafka-consumer-groups.
 
-A streaming query appears as a stable group with one member, its host, as an endpoint shows it to
-Kafka's own tool. Source: ConsumerGroupCommand, CsvUtils (Kafka 4.1).
+A streaming query appears as a stable group with a single member, its host, as an endpoint shows it
+to Kafka's own tool. Source: ConsumerGroupCommand, CsvUtils (Kafka 4.1).
 """
 
 import csv
@@ -178,7 +178,7 @@ def parse_duration(text: str) -> timedelta:
 def parse_plans(text: str, groups: Sequence[str]) -> dict[str, Offsets]:
     """Parse {group: offsets} from CSV.
 
-    Lines are "group,topic,partition,offset", or "topic,partition,offset" if exactly one group is
+    Lines are "group,topic,partition,offset", or "topic,partition,offset" if a single group is
     given. Raises InvalidRequestError.
     """
     try:

@@ -68,9 +68,9 @@ def matching(
 ) -> list[str]:
     """Return the sorted names that match a --topic argument of Kafka's tools.
 
-    An existing name matches itself. Otherwise the pattern is a regular expression for whole names,
-    in which a comma means "|", as in Kafka. None matches all. Raises: InvalidRequestError: the
-    regular expression is invalid.
+    An existing name matches itself. Otherwise the pattern is a regular expression for entire names,
+    in which a comma means "|", as in Kafka. No pattern matches all names. Raises:
+    InvalidRequestError: the regular expression is invalid.
     """
     found = sorted(n for n in names if not (exclude_internal and n in KAFKA_INTERNAL))
     if pattern is None or pattern in found:

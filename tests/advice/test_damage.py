@@ -246,7 +246,8 @@ def test_old_records_are_written_anew_for_compaction(home: str, tmp_path: Path) 
     (old / f"t-0/{0:020d}.log").write_bytes(raw)
     (old / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":1}')
     report = erase(str(old), "t", [b"k0"])
-    assert "let a broker before 4.0 compact the topic, or write it anew" in str(report)
+    advice = "let a broker before 4.0 compact the topic, or copy its records to a new topic"
+    assert advice in str(report)
     target = f"file://{tmp_path}/new" if home == "store" else str(tmp_path / "new")
     with sparklog.open(old) as source, sparklog.open(target, "rw") as new:
         new.create_topic("t", config={"cleanup.policy": "compact"})

@@ -175,7 +175,7 @@ def test_records_that_are_gone_are_passed_over_if_asked_to(
         sparklog_log.delete_records("t", {0: 3})
         assert run(command) == 1
         said = " ".join(capsys.readouterr().err.split())
-        assert "to go on without them give --no-fail-on-data-loss" in said
+        assert "give --no-fail-on-data-loss to continue without them" in said
         assert run([*command, "--no-fail-on-data-loss"]) == 0
     with sparklog.open(to) as copy:
         assert copy.read("t").read_all()["offset"].to_pylist() == [0, 1, 3]
@@ -212,7 +212,7 @@ def test_an_import_whose_broker_was_away_is_done_again(
             sparklog_log.append("t", pa.table({"value": [b"%d" % number]}))
             with monkeypatch.context() as impatient:
                 impatient.setattr(kafka_client, "TIMEOUT_S", 0.3)
-                with pytest.raises(StorageUnavailableError, match="do it again to go on"):
+                with pytest.raises(StorageUnavailableError, match="do it again to continue"):
                     import_topic(copy, "t", f"127.0.0.1:{port}")
             with Endpoint(sparklog_log, port=port):
                 import_topic(copy, "t", f"127.0.0.1:{port}")

@@ -105,6 +105,14 @@ def test_a_dropped_command_names_the_one_to_use(name: str, capsys: Capture) -> N
     found.make_context(command, arguments)  # click.UsageError if there is no such option
 
 
+@pytest.mark.parametrize("name", [name for name in DROPPED if " " in name])
+def test_a_dropped_command_of_a_group_names_the_way_to_go(name: str, capsys: Capture) -> None:
+    """Also where the group has a default command, which takes the name for a path otherwise."""
+    for given in (name.split(), [*name.split(), "/data/log"]):
+        assert run(given) == 2
+        assert f"{given[1]} was removed: {DROPPED[name]}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("flag", UNSUPPORTED_FLAGS)
 def test_no_command_has_a_flag_that_means_nothing(flag: str, folder: Path, capsys: Capture) -> None:
     """Of all of Kafka's tools: each says so, none with a traceback."""

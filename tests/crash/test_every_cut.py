@@ -97,6 +97,7 @@ def before(first: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("first", FIRST)
+@pytest.mark.deep
 def test_two_operations(first: str) -> None:
     tally = Tally()
     for second in SECOND:

@@ -81,7 +81,10 @@ def explored(world: World, wanted: View, new: str, *, seeds: int = 1, every: int
     return count
 
 
-@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+@pytest.mark.parametrize(
+    "closed",
+    [pytest.param(False, id="open", marks=pytest.mark.deep), pytest.param(True, id="closed")],
+)
 @quick()
 def test_every_cut(closed: bool) -> None:
     world, wanted = prepared()
@@ -91,6 +94,7 @@ def test_every_cut(closed: bool) -> None:
 
 
 @quick()
+@pytest.mark.deep
 def test_every_cut_with_two_log_dirs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "ROOT", "/log,/log2")
     world, wanted = prepared()

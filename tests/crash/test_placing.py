@@ -160,6 +160,7 @@ def test_commit_after_commit() -> None:
     print(tally)
 
 
+@pytest.mark.deep
 def test_gaps_longer_than_a_segment_can_span() -> None:
     """Offsets of a segment are relative, in 31 bits: such a commit rolls several times."""
     clock, ends = ManualClock(), {0: 7 * 10**9, 1: 3}
@@ -223,6 +224,7 @@ class Copying(History):
         return super()._plan()
 
 
+@pytest.mark.deep
 def test_seeds(crash_seed: int | None) -> None:
     first, count = (crash_seed, 1) if crash_seed else (1, depth.PLACING_SEEDS)
     run_seeds(range(first, first + count), Copying)

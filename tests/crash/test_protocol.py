@@ -62,6 +62,7 @@ def killed(world: World, planned: Planned, number: int, fault: Fault = Fault.KIL
     return False
 
 
+@pytest.mark.deep
 def test_undo_roll_cut() -> None:
     """A segment that an undone commit rolled never comes back, not even by a power cut."""
     number = rounds = 0
@@ -174,7 +175,10 @@ def test_kill_after_ledger_write_then_cut() -> None:
 SYNCS = {"sync", "sync_dir"}
 
 
-@pytest.mark.parametrize("stage", [False, True], ids=["data", "adopted"])
+@pytest.mark.parametrize(
+    "stage",
+    [pytest.param(False, id="data"), pytest.param(True, id="adopted", marks=pytest.mark.deep)],
+)
 def test_io_error_at_each_fsync(stage: bool) -> None:
     """A failed fsync fails the commit; the repeated commit is durable without that fsync."""
     failures = 0
@@ -201,6 +205,7 @@ def test_io_error_at_each_fsync(stage: bool) -> None:
     assert failures >= 4
 
 
+@pytest.mark.deep
 def test_io_error_then_kill_in_the_undo() -> None:
     """The undo of a commit whose fsync failed is itself cut, by kill and by power cut."""
     world = World.started()
@@ -338,6 +343,7 @@ def test_disk_full_is_seen_before_anything_is_touched() -> None:
     world.run(world.plan_commit({ONE: 1, TWO: 1}))
 
 
+@pytest.mark.deep
 def test_permission_denied_at_each_call() -> None:
     for number in range(1, 100):
         world = World.started()

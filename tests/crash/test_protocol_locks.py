@@ -235,6 +235,7 @@ def test_broker_append_kill_reopen_keeps() -> None:
     assert int(epochs[-2].split()[0]) > 7, "a broker at epoch 7 would truncate what we append"
 
 
+@pytest.mark.deep
 def test_an_adoption_is_cut_anywhere() -> None:
     for number in range(1, 200):
         world = World.started(number)

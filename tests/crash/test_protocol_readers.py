@@ -282,6 +282,7 @@ def test_nothing_of_a_reader_touches_the_disk() -> None:
     assert fs.calls == []
 
 
+@pytest.mark.deep
 def test_an_undone_roll_in_a_readers_listing() -> None:
     """A reader that listed a segment which was undone must not take the one before for closed.
 

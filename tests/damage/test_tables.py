@@ -26,7 +26,11 @@ def test_the_undamaged_log_is_whole(name: str) -> None:
     check_undamaged(home_of(name))
 
 
-ROWS = [(name, kind) for name in HOMES for kind in kinds_in(name)]
+ROWS = [
+    pytest.param(name, kind, marks=pytest.mark.deep if number % 2 else ())
+    for name in HOMES
+    for number, kind in enumerate(kinds_in(name))
+]
 
 
 @pytest.mark.parametrize(("name", "kind"), ROWS)

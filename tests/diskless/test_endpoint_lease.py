@@ -52,12 +52,6 @@ class TestContract(EndpointLeaseContract):
         return lost
 
 
-def test_the_others_read_what_its_holder_says(new_lease: Callable[[], NumberedLease]) -> None:
-    one, two = new_lease(), new_lease()
-    assert one.acquire()
-    assert SAID.items() <= two.holder().items()
-
-
 def test_another_takes_over_when_the_holder_stood_still_for_half_a_minute(
     new_lease: Callable[[], NumberedLease], clock: ManualClock, store: FaultStore
 ) -> None:

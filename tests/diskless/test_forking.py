@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import sparklog
-from sparklog.common import TopicPartition
 from sparklog.diskless.entries import ImportRecord, MergeRecord, ProducerBatch
 from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.home_object import known_home, place_home
@@ -19,11 +18,9 @@ from sparklog.diskless.view import DisklessView
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
-    OffsetOutOfRangeError,
-    UnknownTopicError,
 )
 from sparklog.service.verification.store_verifier import verify_store
-from sparklog.storage.ledger_records import CommitRecord, LastMicroBatch, ResetRecord
+from sparklog.storage.ledger_records import CommitRecord
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
@@ -171,28 +168,6 @@ def commit_of(log: BucketLog, writer: str, batch: int, rows: int = 4, ms: int = 
     log.add(record, data, extents=((T0, extent),), before=before)
 
 
-def test_by_batch(store_url: str, tmp_path: Path) -> None:
-    made = Made(store_url, tmp_path)
-    for batch in range(5):
-        commit_of(made.log, "q/sink", batch)
-        commit_of(made.log, "other", batch)
-    done = made.fork(writer="q", batch=2)
-    assert done.writers == {"other": 1, "q/sink": 2}
-    assert done.offsets["t"][0] == (0, 20)
-    assert read_all(made.view()) == expected(0, 20)
-    state = made.state()
-    assert state.log.writers["q/sink"].fingerprint == "f2"
-    with pytest.raises(InvalidRequestError, match="no commit of batch 7"):
-        made.fork(writer="q", batch=7)
-    with pytest.raises(InvalidRequestError, match="committed nothing"):
-        made.fork(writer="nobody", batch=7)
-    last = LastMicroBatch(1, "f1", START_MS)
-    reset = ResetRecord(writer="q/sink", batch=2, writers={"q/sink": last}, epoch=3, abandoned={})
-    made.log.add(reset, kept_commits={"q/sink": 3})
-    with pytest.raises(InvalidRequestError, match="undone by a reset"):
-        made.fork(writer="q", batch=3)
-
-
 def test_a_producer_that_has_an_epoch_only_is_known_to_the_fork(
     store_url: str, tmp_path: Path
 ) -> None:
@@ -206,69 +181,7 @@ def test_a_producer_that_has_an_epoch_only_is_known_to_the_fork(
     assert (known.producer_id, known.producer_epoch, known.last_offset) == (7, 3, -1)
 
 
-def test_another_sink_is_ahead(store_url: str, tmp_path: Path) -> None:
-    made = Made(store_url, tmp_path)
-    commit_of(made.log, "q/one", 0)
-    commit_of(made.log, "q/one", 1)
-    commit_of(made.log, "q/two", 0)
-    with pytest.raises(InvalidRequestError, match="no point at which both had this batch"):
-        made.fork(writer="q", batch=0)
-    assert made.fork(writer="q/two", batch=0).writers == {"q/one": 1, "q/two": 0}
-
-
-def test_a_fork_is_forked(store_url: str, tmp_path: Path) -> None:
-    """To the batch that it was made at, though its own ledger has no commit of it; not before."""
-    made = Made(store_url, tmp_path)
-    for batch in range(3):
-        commit_of(made.log, "q", batch)
-    made.fork(writer="q", batch=1)
-    again = f"{store_url}-again"
-    done = fork(made.new_url, again, writer="q", batch=1)
-    assert done.offsets["t"][0] == (0, 8)
-    assert done.writers == {"q": 1}
-    with pytest.raises(InvalidRequestError, match="nothing to fork"):
-        fork(made.new_url, f"{again}-2", offsets={"t": {0: 3}})
-    with pytest.raises(InvalidRequestError, match="nothing to fork"):
-        fork(made.new_url, f"{again}-3", time_ms=5)
-
-
-def test_by_time(store_url: str, tmp_path: Path) -> None:
-    made = Made(store_url, tmp_path)
-    for batch in range(20):
-        commit_of(made.log, "q", batch, ms=START_MS + 1000 * batch)
-    for wanted, last in ((START_MS + 7000, 7), (START_MS + 7999, 7), (START_MS + 10**9, 19)):
-        done = made.fork(time_ms=wanted)
-        assert done.writers == {"q": last}
-        assert done.time_ms == START_MS + 1000 * last
-    with pytest.raises(InvalidRequestError, match="nothing to fork"):
-        made.fork(time_ms=-5)
-
-
 # -- what can't be
-
-
-def test_what_is_gone(store_url: str, tmp_path: Path) -> None:
-    made = Made(store_url, tmp_path)
-    for batch in range(5):
-        commit_of(made.log, "q", batch)
-    made.log.start(T0, 10)
-    with pytest.raises(OffsetOutOfRangeError, match="were deleted"):
-        made.fork(writer="q", batch=1)
-    done = made.fork(writer="q", batch=3)
-    assert done.offsets["t"][0] == (10, 16)
-    assert read_all(made.view()) == expected(10, 16)
-    with pytest.raises(UnknownTopicError):
-        made.fork(offsets={"u": {0: 3}})
-    made.log.drop()
-    with pytest.raises(InvalidRequestError, match="was deleted since"):
-        made.fork(writer="q", batch=3)
-    later = fork(store_url, f"{store_url}-later", time_ms=1 << 50)  # after it was deleted
-    assert later.offsets == {}
-    made.log.topic("t", 2, topic_id="D" * 21 + "A")  # another one with its name
-    with pytest.raises(InvalidRequestError, match="was deleted since"):
-        made.fork(writer="q", batch=3)
-    with pytest.raises(InvalidRequestError, match="give a fork point"):
-        made.fork()
 
 
 def test_compacted_behind_the_point(store_url: str, tmp_path: Path) -> None:
@@ -334,11 +247,3 @@ def test_places(store_url: str, tmp_path: Path) -> None:
         log.create_topic("t")
     fork(f"{store_url}-none", f"{store_url}-dry", time_ms=1 << 50)
     assert list(sparklog.open(f"{store_url}-dry").topics()) == ["t"]
-
-
-def test_partitions_named_by_no_extent(store_url: str, tmp_path: Path) -> None:
-    made = Made(store_url, tmp_path)
-    made.log.topic("empty", 1, topic_id="E" * 21 + "A")
-    commit_of(made.log, "q", 0)
-    made.fork(writer="q", batch=0)
-    assert made.state().log.ends[TopicPartition("empty", 0)] == 0

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.diskless.home import DisklessHome, open_log
-from sparklog.diskless.home_object import read_home
+from sparklog.diskless.home import open_log
 from sparklog.diskless.names import HOME
 from sparklog.errors import (
     DataCorruptionError,
@@ -29,20 +28,6 @@ from sparklog.tiered.target import open_store
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"file://{tmp_path}/home"
-
-
-def test_a_log_is_made_once_and_opened_by_everybody(url: str) -> None:
-    with open_log(url, mode="rw") as one, open_log(url, mode="rw") as two:
-        assert home_of(one).identity == home_of(two).identity
-        create_topic(home_of(one).commits, "t", 2, {}, False)
-        assert home_of(two).commits.catch_up() == 1
-        assert two.append("t", pa.table({"value": ["a", "b"]}), partition=1) == {"t": {1: (0, 2)}}
-        with open_log(url) as reader:
-            assert list(home_of(reader).known_topics()) == []  # nothing was asked yet
-            assert reader.commits().num_rows == 1
-            assert home_of(reader).known_topics()["t"].partitions == 2
-            with pytest.raises(InvalidRequestError, match="open for reading"):
-                reader.append("t", pa.table({"value": ["c"]}))
 
 
 def test_makers_at_the_same_time_make_one_log(url: str) -> None:
@@ -114,47 +99,11 @@ def test_a_log_without_home_object_and_ledger_is_no_archive(tmp_path: Path, mode
         assert log.offsets("t") == {0: (0, 2)}
 
 
-def test_the_public_open_makes_a_home_of_a_url(url: str) -> None:
+def test_a_topic_has_an_owner_and_a_prefix_of_its_own(url: str) -> None:
     with sparklog.open(url, mode="rw") as log:
-        assert isinstance(home_of(log), DisklessHome)
-        found = read_home(open_store(url))
-        assert found is not None
-        assert home_of(log).identity == found.log_id
-
-
-
-
-def test_rows_come_back_as_they_were_appended(url: str) -> None:
-    with sparklog.open(url, mode="rw") as log:
-        info = log.create_topic("t", 2, {"retention.ms": -1})
-        assert is_owned(open_store(url), info.id)
-        assert info.dirs[1] == f"{url}/t-1-{info.id}"
-        for n in range(5):
-            log.append("t", pa.table({"key": [f"k{n}"], "value": [f"v{n}"]}), partition=n % 2)
-        log.delete_records("t", {0: 1})
-        with sparklog.open(url) as reader:
-            rows = reader.read("t", columns=["partition", "offset", "value"]).read_all().to_pylist()
-            assert [(r["partition"], r["offset"], r["value"]) for r in rows] == [
-                (0, 1, b"v2"), (0, 2, b"v4"), (1, 0, b"v1"), (1, 1, b"v3"),
-            ]  # fmt: skip
-            assert reader.offsets("t") == log.offsets("t") == {0: (1, 3), 1: (0, 2)}
-            log.append("t", pa.table({"value": ["x"]}), partition=1)
-            assert reader.offsets("t")[1] == (0, 3)
-
-
-def test_a_group_goes_on_where_it_was(url: str) -> None:
-    with sparklog.open(url, mode="rw") as log:
-        log.create_topic("t")
-        log.append("t", pa.table({"value": ["a", "b", "c"]}))
-        log.commit_offsets("g", {"t": {0: 2}})
-    with sparklog.open(url) as reader:
-        assert reader.read("t", group="g").read_all().column("value").to_pylist() == [b"c"]
-        assert reader.readers().select(["group", "offset", "lag"]).to_pylist() == [
-            {"group": "g", "offset": 3, "lag": 0}
-        ]
-        assert reader.delete_reader("g")
-        assert not reader.delete_reader("g")
-        assert reader.readers().num_rows == 0
+        info = log.create_topic("t", 2)
+    assert is_owned(open_store(url), info.id)
+    assert info.dirs[1] == f"{url}/t-1-{info.id}"
 
 
 def test_a_log_that_was_replaced_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

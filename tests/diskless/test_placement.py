@@ -158,6 +158,7 @@ def task_table(task: int, partitions: int) -> bytes:
     return ChunkTable([("t", "i" * 22)], [ChunkLocation(name)], some, b"").pack()
 
 
+@pytest.mark.deep
 def test_two_thousand_tasks_by_a_thousand_partitions():
     """Bytes to the driver, its memory, its time, and what the entry and the state carry."""
     tasks, partitions = 2000, 1000

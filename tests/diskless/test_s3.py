@@ -89,6 +89,7 @@ def test_wrong_credentials_are_told_without_the_secret(s3: S3Server, url: str) -
         assert url.split("/")[2] in str(caught.value)
 
 
+@pytest.mark.deep
 def test_credentials_that_may_only_read(s3: S3Server, url: str) -> None:
     """Their commit fails for certain, and status names them; the objects stay as they are."""
     with sparklog.open(url, mode="rw", storage_options=s3.options()) as log:

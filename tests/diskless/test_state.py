@@ -13,7 +13,6 @@ from sparklog.diskless.entries import (
     FloorRecord,
     MergeRecord,
     ObjectKey,
-    ProducerBatch,
     TermRecord,
     decode,
     encode,
@@ -22,7 +21,7 @@ from sparklog.diskless.extents import Extent
 from sparklog.diskless.names import entry_name
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.state_objects import decode_state, encode_state
-from sparklog.errors import DataCorruptionError, OutOfOrderSequenceError
+from sparklog.errors import DataCorruptionError
 from sparklog.storage.ledger_records import (
     AppendRecord,
     CommitRecord,
@@ -183,21 +182,6 @@ def test_terms_grow_and_floors_belong_to_one(log: Folding) -> None:
     with pytest.raises(DataCorruptionError, match="not the log's"):
         log.add(FloorRecord(term=3, floor=2))
     assert log.state.floor == 1
-
-
-def test_producers_are_known_by_their_sequences(log: Folding) -> None:
-    extent = Extent(0, 3, "a", 0, 5, 1, 0, -1)
-    batch = ProducerBatch(7, 0, 0, 0, 2, 1)
-    log.add(
-        AppendRecord(ends={T0: OffsetRange(0, 3)}, idempotent=True), extents=((T0, extent),),
-        producers={T0: (batch,)},
-    )  # fmt: skip
-    from sparklog.diskless.state import producer_table
-
-    state = log.state.producers[T0]
-    assert state.check(producer_table([batch]), where="t-0") == (0, 3)
-    with pytest.raises(OutOfOrderSequenceError):
-        state.check(producer_table([batch._replace(base_sequence=9)]), where="t-0")
 
 
 def test_a_copy_is_a_picture_of_the_moment(log: Folding) -> None:

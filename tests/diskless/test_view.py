@@ -94,15 +94,6 @@ def test_a_look_ends_and_the_next_one_sees_the_news(log: BucketLog) -> None:
     assert view.spans([T0]) == {T0: (0, 5)}
 
 
-def test_a_read_that_begins_after_a_commit_sees_it(log: BucketLog) -> None:
-    view = log.view()
-    for number in range(1, 6):
-        view.topics()
-        log.commit([Part(T0, 1)])
-        assert view.spans([T0])[T0] == (0, number)
-        assert read_all(view) == expected(0, number)
-
-
 def test_a_small_extent_of_a_large_object_is_fetched_alone(log: BucketLog) -> None:
     log.commit([Part(T1, 50_000, batch_size=16_000), Part(T0, 20)], how="staged")
     view = log.view()

@@ -93,13 +93,17 @@ def wants_s3(page: Path) -> bool:
     return any("s3://bucket" in block.text for block in blocks_of(page) if block.kind in RUN)
 
 
+_DEEP = ("browse.md", "kafka.md", "monitoring.md", "testing.md", "ui.md")
+"""Pages that start servers, Kafka's clients, or pytest in a process of its own."""
+
+
 def is_deep(page: Path) -> bool:
-    """Whether it runs from depth ci on: S3 or Kafka's clients, pytest in its own process, Spark.
+    """Whether it runs from depth ci on: S3 or Kafka's clients, servers, Spark.
 
     The README's Spark is what each page with Spark is alike in.
     """
     spark = wants_spark(page) and page.name != "README.md"
-    return spark or wants_s3(page) or page.name in ("testing.md", "kafka.md")
+    return spark or wants_s3(page) or page.name in _DEEP
 
 
 def runs(page: Path) -> bool:

@@ -89,6 +89,7 @@ def test_sparklog_reads_what_a_broker_is_writing(broker, end):
         until(all_came, f"{sent} records", state=lambda: len(got))
 
 
+@pytest.mark.deep
 def test_sparklog_reads_a_brokers_transactions(broker):
     """read_committed leaves out what was aborted and what is still open."""
     broker.create_topic("txn")

@@ -15,7 +15,10 @@ from tests.waiting import until
 ALICE = b"alice"
 
 
-@pytest.mark.parametrize(("home", "codec"), [("directory", "uncompressed"), ("memory", "zstd")])
+@pytest.mark.parametrize(
+    ("home", "codec"),
+    [pytest.param("directory", "uncompressed", marks=pytest.mark.deep), ("memory", "zstd")],
+)
 def test_a_consumer_reads_around(home: str, codec: str, tmp_path: Path) -> None:
     path = {"directory": str(tmp_path / "log"), "memory": f"memory://{uuid.uuid4().hex}/log"}[home]
     with sparklog.open(path, "rw") as log:

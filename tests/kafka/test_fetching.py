@@ -392,12 +392,6 @@ class TestGolden:
         with sparklog.open(tmp_path / "golden") as log:
             yield log
 
-    def test_bytes_are_those_of_the_files(self, wire: Wire, log: Log) -> None:
-        for name in ("plain.gzip", "plain.lz4", "large", "txn", "appendtime"):
-            files = sorted((GOLDEN / "logdir" / f"{name}-0").glob("*.log"))
-            (one,) = fetch(wire, log, (name, 0, 0), bytes_max=64 * MIB, max_bytes=64 * MIB)
-            assert bytes(one["records"]) == b"".join(path.read_bytes() for path in files)
-
     def test_aborted_transactions(self, wire: Wire, log: Log) -> None:
         (one,) = fetch(wire, log, ("txn", 0, 0), isolation_level=1)
         assert one["last_stable_offset"] == one["high_watermark"]

@@ -294,6 +294,7 @@ def _refused(home, log_dir):
 
 
 @pytest.mark.parametrize("state", [pytest.param("closed", marks=pytest.mark.deep), "crashed"])
+@pytest.mark.deep
 def test_no_broker_starts_on_a_log_that_was_not_handed_over(tmp_path, state):
     """And nothing is changed there: neither by kafka-storage format nor by the broker."""
     path = tmp_path / "log"

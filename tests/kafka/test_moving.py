@@ -182,6 +182,7 @@ def test_gaps_of_transactions(broker: Broker, tmp_path: Path) -> None:
     assert verify(tmp_path / "log").ok
 
 
+@pytest.mark.deep
 def test_an_open_transaction_ends_the_copy(broker: Broker, tmp_path: Path) -> None:
     broker.create_topic("open")
     fill_one = broker.producer()

@@ -1,8 +1,5 @@
 """Real producers: what they sent is in the log, record by record, in their order, once."""
 
-import asyncio
-import json
-import subprocess
 import time
 import uuid
 from collections.abc import Iterator
@@ -11,16 +8,12 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, KafkaException
 
 import sparklog
 from sparklog import Log
 from sparklog.kafka import Endpoint
 from sparklog.kafka.committer import Work
-from tests import jars
-from tests.kafka.tools import Tools
-from tests.waiting import until
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -41,24 +34,8 @@ def endpoint(log: Log) -> Iterator[Endpoint]:
         yield found
 
 
-@pytest.fixture(scope="module")
-def tools() -> Iterator[Tools]:
-    try:
-        made = Tools()
-    except jars.Unavailable as reason:
-        pytest.skip(f"tools: {reason}")
-    yield made
-    made.close()
-
-
 def records(log: Log, partition: int) -> list[dict[str, Any]]:
     return [row for rows in log.read("t", partitions=[partition]) for row in rows.to_pylist()]
-
-
-def held(log: Log) -> dict[tuple[int, int], str]:
-    """{(partition, offset): value} of all that is in the log."""
-    rows = {partition: records(log, partition) for partition in range(3)}
-    return {(p, row["offset"]): row["value"].decode() for p, some in rows.items() for row in some}
 
 
 def librdkafka(endpoint: Endpoint, **config: Any) -> confluent_kafka.Producer:
@@ -133,63 +110,3 @@ def test_librdkafka_is_told_at_once_that_there_are_no_transactions(endpoint: End
         producer.init_transactions(240)  # its own timeout is another error
     assert caught.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert caught.value.args[0].fatal()
-
-
-@pytest.mark.parametrize("idempotent", [True, False])
-def test_aiokafka(endpoint: Endpoint, log: Log, idempotent: bool) -> None:
-    async def work() -> list[int]:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=endpoint.bootstrap_servers, enable_idempotence=idempotent,
-            request_timeout_ms=240_000,  # without idempotence, a retry is there twice
-        )
-        await producer.start()
-        try:
-            sent = [await producer.send("t", str(n).encode(), partition=1) for n in range(300)]
-            return [(await each).offset for each in sent]
-        finally:
-            await producer.stop()
-
-    assert asyncio.run(work()) == [*range(300)]
-    assert [int(row["value"]) for row in records(log, 1)] == [*range(300)]
-
-
-@pytest.mark.kafka
-@pytest.mark.parametrize("acks", ["-1", pytest.param("0", marks=pytest.mark.deep)])
-def test_java(endpoint: Endpoint, log: Log, acks: str) -> None:
-    """Idempotent where acks is all, as Kafka's producers are by default."""
-    try:
-        command = [jars.java(), "-Xmx128m", "-cp", jars.kafka_jars()]
-    except jars.Unavailable as reason:
-        pytest.skip(f"a producer: {reason}")
-    ran = subprocess.run(
-        [
-            *command, "org.apache.kafka.tools.VerifiableProducer", "--topic", "t",
-            "--max-messages", "2000", "--acks", acks, "--repeating-keys", "7",
-            "--bootstrap-server", endpoint.bootstrap_servers,
-        ],
-        capture_output=True, text=True, timeout=240, check=True,
-    )  # fmt: skip
-    said = [json.loads(line) for line in ran.stdout.splitlines()]
-    sent = [each for each in said if each["name"] == "producer_send_success"]
-    assert not [each for each in said if each["name"] == "producer_send_error"]
-    assert len(sent) == 2000
-    found = held(log)
-    if acks == "0":
-        found = until(lambda: len(now := held(log)) >= 2000 and now)
-        assert sorted(map(int, found.values())) == [*range(2000)]
-    else:
-        assert found == {(each["partition"], each["offset"]): each["value"] for each in sent}
-
-
-@pytest.mark.kafka
-def test_java_is_told_that_there_are_no_transactions(
-    tools: Tools, endpoint: Endpoint, log: Log
-) -> None:
-    ran = tools.run(
-        "producer-performance", "--topic", "t", "--num-records", "10", "--record-size", "10",
-        "--throughput", "-1", "--transactional-id", "mine",
-        bootstrap=endpoint.bootstrap_servers,
-    )  # fmt: skip
-    assert ran.exit != 0
-    assert "TransactionalIdAuthorizationException" in ran.out + ran.err
-    assert [records(log, p) for p in range(3)] == [[], [], []]

@@ -99,7 +99,10 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(REQUESTS)))
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(n, marks=pytest.mark.deep if n % 2 else ()) for n in range(len(REQUESTS))],
+)
 def test_the_endpoint_answers_as_a_broker(both: tuple[Wire, Wire], number: int) -> None:
     topic, requests = REQUESTS[number]
     run = RANDOM.randrange(1 << 30)

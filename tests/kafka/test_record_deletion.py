@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-import sparklog
 from sparklog.kafka.messages import Api, ErrorCode, unknown_names
 from sparklog.kafka.record_deletion import RecordDeletion
 from sparklog.log.log import Log
@@ -57,12 +56,3 @@ def test_a_compacted_topic_keeps_its_records_as_in_kafka(sparklog_log: Log) -> N
     data = pa.table({"key": [b"k"], "value": [b"v"]})
     sparklog_log.append("a", data)
     assert delete(sparklog_log, "a", {0: 1}) == {0: (-1, "policy_violation")}
-
-
-@pytest.mark.sparklog(topics=["a"])
-def test_nothing_is_deleted_where_nothing_may_be(sparklog_log: Log, sparklog_path: str) -> None:
-    append(sparklog_log, "a", 0)
-    with sparklog.open(sparklog_path) as reader:
-        found = delete(reader, "a", {0: 5}, is_writable=False)
-    assert found == {0: (-1, "topic_authorization_failed")}
-    assert sparklog_log.offsets("a") == {0: (0, 10)}

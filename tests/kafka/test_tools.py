@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-import sparklog
 from sparklog.kafka import Endpoint
 from sparklog.log.log import Log
 from tests import jars
@@ -290,24 +289,3 @@ def test_producers_and_transactions(run: Run, sparklog_log: Log) -> None:
     assert found["CurrentTransactionStartOffset"] == "None"
     assert len(done(run("transactions", "list"))) == 1
     assert len(done(run("transactions", "find-hanging", "--topic", "orders"))) == 1
-
-
-@pytest.mark.sparklog(topics={"orders": 1})
-def test_a_log_that_is_open_for_reading(
-    tools: Tools, sparklog_log: Log, sparklog_path: str
-) -> None:
-    with sparklog.open(sparklog_path) as reader, Endpoint(reader) as endpoint:
-
-        def run(tool: str, *arguments: str) -> Ran:
-            return tools.run(tool, *arguments, bootstrap=endpoint.bootstrap_servers)
-
-        assert done(run("topics", "--list")) == ["orders"]
-        topic = ["--topic", "orders"]
-        for refused in (
-            run("topics", "--create", "--topic", "new"),
-            run("topics", "--delete", *topic),
-            run("topics", "--alter", *topic, "--partitions", "2"),
-            run("configs", "--alter", *topic, "--add-config", "retention.ms=1"),
-        ):
-            assert "is open for reading" in failed(refused)
-    assert sparklog_log.topic("orders").partitions == 1

@@ -129,20 +129,18 @@ def test_follow_finds_partitions_that_are_added(log_path: str, monkeypatch) -> N
         assert mine.read_next_batch().column(0).to_pylist() == [b"both"]
 
 
-def test_a_topic_made_again_goes_on_at_its_old_end(tmp_path: Path) -> None:
-    with sparklog.open(tmp_path / "log", "rw") as log:
+def test_offsets_survive_delete_and_recreate_with_fewer_partitions(log_path: str) -> None:
+    with sparklog.open(log_path, "rw") as log:
         first = log.create_topic("t", partitions=2)
-        log.append("t", rows("a", "b"), partition=1)
+        log.append("t", rows("a", "b", "c"), partition=1)
         log.delete_topic("t")
-        assert log.topics() == {}
-        with pytest.raises(sparklog.UnknownTopicError):
-            log.read("t")
-        again = log.create_topic("t", partitions=2)
-        assert again.id != first.id
-        assert log.offsets("t") == {0: (0, 0), 1: (2, 2)}
-        assert log.append("t", rows("c"), partition=1) == {"t": {1: (2, 3)}}
-        assert values(log, "t") == [b"c"]
-    assert len([n for n in os.listdir(tmp_path / "log") if n.endswith("-delete")]) == 2
+        assert log.create_topic("t", partitions=1).id != first.id
+        log.delete_topic("t")
+        log.create_topic("t", partitions=1)
+        log.alter_topic("t", partitions=2)
+        assert log.offsets("t") == {0: (0, 0), 1: (3, 3)}
+        assert log.append("t", rows("d"), partition=1) == {"t": {1: (3, 4)}}
+        assert values(log, "t") == [b"d"]
 
 
 def test_a_topic_made_after_the_log_was_opened_is_read_at_once(log_path: str) -> None:
@@ -343,6 +341,16 @@ def test_log_append_time_is_the_commits_and_never_goes_back(log_path: str) -> No
     times = [int(t.timestamp() * 1000) - T0 for t in found["timestamp"].to_pylist()]
     assert times == [5000, 5000, 5000, 5000, 7000]
     assert set(found["timestampType"].to_pylist()) == {1}
+
+
+def test_times_of_commits_never_go_back(log_path: str, clock: ManualClock) -> None:
+    with sparklog.open(log_path, "rw", clock=clock) as log:
+        log.create_topic("t")
+        for step_ms in (5000, -60_000, 1000):
+            clock.advance(step_ms)
+            log.append("t", rows("x"))
+        times = log.commits()["time"].to_pylist()
+    assert times == sorted(times)
 
 
 def test_log_append_time_of_a_segment_that_a_task_staged(tmp_path: Path) -> None:
@@ -549,6 +557,7 @@ with sparklog.open(path) as log:
     ("partitions", "descriptors"),
     [(300, 64), pytest.param(10_000, 1024, marks=pytest.mark.slow)],
 )
+@pytest.mark.deep
 def test_many_partitions_under_few_descriptors(
     tmp_path: Path, partitions: int, descriptors: int
 ) -> None:

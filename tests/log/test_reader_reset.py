@@ -110,19 +110,6 @@ def test_a_shift_wants_a_place_to_begin_at(log: Log) -> None:
         log.reset_reader("g", topics="t", shift_by=1)
 
 
-def test_what_is_not_there(log: Log) -> None:
-    for topics, why in (
-        ("none", "none is not in .*; its topics: t, u"),
-        ({"none": [0]}, "none is not in"),
-        ({"t": [0, 2]}, "has no partition 2: want 0 to 1"),
-        ({"t": [-1]}, "has no partition -1"),
-    ):
-        with pytest.raises(UnknownTopicError, match=why):
-            log.reset_reader("g", "earliest", topics)
-    with pytest.raises(UnknownTopicError):
-        log.reset_reader("g", offsets={"none": {0: 1}})
-
-
 def test_a_topic_that_was_deleted_is_left_out(log: Log) -> None:
     log.commit_offsets("g", {"u": {0: 0}})
     plan = log.reset_reader("g", "latest")
@@ -132,19 +119,6 @@ def test_a_topic_that_was_deleted_is_left_out(log: Log) -> None:
     later = log.reset_reader("g", "latest")
     assert offsets(later) == {("t", 0): 10}
     assert "u-0 was deleted: the group's committed offset stays" in later.warnings
-
-
-def test_wrong_calls(log: Log) -> None:
-    for call in (
-        lambda: log.reset_reader("g"),
-        lambda: log.reset_reader("g", "earliest", shift_by=1),
-        lambda: log.reset_reader("g", "soon"),  # type: ignore[arg-type]
-        lambda: log.reset_reader("", "earliest"),
-        lambda: log.reset_reader("g", topics="t", offsets={"t": {0: 1}}),
-        lambda: log.reset_reader("g", datetime(2013, 7, 3), "t"),
-    ):
-        with pytest.raises(InvalidRequestError):
-            call()
 
 
 def test_a_plan_that_was_overtaken_changes_nothing(log: Log) -> None:

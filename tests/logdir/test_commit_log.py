@@ -34,16 +34,6 @@ def test_what_another_session_committed_is_taken_in_without_recovery(
     assert [r.getMessage() for r in ours if r.levelno >= logging.WARNING] == []
 
 
-def test_the_ledgers_time_never_goes_back(tmp_path: Path, clock: ManualClock) -> None:
-    with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
-        log.create_topic("t")
-        for step_ms in (5000, -60_000, 1000):
-            clock.advance(step_ms)
-            log.append("t", ROW)
-        times = [row["time"] for row in log.commits().to_pylist()]
-    assert times == sorted(times)
-
-
 def test_open_transactions_are_left_to_the_broker(tmp_path: Path) -> None:
     """Nobody here could end them, and read_committed readers would never pass them."""
     log = create(tmp_path / "t-0")
@@ -97,15 +87,6 @@ def test_five_batches_of_a_producer_are_known_whoever_else_writes(tmp_path: Path
         two.delete_topic("t")
         two.create_topic("t")  # another topic: nothing is known of its producers
         assert spans(produce(home_of(one).commits, [sent(7), sent(3, producer=8)])) == [16, 17]
-
-
-def test_a_producer_may_move_between_processes(tmp_path: Path) -> None:
-    with sparklog.open(tmp_path / "log", "rw") as one, sparklog.open(one.path, "rw") as two:
-        one.create_topic("t")
-        for n in range(6):
-            commits = commits_of((one, two)[n % 2])
-            assert spans(produce(commits, [sent(n)])) == [n]
-            assert spans(produce(commits, [sent(n), sent(max(n - 1, 0))])) == [n, max(n - 1, 0)]
 
 
 def test_what_was_undone_was_never_sent(tmp_path: Path) -> None:

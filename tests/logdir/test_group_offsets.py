@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog import InvalidRequestError, Log, OffsetOutOfRangeError, UnknownTopicError
+from sparklog import Log
 from sparklog.clock import ManualClock
 from sparklog.errors import (
     DataCorruptionError,
@@ -23,7 +23,6 @@ from sparklog.errors import (
 )
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.group_lag import retention_floor, retention_floors
-from sparklog.log.group_progress import COMMIT_INTERVAL_MS
 from sparklog.log.log import view_of
 from sparklog.logdir import group_offsets
 from sparklog.logdir.group_offsets import (
@@ -67,94 +66,7 @@ def committed(log: Log, group: str) -> dict[int, int]:
     return {p: offset for (_, p), offset in found.items()}
 
 
-def test_what_a_group_committed_shows_with_its_lag(log: Log, clock: ManualClock) -> None:
-    clock.advance(5)
-    log.commit_offsets("g", {"t": {0: 30, 1: 100}})
-    clock.advance(7)
-    log.commit_offsets("g", {"t": {1: 90}})  # back, too, and 0 stays as it is
-    log.delete_records("t", {0: 10})
-    table = log.readers()
-    assert table.schema.names == [
-        "group", "kind", "query", "host", "app", "topic", "partition", "offset", "log_start",
-        "high_watermark", "lag", "time", "expired",
-    ]  # fmt: skip
-    first, second = table.drop_columns(["query", "host", "app", "time"]).to_pylist()
-    common = {"group": "g", "kind": "group", "topic": "t", "high_watermark": 100, "expired": False}
-    assert first == common | {"partition": 0, "offset": 30, "log_start": 10, "lag": 70}
-    assert second == common | {"partition": 1, "offset": 90, "log_start": 0, "lag": 10}
-    times = table["time"].cast(pa.int64()).to_pylist()
-    assert times == [clock() - 7, clock()]
-    assert log.delete_reader("g")
-    assert not log.delete_reader("g")
-    assert log.readers().num_rows == 0
-
-
-def test_a_log_opened_for_reading_may_commit(log: Log) -> None:
-    with sparklog.open(log.path) as reader:
-        reader.commit_offsets("g", {"t": {0: 3}})
-    assert committed(log, "g") == {0: 3}
-
-
-WRONG = {
-    "topic": ("g", {"nope": {0: 0}}, UnknownTopicError, "nope-0 is not in"),
-    "partition": ("g", {"t": {2: 0}}, UnknownTopicError, "t-2 is not in"),
-    "past the end": ("g", {"t": {0: 101}}, OffsetOutOfRangeError, "ends at 100"),
-    "negative": ("g", {"t": {0: -1}}, OffsetOutOfRangeError, "commit the next offset to read"),
-    "no name": ("", {"t": {0: 1}}, InvalidRequestError, "1 to 249 printable"),
-    "long name": ("g" * 250, {"t": {0: 1}}, InvalidRequestError, "1 to 249 printable"),
-    "line break": ("a\nb", {"t": {0: 1}}, InvalidRequestError, "1 to 249 printable"),
-    "space": ("a ", {"t": {0: 1}}, InvalidRequestError, "without spaces"),
-}
-
-
-@pytest.mark.parametrize("how", WRONG)
-def test_wrong_commits_change_nothing(log: Log, how: str) -> None:
-    group, offsets, error, words = WRONG[how]
-    with pytest.raises(error, match=words):
-        log.commit_offsets(group, offsets)
-    assert log.readers().num_rows == 0
-
-
-def test_names_of_any_script_and_look_are_apart(log: Log) -> None:
-    for n, group in enumerate(("../x", "чтец", "a/b", "A")):
-        log.commit_offsets(group, {"t": {0: n}})
-    assert sorted(log.readers()["group"].to_pylist()) == sorted(("../x", "чтец", "a/b", "A"))
-    assert committed(log, "A") == {0: 3}
-
-
 # --- reading as a group ------------------------------------------------------------------------
-
-
-def test_a_read_registers_where_it_begins_and_as_it_goes(log: Log, clock: ManualClock) -> None:
-    reader = log.read("t", group="g", columns=["value"])
-    assert committed(log, "g") == {0: 0, 1: 0}
-    reader.read_next_batch()
-    clock.advance(COMMIT_INTERVAL_MS)
-    assert committed(log, "g") == {0: 0, 1: 0}  # it may be at work on these
-    reader.read_next_batch()
-    assert committed(log, "g") == {0: 100, 1: 0}
-    with pytest.raises(StopIteration):
-        reader.read_next_batch()
-    assert committed(log, "g") == {0: 100, 1: 100}
-
-
-def test_a_group_goes_on_where_it_was(log: Log) -> None:
-    assert log.read("t", group="g").read_all().num_rows == 200
-    assert log.read("t", group="g").read_all().num_rows == 0
-    log.append("t", pa.table({"value": ["new"]}), 1)
-    found = log.read("t", group="g").read_all()
-    assert found["value"].to_pylist() == [b"new"]
-    assert log.read("t", group="other").read_all().num_rows == 201
-    assert log.read("t", [0], start={0: 95}, group="g").read_all().num_rows == 5  # a seek
-    assert log.read("t", start="latest", group="late").read_all().num_rows == 0
-    log.append("t", pa.table({"value": ["newer"]}), 1)
-    assert log.read("t", start="latest", group="late").read_all().num_rows == 1
-
-
-def test_members_of_a_group_read_other_partitions(log: Log) -> None:
-    log.read("t", [0], group="g", end={0: 20}).read_all()
-    log.read("t", [1], group="g", end={1: 50}).read_all()
-    assert committed(log, "g") == {0: 20, 1: 50}
 
 
 def test_following_commits_while_there_is_nothing_new(
@@ -172,15 +84,6 @@ def test_following_commits_while_there_is_nothing_new(
     assert reader.read_next_batch().num_rows == 1
     assert reader.read_next_batch().num_rows == 1
     assert waits == [{0: 100}, {0: 101}]  # no second passed by this clock
-
-
-def test_what_is_gone_for_a_group_is_an_error_with_the_way_on(log: Log) -> None:
-    log.commit_offsets("g", {"t": {0: 10}})
-    log.delete_records("t", {0: 20})
-    with pytest.raises(OffsetOutOfRangeError, match=r"up to 10, .*\[20, 100\).*start=\{0: -2\}"):
-        log.read("t", [0], group="g")
-    assert log.read("t", [0], start={0: -2}, group="g").read_all().num_rows == 80
-    assert committed(log, "g") == {0: 100}
 
 
 @pytest.mark.parametrize("at", ["begin", "later"])
@@ -339,15 +242,6 @@ def test_a_dead_reader_holds_for_a_week_and_no_longer(log: Log, clock: ManualClo
     assert (would.group, would.topic, would.partition, would.offset) == ("dead", "t", 0, 10)
     assert would.time_ms == clock() - WEEK_MS
     assert log.readers()["group"].to_pylist() == ["alive"]
-
-
-def test_each_partition_expires_by_its_own_commit(log: Log, clock: ManualClock) -> None:
-    log.commit_offsets("g", {"t": {0: 10, 1: 10}})
-    clock.advance(WEEK_MS)
-    log.commit_offsets("g", {"t": {1: 20}})
-    gone = expire_readers(LOCAL, log.path, now_ms=clock(), retention_ms=WEEK_MS)
-    assert [(e.partition, e.offset) for e in gone] == [(0, 10)]
-    assert committed(log, "g") == {1: 20}
 
 
 def test_a_damaged_file_expires_by_its_age(log: Log, clock: ManualClock) -> None:

@@ -131,18 +131,6 @@ def test_a_large_chunk_file_becomes_a_segment_by_rename(tmp_path: Path) -> None:
         assert len(values(log)) == 9001
 
 
-def test_offsets_survive_delete_and_recreate_with_fewer_partitions(tmp_path: Path) -> None:
-    with sparklog.open(tmp_path / "l", "rw") as log:
-        log.create_topic("t", partitions=2)
-        log.append("t", pa.table({"value": ["a", "b", "c"]}), partition=1)
-        log.delete_topic("t")
-        log.create_topic("t", partitions=1)
-        log.delete_topic("t")
-        log.create_topic("t", partitions=1)
-        log.alter_topic("t", partitions=2)
-        assert log.append("t", ONE, partition=1) == {"t": {1: (3, 4)}}
-
-
 class TestNobodysFilesAreDeleted:
     def test_a_foreign_partition_directory_stays(self, tmp_path: Path) -> None:
         with sparklog.open(tmp_path / "l", "rw") as log:

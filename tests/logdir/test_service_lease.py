@@ -14,15 +14,17 @@ from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.lease_contract import EndpointLeaseContract, UpkeepLeaseContract
 
 
+@pytest.fixture
+def root(tmp_path) -> str:
+    return str(tmp_path)
+
+
+@pytest.fixture
+def fs() -> FileSystem:
+    return LOCAL
+
+
 class TestLogDir(UpkeepLeaseContract):
-    @pytest.fixture
-    def root(self, tmp_path) -> str:
-        return str(tmp_path)
-
-    @pytest.fixture
-    def fs(self) -> FileSystem:
-        return LOCAL
-
     @pytest.fixture
     def new_lease(self, fs: FileSystem, root: str) -> Callable[[], Lease]:
         return lambda: ServiceLease(fs, system_clock, root)
@@ -40,14 +42,6 @@ class TestEndpoints(EndpointLeaseContract):
     """The lease of endpoints: another file, and what its holder says of itself."""
 
     @pytest.fixture
-    def root(self, tmp_path) -> str:
-        return str(tmp_path)
-
-    @pytest.fixture
-    def fs(self) -> FileSystem:
-        return LOCAL
-
-    @pytest.fixture
     def new_lease(self, fs: FileSystem, root: str) -> Callable[[], Lease]:
         said = {"endpoint": "h:9092", "node_id": 1}
         return lambda: EndpointLock(fs, system_clock, root, said)
@@ -56,12 +50,6 @@ class TestEndpoints(EndpointLeaseContract):
     def lose(self, fs: FileSystem, root: str) -> Callable[[Lease], None]:
         old = os.path.join(root, ENDPOINT_NAME)
         return lambda _: fs.rename(old, os.path.join(root, "gone"))
-
-    def test_the_others_read_what_its_holder_says(self, new_lease: Callable[[], Lease]) -> None:
-        one, two = new_lease(), new_lease()
-        assert one.acquire()
-        assert {"endpoint": "h:9092", "node_id": 1}.items() <= two.holder().items()
-        assert two.describe().startswith("the endpoint of process")
 
     def test_what_is_half_written_is_looked_at_again(
         self, new_lease: Callable[[], EndpointLock], root: str, monkeypatch: pytest.MonkeyPatch

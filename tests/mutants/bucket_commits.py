@@ -137,7 +137,7 @@ MUTANTS = (
         "diskless/entry_building.py",
         "max(context.now_ms, state.log.time_ms, record.time_ms)",
         "max(context.now_ms, record.time_ms)",
-        f"{FAULTS}::test_times_of_entries_never_fall",
+        "log/test_log.py::test_times_of_commits_never_go_back[memory]",
     ),
     mutant(
         "a-chunk-that-begins-above-0",

@@ -3,6 +3,7 @@
 from tests.mutants.mutant import mutant
 
 FORKING = "diskless/test_forking.py"
+FORKS = "log/test_forking.py"
 IMPORT = "diskless/test_tier_import.py"
 
 MUTANTS = (
@@ -62,14 +63,14 @@ MUTANTS = (
         "diskless/forking.py",
         "    if start > end:\n        raise records_gone",
         "    if end < 0:\n        raise records_gone",
-        f"{FORKING}::test_what_is_gone",
+        f"{FORKS}::TestWhatIsGone::test_an_end_below_the_log_start[memory]",
     ),
     mutant(
         "a-fork-of-a-topic-that-was-made-again",
         "diskless/forking.py",
         "if known is None or known.id != topic_id:",
         "if known is None:",
-        f"{FORKING}::test_what_is_gone",
+        f"{FORKS}::test_a_topic_that_was_deleted_since_is_gone[memory-True]",
     ),
     mutant(
         "a-fork-before-a-compaction",
@@ -97,7 +98,7 @@ MUTANTS = (
         "diskless/fork_point.py",
         "            return number + 1\n",
         "            return number + 2\n",
-        f"{FORKING}::test_by_batch",
+        f"{FORKS}::test_it_is_the_log_as_of_any_batch[memory]",
     ),
     mutant(
         "a-log-within-open-transactions",

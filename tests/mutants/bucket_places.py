@@ -5,6 +5,10 @@
 
 from tests.mutants.mutant import mutant
 
+AT_ONCE = (
+    "testing/test_home_contracts.py::TestGroupsOfMemoryStore"
+    "::test_members_that_commit_at_once_lose_nothing"
+)
 ERASURE = "diskless/test_erasure.py"
 FAULTS = "diskless/test_commit_faults.py"
 GARBAGE = "diskless/test_garbage.py"
@@ -53,7 +57,7 @@ MUTANTS = (
         "diskless/groups.py",
         "if self._store.create(name, raw):",
         "if self._store.put(name, raw) is None:",
-        "diskless/test_groups.py::test_members_at_the_same_time_lose_nothing",
+        AT_ONCE,
         "diskless/test_groups.py::test_no_acknowledged_position_is_lost_by_answers_that_go_astray",
     ),
     mutant(
@@ -62,7 +66,6 @@ MUTANTS = (
         "return store.create(HOME, _home_bytes(log_id, clock))",
         "return store.put(HOME, _home_bytes(log_id, clock)) is None",
         "diskless/test_home.py::test_makers_at_the_same_time_make_one_log",
-        "diskless/test_home.py::test_a_log_is_made_once_and_opened_by_everybody",
     ),
     mutant(
         "a-claim-of-a-place-is-put",

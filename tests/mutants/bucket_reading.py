@@ -2,6 +2,10 @@
 
 from tests.mutants.mutant import mutant
 
+AT_ONCE = (
+    "testing/test_home_contracts.py::TestGroupsOfMemoryStore"
+    "::test_members_that_commit_at_once_lose_nothing"
+)
 CHECKSUMS = "diskless/test_checksums.py"
 ENTRIES = "diskless/test_entry_cache.py"
 GROUPS = "diskless/test_groups.py"
@@ -163,14 +167,14 @@ MUTANTS = (
         "diskless/groups.py",
         "if max(names, default=0) <= number + 1:",
         "if max(names, default=0) >= number:",
-        f"{GROUPS}::test_members_at_the_same_time_lose_nothing",
+        AT_ONCE,
     ),
     mutant(
         "anothers-position-is-ours",
         "diskless/groups.py",
         "return self._store.get(name) == raw",
         "return self._store.get(name) != b''",
-        f"{GROUPS}::test_members_at_the_same_time_lose_nothing",
+        AT_ONCE,
         f"{GROUPS}::test_no_acknowledged_position_is_lost_by_answers_that_go_astray",
     ),
     mutant(
@@ -192,13 +196,13 @@ MUTANTS = (
         "diskless/groups.py",
         "            while isinstance(raws[-1], bytes | DataCorruptionError):\n",
         "            while isinstance(raws[-1], DataCorruptionError):\n",
-        f"{GROUPS}::test_members_at_the_same_time_lose_nothing",
+        AT_ONCE,
     ),
     mutant(
         "groups-named-by-dots",
         "diskless/names.py",
         'if not quoted.strip("."):',
         "if not quoted:",
-        f"{GROUPS}::test_a_name_may_be_anything_printable",
+        f"{GROUPS}::test_any_group_has_names_that_a_file_can_have",
     ),
 )

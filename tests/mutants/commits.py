@@ -140,7 +140,7 @@ MUTANTS = (
         "logdir/commit_log.py",
         "time_ms = max(now_ms, self.state.time_ms, record.time_ms)",
         "time_ms = now_ms",
-        "logdir/test_commit_log.py",
+        "log/test_log.py::test_times_of_commits_never_go_back[directory]",
     ),
     mutant(
         "snapshot-forgets-writers",
@@ -217,7 +217,8 @@ MUTANTS = (
         "logdir/partition/producer_state_manager.py",
         "        replay_batches(LogDirSegments(self._fs, self._path), state, end, bases=bases)\n",
         "",
-        "logdir/test_commit_log.py::test_a_producer_may_move_between_processes",
+        "logdir/test_commit_log_contract.py::TestLogDir::"
+        "test_the_last_five_batches_of_each_producer_are_known",
     ),
     mutant(
         "clients-crc-not-looked-at",

@@ -329,6 +329,7 @@ def test_a_reader_of_another_log_with_the_same_topic_lost_nothing(story: Story) 
     story.fires("SparklogReaderLostRecords", m120=False)
 
 
+@pytest.mark.deep
 def test_a_log_start_that_jumps_without_retention(story: Story) -> None:
     story.log(300)
     story.starts("0x99 8000x200")

@@ -64,6 +64,7 @@ class Timer:
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["another process", "its own process"])
+@pytest.mark.deep
 def test_a_service_expires_segments_before_the_erasure_ends(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, own: bool
 ) -> None:

@@ -233,16 +233,6 @@ def test_compaction(url: str, home: DisklessHome, clock: ManualClock) -> None:
         service.compact(["u"])
 
 
-def test_another_service_stands_by(url: str, home: DisklessHome, clock: ManualClock) -> None:
-    topic(home)
-    one, two = Service(url, clock=clock), Service(url, clock=clock)
-    one._open()
-    assert one._leadership.leading() is not None
-    assert two.run_once().standing_by.startswith("the service of process")
-    one.close()
-    assert not two.run_once().standing_by
-
-
 def test_metrics_of_a_log_in_a_store(url: str, home: DisklessHome, clock: ManualClock) -> None:
     topic(home)
     write(home, "a")

@@ -83,7 +83,7 @@ def test_topics_of_a_removed_log(path: Path) -> None:
     log.create_topic("t")
     assert list(home_of(log).known_topics()) == ["t"]
     shutil.rmtree(path)
-    with pytest.raises(LogReplacedError, match="holds no log any more"):
+    with pytest.raises(LogReplacedError, match="no longer contains a log"):
         home_of(log).known_topics()
 
 
@@ -169,7 +169,7 @@ def test_who_has_written_is_told_that_it_is_another_log(path: Path) -> None:
     used = {home_of(log)}
     shutil.rmtree(path)
     assert open_logs.shared_log(to(path), used) is log
-    with pytest.raises(LogReplacedError, match="holds no log any more"):
+    with pytest.raises(LogReplacedError, match="no longer contains a log"):
         log.append("t", ROWS)
     again = open_logs.shared_log(to(path))  # another run
     again.create_topic("t")

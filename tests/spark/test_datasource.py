@@ -60,7 +60,7 @@ def test_batch_write_that_fails_leaves_nothing(spark: SparkSession, path: str) -
 
 
 @pytest.mark.one_path
-@pytest.mark.parametrize("jvm", ["true", "false"])
+@pytest.mark.parametrize("jvm", ["true", pytest.param("false", marks=pytest.mark.deep)])
 def test_two_columns_of_one_name_are_refused(spark: SparkSession, path: str, jvm: str) -> None:
     for columns in ("'a' value, 'b' value", "'a' value, 'b' VALUE", "'a' value, 'k' Key, 'k' key"):
         df = spark.sql(f"select {columns}")
@@ -112,6 +112,7 @@ def test_every_call_that_would_make_a_table_is_refused(
 
 
 @pytest.mark.one_path
+@pytest.mark.deep
 def test_a_table_that_sparklog_would_replace_stays(
     spark: SparkSession, path: str, tmp_path: Path
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_table_that_sparklog_would_replace_stays(
 
 
 @pytest.mark.one_path
+@pytest.mark.deep
 def test_a_topic_that_is_not_utf8_is_refused(spark: SparkSession, path: str) -> None:
     """Spark's strings hold any bytes."""
     df = spark.sql("SELECT 'a' value, 't' topic UNION ALL SELECT 'b', cast(X'74FF' AS string)")
@@ -237,6 +239,7 @@ def test_checkpoint_by_the_sessions_conf(
         assert query.id in {row["writer"] for row in log.commits().to_pylist()}
 
 
+@pytest.mark.deep
 def test_output_mode_complete_appends_each_result(
     numbers: Numbers, run_batches: Run, path: str, checkpoint: str
 ) -> None:
@@ -258,6 +261,7 @@ def test_deleted_checkpoint(
     assert values(path, "t") == list(range(100))
 
 
+@pytest.mark.deep
 def test_several_queries_share_a_log_and_a_topic(
     numbers: Numbers, path: str, tmp_path: Path
 ) -> None:

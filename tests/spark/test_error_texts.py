@@ -89,6 +89,7 @@ def test_write(spark: SparkSession, log: str, jvm: str) -> None:
 
 
 @BOTH
+@pytest.mark.deep
 def test_stream_read(spark: SparkSession, log: str, checkpoint: str, jvm: str) -> None:
     reader = spark.readStream.format("sparklog").options(path=log, jvm=jvm)
     text = told(lambda: run(reader.option("subscribe", "gone").load(), checkpoint))
@@ -141,6 +142,7 @@ class BuggySource(SparklogDataSource):
         return BuggyReader(parse(dict(self.options), streaming=False), schema)
 
 
+@pytest.mark.deep
 def test_a_bug_keeps_its_traceback(spark: SparkSession, log: str) -> None:
     session = spark.newSession()
     session.dataSource.register(BuggySource)

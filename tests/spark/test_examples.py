@@ -33,14 +33,9 @@ def quiet(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("quiet")
+@pytest.mark.deep
 @pytest.mark.parametrize(
-    "name",
-    [
-        "exactly_once",
-        pytest.param("replay_after_a_bug", marks=pytest.mark.deep),
-        pytest.param("state_inspected", marks=pytest.mark.deep),
-        "kafka_clients",
-    ],
+    "name", ["exactly_once", "replay_after_a_bug", "state_inspected", "kafka_clients"]
 )
 def test_it_prints_what_it_says(
     spark: SparkSession,

@@ -210,6 +210,7 @@ def test_other_sessions(spark: SparkSession, log: Log, path: str, said: JvmLog) 
     assert [line.endswith(" in the JVM") for line in said.lines()] == [True, True]
 
 
+@pytest.mark.deep
 def test_progress_tells_how_far_behind_and_who(
     stream: Callable[..., DataFrame], checkpoint: str, path: str, said: JvmLog
 ) -> None:
@@ -243,6 +244,7 @@ def test_python_says_so_in_progress(
 
 
 @pytest.mark.parametrize("first", ["true", pytest.param("false", marks=pytest.mark.deep)])
+@pytest.mark.deep
 def test_a_checkpoint_goes_on_in_the_other_one(
     first: str, log: Log, stream: Callable[..., DataFrame], checkpoint: str, path: str
 ) -> None:
@@ -265,6 +267,7 @@ def test_a_checkpoint_goes_on_in_the_other_one(
     assert sorted({row["batch"] for row in batches}) == [0, 1, 2]
 
 
+@pytest.mark.deep
 def test_a_replay_by_the_other_one_is_dropped(
     stream: Callable[..., DataFrame], checkpoint: str, path: str
 ) -> None:
@@ -397,6 +400,7 @@ def test_plans_of_another_version_are_pythons(
         assert "take the jar that `sparklog spark-conf` names" in line
 
 
+@pytest.mark.deep
 def test_the_planners_process_dies(
     log: Log, stream: Callable[..., DataFrame], checkpoint: str, path: str
 ) -> None:

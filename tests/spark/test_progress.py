@@ -59,6 +59,7 @@ def wait(service: Service, ready: Callable[[Found], object]) -> Found:
 
 
 @pytest.mark.usefixtures("watched")
+@pytest.mark.deep
 def test_queries_at_the_endpoint(
     spark: SparkSession,
     path: str,

@@ -144,6 +144,7 @@ def test_batch_errors_reach_the_user(
         read(**options).count()
 
 
+@pytest.mark.deep
 def test_a_query_waits_for_its_topic(spark: SparkSession, path: str, checkpoint: str) -> None:
     """Started without a log, again without the topic, and again while it runs."""
     to, given = path + "2", {"subscribe": "t", "startingOffsets": "earliest"}
@@ -174,6 +175,7 @@ def test_a_query_waits_for_its_topic(spark: SparkSession, path: str, checkpoint:
     assert copied() == 15
 
 
+@pytest.mark.deep
 def test_user_schema_leaves_columns_out(log: Log, read: Callable[..., DataFrame]) -> None:
     df = read("offset bigint, key binary")
     assert df.columns == ["offset", "key"]
@@ -203,7 +205,7 @@ FILTERS = [
 
 @pytest.mark.parametrize(
     ("condition", "count"),
-    [pytest.param(*f, marks=pytest.mark.deep if n % 2 else ()) for n, f in enumerate(FILTERS)],
+    [pytest.param(*f, marks=pytest.mark.deep if n % 4 else ()) for n, f in enumerate(FILTERS)],
 )
 def test_pushed_filters_change_nothing_but_the_work(
     log: Log, read: Callable[..., DataFrame], condition: str, count: int
@@ -268,6 +270,7 @@ def test_available_now_reads_all_in_limited_batches_and_resumes(
     assert flat(batches) == [("t", 0, n) for n in range(100, 105)]
 
 
+@pytest.mark.deep
 def test_a_query_registers_how_far_it_is_by_itself(
     log: Log, tail: Callable[..., Any], spark: SparkSession
 ) -> None:
@@ -308,6 +311,7 @@ def test_all_sources_of_a_query_register(
     ]  # fmt: skip
 
 
+@pytest.mark.deep
 def test_a_stream_of_assigned_partitions_split_over_tasks(
     log: Log, tail: Callable[..., Any]
 ) -> None:
@@ -361,6 +365,7 @@ def test_bytes_limit_a_micro_batch(log: Log, tail: Callable[..., Any]) -> None:
     assert len(flat(batches)) == len(set(flat(batches))) == 150
 
 
+@pytest.mark.deep
 def test_latest_is_the_default_start(log: Log, tail: Callable[..., Any]) -> None:
     assert flat(tail(startingOffsets="latest")[1]) == []
     log.append("t", rows(100, 103, 0))
@@ -374,6 +379,7 @@ def test_start_by_timestamp(log: Log, tail: Callable[..., Any]) -> None:
     assert flat(batches) == [("t", 0, n) for n in range(95, 100)]
 
 
+@pytest.mark.deep
 def test_pattern_picks_up_new_topics_and_partitions(log: Log, tail: Callable[..., Any]) -> None:
     tail(subscribePattern="t.*")
     log.create_topic("tt", 1)
@@ -384,6 +390,7 @@ def test_pattern_picks_up_new_topics_and_partitions(log: Log, tail: Callable[...
     assert flat(batches) == [("t", 2, 0), ("t", 2, 1)] + [("tt", 0, n) for n in range(4)]
 
 
+@pytest.mark.deep
 def test_new_topic_joins_a_query_that_runs(
     log: Log, spark: SparkSession, path: str, checkpoint: str
 ) -> None:
@@ -409,6 +416,7 @@ def test_new_topic_joins_a_query_that_runs(
         query.stop()
 
 
+@pytest.mark.deep
 def test_lost_records_fail_the_query_with_the_exact_range(
     log: Log, tail: Callable[..., Any]
 ) -> None:

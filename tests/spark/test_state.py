@@ -65,6 +65,7 @@ def commit_to(path: Path, kept: Path, last: int) -> None:
                 file.unlink()
 
 
+@pytest.mark.deep
 def test_a_batch(spark: SparkSession, golden: Golden) -> None:
     path = golden("hdfs")
     reader = spark.read.format("sparklog").option("stateOperator", 0)
@@ -113,6 +114,7 @@ def test_a_stream_that_starts_at_the_end(golden: Golden, follow: Follow) -> None
     assert full(follow(path)) == {1: [7, 8, 9]}
 
 
+@pytest.mark.deep
 def test_a_log_backed_one(golden: Golden, follow: Follow) -> None:
     path = golden("changelog")
     checkpoints.import_(path)
@@ -134,6 +136,7 @@ def test_changes_that_are_gone(
         reader.option("startingOffsets", 2).load(str(path)).collect()
 
 
+@pytest.mark.deep
 def test_what_can_not_be_read(spark: SparkSession, golden: Golden) -> None:
     reader = spark.read.format("sparklog")
     with pytest.raises(PySparkException, match="has no stateful operator 3: there are 0"):

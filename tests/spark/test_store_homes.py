@@ -27,6 +27,7 @@ def values(url: str, topic: str) -> list[int]:
         return sorted(int(v) for v in log.read(topic).read_all()["value"].to_pylist())
 
 
+@pytest.mark.deep
 def test_each_micro_batch_once_by_both_ways(
     numbers: Numbers, run_batches: Run, url: str, checkpoint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -70,6 +71,7 @@ def test_the_data_source_writes_and_reads(
 
 
 @pytest.mark.also_python("a store is read there")
+@pytest.mark.deep
 def test_a_query_follows_it_and_is_registered(
     spark: SparkSession, numbers: Numbers, run_batches: Run, url: str, tmp_path: Path
 ) -> None:

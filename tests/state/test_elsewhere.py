@@ -57,6 +57,7 @@ def check_handed_over(spark: SparkSession, location: str, root: Path) -> None:
     assert verify(root).ok
 
 
+@pytest.mark.deep
 def test_another_file_system(spark: SparkSession, tmp_path: Path) -> None:
     """One that Hadoop knows under a scheme of its own, as s3a and hdfs are."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
@@ -87,6 +88,7 @@ def mount(tmp_path: Path) -> Iterator[Path]:
     subprocess.run([unmount, "-uz", at] if unmount else ["umount", "-l", at], check=True)
 
 
+@pytest.mark.deep
 def test_a_mounted_file_system(spark: SparkSession, mount: Path) -> None:
     """Network mounts: neither locks nor fsync can be relied on there."""
     check_handed_over(spark, str(mount / "ckpt"), mount / "ckpt")

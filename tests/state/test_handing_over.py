@@ -94,7 +94,10 @@ def test_an_ordinary_checkpoint_that_goes_on_as_a_log(spark: SparkSession, tmp_p
     assert history(path).query_id == known
 
 
-@pytest.mark.parametrize("group", ["0000000a-aaaa-bbbb-cccc-00000000000b", "my group"])
+@pytest.mark.parametrize(
+    "group",
+    ["my group", pytest.param("0000000a-aaaa-bbbb-cccc-00000000000b", marks=pytest.mark.deep)],
+)
 def test_the_job_group_is_the_users(spark: SparkSession, tmp_path: Path, group: str) -> None:
     """Within foreachBatch, too: a run is what Spark says to the query's thread and its stores."""
     ours, path = session(spark, "hdfs", MANAGER), tmp_path / "c"
@@ -196,6 +199,7 @@ def read_only(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
     subprocess.run(["umount", "-l", at], check=True)
 
 
+@pytest.mark.deep
 def test_a_read_only_mount(
     spark: SparkSession, tmp_path: Path, read_only: tuple[Path, Path]
 ) -> None:

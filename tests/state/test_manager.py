@@ -270,6 +270,7 @@ def test_it_is_cleaned(managers: Managers, segment_bytes: int) -> None:
     assert offsets[-1] == 300 + 290 - 1  # none was given twice
 
 
+@pytest.mark.deep
 def test_others_see_what_is_written(managers: Managers, tmp_path: Path) -> None:
     """Another process' manager, before and after cleaning, rolling and replacement."""
     ours = managers("ckpt", segment_bytes=30_000)
@@ -293,6 +294,7 @@ def test_others_see_what_is_written(managers: Managers, tmp_path: Path) -> None:
     assert ours.list("state/0/0") == expected
 
 
+@pytest.mark.deep
 def test_others_fill_a_segment_and_go_on(managers: Managers, tmp_path: Path) -> None:
     """Who looks only then, after several writes, sees all of them, and writes behind them."""
     ours = managers("ckpt", segment_bytes=5_000)
@@ -419,6 +421,7 @@ def test_open_files_are_bounded(managers: Managers, tmp_path: Path) -> None:
     assert len(open_files(manager, tmp_path)) <= 20 + 1
 
 
+@pytest.mark.deep
 def test_files_of_what_is_gone_are_closed(managers: Managers, tmp_path: Path) -> None:
     """Temporary checkpoints go without a word to their manager."""
     manager = managers("ckpt")

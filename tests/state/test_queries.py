@@ -23,8 +23,8 @@ QUICK = {
 
 def case(operator: str, provider: str) -> object:
     """A quick one, or one of the slow suite."""
-    # Others are like them, or have their state looked at (test_changes).
-    deep = operator not in ("aggregation", "join")
+    # The others are like it, or have their state looked at (test_changes).
+    deep = operator != "aggregation"
     kind = pytest.mark.deep if deep else ()
     marks = kind if QUICK[operator] == provider else pytest.mark.slow
     return pytest.param(operator, provider, marks=marks)

@@ -92,6 +92,7 @@ def test_back_to_random_batches(
     go_back(spark, tmp_path, operator, provider, manager, seed=seed)
 
 
+@pytest.mark.deep
 def test_a_running_query_is_forked_but_not_reset(spark: SparkSession, tmp_path: Path) -> None:
     own = session(spark, "changelog", MANAGER)
     output: Output = {}
@@ -158,6 +159,7 @@ def test_import_and_export_of_a_query(spark: SparkSession, tmp_path: Path) -> No
     assert verify(path).ok
 
 
+@pytest.mark.deep
 def test_the_log_goes_back_as_well(spark: SparkSession, tmp_path: Path) -> None:
     own = session(spark, "changelog", MANAGER)
     log, path = str(tmp_path / "log"), tmp_path / "ckpt"

@@ -39,7 +39,7 @@ def fill(log: sparklog.Log, count: int) -> None:
         )
 
 
-@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize("encrypted", [pytest.param(False, marks=pytest.mark.deep), True])
 def test_there_and_back(s3: S3Server, tmp_path: Path, encrypted: bool) -> None:
     path, url, given = tmp_path / "log", s3.bucket() + "/logs", {"storage_options": s3.options()}
     ring = tmp_path / "ring.txt"

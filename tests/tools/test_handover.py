@@ -466,6 +466,7 @@ def _is_told(fs: CrashFS, home: str, ids: dict[str, str]) -> bool:
     return ids.items() <= whole.items() and "__sparklog_commits" in whole
 
 
+@pytest.mark.deep
 def test_every_crash_of_the_first_handover() -> None:
     """Either no broker starts, or it knows everything; and the log is whole in any case."""
     disk = CrashFS()

@@ -256,7 +256,7 @@ def test_an_interrupted_move_goes_on(
         patch.setattr(ObjectStore, "put_stream", cut)
         with pytest.raises(StorageUnavailableError):
             move_to_store(path, url, threads=1)
-    with pytest.raises(InvalidRequestError, match="isn't whole yet"):
+    with pytest.raises(InvalidRequestError, match="isn't complete yet"):
         told(url)
     with sparklog.open(tmp_path / "other", "rw") as log:
         log.create_topic("t")

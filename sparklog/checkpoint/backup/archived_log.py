@@ -22,7 +22,7 @@ class ArchivedLog:
     """The objects of a point's log. Every piece that is read is checked by its SHA-256.
 
     Args:
-        threads: number of reading threads; a piece more than that is held in memory.
+        threads: number of reading threads; `threads + 1` pieces are in memory.
         on_piece: called with the size of every piece that was fetched.
     """
 
@@ -75,7 +75,7 @@ class ArchivedLog:
     def get_many(
         self, names: Sequence[str], *, limit: int = WHOLE_BYTES_MAX
     ) -> list[bytes | Exception]:
-        """Return whole objects, or the error of each one that can't be read."""
+        """Return entire objects, or the error of each object that can't be read."""
         found: list[bytes | Exception] = []
         for name in names:
             try:

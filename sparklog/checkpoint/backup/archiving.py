@@ -1,8 +1,8 @@
-"""`archive`: backs up a checkpoint, or checkpoint and log at one batch, to an fsspec URL.
+"""`archive`: backs up a checkpoint, or checkpoint and log at the same batch, to an fsspec URL.
 
-The backup is incremental. It uploads a fork that is made of hard links beside the original, so that
-query and log may continue meanwhile, and log, state and checkpoint are of the same batch. The fork
-of a log in a bucket refers to its objects (forked_log.py).
+The backup is incremental. The archived files are a fork, made of hard links beside the original, so
+that query and log may continue during the upload, and log, state and checkpoint are of the same
+batch. The fork of a log in a bucket refers to its objects (forked_log.py).
 """
 
 import contextlib
@@ -98,9 +98,9 @@ def archive(
     """Archive the checkpoint at `path`, and its query's `log`, as a new snapshot at `url`.
 
     Args:
-        batch: the batch to archive, by default the newest committed one, which must allow the query
-            to continue. A directory that is no query's checkpoint is archived without a batch.
-        log, writer: the sink's log, as of that batch, and the query's name in the log; by default
+        batch: the batch to archive, by default the newest committed; a query must be able to
+            continue after it. A directory that is not a checkpoint has no batch.
+        log, writer: the sink's log, as of this batch, and the query's name in the log; by default
             the query's id. leave_remote: see `sparklog.logdir.forking.fork.fork`.
         keyring: encrypts; a `sparklog.tiered.keyring`, or its file.
         log_storage_options, log_keyring: for a log in a bucket: fsspec's options, if they differ
@@ -220,8 +220,8 @@ def _homes(url: str, checkpoint: str, log: Path | None) -> list[str]:
     """Return the directories of the checkpoint and of its log, if any.
 
     Raises: InvalidRequestError: the repository is inside the checkpoint or the log, so that each
-        snapshot would contain all earlier ones; or the log is inside the checkpoint, and would be
-        archived twice.
+        snapshot would contain all earlier snapshots; or the log is inside the checkpoint, and would
+        be archived twice.
     """
     homes = [checkpoint, *([] if log is None else split_path(log)[:1])]
     for log in homes[1:]:
@@ -238,7 +238,7 @@ def _homes(url: str, checkpoint: str, log: Path | None) -> list[str]:
 def _next_snapshot(
     now_ms: int, newest: list[Snapshot], batch: int | None, *, has_log: bool
 ) -> Snapshot:
-    """Name a snapshot so that it is the newest by its name, even if the clock was set back."""
+    """Return a snapshot with the highest name, even if the clock was set back."""
     time_ms = max(now_ms, *(each.time_ms + 1 for each in newest), 0)
     return Snapshot.make(time_ms, batch, uuid.uuid4().hex[:12], has_log=has_log)
 
@@ -274,7 +274,7 @@ def _private_directory() -> str:
 
 
 def _checkpoint(fs: FileSystem, path: str) -> Checkpoint | None:
-    """Return the query's checkpoint at a path, or None if it is not a checkpoint."""
+    """Return the query's checkpoint at a path, if it is a checkpoint."""
     try:
         checkpoint = Checkpoint.open(path, fs, needs_id=True)
     except InvalidRequestError:
@@ -335,7 +335,7 @@ def _writer_name(checkpoint: Checkpoint | None, path: str, writer: str | None) -
 def _known(
     repository: Repository, newest: list[Snapshot], ring: Keyring | None, query: str | None
 ) -> SnapshotTrees:
-    """Return the newest snapshot's trees if it has the same key; ignore an unreadable one.
+    """Return the newest snapshot's trees if it is readable and has the same key.
 
     Raises: InvalidRequestError: it is another query's.
     """

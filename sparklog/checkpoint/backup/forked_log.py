@@ -44,9 +44,9 @@ class _Reference:
 class ForkedLog(ObjectStore):
     """A store below `directory`, in which copies of objects of `source` are references.
 
-    It is an `upload.TreeSource`: the content of a log's object never changes under its name, so
-    that log id and name identify the content of a copy. The same holds for the manifest of a copied
-    segment, unless it has a key, which may be wrapped again.
+    This class is an `upload.TreeSource`: the content of a log's object never changes under its
+    name, so log id and name identify the content of a copy. The same applies to the manifest of a
+    copied segment, unless it has a key, which may be wrapped again.
 
     Args:
         directory: where new objects are written.
@@ -167,7 +167,7 @@ class ForkedLog(ObjectStore):
         return f"{self.url}/{path}" if found is None else f"{found.source.url}/{found.name}"
 
     def stamp(self, path: str) -> Stamp | None:
-        """Return the identity of a copied object; None for a new object, which must be read."""
+        """Return the identity of a copied object. A new object has no identity and must be read."""
         if path in self._lasting:
             return _stamp(f"{self._log_id} as {path}")
         found = self._references.get(path)

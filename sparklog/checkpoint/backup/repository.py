@@ -7,9 +7,9 @@
 
 A file is stored once, however many snapshots reference it. With a keyring, the repository has a
 random key, and each file a key derived from that and the file's content: equal files are stored
-once, under a key that seals nothing else, and neither names nor bytes reveal the content. No object
-is ever deleted or changed here: writing a file again writes the same bytes. The protocol is in
-sparklog/checkpoint/log_backed/PROTOCOL.md.
+once, under a key that seals no other file, and neither names nor bytes reveal the content. No
+object is ever deleted or changed here: writing a file again writes the same bytes. The protocol is
+in sparklog/checkpoint/log_backed/PROTOCOL.md.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ def as_keyring(given: Keyring | str | None) -> Keyring | None:
 class Piece:
     """The bytes [start, end) of an object, with their SHA-256 `digest`.
 
-    `content`: SHA-256 of the whole object, which has `size` bytes.
+    `content`: SHA-256 of the entire object, which has `size` bytes.
     """
 
     digest: bytes
@@ -64,7 +64,7 @@ class Repository:
 
     @classmethod
     def writing(cls, store: Store, ring: Keyring | None) -> "Repository":
-        """Open for new snapshots; create the key if needed. One or two requests.
+        """Open for new snapshots; create the key if needed. Cost: one or two requests.
 
         Raises: InvalidRequestError: it is encrypted, and the keyring is missing or wrong.
         """

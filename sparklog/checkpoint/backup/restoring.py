@@ -96,9 +96,10 @@ def restore(
     log dir that an interrupted restore left is removed by the next; a log in a bucket is completed.
 
     Args:
-        batch, point: the newest snapshot of that batch, or the name of a snapshot.
+        batch, point: a batch, of which the newest snapshot is restored, or the name of a snapshot.
         log, log_storage_options: where the log is restored: a directory, or the URL of an empty
-            place in a bucket, as it was archived. Without it only the checkpoint is restored.
+            place in a bucket, depending on the archived log. Without it only the checkpoint is
+            restored.
         output: the directory of Spark's file sink; `_spark_metadata` is cut to the batch.
         sink, announce: as for `sparklog.checkpoint.reset`.
     Raises: InvalidRequestError: no such snapshot, or it has no log; a path exists.

@@ -4,7 +4,7 @@
 
 The name has time (ms), batch and parts ("checkpoint" or "checkpoint+log"), so that a listing shows
 all snapshots. The object is a line of JSON {version, key, sha256}, then the files: JSON,
-compressed, and encrypted if the repository has a key. `sha256` is that of these bytes.
+compressed, and encrypted if the repository has a key. `sha256` is the checksum of these bytes.
 """
 
 import base64
@@ -43,7 +43,7 @@ _WRONG: Final = (ValueError, KeyError, TypeError, AttributeError, zlib.error)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot, by its name. `batch`: None for a directory that is not a query's checkpoint."""
+    """A snapshot, by its name. A directory that is not a query's checkpoint has no `batch`."""
 
     name: str
     time_ms: int
@@ -59,7 +59,7 @@ class Snapshot:
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
-        """Parse a name; return None if it is not a snapshot's."""
+        """Parse a snapshot's name; return None for other names."""
         found = _NAME.fullmatch(name)
         if found is None:
             return None
@@ -75,7 +75,7 @@ class Snapshot:
 class SnapshotFile:
     """A file: its path in the tree, and its SHA-256 or, if small, its bytes (`data`).
 
-    `seen`: (device, inode, mtime in ms) when it was archived, or None if the file may have changed
+    `seen`: (device, inode, mtime in ms) when it was archived; None for a file that may have changed
     without changing these. `digests`: the SHA-256 of each piece. In a snapshot of an earlier
     version `content` is None, and `piece_sizes` may differ from PIECE_BYTES.
     """
@@ -105,7 +105,7 @@ class SnapshotFile:
 class SnapshotTree:
     """A directory: its origin, its subdirectories (parents first), and its files.
 
-    `query`: id of the query whose checkpoint it is, or None.
+    `query`: id of the checkpoint's query, or None.
     """
 
     origin: str
@@ -115,7 +115,7 @@ class SnapshotTree:
 
     @property
     def is_home(self) -> bool:
-        """Whether it is a log in a bucket, whose objects are the files."""
+        """Whether it is a log in a bucket; its objects are the files."""
         return any(entry.path == HOME for entry in self.files)
 
     @property
@@ -143,7 +143,7 @@ def no_snapshots(url: str) -> InvalidRequestError:
 
 
 def choose(store: Store, batch: int | None, name: str | None) -> Snapshot:
-    """Return the newest snapshot, or that of the batch or name. Raises: InvalidRequestError."""
+    """Return the newest snapshot (of a batch, or by its name). Raises: InvalidRequestError."""
     held = list_snapshots(store)
     if not held:
         raise no_snapshots(store.url)
@@ -162,7 +162,7 @@ def choose(store: Store, batch: int | None, name: str | None) -> Snapshot:
 
 
 def write(repository: Repository, snapshot: Snapshot, trees: SnapshotTrees) -> None:
-    """Write a snapshot, whose files must be stored. A request, which is the commit point."""
+    """Write a snapshot after its files: the commit point. Cost: a request."""
     body = zlib.compress(json.dumps({k: _to_json(t) for k, t in trees.items()}).encode())
     stored = repository.seal_text(snapshot.name, body)
     digest = hashlib.sha256(stored).hexdigest()

@@ -2,8 +2,8 @@
 
 A `TreeSource` is a directory (here), or a log in a bucket (forked_log.py). A file of 1 MiB or more
 with the inode, size and mtime of a file in the newest snapshot is not read: it is a closed segment
-or a RocksDB file, which are written once. A changed file is uploaded whole. A file larger than a
-piece is read twice: for its SHA-256, which is its name, and to upload it.
+or a RocksDB file, which are written once. A changed file is uploaded completely. A file larger than
+a piece is read twice: for its SHA-256, which is its name, and to upload it.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ Stamp = tuple[int, int, int]
 
 
 def check_threads(threads: int) -> None:
-    """Raise InvalidRequestError for less than one thread."""
+    """Raise InvalidRequestError unless `threads` is positive."""
     if threads < 1:
         raise InvalidRequestError(f"threads={threads}: want at least 1")
 
@@ -50,10 +50,7 @@ class TreeSource(Protocol):
         """Return a file's size in bytes."""
 
     def stamp(self, path: str) -> Stamp | None:
-        """Return what identifies, together with the size, a file of an earlier snapshot.
-
-        None if nothing does.
-        """
+        """Return the data that, with the size, identify a file of an earlier snapshot, if any."""
 
     def is_settled(self, stamp: Stamp, size: int, now_ms: int) -> bool:
         """Return True if a later file with this stamp and size surely has the same content."""
@@ -112,8 +109,8 @@ class Uploader:
 
     Args:
         before: the newest snapshot's trees.
-        rewrite_ms: an object of this age is uploaded again, so that it outlives the snapshot under
-            a lifecycle rule that deletes objects by age.
+        rewrite_ms: an object of this age is uploaded again, to outlive the snapshot under a
+            lifecycle rule that deletes objects by age.
     """
 
     def __init__(
@@ -157,8 +154,8 @@ class Uploader:
         """Check that the files which were found in the repository still exist.
 
         The snapshot is written next. Another process or a lifecycle rule may have deleted files
-        meanwhile. The age may have grown by a day, for which the rules in docs/replay.md leave
-        room.
+        during the upload. The age may have grown by a day, for which the rules in docs/replay.md
+        leave room.
         Raises: StorageUnavailableError.
         """
         self._stored = self._list(self._rewrite_ms + DAY_MS)
@@ -177,7 +174,7 @@ class Uploader:
         """Upload {part: its files}. Return the trees of a snapshot.
 
         Raises: StorageUnavailableError: the store failed, a file changed while it was read, or an
-            object was deleted meanwhile.
+            object was deleted during the upload.
         """
         trees = {part: SnapshotTree(files.origin) for part, files in parts.items()}
         jobs = []
@@ -220,7 +217,7 @@ class Uploader:
         seen = stamp if settled else None
         if size <= INLINE_BYTES:
             return SnapshotFile(path, size, data=b"".join(files.pieces(path, size)), seen=seen)
-        if size <= PIECE_BYTES:  # its one piece has the SHA-256 of the file
+        if size <= PIECE_BYTES:  # its only piece has the SHA-256 of the file
             data = b"".join(files.pieces(path, size))
             content = hashlib.sha256(data).digest()
             entry = SnapshotFile(path, size, content, (content,), None, seen)

@@ -1,4 +1,4 @@
-"""Finds the change files of a state store: one for each committed batch and partition."""
+"""Finds the change files of a state store: a file per committed batch and partition."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -46,17 +46,17 @@ class StoreChanges:
         self._check_provider()
 
     def end(self) -> int:
-        """Return the batch after the last committed one. Cost: lists the commits."""
+        """Return the batch after the last committed batch. Cost: lists the commits."""
         committed = batch_numbers(self._checkpoint.list_names("commits"))
         return committed[-1] + 1 if committed else 0
 
     def available_batches(self) -> tuple[int, int]:
-        """Return the batches [first, end) whose changes exist."""
+        """Return the batches [first, end) with existing changes."""
         end = self.end()
         return self.files(0, end)[0], end
 
     def planned_ms(self, batch: int) -> int | None:
-        """Return when a batch was planned, or None if unknown.
+        """Return when a batch was planned, if known.
 
         A batch that runs again has a later time.
         Cost: reads its plan. Raises: DataCorruptionError.
@@ -67,7 +67,7 @@ class StoreChanges:
                 return None
             where, _ = self._checkpoint.locate(path)
             plan = parse_offsets(self._checkpoint.read(path), batch=batch, path=where)
-        except FileNotFoundError:  # removed by Spark meanwhile
+        except FileNotFoundError:  # removed by Spark in the meantime
             return None
         return plan.timestamp_ms or None
 
@@ -76,7 +76,7 @@ class StoreChanges:
 
         `planned_ms`: when the batch right before `batch` was planned, as of when it was read.
         Batches that ran again after a reset were planned later. If the clock was set back, the
-        result is the first batch whose changes exist.
+        result is the first batch with existing changes.
         """
         end = self.end()
         now_ms = self.planned_ms(batch - 1) if batch <= end else None
@@ -119,7 +119,7 @@ class StoreChanges:
     def _files_of(
         self, batches: Batches, stores: dict[int, StateStore], batch: int
     ) -> list[ChangeFile] | None:
-        """Return a batch's files, or None if one is missing."""
+        """Return a batch's files, unless a file is missing."""
         schema = self.schema
         parts, count = None, None
         if batch in batches.committed:

@@ -1,11 +1,12 @@
 """Identifies a damaged record of a partition: its file, and its content if that is known.
 
-The position of the next complete batch is known, and so is the damaged batch's length. A record has
-only one layout (one uncompressed record, no producer, no headers), and all of it must fit. Then
+The position of the next complete batch is known, and so is the damaged batch's length. A batch has
+only one layout (a single uncompressed record, no producer, no headers), and all of it must fit.
+Then
 
-    if its CRC holds                only header fields outside the CRC are wrong
-    if the CRC itself is wrong      in a single byte: with the correct byte it holds
-    a wrong byte up to the key's    the only change of a byte there that makes the CRC hold
+    if its CRC is right             only header fields outside the CRC are wrong
+    if the CRC itself is wrong      in a single byte: with the correct byte it is right
+    a wrong byte up to the key's    the only change of a byte there that makes the CRC right
     end, or the last byte
 
 is corrected. If the wrong byte is elsewhere, such a change exists by chance once in 40,000 cases,
@@ -33,7 +34,7 @@ _SMALLEST: Final = HEADER_SIZE + 7
 class DamagedRecord:
     """A damaged batch of `size` bytes at `position`. Offsets [first, end) may be its own.
 
-    `key`: None if unknown. `corrected`: the original batch, if known. `value_bytes`: size of its
+    `key`: the key, if known. `corrected`: the original batch, if known. `value_bytes`: size of its
     value then (-1: a deletion).
     """
 
@@ -47,7 +48,7 @@ class DamagedRecord:
 
     @property
     def is_deletion(self) -> bool:
-        """Whether the record is known to have deleted its file, so that nothing is missing."""
+        """Whether the record is known to have deleted its file, so that no content is missing."""
         return self.corrected is not None and self.value_bytes < 0
 
 
@@ -64,7 +65,7 @@ def examine(
         epoch: leader epoch of the batch before them.
         tag: the partition's tag (layout.partition_tag). Batches of older versions have none.
 
-    Returns: the damaged batches; one batch without a key if they can't be separated.
+    Returns: the damaged batches; a single batch without a key if they can't be separated.
     Cost: a CRC of all bytes, and a few hundred if only the CRC is wrong.
     """
     whole = _examine(raw, position, first, end, epoch, tag)
@@ -113,7 +114,7 @@ def _examine(
 
 
 def _correct(batch: bytearray) -> bool:
-    """Change one byte up to the key's end, or of the CRC, so that the CRC holds. Return success."""
+    """Change a byte up to the key's end, or of the CRC, to match the CRC. Return success."""
     body = memoryview(batch)[CRC_START:]
     stored = int.from_bytes(batch[_CRC_AT:CRC_START], "big")
     actual = crc32c(body)
@@ -137,7 +138,7 @@ def _correct(batch: bytearray) -> bool:
 
 
 def _changes(wrong: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the changes (position, XOR) of one of the first bytes that change a CRC by `wrong`.
+    """Yield (position, XOR) of each change of one of the first bytes that changes a CRC by `wrong`.
 
     A CRC is linear: the effect of a change of a byte is the XOR of the effects of its bits; and a
     byte further to the front has the effect of the next byte with another zero byte after it.

@@ -17,7 +17,7 @@ class FileLookup:
         self._mutex = threading.Lock()
 
     def read(self, path: str, *, durable: bool = False) -> bytes | None:
-        """Return a path's content, or None if it doesn't exist.
+        """Return a path's content, if it exists.
 
         `durable`: sync it and its name first.
         Raises: DataCorruptionError: the record, or its partition, is damaged.

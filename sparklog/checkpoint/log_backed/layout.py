@@ -4,7 +4,7 @@
     commits/<x>                       commits-0                       <x>
     state/<op>/<part>/<file>          state.<op>.default-<part>       <file>
     state/<op>/<part>/<store>/<file>  state.<op>.<store>-<part>       <file>
-    everything else                   metadata-0                      the whole path
+    everything else                   metadata-0                      the complete path
 
 The log dir is `<checkpoint>/sparklog`. Files that Spark reads without its checkpoint manager stay
 files. Source: sparklog/jvm/scala/checkpoint/Layout.scala, which does the same.
@@ -63,7 +63,7 @@ def address_of(path: str) -> RecordAddress:
 
 
 def path_of(partition: str, key: str) -> str:
-    """Return the relative path of the file whose records have this key.
+    """Return the relative path of the file with this key in its records.
 
     Raises: InvalidRequestError: a checkpoint has no such partition.
     """

@@ -1,7 +1,7 @@
 """`sparklog.lock` in a checkpoint's log dir: locks on partitions, and on the running query.
 
     byte 0          creating and removing partition directories, and recovery after a power cut
-    byte 1          held by the driver of a running query, or by a reset
+    byte 1          locked by the driver of a running query, or by a reset
     byte 16 + hash  writing a partition; hash = CRC-32C of its directory's name, 30 bits
 
 The driver's JVM locks the same bytes (FileChannel.lock). The file's text, written by the JVM, is

@@ -1,10 +1,10 @@
 """Reads a partition of a checkpoint's log dir: the newest record of each key.
 
-A file is one record, and a batch has only one record, so that batches are found by their headers;
+Each file is a record, and each batch has a single record, so batches are found by their headers;
 there are no indexes. A file exists if its newest record has a value. Readers take no lock: an
-incomplete batch at the end of the last segment is a write in progress, or a torn one, and is
+incomplete batch at the end of the last segment is a write in progress, or a torn write, and is
 ignored. A damaged record is ignored, too, if its file is known (damaged_records.py) and a newer
-record of that file follows, or if it is a deletion: then nothing is missing.
+record of the same file follows, or if it is a deletion: then no content is missing.
 
 Batches are read as in any log (log.batch_windows). Unlike in logdir.partition, no ledger defines
 where a partition ends: the last complete batch does. And a log dir stops at damage, whereas here
@@ -65,7 +65,7 @@ class NewestRecord(NamedTuple):
 
 @dataclass(slots=True)
 class CheckpointSegment:
-    """A segment file as it was read: complete batches up to `end`, offsets up to `next_offset`."""
+    """A segment file, read up to `end` (complete batches) and `next_offset`."""
 
     base: int
     identity: tuple[int, int]
@@ -84,8 +84,8 @@ class CheckpointPartition:
 
     `entries` has the newest record of every key, including deletions, ordered by offset. Not
     thread-safe. Raises DataCorruptionError (file, position, offsets) for damage: an incomplete
-    batch followed by complete ones, unless its file has a newer record. `lenient`: damage is only
-    recorded in the segments' `damaged`, for a repair.
+    batch followed by complete batches, unless its file has a newer record. `lenient`: damage is
+    only recorded in the segments' `damaged`, for a repair.
     """
 
     def __init__(self, fs: FileSystem, directory: str, *, lenient: bool = False) -> None:
@@ -153,7 +153,7 @@ class CheckpointPartition:
         Raises: DataCorruptionError: the batch was damaged since.
         """
         entry = self.entries.get(key)
-        for _ in range(_TRIES):  # a cleaning may rewrite its segment meanwhile
+        for _ in range(_TRIES):  # a cleaning may rewrite its segment at the same time
             if entry is None or entry.value_bytes < 0:
                 return None
             found = self._read_value(entry)
@@ -176,7 +176,7 @@ class CheckpointPartition:
             return None
         crc = int.from_bytes(raw[CRC_START - 4 : CRC_START], "big")
         if len(raw) < entry.size or crc32c(memoryview(raw)[CRC_START:]) != crc:
-            raise self._damage(entry, "its crc doesn't hold")
+            raise self._damage(entry, "its CRC does not match")
         end = len(raw) - 1  # after the value: the number of headers, 0
         return raw[end - entry.value_bytes : end]
 
@@ -404,7 +404,7 @@ def _fields(
 
 
 def _batch_bytes(keys: pa.Array, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the sizes of one-record batches with these keys and value lengths (-1: null).
+    """Return the sizes of single-record batches with these keys and value lengths (-1: null).
 
     A batch of this size has no headers, and its value ends before its last byte.
     """

@@ -1,4 +1,4 @@
-"""Writes a partition of a checkpoint's log dir. The caller holds its lock (lock.py).
+"""Writes a partition of a checkpoint's log dir. The caller locks it before (lock.py).
 
 Append: truncate a torn tail, write the batches, fdatasync. After a failed write the file is
 truncated; a failed fdatasync is never repeated. Clean: segment after segment, in order, so that a

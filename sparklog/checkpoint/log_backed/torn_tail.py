@@ -1,6 +1,6 @@
-"""Tells a torn tail from damage, after the last complete batch of a segment.
+"""Distinguishes a torn tail from damage, after the last complete batch of a segment.
 
-A torn write is at the end of a file. It has too few bytes or, after a power cut, wrong ones. If a
+A torn write is at the end of a file and has too few bytes or, after a power cut, wrong bytes. If a
 complete batch follows, the batch before it was complete, too, and was damaged since.
 
 service.verification also searches for the next complete batch, but only in a range of offsets that

@@ -22,7 +22,7 @@ StateIds = Mapping[int, list[list[str]]]
 class Commit:
     """A commit. `state_ids`: operator -> partition -> ids of the partition's stores.
 
-    None in format 1.
+    Format 1 has no ids.
     """
 
     batch: int

@@ -1,6 +1,6 @@
 """The log of Spark's file sink: which files each batch of a query wrote.
 
-    <output>/_spark_metadata/12           v1, then one JSON object per file of batch 12
+    <output>/_spark_metadata/12           v1, then a JSON object per file of batch 12
     <output>/_spark_metadata/19.compact   the same for all batches up to 19
 
 The sink skips every batch that is not newer than the newest batch in its log. Every tenth batch (by

@@ -30,7 +30,7 @@ def decompress(data: bytes, path: str) -> bytes:
         kind = data[at + 2] if len(data) > at + 2 else None
         head = _PACKED if kind == 1 else _PLAIN
         if data[at : at + 2] != MAGIC or kind not in (0, 1) or len(data) < at + head.size:
-            raise DataCorruptionError("here begins no LZF chunk", path=path, position=at)
+            raise DataCorruptionError("no LZF chunk begins here", path=path, position=at)
         fields = head.unpack_from(data, at)
         begin, end = at + head.size, at + head.size + fields[2]
         if end > len(data):
@@ -63,7 +63,7 @@ def _unpacked(packed: bytes, size: int) -> bytes:
         back = ((token & 31) << 8 | packed[at]) + 1
         at += 1
         if back > len(out):
-            raise ValueError("it repeats what lies before its beginning")
+            raise ValueError("it copies bytes from before its beginning")
         piece = out[-back:][: length + 2]
         out += (piece * (-(-(length + 2) // len(piece))))[: length + 2]  # may overlap itself
     if len(out) != size:

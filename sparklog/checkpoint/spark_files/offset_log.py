@@ -111,7 +111,7 @@ def topics_of(text: str | None) -> TopicOffsets | None:
 
 
 def log_offset_of(text: str | None) -> int | None:
-    """Return a file source's `logOffset`, the newest batch of its own log; None for others."""
+    """Return the `logOffset` of a file source: the newest batch of its own log."""
     document = document_of(text)
     offset = document.get("logOffset") if isinstance(document, dict) else None
     return offset if type(offset) is int else None
@@ -126,9 +126,9 @@ def document_of(text: str | None) -> Any:
 
 
 def rows_between(start: str | None, end: str | None) -> int | None:
-    """Return the number of rows between two offsets of a source, or None if unknown.
+    """Return the number of rows between two offsets of a source, if known.
 
-    Known for topics (as offsets, so that compacted ones count) and for rate-micro-batch.
+    Known for topics (as offsets, so compacted records count) and for rate-micro-batch.
     """
     before, after = topics_of(start), topics_of(end)
     if after is not None:

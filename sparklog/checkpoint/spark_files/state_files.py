@@ -1,6 +1,6 @@
 """Decompresses and unzips state files; for their entries see state_changelog.py.
 
-    delta, snapshot, changelog     compressed as a whole, by the codec of
+    delta, snapshot, changelog     compressed by the codec of
                                    spark.sql.streaming.stateStore.compression.codec
     zip                            RocksDB's small files, and `metadata`, which names the SST and
                                    log files, and the column families with their ids
@@ -126,7 +126,7 @@ def _unblock(data: bytes, path: str) -> bytes:
         magic, token, packed, size, checksum = _BLOCK.unpack_from(data, at)
         begin, end = at + _BLOCK.size, at + _BLOCK.size + packed
         if magic != _BLOCK_MAGIC or size > _BLOCK_MAX or token & 0xF0 not in (_RAW, _PACKED):
-            raise DataCorruptionError("here begins no LZ4 block", path=path, position=at)
+            raise DataCorruptionError("no LZ4 block begins here", path=path, position=at)
         if end > len(data):
             raise DataCorruptionError("an LZ4 block is cut", path=path, position=at)
         if not size:

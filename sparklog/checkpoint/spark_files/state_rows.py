@@ -59,7 +59,7 @@ def read_keys(
 def read_values(
     family: ColumnFamily, data: Bytes, values: Spans, path: str, *, rocksdb: bool
 ) -> pa.Array:
-    """Decode values to structs, one per row. Raises: DataCorruptionError."""
+    """Decode values to a struct per row. Raises: DataCorruptionError."""
     if pa.types.is_binary(family.value):
         return binary(family.value, data, values)
     rows = _versioned(data, values, path) if rocksdb else values
@@ -71,8 +71,8 @@ def read_values(
 def split_lists(data: Bytes, values: Spans, path: str) -> tuple[Ints, Spans]:
     """Split lists into values. Return (the index of each value's row, the values), in order.
 
-    A row begins with its version, 0, whereas a list begins with the size of its first value, which
-    is not a multiple of 8. So the bytes show which is which. Raises: DataCorruptionError.
+    The first bytes of a row are its version, 0, and of a list the size of its first value, which is
+    not a multiple of 8. So the bytes distinguish rows from lists. Raises: DataCorruptionError.
     """
     end = values.at + values.size
     empty = ~values.null & (values.size < 1)
@@ -143,7 +143,7 @@ def _split_keys(
 
 
 def _ordered(kind: pa.DataType, data: Bytes, cells: Cells, path: str) -> pa.Array:
-    """Decode a number whose bytes sort in numeric order."""
+    """Decode a number with bytes that sort in numeric order."""
     spans = spans_of(data, cells, path)
     if pa.types.is_boolean(kind):  # Spark doesn't write the value
         return pa.nulls(len(spans.null), kind)

@@ -8,7 +8,7 @@
 Types are Spark's JSON. Types that Arrow lacks, or that Spark doesn't convert, are read as binary,
 in their row format: calendar intervals (i32 months, i32 days, i64 microseconds), variants, geometry
 and geography, objects. Intervals of months are int32. Fields of the same name are numbered (the
-second one is "sum_2"), because Arrow in Java drops duplicates. Source: OperatorStateMetadata,
+second field is "sum_2"), because Arrow in Java drops duplicates. Source: OperatorStateMetadata,
 SchemaHelper, StateStoreColFamilySchema, KeyStateEncoderSpec (4.2).
 """
 
@@ -142,7 +142,7 @@ def store_schema(
 
 
 def has_all_in_one(checkpoint: Checkpoint, operator: int) -> bool:
-    """Return True if an operator has all rows in one partition, whatever the conf says.
+    """Return True if an operator has all rows in a single partition, whatever the conf says.
 
     Such an operator has no key, as a sum over everything, or a null key, as a limit. False if the
     schema is unknown.

@@ -84,7 +84,7 @@ class StateStore:
         return "hdfs" if any(n.endswith((".delta", ".snapshot")) for n in names) else "rocksdb"
 
     def path(self, name: str) -> str:
-        """Return the relative path of one of its files."""
+        """Return the relative path of a file of this store."""
         return f"{self.directory}/{name}"
 
     def files_of(
@@ -184,7 +184,7 @@ class StateStore:
 
 
 def parse_name(name: str) -> StateFileName | None:
-    """Parse a state file's name; None for other files (checksums, schemas)."""
+    """Parse a state file's name; return None for other files (checksums, schemas)."""
     match = _NAME.fullmatch(name)
     return None if match is None else StateFileName(int(match[1]), match[2], match[3])
 

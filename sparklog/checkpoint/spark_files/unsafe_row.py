@@ -30,14 +30,14 @@ _ITEMS_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Byte ranges [at, at + size) of a buffer, one per row; `null`: no range (at, size: any)."""
+    """Byte ranges [at, at + size) of a buffer, by row; `null`: no range (at, size: any)."""
 
     at: Ints
     size: Ints
     null: Bools
 
     def skip(self, count: int | Ints) -> "Spans":
-        """Return the ranges without their first `count` bytes (a number, or one per row)."""
+        """Return the ranges without their first `count` bytes (a number, or a number per row)."""
         return Spans(self.at + count, self.size - count, self.null)
 
     def only(self, kept: Bools) -> "Spans":
@@ -47,7 +47,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The words of a field, and the row or array of each, from whose start offsets count."""
+    """The words of a field, and the row or array of each, which is the origin of offsets."""
 
     at: Ints
     around: Spans
@@ -112,7 +112,7 @@ def spans_of(data: Bytes, cells: Cells, path: str) -> Spans:
     around = cells.around
     wrong = ~cells.null & ((offset < 0) | (offset + size > around.size))
     if wrong.any():
-        raise _damage(f"a field lies {offset[wrong][0]} bytes behind the start of its row", path)
+        raise _damage(f"a field begins {offset[wrong][0]} bytes after the start of its row", path)
     return Spans(around.at + offset, np.where(cells.null, 0, size), cells.null)
 
 

@@ -1,7 +1,7 @@
 """Consumer groups: the group coordinator of Kafka's brokers, on top of the log's readers.
 
 - `coordinator`: which endpoint coordinates, and its periodic work
-- `membership`: requests of members; `classic_groups`: the classic protocol; `classic_group`: one
+- `membership`: requests of members; `classic_groups`: the classic protocol; `classic_group`: a
   group
 - `classic_members`: its members; `subscriptions`: encoded subscriptions and assignments
 - `consumer_requests`, `consumer_groups`: the consumer protocol (KIP-848); `assignors`: its

@@ -13,7 +13,7 @@ def fingerprint_of(classic: ClassicGroups, modern: ConsumerGroups) -> Fingerprin
     """Return a value that changes whenever a group or its members change.
 
     Cost: a few fields per group.
-    Includes the members' ids, because a restarted static member changes nothing else (KIP-345).
+    Includes the members' ids, because a restart of a static member changes only its id (KIP-345).
     """
     return (
         *((g.group, g.state, g.generation, 0, tuple(g.members)) for g in classic.groups.values()),

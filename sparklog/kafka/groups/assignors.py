@@ -1,9 +1,10 @@
 """Server-side assignors of the consumer protocol. Pure functions.
 
-`uniform` gives all members equally many partitions and keeps existing assignments. `range` gives
-each member of a topic one contiguous run of its partitions, in member order, so that topics with
-equally many partitions are assigned alike; existing assignments are not kept.
-Source: UniformAssignor, RangeAssignor (Kafka 4.1). These keep their guarantees, not each choice.
+`uniform` gives all members equally many partitions and preserves existing assignments. `range`
+gives each member of a topic a contiguous run of its partitions, in member order, so that topics
+with equally many partitions are assigned alike; existing assignments are not preserved. Source:
+UniformAssignor, RangeAssignor (Kafka 4.1). These functions have the same guarantees, but may choose
+other partitions.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,7 +56,7 @@ def uniform(
 def _fill(
     owned: dict[str, set[tuple[UUID, int]]], free: list[tuple[UUID, int]], *, total: int
 ) -> None:
-    """Balance the members to within one partition. Members with more keep the extra one."""
+    """Balance the members to within one partition. Members with more keep the extra partition."""
     size, extra = divmod(total, len(owned))
     for member in sorted(owned, key=lambda m: -len(owned[m])):
         wanted = size + (extra > 0)
@@ -72,7 +73,7 @@ def _fill(
 
 
 def _even_out(owned: dict[str, set[tuple[UUID, int]]], subscriptions: Subscriptions) -> None:
-    """Move partitions between members that both read them until they differ by at most one."""
+    """Move partitions between members that can read them until the counts differ by at most 1."""
     while True:
         by_size = sorted(owned, key=lambda member: len(owned[member]))
         for rich in reversed(by_size):

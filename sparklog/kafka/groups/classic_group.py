@@ -270,7 +270,7 @@ class ClassicGroup:
         self.transition(State.COMPLETING if self.members else State.EMPTY, now_ms)
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Return the topics that members subscribe to, or None if a subscription is unreadable."""
+        """Return the topics that members subscribe to, if all subscriptions are readable."""
         if self.protocol_type != PROTOCOL_TYPE:
             return None
         found: set[str] = set()
@@ -295,7 +295,7 @@ class ClassicGroup:
     # --- waiting requests ------------------------------------------------------------------------
 
     def await_join(self, member: Member, answer: AnswerJoin) -> None:
-        """Hold a member's request until the next generation; answers an earlier waiting one."""
+        """Delay a member's request until the next generation; answer an earlier request."""
         self.answer_join(
             member, JoinResponse(error=ErrorCode.rebalance_in_progress, member_id=member.member_id)
         )
@@ -303,7 +303,7 @@ class ClassicGroup:
         member.answer_join = answer
 
     def await_sync(self, member: Member, answer: AnswerSync) -> None:
-        """Hold a member's request until the leader has assigned; answers an earlier waiting one."""
+        """Delay a member's request until the leader has assigned; answer an earlier request."""
         self.answer_sync(member, SyncResponse(error=ErrorCode.rebalance_in_progress))
         member.answer_sync = answer
 

@@ -1,7 +1,7 @@
 """The classic group protocol: members join, their leader assigns, heartbeats extend sessions.
 
 A pure state machine: requests are method calls, responses are callbacks, time comes from a clock,
-and nothing blocks. All responses of a generation are sent by the call that completes it.
+and no call blocks. All responses of a generation are sent by the call that completes it.
 Source: GroupMetadataManager.classicGroupJoin and the methods it calls (Kafka 4.1), method by
 method.
 """
@@ -49,7 +49,7 @@ class Limits:
 
 
 class ClassicGroups:
-    """All classic groups. Used by one thread."""
+    """All classic groups. Not thread-safe."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class ClassicGroups:
             group.await_join(member, answer)
             self._rebalance_or_complete(group, f"{member_id} joins again: {request.reason}")
             return
-        # Its first response was lost, or nothing changed: repeat the current generation.
+        # Its first response was lost, or the group is unchanged: repeat the current generation.
         answer(self._joined(group, member, leads=leads and group.state is State.COMPLETING))
 
     def _joined(self, group: ClassicGroup, member: Member, *, leads: bool) -> JoinResponse:
@@ -196,7 +196,7 @@ class ClassicGroups:
         group.update(member, request)
         group.await_join(member, answer)
         if group.state is State.COMPLETING:
-            # The leader may have received the old id, and would assign nothing to the new one.
+            # The leader may have received the old id, and would assign no partitions to the new id.
             self._prepare(group, f"static member {request.instance_id} has a new id")
         elif group.state is not State.STABLE:
             self._complete_if_all_joined(group)
@@ -381,7 +381,7 @@ class ClassicGroups:
     ) -> ErrorCode:
         """Extend a member's session.
 
-        The error code tells it to rejoin, or that it is not a member.
+        The error code makes the client rejoin, or reports that it is not a member.
         """
         if not group_id:
             return ErrorCode.invalid_group_id
@@ -404,7 +404,7 @@ class ClassicGroups:
     def leave(
         self, group_id: str, leaving: Sequence[LeavingMember]
     ) -> tuple[ErrorCode, list[ErrorCode]]:
-        """Remove members; return the error of the request, and one per member."""
+        """Remove members; return the error of the request, and an error per member."""
         if not group_id:
             return ErrorCode.invalid_group_id, []
         group = self.groups.get(group_id)

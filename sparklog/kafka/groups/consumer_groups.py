@@ -144,7 +144,7 @@ class ConsumerGroup:
 
 
 class ConsumerGroups:
-    """All groups of the consumer protocol. Used by one thread."""
+    """All groups of the consumer protocol. Not thread-safe."""
 
     def __init__(
         self,
@@ -397,7 +397,7 @@ class ConsumerGroups:
 
 
 def matching(regex: str, topics: Topics) -> frozenset[str]:
-    """Return the topics that match a whole regular expression (RE2, linear time).
+    """Return the topics that match a regular expression from start to end (RE2, linear time).
 
     Raises: ConsumerGroupError.
     """
@@ -456,7 +456,7 @@ def new_member_id() -> str:
 def _check_epoch(member: ConsumerMember, request: HeartbeatRequest) -> None:
     """Raise FENCED_MEMBER_EPOCH unless the request has the member's epoch.
 
-    The previous epoch is accepted if the response with the new one was lost.
+    The previous epoch is accepted if the response with the new epoch was lost.
     """
     if request.epoch in (member.epoch, JOINING):
         return

@@ -1,12 +1,12 @@
 """Decides which endpoint coordinates the log's groups, and runs its periodic work.
 
-Two coordinating endpoints would each assign all partitions to their own members. Therefore one
-endpoint holds the log's endpoint lease. The others read its address in the lease and send clients
-there (FindCoordinator). The lease is acquired when a client first asks for a coordinator and held
-until the endpoint stops. If the holder dies, the next endpoint that is asked acquires it, and
-members join again.
-A log without a place for a lease (an archive, a broker's directory, a read-only location) has one
-coordinator per endpoint, which is logged once.
+Two coordinating endpoints would each assign all partitions to their own members. Therefore only the
+holder of the log's endpoint lease coordinates. The other endpoints read its address in the lease
+and send clients there (FindCoordinator). An endpoint acquires the lease when a client first
+requests a coordinator, and releases it when it stops. If the holder dies, the next endpoint with
+such a request acquires the lease, and members join again. A log without a place for a lease (an
+archive, a broker's directory, a read-only location) has a coordinator per endpoint, which is logged
+once.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ STALE_MS: Final = 20_000
 """An unverified lease is not used for coordination after this time."""
 _LOOK_MS: Final = 1_000  # a standby endpoint checks no more often
 _TELL_MS: Final = 1_000  # maximum age of the published groups after a change
-_TICK_MS: Final = 20  # deadlines closer than this share one wake-up
+_TICK_MS: Final = 20  # deadlines closer than this share a wake-up
 _TOUCH_MS: Final = 86_400_000
 _ALIAS: Final = 1 << 30
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound here
@@ -83,7 +83,7 @@ class Coordinator:
         broker.other_coordinator = self.other
 
     def close(self) -> None:
-        """Release the lease, so that another endpoint can take over at once. From any thread."""
+        """Release the lease, so that another endpoint can take over at once. Thread-safe."""
         with self._ending:
             self._has_ended = True
             self._lease.release()
@@ -106,7 +106,7 @@ class Coordinator:
         return ErrorCode.none if self.is_here else ErrorCode.not_coordinator
 
     async def find(self) -> Node | None:
-        """Return the coordinating endpoint, by default this one, or None if it is unknown."""
+        """Return the coordinating endpoint, if it is known. A free lease is acquired."""
         if self.is_here:
             return self._own
         if self._looking is None:
@@ -123,9 +123,9 @@ class Coordinator:
     def other(self) -> Node | None:
         """Return the other endpoint that clients were sent to.
 
-        None if none, or if this one coordinates.
-        The result may be old: the lease is read in the background, at most every CHECK_MS, so an
-        endpoint that has stopped is eventually no longer returned.
+        Returns None without another endpoint, or if this endpoint coordinates. The result may be
+        old: the lease is read in the background, at most every CHECK_MS, so an endpoint that has
+        stopped is eventually no longer returned.
         """
         seen = None if self.is_here else self._seen
         if seen is None or seen == self._own:
@@ -163,8 +163,8 @@ class Coordinator:
     def _acquire(self) -> Node | None:
         """Acquire the lease in the pool. Raises: InvalidRequestError: a lease is impossible here.
 
-        Nothing is created where no log exists, because that may be an empty mount point. Raises:
-        StorageUnavailableError.
+        The lease is not created where no log exists, because that may be an empty mount point.
+        Raises: StorageUnavailableError.
         """
         if not keeps_readers(self._broker):
             raise InvalidRequestError("the log has no place for the endpoint lease")
@@ -199,7 +199,7 @@ class Coordinator:
             self._schedule_upkeep()
 
     async def _keep_lease(self) -> None:
-        """Check periodically whether the lease is still held, until it is lost."""
+        """Check the lease periodically, until it is lost."""
         try:
             while self._lease.held:
                 await asyncio.sleep(CHECK_MS / 1000)
@@ -215,7 +215,7 @@ class Coordinator:
             self._resign()
 
     async def _publish_groups(self) -> None:
-        """Publish the groups with members to other processes while the lease is held."""
+        """Publish the groups with members to other processes until the lease is lost."""
         told: Fingerprint = ()
         while self._lease.held:
             await asyncio.sleep(_TELL_MS / 1000)
@@ -276,7 +276,7 @@ class Coordinator:
         self.timers.schedule("touch", touch_ms, touch)
 
     async def check_not_query(self, group: str) -> ErrorCode:
-        """Return NONE unless the name is that of a streaming query.
+        """Return NONE unless the name belongs to a streaming query.
 
         Cost: a small file or object.
         """

@@ -1,8 +1,8 @@
 """FindCoordinator, DescribeGroups, ListGroups and DeleteGroups.
 
 A group has members or has committed offsets: Python readers, Kafka clients and streaming queries. A
-query appears as a stable group with one member, its host, that is assigned the partitions which it
-reads. Tools therefore show its lag and refuse to reset it.
+query appears as a stable group with a single member, its host, that is assigned the partitions
+which it reads. Tools therefore show its lag and refuse to reset it.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ Answer = dict[str, Any]
 
 
 class GroupAdmin:
-    """Handles requests about whole groups. Used on the event loop's thread."""
+    """Handles requests about groups. Used on the event loop's thread."""
 
     def __init__(self, broker: Broker, coordinator: Coordinator) -> None:
         self._broker, self._coordinator = broker, coordinator
@@ -229,7 +229,7 @@ def _describe_classic(group: ClassicGroup) -> Answer:
 
 
 def _describe_query(reader: Reader) -> Answer:
-    """Describe a streaming query as a group of one member."""
+    """Describe a streaming query as a group with a single member."""
     owned: dict[str, list[int]] = {}
     for topic, partition in reader.offsets:
         owned.setdefault(topic, []).append(partition)

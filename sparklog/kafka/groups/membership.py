@@ -42,7 +42,7 @@ class Membership:
         }
 
     async def join(self, request: Request) -> Response:
-        """Answer JoinGroup when the group's next generation begins."""
+        """Answer JoinGroup when the group's next generation starts."""
         join_request = join_request_of(request)
         error = name_error(join_request.group) or await self._coordinator.check()
         if not error and join_request.group not in self._coordinator.classic.groups:
@@ -148,7 +148,7 @@ def join_request_of(request: Request) -> JoinRequest:
         protocol_type=body.protocol_type,
         protocols=tuple((each.name, bytes(each.metadata)) for each in body.protocols),
         session_timeout_ms=body.session_timeout,
-        # Version 0 has one timeout for both.
+        # Version 0 has the same timeout for both.
         rebalance_timeout_ms=getattr(body, "rebalance_timeout", body.session_timeout),
         member_id=body.member_id,
         instance_id=getattr(body, "group_instance_id", None),

@@ -1,10 +1,10 @@
 """Committed offsets, stored with the log's registered readers, or in memory.
 
-Commits of a group that arrive during a write are combined in its next write. Each group has at most
-one write in progress. Groups do not wait for each other, only for a thread of the pool.
-A broker's directory, an archive, and a read-only file system or bucket store no readers. There
-commits live in memory as long as the endpoint, in addition to the stored ones, which is logged
-once. A full disk does not count: clients have to retry.
+Commits of a group that arrive during a write are combined in its next write. A group never has two
+writes in progress. Groups do not wait for each other, only for a thread of the pool. A broker's
+directory, an archive, and a read-only file system or bucket store no readers. There commits are in
+memory as long as the endpoint runs, in addition to stored commits, which is logged once. A full
+disk does not count: clients have to retry.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class OffsetStore:
     # --- reading -----------------------------------------------------------------------------
 
     async def reader(self, group: str) -> Reader | None:
-        """Return a group's reader, or None if it has never committed."""
+        """Return the reader of a group that has committed."""
         check_group(group)
         if self._memory is not None and (known := self._memory.reader(group)) is not None:
             return known
@@ -68,7 +68,7 @@ class OffsetStore:
         return None if is_forgotten else found
 
     async def readers(self) -> dict[str, Reader]:
-        """Return all groups that have committed. Damaged ones are left out, with a warning."""
+        """Return all groups that have committed. Damaged groups are left out, with a warning."""
         found = {each.group: each for each in (await self._broker.run(self._kept.readers)).groups}
         if self._memory is not None:
             found |= self._memory.groups
@@ -96,7 +96,7 @@ class OffsetStore:
         await asyncio.shield(commit.done)
 
     async def _write_all(self, group: str) -> None:
-        """Write waiting commits, and those that arrive in the meantime, until none is left."""
+        """Write waiting commits, also commits that arrive in the meantime, until none is left."""
         try:
             while commits := self._waiting.pop(group, None):
                 merged: dict[TopicPartition, Committed] = {}
@@ -151,7 +151,7 @@ class OffsetStore:
         return await self._changed(lambda groups: groups.change(group, decide))
 
     async def _changed(self, work: "Callable[[Groups | GroupsInMemory], T]") -> T:
-        """Run `work` on the stored groups, or on those in memory if the log stores none."""
+        """Run `work` on the stored groups, or on groups in memory if the log stores no groups."""
         if not self._is_asked:
             if not await self._broker.run(keeps_readers, self._broker):
                 self._keep_in_memory("it has no directory for readers")
@@ -178,7 +178,7 @@ class OffsetStore:
             )  # fmt: skip
 
     def expire(self, retention_ms: int) -> None:
-        """Delete old commits that are in memory. The service deletes stored ones."""
+        """Delete old commits that are in memory. The service deletes stored commits."""
         if self._memory is not None:
             self._memory.expire(self._broker.clock(), retention_ms)
 
@@ -207,7 +207,7 @@ class _Commit:
 
 
 class GroupsInMemory:
-    """Groups in memory on top of the stored ones, for a log that cannot store any. Thread-safe."""
+    """Groups in memory on top of stored groups, if the log cannot store any. Thread-safe."""
 
     def __init__(self, kept: Groups) -> None:
         self._kept = kept
@@ -268,7 +268,7 @@ def keeps_readers(broker: Broker) -> bool:
         return True
     if broker.is_writable:
         raise StorageUnavailableError(
-            f"{broker.log.path} contains no log any more: it was removed, or its disk is not "
+            f"{broker.log.path} no longer contains a log: it was removed, or its disk is not "
             "mounted; bring it back", path=broker.log.path,
         )  # fmt: skip
     return False

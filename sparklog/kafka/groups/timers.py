@@ -1,4 +1,4 @@
-"""Deadlines of groups and members, with one clock and one heap.
+"""Deadlines of groups and members, with a clock and a heap.
 
 A heartbeat only moves a deadline, three times per session, which is a dictionary write. The heap is
 updated when the old deadline is reached.
@@ -14,7 +14,7 @@ _STALE_MAX: Final = 1000
 
 
 class Timers:
-    """Actions by key, each due at a time of `clock` (ms, monotonic). Used by one thread.
+    """Actions by key, each due at a time of `clock` (ms, monotonic). Not thread-safe.
 
     `rearm` is called whenever an action becomes due earlier than all others.
     """
@@ -50,7 +50,7 @@ class Timers:
 
     @property
     def next_ms(self) -> float | None:
-        """Latest time for the next call of `expire`, or None if nothing is scheduled."""
+        """Latest time for the next call of `expire`, if any action is scheduled."""
         while self._heap and self._heap[0][2] not in self._due:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

@@ -1,6 +1,7 @@
-"""Reads a closed segment to rewrite, and writes the new segment to `.cleaned` files beside it.
+"""Read a closed segment to rewrite, and write the new segment to `.cleaned` files.
 
-Takes no lock: recovery always deletes these files, and `segment_swap` replaces the sources by them.
+No lock is needed: recovery always deletes these files, and `segment_swap` replaces the sources by
+these files.
 Source: Cleaner.cleanSegments (Kafka 4.1).
 """
 
@@ -78,7 +79,7 @@ def segment_windows(
             if len(table) and int(table["magic"].min()) < 2:
                 raise InvalidRequestError(
                     f"{path} has record batches of magic 0 or 1, which can't be rewritten here: "
-                    "let a broker before 4.0 compact the topic, or write it anew"
+                    "let a broker before 4.0 compact the topic, or copy its records to a new topic"
                 )
             if len(table):
                 yield window, path
@@ -112,7 +113,7 @@ class CleanedSegment:
     def __post_init__(self) -> None:
         self.base = self.end = self.group[0].base
         self._log = self._create(log_name(self.base))
-        # Of this file: another cleaner may replace it by its own before we are done.
+        # The identity of this file: another cleaner may replace the file before we are done.
         self.identity = self.fs.identity(self._log.path)
 
     def _names(self) -> list[str]:

@@ -1,9 +1,9 @@
-"""Cleans a partition, from the plan to the checkpoint, and chooses the dirtiest partitions.
+"""Clean a partition, from the plan to the checkpoint, and choose the dirtiest partitions.
 
-The write lock is held three times, briefly: to choose closed segments, to swap a group, and to
-write the checkpoint. Several threads may clean several partitions of a session, but each partition
-is cleaned by only one thread at a time (a second thread finds its files missing, and stops without
-harm).
+The cleaner takes the write lock three times, briefly: to choose closed segments, to swap a group,
+and to write the checkpoint. Several threads may clean several partitions of a session, but each
+partition is cleaned by only one thread at a time (a second thread notices that files are missing,
+and stops without harm).
 """
 
 import logging
@@ -131,9 +131,9 @@ def clean_partition(
     now_ms: int | None = None,
     dry_run: bool = False,
 ) -> CleanReport:
-    """Clean a partition, whatever its dirty ratio (see `cleanable`).
+    """Clean a partition, regardless of the dirty ratio (see `cleanable`).
 
-    `throttle`: shared by the threads of a service; by default that of `options`.
+    `throttle`: shared by the threads of a service; by default the throttle of `options`.
     Raises: as `plan_job` and `rewrite`; the log is unchanged, or cleaned in part.
     """
     job = plan_job(session, topic, partition, options=options, now_ms=now_ms)

@@ -34,7 +34,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanJob:
-    """All inputs of rewriting a partition except its files; can be pickled to a task.
+    """All inputs of rewriting a partition except the files; can be pickled to a task.
 
     `segments`: the closed segments. `bases`: of all segments. `end`: the log's end. `producers`:
     {id: (last data offset or -1, epoch)} of active producers.

@@ -164,7 +164,7 @@ class _Rewriter:
 
 
 def swap_of(made: Rewritten) -> SegmentSwap:
-    """Return the description of the swap, with which another process can complete it."""
+    """Return the description of the swap, with which another process can complete the swap."""
     others = [source.base for source in made.sources[1:]]
     return SegmentSwap(
         base=made.base,

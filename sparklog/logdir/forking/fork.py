@@ -1,11 +1,11 @@
 """`fork`: creates a new log from the state of a log right after a commit.
 
-Closed segments get a second name (a hard link), so a fork takes little time and no space, whatever
-the log's size. Only the segment that contains the end is copied, up to the end. The fork has its
-own ledger, which starts with a snapshot; its own topic ids, because two logs must not share a copy
-in remote storage; and a higher leader epoch, so that readers of the old log notice. The old log is
-unchanged. The fork is created in a directory beside its final name, and renamed when it is durable:
-a crash leaves the complete fork or nothing.
+Closed segments get a second name (a hard link), so a fork takes little time and no space,
+regardless of the log's size. Only the segment that contains the end is copied, up to the end. The
+fork has its own ledger, which starts with a snapshot; its own topic ids, because two logs must not
+share a copy in remote storage; and a higher leader epoch, so that readers of the old log notice.
+The old log is unchanged. The fork is created in a directory beside its final name, and renamed when
+it is durable: a crash leaves the complete fork or no fork.
 Source: PROTOCOL, "Leader epochs" and "Fork".
 """
 
@@ -59,8 +59,9 @@ class Forked:
     """A new fork.
 
     `offset`: ledger offset in the old log after the last record that the fork includes; `time_ms`:
-    of that record. `epoch`: the fork's leader epoch. `offsets`: {topic: {partition: (log start,
-    end)}}. `writers`: {writer: its last batch}. `locked_ms`: how long the old log's writers waited.
+    the time of this record. `epoch`: the fork's leader epoch. `offsets`: {topic: {partition: (log
+    start, end)}}. `writers`: {writer: its last batch}. `locked_ms`: how long the old log's writers
+    waited.
     """
 
     path: str
@@ -107,10 +108,10 @@ def fork(
 
     Args:
         path: A log dir, or several joined by ",".
-        new_path: As many new log dirs, or one for all. They must not exist, but their parents must.
-            On other file systems everything is copied instead of hard-linked.
-        writer, batch: Fork right after this commit. `writer` is one writer, or a query's id for all
-            of its sinks.
+        new_path: As many new log dirs, or a single log dir for all. They must not exist, but their
+            parents must. On other file systems everything is copied instead of hard-linked.
+        writer, batch: Fork right after this commit. `writer` is a single writer, or a query's id
+            for all of its sinks.
         time_ms: Fork right after the last commit at or before this time.
         offsets: {topic: {partition: end}}: fork right after the last commit that exceeds no end.
         leave_remote: Start at the local log start if offsets are only in remote storage.
@@ -121,7 +122,7 @@ def fork(
     Raises: InvalidRequestError, OffsetOutOfRangeError: records were deleted (retention, compaction,
     deleted topics, the ledger's own retention) or are remote; LogLockedError: a broker runs on the
     old log, or another fork of this name is in progress; DataCorruptionError,
-    StorageUnavailableError. After an error nothing is left of the fork.
+    StorageUnavailableError. After an error, all files of the fork are removed.
     Cost: a link for each file of closed segments, under the write lock; then a synced copy of at
     most segment.bytes per partition. Compacted partitions may have to be read.
     """
@@ -187,7 +188,7 @@ def _plan_and_link(
     *,
     leave_remote: bool,
 ) -> _Plan:
-    """Choose the files and link them into the new directory; under the lock, so none is deleted."""
+    """Choose the files and link them into the new directory. The lock prevents deletions."""
     with session.exclusive():
         watch = stopwatch()
         fs, state = session.fs, point.state
@@ -226,14 +227,14 @@ def _checkpoint(session: LogDirCommits, name: str) -> Offsets:
 
 
 def _paths(staged: StagedDirectories, part: PartitionFork) -> tuple[str, str]:
-    """Return the directory of a partition, and the directory of its tail's files."""
+    """Return the directory of a partition, and the directory of the tail's files."""
     number = _number(staged, part)
     tails = os.path.join(staged.beside(number, _TAILS), part.name)
     return os.path.join(staged.directories[number], part.name), tails
 
 
 def _number(staged: StagedDirectories, part: PartitionFork) -> int:
-    """Return the number of a partition's new log dir: as in the old log, or the only one."""
+    """Return the number of a partition's new log dir: as in the old log, or the only number."""
     return part.number if len(staged.directories) > 1 else 0
 
 

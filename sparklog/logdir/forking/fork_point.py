@@ -82,7 +82,7 @@ def _after_batch(session: LogDirCommits, writer: str, batch: int) -> int:
 
 
 def _was_forked_at(session: LogDirCommits, names: list[str], batch: int) -> bool:
-    """Return True if this log was created by a fork at `batch`, and not reset below it since."""
+    """Return True if this log was created by a fork at `batch`, and not reset below `batch`."""
     if ledger_bases(session.fs, session.home)[0] or batch > max(
         session.state.writers[name].batch for name in names
     ):
@@ -113,7 +113,7 @@ def _before_offsets(session: LogDirCommits, wanted: ForkPointRequest) -> int:
 
 
 def _newest(session: LogDirCommits, holds: Callable[[LogState], bool], why_not: str) -> int:
-    """Return the newest point whose state satisfies `holds`, which must be monotonic."""
+    """Return the newest point with a state that satisfies `holds`, which must be monotonic."""
     fs, home, end = session.fs, session.home, session.ledger.end
     limit = end
     for base in reversed([base for base in ledger_bases(fs, home) if base < end]):

@@ -107,7 +107,7 @@ def plan_partition_fork(
     cleaned: int,
     leave_remote: bool,
 ) -> PartitionFork:
-    """Plan the fork of a partition that ended at `end` when it was `topic`; under the lock.
+    """Plan the fork of a partition that ended at `end` in the past state `topic`. Under the lock.
 
     `cleaned`: the offset up to which a cleaning may have read.
     Raises: OffsetOutOfRangeError, InvalidRequestError: records were deleted or are remote;
@@ -227,7 +227,7 @@ def complete(
     topic_id: str,
     tally: Tally,
 ) -> None:
-    """Cut the tail, write the partition's own files, and close it, durably. Needs no lock.
+    """Cut the tail, write the new files, and close the partition, durably. Needs no lock.
 
     Raises: InvalidRequestError: records below the end were compacted away since.
     """

@@ -1,9 +1,9 @@
-"""The leader epochs in a partition's batches, and which of them are valid.
+"""The leader epochs in a partition's batches, and which epochs are valid.
 
 The CRC does not cover the epoch in a batch's header, so a flipped bit can be there or in
 leader-epoch-checkpoint. Epochs never decrease along a log, and the majority of the batches decides.
-If a single batch contradicts the file and nothing else does, both are doubtful. `verify`, its
-repairs, recovery and the loading of a broker's log use these rules.
+If only a single batch contradicts the file, both are doubtful. `verify`, its repairs, recovery and
+the loading of a broker's log use these rules.
 """
 
 import bisect
@@ -84,14 +84,14 @@ class BatchEpochs:
         """Return the runs with valid epochs.
 
         Args:
-            entries: The entries of the file, or None if it can't be read.
-            newest: The highest possible epoch, or None if it is unknown.
+            entries: The entries of the file, unless it can't be read.
+            newest: The highest possible epoch, if known.
             start: The log start offset.
             end: The log end offset.
         """
         starts = [offset for _, offset in entries or ()]
         runs = [run for run in self.runs if newest is None or run.epoch <= newest]
-        # If as many batches have one epoch as the other, the file decides.
+        # If two epochs have equally many batches, the file decides.
         agrees = [run.epoch == _epoch_at(entries or [], starts, run.first) for run in runs]
         kept = _rising(runs, [2 * run.count + same for run, same in zip(runs, agrees, strict=True)])
         valid = {(run.path, run.position) for run in kept}
@@ -186,7 +186,7 @@ def _epoch_at(entries: Epochs, starts: list[int], offset: int) -> int | None:
 
 
 def checkpoint_fault(entries: Epochs, runs: list[EpochRun], start: int, end: int) -> str | None:
-    """Return what is wrong with the entries of a checkpoint file, or None."""
+    """Return the fault in the entries of a checkpoint file, if any."""
     starts = [offset for _, offset in entries]
     firsts = {run.epoch: run for run in runs}
     for run in runs:

@@ -1,4 +1,4 @@
-"""Checks whether a partition directory is empty, and removes it."""
+"""Check whether a partition directory is empty, and remove partition directories."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ def is_empty(fs: FileSystem, path: str) -> bool:
 
 
 def remove_tree(fs: FileSystem, path: str) -> None:
-    """Remove a partition directory with its files, durably. Idempotent."""
+    """Remove a partition directory and all files, durably. Idempotent."""
     with contextlib.suppress(FileNotFoundError):
         for name in fs.listdir(path):
             with contextlib.suppress(FileNotFoundError):

@@ -30,7 +30,7 @@ def regular_times(fs: FileSystem, directory: str, base: int, offsets: Entries) -
 
 
 def txn_entries(fs: FileSystem, directory: str, base: int, *, end: int) -> Entries:
-    """Return the aborted transactions of a segment whose markers are below `end`."""
+    """Return the aborted transactions of a segment with markers below `end`."""
     return index_entries.txn_entries(LogDirSegments(fs, directory), base, end=end)
 
 

@@ -33,7 +33,7 @@ class LeaderEpochFileCache:
         return self.entries[-1][0] if self.entries else -1
 
     def assign(self, epoch: int, start: int) -> None:
-        """Add `epoch` from offset `start` on; no-op if it is the latest epoch.
+        """Add `epoch` from offset `start` on. Adding the latest epoch has no effect.
 
         Contradicting entries are removed. Raises: InvalidRequestError: negative epoch or offset.
         """
@@ -69,7 +69,7 @@ def read_epochs(fs: FileSystem, directory: str) -> Epochs:
 
 
 def create_epochs(fs: FileSystem, directory: str) -> File:
-    """Create a new partition's checkpoint, without entries; the caller makes it durable."""
+    """Create a new partition's checkpoint, without entries. The caller syncs the file."""
     file = fs.open(os.path.join(directory, EPOCH_CHECKPOINT), create=True)
     file.pwrite(format_epochs([]), 0)
     return file

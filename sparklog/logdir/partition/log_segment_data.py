@@ -54,7 +54,7 @@ class LogDirSegmentData:
         return self.fs.open(self.where)
 
     def transaction_index(self) -> bytes:
-        """Return the aborted transactions whose markers are in the segment."""
+        """Return the aborted transactions with markers in the segment."""
         return txn_entries(self.fs, self.directory, self.base, end=self.end).tobytes()
 
     def producer_snapshot(self) -> bytes:

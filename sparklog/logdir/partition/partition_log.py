@@ -1,8 +1,8 @@
-"""A partition's log, for its writer. Used only under the log's write lock.
+"""A partition's log, for the writer. Used only under the log's write lock.
 
 Every change is made in small steps, in an order that `truncate_to` can undo from any point: epochs
-first, then data, then indexes; a roll writes the snapshot before the new segment. Nothing is
-durable before `sync`. Source: UnifiedLog, LocalLog, LogSegment (Kafka 4.1).
+first, then data, then indexes; a roll writes the snapshot before the new segment. Changes are
+durable after `sync`. Source: UnifiedLog, LocalLog, LogSegment (Kafka 4.1).
 """
 
 import random
@@ -46,11 +46,11 @@ class PartitionLog:
     """The log of a partition directory. Opening is lazy: files are read on first use.
 
     `end_offset` is the committed end. `plain`: no batch has a producer id, so the first roll need
-    not look for them. `create` creates a new directory.
+    not look for producers. `create` creates a new directory.
 
     `appended_crc` is the CRC-32C of the CRC fields of all batches appended since it was last set to
     0. `tail_crc` is the CRC field of the last batch, -1 if unknown. A segment that ends with
-    another batch belongs to another partition or log, and nothing is appended to it.
+    another batch belongs to another partition or log, and is not appended to.
     """
 
     def __init__(
@@ -100,9 +100,10 @@ class PartitionLog:
         partition: int = 0,
         producer_id_expiration_ms: int = EXPIRATION_MS,
     ) -> Self:
-        """Create the directory with its metadata and an empty segment.
+        """Create the directory with partition.metadata and an empty segment.
 
-        Durable after `sync` and a sync of the parent directory. Raises: FileExistsError.
+        The directory is durable after `sync` and a sync of the parent directory. Raises:
+        FileExistsError.
         """
         assert not topic or path.endswith(f"{topic}-{partition}")
         fs.mkdir(path)
@@ -137,7 +138,7 @@ class PartitionLog:
 
     @property
     def stamped_ms(self) -> int:
-        """The append time of the newest batch; -1 if it has none or is in no open segment."""
+        """The append time of the newest batch, if an open segment has it, else -1."""
         return max(self._stamped_ms, self._active.stamped_ms)
 
     @property
@@ -156,7 +157,7 @@ class PartitionLog:
         return self._first_base
 
     def size_on_disk(self) -> int:
-        """As `Segment.size_on_disk` of the active segment; also -1 if files contradict the end."""
+        """Return the active segment's `size_on_disk`; also -1 if files contradict the end."""
         segment = self._load()
         return -1 if self._fault else segment.size_on_disk()
 
@@ -234,7 +235,7 @@ class PartitionLog:
         `append_time_ms` becomes the timestamp of all records
         (message.timestamp.type=LogAppendTime).
         Raises: InvalidRequestError: `data` is malformed; RecordTooLargeError: a batch exceeds
-        segment.bytes. Nothing is written then.
+        segment.bytes. In both cases no batch is written.
         """
         table = self.scanned(data)
         active = self._active
@@ -285,7 +286,7 @@ class PartitionLog:
             table, active.roll_params, self.config, now=self._clock(), jitter_ms=self._jitter_ms
         )
         room = active.room(table[:count], entry_limits(self.config)) if count else 0
-        return max(room, 0 if active.size else 1)  # an empty segment takes at least one batch
+        return max(room, 0 if active.size else 1)  # an empty segment accepts at least one batch
 
     def _write(self, view: memoryview, table: Table) -> None:
         active = self._active
@@ -350,7 +351,7 @@ class PartitionLog:
         return first, self._segment.end
 
     def roll(self) -> None:
-        """Close the active segment and start a new segment at the end; no-op if it is empty."""
+        """Close the active segment, unless empty, and start a new segment at the end."""
         active = self._active
         if not active.size:
             return
@@ -393,7 +394,7 @@ class PartitionLog:
     def sync(self) -> None:
         """Make all appends durable; of the active segment only the log.
 
-        Must not be repeated after an error: truncate, and write again.
+        The call must not be repeated after an error: truncate, and write again.
         """
         self._unflushed.sync(self._segment)
         self._unflushed = _Unflushed(self._fs, self.path)

@@ -1,4 +1,4 @@
-"""The segments of a partition as files of its directory: `PartitionSegments` of a log dir."""
+"""The segments of a partition as files of a directory: `PartitionSegments` of a log dir."""
 
 import os
 from itertools import zip_longest
@@ -14,7 +14,7 @@ WHOLE_BYTES = 64 << 10  # larger closed indexes are mapped
 
 
 class LogDirSegments:
-    """The segments in `directory`; nothing is cached, each call reads the files."""
+    """The segments in `directory`. Each call reads the files, without a cache."""
 
     def __init__(
         self, fs: FileSystem, directory: str, *, gaps: bool = False, topic_id: str | None = None
@@ -57,7 +57,7 @@ class LogDirSegments:
         return self.fs.open(joined(self.directory, log_name(base)))
 
     def index(self, base: int, kind: IndexKind) -> File | None:
-        """Open an index; None without a file."""
+        """Open an index, if its file exists."""
         try:
             return self.fs.open(self._path(base, kind))
         except FileNotFoundError:

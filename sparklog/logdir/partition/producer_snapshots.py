@@ -1,7 +1,7 @@
-"""Producer snapshot files of a partition, and the producer state from them and the log.
+"""Producer snapshot files of a partition, and the producer state from snapshots and log.
 
-`<offset>.snapshot` contains the state of all records below that offset. It is written when a
-segment rolls (named by the new base), at a clean close, and after recovery; also for data without
+`<offset>.snapshot` contains the state of all records below that offset. A snapshot is written when
+a segment rolls (named by the new base), at a clean close, and after recovery; also for data without
 producer ids, because Kafka's tiering copies it. If a snapshot is damaged, an older snapshot and a
 longer replay are used. Source: ProducerStateManager, UnifiedLog.rebuildProducerState (Kafka 4.1).
 """
@@ -22,7 +22,7 @@ def snapshot_offsets(names: list[str]) -> list[int]:
 
 
 def write_snapshot(fs: FileSystem, directory: str, state: ProducerState) -> File:
-    """Write `<state.end>.snapshot`, like Kafka without a temporary file; the caller syncs it."""
+    """Write `<state.end>.snapshot`, like Kafka without a temporary file. The caller must sync."""
     file = fs.open(joined(directory, snapshot_name(state.end)), create=True)
     data = format_snapshot(state.entries())
     file.truncate(0)
@@ -48,7 +48,7 @@ def load_producers(
     now: int,
     expiration_ms: int,
 ) -> ProducerState:
-    """Return the producer state at offset `end`; see `load_producer_state`. Writes nothing."""
+    """Return the producer state at offset `end`, without writes. See `load_producer_state`."""
     return load_producer_state(
         LogDirSegments(fs, directory),
         end,
@@ -68,9 +68,10 @@ def floor_of(log_start: int, bases: list[int]) -> int:
 
 
 def stray_offsets(names: list[str], bases: list[int], *, end: int, start: int) -> list[int]:
-    """Return snapshots that Kafka removes on loading: those of no segment, except the newest.
+    """Return snapshots that Kafka removes on loading.
 
-    Also snapshots at or below the log's start. Source: removeStraySnapshots, truncateAndReload.
+    These are snapshots without a segment, except the newest, and snapshots at or below the log's
+    start. Source: removeStraySnapshots, truncateAndReload.
     """
     kept = {*bases, end}
     return [o for o in snapshot_offsets(names) if o not in kept or not start < o <= end]

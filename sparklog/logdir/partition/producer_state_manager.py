@@ -1,4 +1,4 @@
-"""The producer state of a partition, for its writer, and the snapshot files.
+"""The producer state of a partition, for the writer, and the snapshot files.
 
 The state is loaded on first use (newest snapshot, then replay of later batch headers), because most
 appends have no producer id. A partition that is reopened after other processes wrote to it
@@ -39,7 +39,7 @@ class ProducerStateManager:
     """The producer state of a partition.
 
     `start` in methods is the log start offset; the first segment may start later. `plain`: no batch
-    of the log has a producer id, so there is nothing to load.
+    of the log has a producer id, so no state is loaded.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ProducerStateManager:
 
     @property
     def known(self) -> ProducerState | None:
-        """The state in memory, at the end or an earlier end; None before the first use."""
+        """The state in memory, at the end or an earlier end; unset before the first use."""
         return self._earlier if self._state is None else self._state
 
     def at(self, end: int, start: int) -> ProducerState:
@@ -84,7 +84,7 @@ class ProducerStateManager:
         return self._state
 
     def _caught_up(self, end: int, start: int) -> ProducerState | None:
-        """Return the earlier state plus later batches, or None if some of these are missing."""
+        """Return the earlier state plus later batches, unless a later batch is missing."""
         state, self._earlier = self._earlier, None
         assert state is not None
         bases = segment_bases(self._fs, self._path)
@@ -124,7 +124,7 @@ class ProducerStateManager:
             self._state.end = end
 
     def snapshot(self, end: int, start: int) -> File | None:
-        """Write the state at the log's end, unless it is on disk already; the caller syncs."""
+        """Write the state at the log's end, unless this snapshot exists. The caller must sync."""
         names = self._fs.listdir(self._path)
         known = [offset for offset in snapshot_offsets(names) if offset <= end]
         if end in known and not is_whole(self._fs, joined(self._path, snapshot_name(end))):

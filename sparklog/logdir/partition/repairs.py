@@ -1,7 +1,7 @@
-"""File changes by undo, recovery and loading. Each is logged: what was cut where, and its time.
+"""File changes by undo, recovery and loading. Each change is logged, with position and time.
 
-One line per file. Cut records are warnings; changes of derived files are informational, and
-unchanged derived files are for debugging.
+The log has a line per file. Cut records are warnings; changes of derived files are informational,
+and unchanged derived files are for debugging.
 """
 
 import logging
@@ -39,7 +39,7 @@ def cut(fs: FileSystem, path: str, size: int, why: str, *, sync: bool, read_ms: 
 
 
 def remove(fs: FileSystem, path: str, why: str) -> str:
-    """Remove a file; return its name, or "" if it did not exist."""
+    """Remove a file; return the file's name, or "" if no file existed."""
     watch = stopwatch()
     try:
         size = fs.size(path)

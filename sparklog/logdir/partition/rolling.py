@@ -28,7 +28,7 @@ class RollParams:
 def fit(
     table: Table, roll_params: RollParams, config: TopicConfig, *, now: int, jitter_ms: int
 ) -> int:
-    """Return how many leading batches of `table` fit into the segment before it must roll.
+    """Return how many leading batches of `table` fit into the segment before a roll.
 
     Each batch counts as an append. `Segment.room` applies the two rules about full indexes.
     """

@@ -1,4 +1,4 @@
-"""The active segment of a partition, for its writer: log, offset index, time index.
+"""The active segment of a partition, for the writer: log, offset index, time index.
 
 Indexes grow with the log and are never preallocated. Their contents depend only on the batch
 positions, so they equal the indexes that Kafka's recovery would rebuild, even after closes, undos
@@ -272,7 +272,7 @@ class Segment:
                 self.txnindex.sync()
 
     def close(self) -> None:
-        """Close the files; nothing is written."""
+        """Close the files, without writes."""
         for file in (self.log, self.index, self.timeindex, self.txnindex):
             if file is not None:
                 file.close()

@@ -1,15 +1,16 @@
-"""A swap: a new segment replaces its sources, atomically for readers and crashes.
+"""A swap: a new segment replaces source segments, atomically for readers and crashes.
 
 Under the log's write lock, with the swap in the intent:
 
-1. `.cleaned` -> `.swap`, the log last; the directory is synced. From here on the swap is completed
-   even if this process dies: another process completes it, as Kafka's own loading would.
+1. `.cleaned` -> `.swap`, the log last; the directory is synced. After this step the swap is
+   completed even if this process dies: another process completes it, as Kafka's own loading would.
 2. A second name of the `.swap` log is renamed over the first source. At that moment readers see the
    new segment; a segment with its base always exists (PROTOCOL, H6).
 3. The index files follow. Until then the old index files remain as hints, which readers check.
-4. Sources whose base is covered by the new segment's offsets are retired as `.deleted`, the lowest
-   first: a reader that lists them still reads the old records or, past the new segment, none.
-   Their snapshots are retired with them. Only when that is durable is the `.swap` log deleted.
+4. Sources with a base in the new segment's offsets are retired as `.deleted`, the lowest first: a
+   reader that has listed a source still reads the old records or, past the new segment, no records.
+   Their snapshots are retired with them. Only when the retirement is durable is the `.swap` log
+   deleted.
 5. Sources after the new segment's last offset, which have no remaining records, are retired one by
    one.
 
@@ -74,7 +75,7 @@ class SegmentSwap:
 
 
 def perform(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
-    """Perform the swap from its start."""
+    """Perform the swap from the first step on."""
     for name in (*swap.parts, log_name(swap.base)):
         fs.rename(joined(directory, name + CLEANED), joined(directory, name + SWAP))
     fs.sync_dir(directory)
@@ -82,7 +83,7 @@ def perform(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
 
 
 def settle(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
-    """Complete an interrupted swap, or discard it if it was not done yet. Idempotent."""
+    """Complete an interrupted swap, or discard a swap that was not done yet. Idempotent."""
     log = joined(directory, log_name(swap.base))
     if fs.exists(log + SWAP):
         fs.sync_dir(directory)  # the process that renamed them may have died before the sync
@@ -119,7 +120,7 @@ def _complete(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
     fs.unlink(log + SWAP)
     aborted = joined(directory, txnindex_name(swap.base))
     if fs.exists(aborted) and not fs.size(aborted):
-        fs.unlink(aborted)  # Kafka keeps none without entries
+        fs.unlink(aborted)  # Kafka has no such file without entries
     _retire_trailing(fs, directory, swap)
 
 
@@ -130,7 +131,7 @@ def _retire_trailing(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
 
 
 def retire(fs: FileSystem, directory: str, base: int) -> list[str]:
-    """Hide a segment from new readers; its files wait as `.deleted`. Idempotent.
+    """Hide a segment from new readers. The files wait as `.deleted`. Idempotent.
 
     Returns: their paths.
     """

@@ -1,9 +1,9 @@
-"""Truncates a partition directory to its state at the start of a step.
+"""Truncate a partition directory to the state at the start of a step.
 
-Works on the files alone, so that the next holder of the lock can do it for a dead process. It only
-removes data at or after the old end. Idempotent: it can be interrupted at any point and run again.
-It requires an intact page cache (a process died, not the machine); otherwise the log must be
-recovered. Source: PROTOCOL, "QUICK recovery".
+Truncation needs only the files, so the next holder of the lock can truncate for a dead process.
+Only data at or after the old end are removed. Truncation is idempotent and can be interrupted at
+any point. An intact page cache is required (a process died, not the machine); otherwise the log
+must be recovered. Source: PROTOCOL, "QUICK recovery".
 """
 
 from dataclasses import dataclass
@@ -100,10 +100,11 @@ def _remove_above(fs: FileSystem, directory: str, state: SegmentState) -> None:
 
 
 def _is_ours(fs: FileSystem, directory: str, state: SegmentState) -> bool:
-    """Return True if the snapshot at the end must be removed, because it marks a clean close.
+    """Return True if the snapshot at the end marks a clean close and must be removed.
 
-    It may be older than the step, but losing it costs only a replay. At the base of an empty
-    segment it belongs to the previous roll; a torn snapshot is removed in any case.
+    The snapshot may be older than the step, but its loss costs only a replay. At the base of an
+    empty segment, the snapshot belongs to the previous roll; a torn snapshot is removed in any
+    case.
     """
     path = joined(directory, snapshot_name(state.end))
     return state.base != state.end or not is_whole(fs, path)
@@ -124,10 +125,10 @@ def _cut_indexes(fs: FileSystem, directory: str, state: SegmentState) -> None:
 
 
 def _keep(fs: FileSystem, path: str, entries: Entries) -> None:
-    """Truncate an index to these entries, and write them again.
+    """Truncate an index to these entries, and write the entries again.
 
     The undone step may have failed at an fsync. Then the page cache marks the entries as clean, and
-    the next fsync succeeds without writing them.
+    the next fsync succeeds without writing.
     """
     cut(fs, path, entries.nbytes, _WHY, sync=False)
     if len(entries):

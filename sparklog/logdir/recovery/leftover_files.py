@@ -84,7 +84,7 @@ def remove_orphans(fs: FileSystem, directory: str) -> None:
 
 
 def segment_names(base: int) -> tuple[str, ...]:
-    """Return a segment's files in the order to remove them.
+    """Return a segment's files in the order of removal.
 
     The log and then the snapshot are last, so that after a crash the segment is still listed.
     """

@@ -1,6 +1,6 @@
-"""Loads a partition directory by Kafka's own rules, if a broker wrote to it.
+"""Load a partition directory that a broker wrote to, by Kafka's own rules.
 
-After a clean stop nothing is checked. After an unclean stop every batch from the recovery point on
+After a clean stop no batch is checked. After an unclean stop every batch from the recovery point on
 is checked; at the first bad batch the log is cut and all later segments are deleted, because a
 broker does the same and its acknowledged data end there. Logs that sparklog wrote are not loaded
 this way. Differences from Kafka: segments with overflowing offsets are rejected, not split; without
@@ -56,8 +56,8 @@ class LoadReport:
     """A loaded partition: offsets [start, end); transactions below `lso` are decided.
 
     `local_start`: the start of the local segments; earlier segments are remote. `epoch`: the newest
-    leader epoch, -1 without one. `open_transactions`: {producer id: first offset}. `removed`: data
-    that were cut or deleted.
+    leader epoch, or -1. `open_transactions`: {producer id: first offset}. `removed`: data that were
+    cut or deleted.
     """
 
     start: int
@@ -116,7 +116,7 @@ class _Loader:
         return len(entries) * _TXN_ITEM != self.fs.size(path)
 
     def recover_segment(self, base: int) -> bool:
-        """Rebuild a segment, cut at the first bad batch; return True if it was cut."""
+        """Rebuild a segment, cut at the first bad batch. Return True if the segment was cut."""
         before = self.producers_at(base)
         for offset in snapshot_offsets(self.fs.listdir(self.path)):
             if offset > base:  # their state may include batches that are cut now
@@ -254,7 +254,7 @@ def load(
     local_start: int = 0,
     producer_id_expiration_ms: int = EXPIRATION_MS,
 ) -> LoadReport:
-    """Load a broker's partition directory, changing it as the broker's own start would.
+    """Load a broker's partition directory, with the same changes as at a broker's start.
 
     `clean`: the broker stopped cleanly. `recovery_point`, `log_start`: its checkpoints (0: none).
     `local_start`: segments below it may be missing, because they are in remote storage.

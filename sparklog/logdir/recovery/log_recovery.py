@@ -1,10 +1,10 @@
 """Crash recovery when the lock is taken: QUICK and FULL.
 
 QUICK: the holder died in this boot, so the page cache has everything that it wrote, and its intent
-describes the step. If its ledger record is complete, the step is completed; otherwise it is undone.
-Takes milliseconds at any size. FULL: the machine may have lost unsynced data, or the page is
-invalid. The ledger defines what is committed: below its ends everything must be intact, and
-everything after them is removed. Source: PROTOCOL, "QUICK recovery".
+describes the step. If its ledger record is complete, the step is completed; otherwise the step is
+undone. QUICK takes milliseconds at any size. FULL: the machine may have lost unsynced data, or the
+page is invalid. The ledger defines what is committed: below the committed ends all data must be
+intact, and all data after the ends are removed. Source: PROTOCOL, "QUICK recovery".
 """
 
 import logging
@@ -89,8 +89,9 @@ def _quick(session: LogManager, page: Page) -> None:
 def undo(session: LogManager, intent: Intent) -> None:
     """Return every log in the intent to its previous state; the ledger first.
 
-    The ledger record may be complete although its fsync failed. It is removed before any data, so
-    that no process finds it without its data. Needs `session.state` as of the intent. Idempotent.
+    The ledger record may be complete although its fsync failed. The record is removed before any
+    data, so that no process finds a record without data. `session.state` must be the state at the
+    time of the intent. Idempotent.
     """
     fs = session.fs
     truncate_to(fs, ledger_path(session.home), intent.ledger)
@@ -139,10 +140,10 @@ def full(session: LogManager) -> bool:
 
 
 def _recovery_point(fs: FileSystem, home: str, end: int) -> int:
-    """Return an offset of the ledger below whose segment everything is durable.
+    """Return a ledger offset. All ledger segments below the one that contains it are durable.
 
     A segment and its indexes are synced before the first record of the next segment is synced. So
-    after a power cut the next segment's file may exist although these were lost.
+    after a power cut the next segment's file may exist although a segment or its indexes were lost.
     """
     marks = published(fs, home)
     base = last_base(fs, home, end)
@@ -197,9 +198,9 @@ def _thread_number() -> str:
 
 
 def _durable_prefix(session: LogManager, state: LogState, end: int) -> int:
-    """With flush=none, return the longest ledger prefix whose data are complete; else `end`.
+    """With flush=none, return the end of the longest ledger prefix with complete data; else `end`.
 
-    `state` is set to the state of that prefix.
+    `state` is set to the state of the prefix.
     """
     fs, home = session.fs, session.home
     first = last_base(fs, home, end)
@@ -243,11 +244,11 @@ def _whole(session: LogManager, prefix: LogState, record: LedgerRecord) -> bool:
 
 
 def make_durable(fs: FileSystem, home: str, offset: int) -> bool:
-    """Rewrite the ledger record at `offset` in place and sync it; False if it is not complete.
+    """Rewrite the ledger record at `offset` in place and sync; False if it is incomplete.
 
     If a holder died between write and fsync, its successor sees the record only in the page cache:
-    without this a power cut could lose a record on which later ones depend (PROTOCOL, C8). The
-    previous segment is synced too, because it may have been rolled for this record.
+    without this step a power cut could lose a record on which later records depend (PROTOCOL, C8).
+    The previous segment is synced too, because it may have been rolled for this record.
     """
     bases = [base for base in ledger_bases(fs, home) if base <= offset]
     if not bases:

@@ -1,10 +1,10 @@
 """FULL recovery of a partition: after a power cut, or if the state is unknown otherwise.
 
 The ledger defines the committed end. Below that end every CRC and every offset must be valid; if
-not, the partition is damaged: an error names the file and the range, and nothing is changed
-(Kafka's own recovery would cut there and drop everything after it). From the end on, everything is
-removed. Then indexes, epochs and snapshots are rebuilt. Idempotent: it can be interrupted at any
-point. Source: PROTOCOL, "FULL recovery".
+not, the partition is damaged: an error names the file and the range, and no file is changed
+(Kafka's own recovery would cut there and drop all later data). All data from the end on are
+removed. Then indexes, epochs and snapshots are rebuilt. The recovery is idempotent and can be
+interrupted at any point. Source: PROTOCOL, "FULL recovery".
 """
 
 import logging
@@ -107,12 +107,12 @@ def recover(
     """Check [log_start, end) from the recovery point's segment on, remove the rest, rebuild.
 
     Args:
-        local_start: Segments below it need not be local, if it is above the log start.
-        tail_crc: The CRC field of the last committed batch; -1 if it is unknown.
-        newest_epoch: The log's leader epoch, which no batch exceeds, or None if it is unknown.
+        local_start: Segments below this offset need not be local, if it is above the log start.
+        tail_crc: The CRC field of the last committed batch; -1 if unknown.
+        newest_epoch: The log's leader epoch, which no batch exceeds, if known.
         remaining: Called with the number of segments that are still to be read.
         check_only: Raise the errors of a recovery, and change no file.
-    Raises: DataCorruptionError: something below `end` is damaged or missing; nothing was cut.
+    Raises: DataCorruptionError: data below `end` are damaged or missing; no file was cut.
     Cost: a CRC pass from the recovery point, and over segments without a valid index.
     """
     watch = stopwatch()

@@ -81,7 +81,7 @@ def redo_record(session: LogManager, record: LedgerRecord) -> None:
             settle_directories(session)
             _recover_restored(session, record.topic)
             write_starts(session)
-            publish_all(session)  # before the topics file, whose readers need the ends
+            publish_all(session)  # before the topics file, because its readers need the ends
             write_topics(session.fs, session.home, session.state)
 
 
@@ -110,7 +110,8 @@ def repair_topics_file(session: LogManager) -> None:
 def _is_undelete_unfinished(session: LogManager) -> bool:
     """Return True if the topics file lacks a topic of the log's state.
 
-    A crash interrupted an undelete of that topic, which has records that are not published yet.
+    In this case a crash interrupted an undelete of the topic, which has records that are not
+    published yet.
     """
     try:
         known = read_topics(session.fs, session.home) or {}
@@ -188,7 +189,7 @@ def settle_directories(session: LogManager, *, gone: str = "") -> None:
     """Rename or remove partition directories so that they match the topics; idempotent.
 
     Directories of deleted topics are renamed, and removed when the topic can no longer be restored.
-    Those of restored topics get their names again. An empty directory belongs to a topic that was
+    Directories of restored topics are renamed back. An empty directory belongs to a topic that was
     never committed and is removed. Other partitions may be a user's data: they are renamed to
     Kafka's name for strays. Directories that only look like partitions, such as a query's
     checkpoint-1, stay. Directories to remove are added to `session.doomed`, because removing large
@@ -231,7 +232,7 @@ def settle_directories(session: LogManager, *, gone: str = "") -> None:
 def _is_leftover(
     session: LogManager, number: int, partition: int, mark: str, gone: str
 ) -> bool:
-    """Return True if a `-future` directory is a copy of our partition whose move did not commit."""
+    """Return True if a `-future` directory is a copy of our partition by an uncommitted move."""
     topic_id = topic_id_text(bytes.fromhex(mark))
     return topic_id in (gone, *session.state.deleted) or any(
         topic.id == topic_id and topic.dirs.get(partition) != number
@@ -240,7 +241,7 @@ def _is_leftover(
 
 
 def _number(session: LogManager, key: TopicPartition) -> int | None:
-    """Return the number of the log dir of a partition, or None if no topic has it."""
+    """Return the number of the log dir of a partition, or None without a topic of it."""
     known = session.state.topics.get(key.topic)
     return None if known is None else known.dirs.get(key.partition)
 
@@ -265,9 +266,9 @@ def _right_path(session: LogManager, number: int, partition: int, mark: str) -> 
 def _retired_path(
     session: LogManager, number: int, key: TopicPartition, path: str
 ) -> tuple[str, bool]:
-    """Return the new name of a directory without a topic, and whether to remove it.
+    """Return the new name of a directory without a topic, and whether to remove the directory.
 
-    "" leaves the name unchanged.
+    An empty name means that the directory is not renamed.
     """
     fs, state = session.fs, session.state
     deleted = _deleted_topic_of(session, number, key, path)
@@ -290,9 +291,10 @@ def _retired_path(
 
 
 def _was_moved(session: LogManager, number: int, key: TopicPartition, path: str) -> bool:
-    """Return True if this is the old directory of a moved partition whose new directory exists.
+    """Return True for the old directory of a moved partition, if the new directory exists.
 
-    Data that were given up there before and came back end at or below the log start.
+    Returns False for data that were given up there earlier and came back: such data end at or below
+    the log start.
     Cost: the last segment is read.
     """
     fs, known = session.fs, session.state.topics.get(key.topic)
@@ -310,7 +312,7 @@ def _was_moved(session: LogManager, number: int, key: TopicPartition, path: str)
 def _deleted_topic_of(
     session: LogManager, number: int, key: TopicPartition, path: str
 ) -> DeletedTopic | None:
-    """Return the deleted topic whose partition still has its old name, identified by topic id."""
+    """Return the deleted topic of a partition with the old name still, identified by topic id."""
     found = [
         topic for topic in session.state.deleted.values()
         if topic.name == key.topic and topic.topic.dirs.get(key.partition) == number

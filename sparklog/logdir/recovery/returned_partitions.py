@@ -19,9 +19,9 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def restore_returned(session: LogManager) -> None:
-    """Bring partitions whose files are back online again, for all sessions.
+    """Bring offline partitions with available files back online, for all sessions.
 
-    Under the lock. Cost: nothing if no partition is missing; else some stats per missing partition.
+    Under the lock. Cost: some stats per missing partition.
     """
     offline, state = session.offline, session.state
     dropped = [key for key in offline if key not in state.ends]
@@ -50,7 +50,7 @@ def restore_returned(session: LogManager) -> None:
 
 
 def _returned(session: LogManager) -> bool:
-    """Use log dirs again that were absent and are available, as opening them would."""
+    """Use log dirs again that were absent and are available, as an open would."""
     fs, before = session.fs, session.dirs
     try:
         found = find_dirs(fs, session.directories)

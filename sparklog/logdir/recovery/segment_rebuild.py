@@ -94,10 +94,10 @@ def scan_segment(
     limit: int = NO_LIMIT,
     gaps: bool | None = None,
 ) -> Scanned:
-    """Read a segment's batches below offset `limit`; changes nothing on disk.
+    """Read a segment's batches below offset `limit`, without changes on disk.
 
     Args:
-        producers: Their state at the segment's base; advanced to the result's end.
+        producers: The producer state at the segment's base; advanced to the result's end.
         gaps: False: offsets must be consecutive; True: offsets may be missing; None: offsets are
             not checked, as in Kafka's recovery.
     """

@@ -1,4 +1,4 @@
-"""FULL recovery of a partition in the log's state; if it can't be recovered, it goes offline."""
+"""FULL recovery of a partition in the log's state, which goes offline if that is impossible."""
 
 import contextlib
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from sparklog.logdir.recovery.partition_recovery import recover
 
 
 def recovery_points(session: LogManager) -> Offsets:
-    """Return Kafka's recovery points of all log dirs; without those in unreadable files."""
+    """Return Kafka's recovery points of all log dirs. Unreadable files are ignored."""
     points: Offsets = {}
     for directory in session.present:
         with contextlib.suppress(DataCorruptionError):  # from the start: slower, but safe
@@ -26,16 +26,16 @@ def recover_partition(
     points: Offsets,
     remaining: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Recover a partition; it goes offline if it is damaged or incomplete."""
+    """Recover a partition. A damaged or incomplete partition goes offline."""
     error = _recovered(session, key, points, remaining)
     if error is not None:
         session.go_offline(key, error)
 
 
 def check_partition(session: LogManager, key: TopicPartition) -> DataCorruptionError | None:
-    """Return the error with which recovery would take the partition offline, or None.
+    """Return the error, if any, with which recovery would take the partition offline.
 
-    Changes nothing.
+    No file is changed.
     """
     return _recovered(session, key, recovery_points(session), check_only=True)
 

@@ -1,8 +1,8 @@
-"""Finds partitions that may have expired segments, by a stat each and cached listings.
+"""Find partitions that may have expired segments, by a stat each and cached listings.
 
 A directory with an unchanged modification time still contains the listed segments. Until the oldest
-of these expires, or the log exceeds its maximum size, nothing is due. This works without the write
-lock, so the result is a guess that the steps under the lock verify.
+listed segment expires, or the log exceeds its maximum size, no segment is due. This works without
+the write lock, so the result is a guess that the steps under the lock verify.
 """
 
 from collections.abc import Collection, Mapping
@@ -98,9 +98,10 @@ class DuePartitions:
         return sizes
 
     def held(self, key: TopicPartition) -> list[LocalSegment] | None:
-        """Return a partition's segments as of the last `due`, or None if they are unknown.
+        """Return a partition's segments as of the last `due`, if known.
 
-        The same list as long as nothing changed; the active segment's size may be outdated.
+        Returns the same list as long as the listing is unchanged; the active segment's size may be
+        outdated.
         """
         seen = self._seen.get(key)
         return None if seen is None else seen.segments

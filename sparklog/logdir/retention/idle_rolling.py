@@ -53,6 +53,6 @@ def roll(session: LogDirCommits, keys: list[TopicPartition]) -> None:
 
 
 def roll_if_active(session: LogDirCommits, key: TopicPartition, base: int) -> None:
-    """Roll a partition's segment `base` if it is still active. Under the lock."""
+    """Roll a partition's segment `base` if still active. Under the lock."""
     if segment_bases(session.fs, session.partition_path(*key))[-1:] == [base]:
         roll(session, [key])

@@ -76,9 +76,10 @@ def delete_due(
         session: The open log.
         keys: {(topic, partition): constraints on retention there}.
         now_ms: The current time.
-        budget_ms: How long to hold the lock.
+        budget_ms: The maximum time under the lock.
 
-    Returns: what was deleted, and what is damaged. Other partitions were not reached in time.
+    Returns: the deleted segments, and the damaged partitions. Other partitions were not reached in
+    time.
     Raises: StorageUnavailableError: the log is unchanged, or the deletion continues next time.
     Cost: a ledger record (an fdatasync) per call, and a directory sync per partition.
     """
@@ -158,11 +159,12 @@ def _typed(starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
 def raise_starts(
     session: LogDirCommits, wanted: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Raise log starts, and return the current ones; no segment is changed.
+    """Raise log starts, and return the current log starts. No segment is changed.
 
-    For remote segments, which may be deleted only when no reader looks for them. Missing
-    partitions, and offsets below the log start or above the end, are skipped. Durable on return.
-    Raises: StorageUnavailableError: nothing may be deleted then.
+    This is for remote segments, which may be deleted only when no reader looks for them. Missing
+    partitions, and offsets below the log start or above the end, are skipped. The log starts are
+    durable on return.
+    Raises: StorageUnavailableError: the remote segments must not be deleted.
     """
     with session.exclusive():
         state = session.state

@@ -1,8 +1,8 @@
 """Forecasts when disks will be full: the write rate, less what retention deletes.
 
-The write rate is that of the last day at most, according to the ledger. Future deletions follow
-from each partition's config: `retention.bytes` limits the size, and `retention.ms` deletes segments
-that will be older by then. Space that the cleaner will free is not included.
+The write rate is measured over the last day at most, by the ledger. Future deletions follow from
+each partition's config: `retention.bytes` limits the size, and `retention.ms` deletes segments that
+will be older by then. Space that the cleaner will free is not included.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +33,8 @@ class DiskForecast:
     """A disk with its log dirs, and when it will be full.
 
     `rate`: bytes written per ms, measured over `over_ms`. `full_ms`: time until the disk is full;
-    None if that is beyond the horizon, or nothing is written. `recent_rate`: bytes per ms of the
-    last hour, which is 0 once a large import has ended.
+    None beyond the horizon, or without writes. `recent_rate`: bytes per ms of the last hour, which
+    is 0 once a large import has ended.
     """
 
     directories: tuple[str, ...]

@@ -33,9 +33,9 @@ Path = str | os.PathLike[str]
 PATIENCE_MS: Final = 2000
 """How long a store that does not answer is waited for, unless the options set a time."""
 PATIENCE: Final = "remote.patience.ms"
-STORE_CHECK_MS: Final = 15_000  # a log in a bucket needs a dozen requests, one after another
+STORE_CHECK_MS: Final = 15_000  # a log in a bucket needs a dozen requests in sequence
 _ENTRIES: Final = 256  # ledger entries that are read for the rates of writers and partitions
-_ASK_AGAIN_MS: Final = 60_000  # how often a tier is probed, and the whole ledger is read
+_ASK_AGAIN_MS: Final = 60_000  # how often a tier is probed, and the entire ledger is read
 _NEW: Final = ": is its disk mounted? (`sparklog topics create` makes a new log)"
 _NOTHING_THERE: Final = "sparklog.health"  # an object that never exists in a tier
 
@@ -63,8 +63,8 @@ def examine(
 
     Raises: InvalidRequestError: `path` is not a valid path.
     Cost: about 0.3 ms per partition, and the ledger's newest segment; a request to a tier, with a
-        timeout of 2 s. For a log in a bucket: a dozen requests, one for each group and for each of
-        the newest 256 entries, many at a time, and a conditional PUT that shows whether these
+        timeout of 2 s. For a log in a bucket: a dozen requests, another for each group and for each
+        of the newest 256 entries, many at a time, and a conditional PUT that shows whether these
         credentials may write; 15 s at most.
     """
     return Examiner(
@@ -154,7 +154,7 @@ class Examiner:
         """Return why a writer can't open the ledger, and why reads fail; at most once a minute.
 
         After a fault both are checked at every call. Cost: reads the ledger's newest segment (16
-        MiB at most), and that of `unreadable_files`.
+        MiB at most), and the cost of `unreadable_files`.
         """
         known = self._seen_faults
         if known is not None and not any(known[1]) and monotonic_ms() - known[0] < _ASK_AGAIN_MS:
@@ -178,7 +178,7 @@ class Examiner:
     # --- stores --------------------------------------------------------------------------------
 
     def _asked(self, url: str) -> str | None:
-        """Probe a tier with a GET of a missing object; return the error, None if it answers."""
+        """Probe a tier with a GET of a missing object; return the error unless it answers."""
         known = self._tier
         if known is not None and monotonic_ms() - known[0] < _ASK_AGAIN_MS:
             return known[1]
@@ -199,7 +199,7 @@ class Examiner:
         except InvalidRequestError:
             pass  # the store's library is not installed here; the service has its own
         except (SparklogError, OSError) as error:
-            # A monitoring process may lack credentials, which says nothing about the log.
+            # A monitoring process may lack credentials, which is no fault of the log.
             if self._is_owner or failure_of(error) is not Failure.CREDENTIALS:
                 why = _line(error)
         self._tier = monotonic_ms(), why
@@ -244,7 +244,7 @@ class Examiner:
         return known[1]
 
     def _observed(self, url: str) -> LogMetrics | None:
-        """Observe a log in a bucket; return None if the URL holds no log (perhaps an archive)."""
+        """Observe a log in a bucket; return None without a log at the URL (perhaps an archive)."""
         if self._observer is None:
             if not holds_home(url, self._storage_options, self._remote):
                 return None

@@ -10,7 +10,7 @@ _NAMED: Final = 3
 
 
 def duration_text(ms: float) -> str:
-    """Format a duration by its largest unit that fits; a negative one, between two clocks, as 0."""
+    """Format a duration by its largest unit that fits; 0 for a negative value (two clocks)."""
     return quantities.duration_text(max(0.0, ms))
 
 

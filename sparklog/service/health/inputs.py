@@ -15,8 +15,8 @@ from sparklog.storage.unfinished_erasure import UnfinishedErasure
 class Leader:
     """The service that leads the background work, or led last.
 
-    `alive`: whether it runs, or None if unknown. `beat_ms`: its last sign of life; a service of an
-    older sparklog gives none.
+    `alive`: whether it runs; None stands for unknown. `beat_ms`: its last sign of life, which a
+    service of an older sparklog does not give.
     """
 
     alive: bool | None
@@ -27,7 +27,7 @@ class Leader:
 
 
 def leader_of(holder: Mapping[str, Any], alive: bool | None, beat: str = "beat_ms") -> Leader:
-    """Return the leader, from what the service wrote about itself in the lease."""
+    """Return the leader, by the data that the service wrote about itself in the lease."""
     since_ms, beat_ms = holder.get("since_ms"), holder.get(beat)
     return Leader(
         alive,
@@ -52,7 +52,7 @@ class Dirty:
 class ServiceStatus:
     """The state of a service, known only in its own process.
 
-    `dead`: kinds of work whose thread died. `uncleanable`: {partition: reason}.
+    `dead`: kinds of work with a thread that died. `uncleanable`: {partition: reason}.
     """
 
     dead: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class ServiceStatus:
 
 @dataclass(slots=True, kw_only=True)
 class HealthInputs:
-    """What the checks judge: a log as of `found.time_ms`.
+    """The state of a log at `found.time_ms`, which the checks judge.
 
     Attributes:
         path: the path as the user gave it.
@@ -76,12 +76,12 @@ class HealthInputs:
         lock_holder: process id of a writer that blocks all others by holding the write lock.
         read_only: a path that this user has no permission to write; other users may have it.
         is_write_tried: for a log in a bucket, whether the store answered a write.
-        leader: None if no service ever led.
+        leader: the last leader; None before the first.
         compacted: number of compacted partitions.
         dirty: compacted partitions that are due for cleaning.
         tier_error: why the tier cannot be reached from here, if it was probed.
         erasures: incomplete erasures, oldest first.
-        is_erasing: a process is working on one of them.
+        is_erasing: a process is working on an erasure.
     """
 
     path: str

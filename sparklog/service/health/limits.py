@@ -21,7 +21,7 @@ class Limits:
         merge_lag_ms: without a service, how long an extent of a log in a bucket may wait for its
             merge.
         beat_ms: how long a service may give no sign of life (it gives three per minute).
-        lock_ms: how long a commit may hold the write lock.
+        lock_ms: how long a commit may lock the log.
         clock_ms: how far in the future the last commit may be.
     """
 

@@ -1,4 +1,4 @@
-"""The verdict on a log: one object, which all commands, pages and probes show."""
+"""The verdict on a log: an object that all commands, pages and probes show."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ def worst(levels: Iterable[Level]) -> Level:
 class Check:
     """The result of a check. `what`: a sentence with figures, without its full stop.
 
-    `command`: a shell command that helps, or None if there is nothing to do.
+    `command`: a shell command that helps, if an action is needed.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Health:
         return f"{summary}; and {left} more" if left > 0 else summary
 
     def check(self, name: str) -> Check | None:
-        """Return a check by its name, or None if the check does not apply to this log."""
+        """Return a check by its name, if the check applies to this log."""
         return next((check for check in self.checks if check.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:

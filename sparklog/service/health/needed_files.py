@@ -21,7 +21,7 @@ from sparklog.logdir.segment_files import bases_of, first_offset, joined, offset
 from sparklog.logdir.view import LogDirView
 from sparklog.service.metrics.observed import LogMetrics
 
-_SHOWN: Final = 20  # stop after so many faults; one is enough for a verdict
+_SHOWN: Final = 20  # stop after so many faults; a single fault is enough for a verdict
 
 
 def unreadable_files(fs: FileSystem, directories: Sequence[str], found: LogMetrics) -> list[str]:
@@ -47,7 +47,7 @@ def unreadable_files(fs: FileSystem, directories: Sequence[str], found: LogMetri
             if is_quiet:
                 faults += _missing_segments(fs, place, found.detail.held.get(key, ()))
         except FileNotFoundError:
-            continue  # deleted or moved meanwhile
+            continue  # deleted or moved in the meantime
         except (SparklogError, OSError) as error:
             faults.append(str(error))
         if len(faults) >= _SHOWN:
@@ -77,7 +77,7 @@ def _missing_segments(
     known, timed = set(bases), set(offsets_of(names, TIMEINDEX))
     indexed = set(offsets_of(names, INDEX))
     low = start if place.gaps else min(bases, default=0)
-    for base in sorted(indexed):  # a segment whose .log is missing still has both indexes
+    for base in sorted(indexed):  # a segment without its .log still has both indexes
         if base in timed and base not in known and bases and low <= base <= place.end:
             path = joined(place.directory, log_name(base))
             yield f"{path} is missing, though its indexes are there; restore the file from a copy"

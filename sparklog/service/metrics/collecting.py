@@ -25,7 +25,7 @@ def collect(
 ) -> LogMetrics:
     """Observe a log once, in log dirs or in a bucket; see `LogObserver.observe`.
 
-    The commits are those of the whole ledger, in a bucket those of the last 1024 entries.
+    Counts the commits in the entire ledger, in a bucket in the last 1024 entries.
     Args:
         path: log dirs, or a URL.
         storage_options: fsspec's options for the store.
@@ -35,7 +35,7 @@ def collect(
 
     Raises: InvalidRequestError: there is no log. StorageUnavailableError: the store does not
         answer. Parts of a log that can't be read are reported in `errors`.
-    Cost: as of `Observer.observe`; in a bucket a dozen requests, and one for each of those
+    Cost: as of `Observer.observe`; in a bucket a dozen requests, and another for each of these
         entries, each group and each partition, about 256 at the same time.
     """
     remote, rest = RemoteOptions.parse(options or {})
@@ -44,7 +44,7 @@ def collect(
         if not holds_home(url, storage_options, remote):
             raise InvalidRequestError(
                 f"{url} holds no log: give the URL of a log in a store, or a log's directory; an "
-                "archive holds segments alone",
+                "archive contains only segments",
                 path=url,
             )
         return StoreObserver(
@@ -57,5 +57,5 @@ def collect(
             raise InvalidRequestError(
                 f"{directory} does not exist: give the log's directory", path=directory
             )
-    # The whole path, as a service reports it, because Prometheus tells logs apart by it.
+    # The complete path, as a service reports it; Prometheus distinguishes logs by it.
     return Observer(",".join(directories), history=True, options=rest, clock=clock).observe()

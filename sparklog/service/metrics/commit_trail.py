@@ -60,7 +60,7 @@ class CommitTrail:
             return
         points.append(after)
         if len(points) > _POINTS_MAX:
-            del points[1 : _POINTS_MAX // 2 : 2]  # the older half, every other one
+            del points[1 : _POINTS_MAX // 2 : 2]  # of the older half, every other commit
 
     def bytes_since(self, key: TopicPartition, since_ms: int) -> float:
         """Return how many bytes were appended to a partition after a time."""

@@ -1,7 +1,7 @@
 """The Prometheus endpoint: /metrics and /healthz from an HTTP server in daemon threads.
 
 Each endpoint has its own registry, so that several logs of a process can have endpoints. A scrape
-reads the log's files without a lock of the log; concurrent scrapes run one after the other.
+reads the log's files without a lock of the log; concurrent scrapes run in sequence.
 """
 
 import json

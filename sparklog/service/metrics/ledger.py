@@ -14,14 +14,14 @@ from sparklog.service.metrics.observed import CommitMetrics
 from sparklog.storage.ledger_records import AppendRecord, SnapshotRecord
 from sparklog.storage.log_state import LogState
 
-_TRAIL_MIN: Final = 1000  # records; with fewer in the newest segment, read another one
+_TRAIL_MIN: Final = 1000  # records; with fewer in the newest segment, read another segment
 
 
 class LedgerTail:
     """Folds new ledger records at each call. Not thread-safe.
 
     With `history`, the commits that the ledger contains at the first call are counted. Without it
-    only later ones are, so that a restarted process counts nothing twice.
+    only later commits are counted, so that a restarted process counts no commit twice.
     """
 
     def __init__(self, fs: FileSystem, home: str, *, history: bool) -> None:
@@ -38,8 +38,8 @@ class LedgerTail:
         """Return the state as of ledger offset `end`.
 
         Raises: DataCorruptionError; FileNotFoundError: the log was deleted.
-        Cost: the first call reads the ledger's last segment (16 MiB at most; also the previous one
-            if it has few records), later calls only new records.
+        Cost: the first call reads the ledger's last segment (16 MiB at most; also the previous
+            segment if it has few records), later calls only new records.
         """
         identity = self._fs.identity(ledger_path(self._home))
         try:
@@ -47,7 +47,7 @@ class LedgerTail:
                 self._fold(self._state, self.at, end, counted=True)
                 return self._state
         except (SparklogError, FileNotFoundError):
-            self._state = None  # the ledger expired, was truncated or replaced meanwhile
+            self._state = None  # the ledger has expired, was truncated or replaced
         last = first = last_base(self._fs, self._home, end)
         if self._history:
             first = ledger_bases(self._fs, self._home)[0]
@@ -65,9 +65,9 @@ class LedgerTail:
         return state
 
     def history_fault(self) -> DataCorruptionError | None:
-        """Return why older commits can't be read, or None if no damage is known.
+        """Return why older commits can't be read, if damage is known.
 
-        Cost: nothing without damage; otherwise reads the damaged segments again.
+        Cost: only with damage: reads the damaged segments again.
         """
         if self._damaged is None:
             return None

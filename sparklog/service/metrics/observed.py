@@ -21,7 +21,7 @@ class PartitionMetrics:
     """A partition's local files, and its offsets [log_start_offset, log_end_offset).
 
     `due_bytes`: bytes of segments that retention should have deleted by now. `pieces`: extents of a
-    log in a bucket that are not merged yet; None in log dirs.
+    log in a bucket that are not merged yet.
     """
 
     topic: str
@@ -71,7 +71,8 @@ class AwaitingDeletion:
 class ReaderMetrics:
     """The position of a registered reader in a partition. `kind`: query or group.
 
-    `lag`: None if the partition was deleted. `expired`: retention no longer waits for the reader.
+    `lag`: None after the partition was deleted. `expired`: retention no longer waits for the
+    reader.
     `name`: name of the query, empty if unknown.
     """
 
@@ -180,18 +181,18 @@ class LogMetrics:
 
     Attributes:
         home: key of this process's own counts; "" stands for the first log dir.
-        commits: since the observer's first call, or all commits in the ledger; None without a
+        commits: since the observer's first call, or all commits in the ledger, if there is a
             ledger.
         batches: {topic: figures of its newest batches, a row per codec}, of the topics sampled by
             now.
         offline: {(topic, partition): reason}.
         tier_fault: why remote segments can't be read, according to the log's own files.
         first_deletions: {topic: (bytes due, bytes of the topic)} of topics in which retention has
-            deleted nothing yet and would now delete more than half.
+            deleted no records yet and would now delete more than half.
         merges: unmerged data of a log in a bucket.
         term: the term of the service of a log in a bucket.
-        holder: pid, host and since_ms of the last service of a log in a bucket; empty if there was
-            none.
+        holder: pid, host and since_ms of the last service of a log in a bucket; empty before the
+            first.
         errors: what could not be read.
     """
 

@@ -1,4 +1,4 @@
-"""Observes a log from its files, whichever process writes it. Takes no lock, does not write.
+"""Observes a log from its files, even if other processes write it, without locks or writes.
 
 An observer caches results, so that repeated observations cost a stat per partition and the new
 ledger records. A directory that a broker owns, or wrote to since sparklog closed it, is read as
@@ -63,7 +63,7 @@ _LOGGER = logging.getLogger("sparklog.service")
 
 
 class Observer:
-    """Observes a log repeatedly. Thread-safe; one thread at a time observes.
+    """Observes a log repeatedly. Thread-safe; concurrent calls run in sequence.
 
     `history`: count all commits in the ledger at the first observation. `batches`: sample the
     newest batches of topics. `options`: options of `sparklog.open`; only offsets.retention.minutes
@@ -151,7 +151,8 @@ class Observer:
     def _absent(self, number: int) -> dict[int, str]:
         """Return {number of a log dir: why it is missing}.
 
-        If the first log dir has no ledger, only that one is reported: the others can't be judged.
+        If the first log dir has no ledger, only this log dir is reported: the others can't be
+        judged.
         """
         try:
             return find_dirs(self._fs, self.directories).absent
@@ -207,7 +208,7 @@ class Observer:
         found.first_deletions = first_deletions(found, due, ids, announced)
         quiet = page is None or page.state is State.IDLE
         if missed and quiet and peek(fs, home) == page:
-            # The page is unchanged, so no writer deleted the files meanwhile.
+            # The page is unchanged, so no writer has deleted the files.
             names = (f"{t}-{p}" for t, p in missed if (t, p) not in found.offline)
             found.errors += [f"{name}: its files could not be read" for name in names]
         with self._noting(found):  # the page may be older, if the log was not opened since
@@ -238,7 +239,7 @@ class Observer:
     # --- offsets and topics --------------------------------------------------------------------
 
     def _state(self, page: Page | None) -> LogState | None:
-        """Return the ledger's state, or None if a broker may have written to the log since."""
+        """Return the ledger's state, unless a broker may have written to the log since."""
         fs, home = self._fs, self.directories[0]
         if not has_ledger(fs, home):
             return None

@@ -25,7 +25,7 @@ def offline_reason(home: str, directory: DirectoryMetrics) -> str:
 def faults(
     home: str, directories: Iterable[DirectoryMetrics], dead: Mapping[str, bool]
 ) -> list[str]:
-    """Return the faults of a service, none if all is well.
+    """Return the faults of a service; empty without faults.
 
     `dead`: {work: whether its thread died}.
     """

@@ -25,7 +25,7 @@ class WorkMeters:
         self._cleaned_ms: int | None = None  # the cleaner's last look, or its start
 
     def started(self, works: Iterable[str], now_ms: int) -> None:
-        """Show zeros from the start, so that alerts can tell an idle service from a missing one."""
+        """Show zeros from the start, so that alerts can tell an idle from a missing service."""
         for work in works:
             self._all.counter(names.ROUNDS).add(0, work)
             self._all.counter(names.ROUND_ERRORS).add(0, work)
@@ -67,7 +67,7 @@ class WorkMeters:
             self._all.gauge(names.UNCLEANABLE_BYTES).set(sizes[directory], directory)
 
     def failed(self, work: str) -> None:
-        """Count an error that kept a round from starting."""
+        """Count an error that prevented the start of a round."""
         self._all.counter(names.ROUND_ERRORS).add(1, work)
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Observes a log in a bucket from its state and new entries, whichever process writes it."""
+"""Observes a log in a bucket from its state and new entries, even if other processes write it."""
 
 import logging
 import threading
@@ -104,9 +104,9 @@ class StoreObserver:
     def observe(self) -> LogMetrics:
         """Return the current state. Parts that can't be read are reported in `errors`.
 
-        Cost: three GETs, one for each new entry, one for each group and a listing of the groups;
-            many at a time one for each topic with unmerged extents, and for each partition that is
-            due for cleaning. The first call also reads a state and the entries since. Every ten
+        Cost: three GETs, a GET for each new entry and for each group, and a listing of the groups;
+            many at a time a GET for each topic with unmerged extents, and for each partition that
+            is due for cleaning. The first call also reads a state and the entries since. Every ten
             minutes a few more for the batch samples of up to four topics that were written to.
         """
         with self._mutex:
@@ -137,7 +137,7 @@ class StoreObserver:
             return self._directories()
 
     def write_refusal(self) -> StorageUnavailableError | None:
-        """Return why the store refuses writes of this process, or None if it accepts them.
+        """Return why the store refuses writes of this process, unless it accepts them.
 
         Raises: StorageUnavailableError: the store did not answer. Cost: as of
             `sparklog.diskless.home_object.write_refusal`, and a GET at the first call.
@@ -233,7 +233,7 @@ class StoreObserver:
     ) -> dict[TopicPartition, str]:
         """Return {partition: reason} of partitions with missing or truncated objects.
 
-        Leaves out extents that were replaced meanwhile. Cost: `unreadable_extents` every ten
+        Leaves out extents that have been replaced by then. Cost: `unreadable_extents` every ten
         minutes.
         """
         store = home.objects.store
@@ -250,7 +250,7 @@ class StoreObserver:
         }
 
     def _count(self, home: DisklessHome, state: DisklessState) -> None:
-        """Count the commits since the last call; a restart counts nothing twice."""
+        """Count the commits since the last call; a restart counts no commit twice."""
         end = state.next_number
         counted = self._counted if self._counted >= 0 else max(0, end - self._history)
         first = counted if self._counted >= 0 else max(0, min(counted, end - self._trail_entries))
@@ -285,7 +285,7 @@ class StoreObserver:
     ) -> dict[TopicPartition, CompactedMetrics]:
         """Return how dirty partitions are, as the cleaner judges.
 
-        As an approximation, a segment's first record counts as old as its newest record.
+        This is an approximation: a segment's first record counts as old as its newest record.
         """
         parts = list(
             compacted_partitions(

@@ -1,7 +1,7 @@
 """Rebuilds indexes, snapshots and checkpoints from a partition's log, and renames them into place.
 
-The caller holds the log's write lock: the log must not grow meanwhile, and other writers must
-reopen their files, which a new generation of the lock's page makes them do.
+The caller has acquired the log's write lock: the log must not grow during the repair, and other
+writers must reopen their files, which a new generation of the lock's page makes them do.
 """
 
 import contextlib

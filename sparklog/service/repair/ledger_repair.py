@@ -39,7 +39,7 @@ _MARK: Final = "0" * 31 + "1"  # of the directory where the new segment is made
 
 
 class LedgerRepair:
-    """A repair of a ledger. The caller holds the log's locks, and has no open session."""
+    """A repair of a ledger. The caller has acquired the log's locks, and has no open session."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from sparklog.logdir.ledger import has_ledger, ledger_bases, ledger_path, parse_
 from sparklog.storage.ledger_records import LedgerRecord
 
 _CORRECTED_MAX: Final = 1 << 20  # largest record (bytes) in which to search for a flipped bit
-_BASE_MAX: Final = 1 << 40  # above any ledger offset; zero bytes where a batch begins are common
+_BASE_MAX: Final = 1 << 40  # above any ledger offset; zero bytes at the start of a batch are common
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Rebuilds the state of a log whose ledger is damaged, and reports the source of each fact.
+"""Rebuilds the state of a log with a damaged ledger, and reports the source of each fact.
 
 Sources, in this order: the surviving records of the ledger, from the best snapshot on (the ledger's
 or `sparklog.state`); `sparklog.topics` for topics; `sparklog.watermarks` for ends and log starts;
@@ -45,7 +45,7 @@ from sparklog.storage.offset_ranges import OffsetRange, SpansByKey, merged
 from sparklog.storage.topic_state import TopicState
 from sparklog.tiered.settings import read_settings
 
-_KEEP: Final = {"retention.ms": "-1"}  # nothing expires because its configuration was lost
+_KEEP: Final = {"retention.ms": "-1"}  # a lost configuration must not expire records
 _DELETED_DELAY_MS: Final = 7 * 86_400_000
 
 
@@ -322,7 +322,7 @@ class _Rebuild:
             base = topic.bases.get(key.partition, 0)
             end = max(folded.get(key, base), 0 if marks is None else marks.ends.get(key, 0))
             ends[key] = self._end_of(key, end)
-            if ends[key] != folded.get(key):  # the last batch is another one
+            if ends[key] != folded.get(key):  # the known tail is not the last batch
                 state.tails.pop(key, None)
             start = max(state.starts.get(key, 0), checkpoint.get(key, 0), base)
             bases = self._bases(self._path(key, topic))
@@ -342,7 +342,7 @@ class _Rebuild:
         state.idempotent |= ends.keys()  # idempotent producers may have written there
 
     def _keep_tiered(self, name: str) -> bool:
-        """Enable remote storage again for a topic whose log starts below its local segments.
+        """Enable remote storage again for a topic that starts below its local segments.
 
         Returns: whether it is enabled. Without it, the records below could not be read any more.
         """

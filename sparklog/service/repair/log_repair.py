@@ -1,8 +1,8 @@
 """Carries out the fixes of a verification, under locks that keep other processes out.
 
 A log that is open elsewhere or was left by a crash is opened as any writer opens it, which also
-recovers it. A closed log, or one of a stopped broker, is not opened: the repair holds its locks,
-and the log stays closed, or the broker's.
+recovers it. A closed log, or the log of a stopped broker, is not opened: the repair acquires its
+locks, and the log stays closed, or the broker's.
 """
 
 import contextlib
@@ -85,7 +85,7 @@ class LogRepair:
     def repair_ledger(self) -> str | None:
         """Repair the commit ledger only. Return why it was refused, or None.
 
-        All other checks compare with the ledger, so the log must be verified again afterwards.
+        All other checks compare with the ledger, so the log must be verified again after this.
         """
         situation = self.log_dir_state.situation
         if situation is Situation.OPEN:
@@ -173,9 +173,9 @@ class LogRepair:
 
     @contextlib.contextmanager
     def _quiet(self, session: LogDirCommits) -> Iterator[None]:
-        """Hold the lock.
+        """Lock the log.
 
-        Its next holder reopens every file, even if this process dies meanwhile.
+        The next holder of the lock reopens every file, even if this process dies in this context.
         """
         with session.exclusive():
             session.idle()
@@ -185,7 +185,7 @@ class LogRepair:
                 session.forget()
 
     def _part_now(self, session: LogDirCommits, key: TopicPartition) -> ExpectedPartition | None:
-        """Return a partition's state under the lock, or None if its topic was deleted."""
+        """Return a partition's state under the lock, unless its topic was deleted."""
         part, state = self.parts.get(key), session.state
         if part is None:
             return None
@@ -292,7 +292,7 @@ class LogRepair:
         self._checkpoint(directory, name, known)
 
     def _credible(self, path: str, ends: Offsets) -> Offsets:
-        """Return the entries of a checkpoint that can be true; none if it can't be read."""
+        """Return the entries of a checkpoint that can be true; empty if it can't be read."""
         try:
             raw = read_bytes(self.fs, path)
             known = parse_offsets(raw, path=path)

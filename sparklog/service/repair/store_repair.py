@@ -42,7 +42,7 @@ class StoreRepair:
         return "; ".join(refused) or None
 
     def _wanting(self, kind: FixKind) -> list[Finding]:
-        """Return the findings with this fix, one per object."""
+        """Return the findings with this fix, a single finding per object."""
         files = {f.file: f for f in self._findings if f.fix and f.fix.kind is kind}
         return list(files.values())
 
@@ -63,7 +63,7 @@ class StoreRepair:
         self.done.append(f"{finding.file} written again{former}")
 
     def _position(self, finding: Finding) -> None:
-        """Move a group's damaged position to quarantine; the group continues at the older one."""
+        """Move a group's damaged position to quarantine; the older position takes effect."""
         name = finding.file.removeprefix(f"{self._store.url}/")
         for each in self._quarantine.remove([name]):
             self.done.append(

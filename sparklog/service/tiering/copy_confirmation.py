@@ -2,10 +2,10 @@
 
 The log's metadata contains which segments were copied. Since then the bucket may have been emptied,
 restored from an older state, damaged, or replaced by another bucket of the same name. So before the
-round deletes local segments, it reads each copy that will replace one, compares it with the
-checksums of its manifest, and lists the partition's objects. If a copy is missing or damaged, or
-the store does not answer, the local segments stay. Damaged copies are recorded (`damaged_copies`),
-and the next round replaces them.
+round deletes local segments, it reads each copy that will replace a local segment, compares it with
+the checksums of its manifest, and lists the partition's objects. If a copy is missing or damaged,
+or the store does not answer, the local segments stay. Damaged copies are recorded
+(`damaged_copies`), and the next round replaces them.
 """
 
 import threading
@@ -43,7 +43,7 @@ class CopyConfirmation:
     """The check of a round: `read` takes no lock, `confirm` runs while copies can't change.
 
     Args:
-        store: None if the store could not be opened.
+        store: None for a store that could not be opened.
         log_id: the log's id in the store.
         threads: number of copies that are read at the same time.
         stopping: returns True to end the reading early.
@@ -64,7 +64,7 @@ class CopyConfirmation:
         self._report, self._keyring, self._threads = report, keyring, threads
         self._stopping = stopping
         self._mutex = threading.Lock()
-        self._answers = store is not None  # after one timeout, no further request is sent
+        self._answers = store is not None  # after a timeout, no further request is sent
         self._looked = not log_id  # the log of an earlier version has no id
         self._whole: set[str] = set()
         self._bad: set[str] | None = None
@@ -73,7 +73,7 @@ class CopyConfirmation:
     def relied_upon(
         self, cache: RemoteLogMetadataCache, known: Places, due: Due, terms: Terms
     ) -> list[tuple[TopicPartition, RemoteSegment]]:
-        """Return the copies whose local segments are due for deletion; none in a dry run."""
+        """Return the copies with local segments that are due for deletion; empty in a dry run."""
         if self._report.dry_run:
             return []
         return [
@@ -87,8 +87,8 @@ class CopyConfirmation:
     def read(self, copies: Sequence[tuple[TopicPartition, RemoteSegment]]) -> None:
         """Read these copies, and remember the complete copies.
 
-        Cost: a GET for a manifest and one for each 8 MiB of its log. Each copy is read only once,
-            because its local segment is deleted in this round.
+        Cost: a GET for a manifest and another for each 8 MiB of its log. Each copy is read only
+            once, because its local segment is deleted in this round.
         """
         if copies and self._is_store_ours():
             with ThreadPoolExecutor(self._threads, "sparklog-confirmer") as pool:
@@ -121,7 +121,7 @@ class CopyConfirmation:
     def confirm(
         self, cache: RemoteLogMetadataCache, known: Places, due: Due, terms: Terms
     ) -> dict[TopicPartition, RetentionConstraints]:
-        """Return the retention constraints with only those copies that are complete.
+        """Return the retention constraints, with complete copies only.
 
         Missing copies are reported. If the store lacks the log's owner object, no copy counts,
         because the copies may have been written to a wrong place. Cost: a GET, and a listing of

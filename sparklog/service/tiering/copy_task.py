@@ -5,7 +5,7 @@
     per upload       publish COPY_FINISHED; or remove a failed copy and publish DELETE_FINISHED
 
 After a crash, a COPY_STARTED without an end is resumed if the same segment still exists. Source:
-RemoteLogManager.RLMCopyTask (Kafka 4.1), which copies one segment after the other.
+RemoteLogManager.RLMCopyTask (Kafka 4.1), which copies segments in sequence.
 """
 
 import contextlib
@@ -137,7 +137,7 @@ class CopyTask:
         return puts
 
     def planned_copies(self, wanted: list[_SegmentToCopy], report: Report) -> list[RemoteSegment]:
-        """Return the copies that `run` would make, for a dry run. Publishes and changes nothing."""
+        """Return the copies that `run` would make, for a dry run, without publishing or changes."""
         copies = []
         for segment in wanted:
             try:

@@ -2,8 +2,8 @@
 
     a copy of a local segment       is replaced by a copy of the segment's current content if they
                                     differ in size or checksum (a batch that loses a record may
-                                    compress to as many bytes as before); equal bytes have nothing
-                                    to erase
+                                    compress to as many bytes as before); equal bytes need
+                                    no erasure
     a copy without a local segment  is read; if it has such records, it is rewritten into a
                                     temporary file and stored under a new id
     an unreferenced copy            is deleted now, not in the next round
@@ -16,9 +16,9 @@ or removes a started copy, and the same call again does the rest. Erasing requir
 Reading does not, because copies are immutable.
 
 Between two calls a service may lead, and expire, copy and replace segments. So each call lists the
-copies again. The erasure is complete when one listing leaves nothing to do: every copy was read, or
-belongs to a local segment. After that no copy with such records can appear, because no upload is
-running and new copies are made of local segments.
+copies again. The erasure is complete when a listing leaves no work: every copy was read, or belongs
+to a local segment. After that no copy with such records can appear, because no upload is running
+and new copies are made of local segments.
 """
 
 import itertools
@@ -211,9 +211,9 @@ class ErasureTask:
         *,
         dry_run: bool,
     ) -> tuple[list[CandidateSegment], list[RemoteSegment]]:
-        """Return (local segments whose copies differ, other copies that may have such records).
+        """Return (local segments with different copies, other copies that may have such records).
 
-        A copy that equals its local segment has nothing to erase, because the segment was erased
+        A copy that equals its local segment needs no erasure, because the segment was erased
         before. Copies to replace are added to the report, unless they were `reported` before.
         """
         held = self._remote_log.segments(key, tiered.place)

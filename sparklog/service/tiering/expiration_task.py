@@ -211,8 +211,8 @@ class ExpirationTask:
         An unknown copy is added to the metadata if the log needs it, because metadata may have been
         lost. A copy of another history, or past the log end, stays and is reported, because the log
         may have been restored from an older state. Other unknown objects are deleted once they are
-        old. A copy whose objects are missing is removed from the metadata if its local segment
-        exists, so that it is copied again; otherwise every reconciliation reports an error.
+        old. A copy with missing objects is removed from the metadata if its local segment exists,
+        which is then copied again; otherwise every reconciliation reports an error.
         """
         session = self._remote_log.session
         with session.exclusive():
@@ -316,7 +316,7 @@ class ExpirationTask:
 
 
 def ids_with_records(state: LogState) -> set[str]:
-    """Return the ids of topics whose copies stay, including topics that can be undeleted."""
+    """Return the ids of topics with copies that stay, including topics that can be undeleted."""
     return {*(topic.id for topic in state.topics.values()), *state.deleted}
 
 

@@ -1,7 +1,7 @@
 """Appends that the ledger recorded for the segments that a round copies.
 
 The ledger is read once per round, from the newest snapshot that precedes the records of all these
-segments. A round that copies nothing does not read it. Records that have expired, and damaged
+segments. A round without copies does not read the ledger. Records that have expired, and damaged
 segments of the ledger, are unknown: appends that they recorded are not compared (`verify` reports
 the damage).
 """
@@ -123,7 +123,7 @@ def _needed(session: LogDirCommits, lows: Mapping[TopicPartition, int], end: int
 def _batches(
     session: LogDirCommits, directory: str, first: int, end: int
 ) -> AppendedBatches | None:
-    """Return the batches of local segments in [first, end), or None if they can't be read."""
+    """Return the batches of local segments in [first, end), if they can be read."""
     batches = AppendedBatches()
     try:
         for found in PartitionReader(LogDirSegments(session.fs, directory)).touching(first, end):

@@ -1,10 +1,10 @@
 """Metadata of a log's remote segments, shared by the service's threads.
 
-All of it comes from the log's metadata topic, so that it is available while the store is down.
+The metadata come from the log's metadata topic, so they are available while the store is down.
 
-A copy is *readable* if it is finished and no later copy supersedes it. It is *valid* if it also
-belongs to the log's own history (its leader epochs) and ends at or below the log end. Only valid
-copies may replace local segments.
+A copy is *readable* if it is finished and no later copy supersedes it. A readable copy is *valid*
+if it also belongs to the log's own history (its leader epochs) and ends at or below the log end.
+Only valid copies may replace local segments.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadata
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer, publish
 from sparklog.tiered.remote_segment import RemoteSegment
 
-_SETTLED_MS: Final = 2000  # a later change has a later mtime if the last one is this old
+_SETTLED_MS: Final = 2000  # a later change has a later mtime if the last change is this old
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class DryRunState:
     def valid_copies(
         self, key: TopicIdPartition, found: list[RemoteSegment]
     ) -> list[RemoteSegment]:
-        """Return the copies that would be valid; a new copy supersedes those that it overlaps."""
+        """Return the copies that would be valid; a new copy supersedes overlapping copies."""
         fresh = self.copies.get(key)
         if not fresh:
             return found
@@ -100,9 +100,9 @@ class DryRunState:
 class RemoteLog:
     """Metadata of a log's remote segments, and listings of its local segments.
 
-    `foreign_topics`: {topic id: reason} of topics whose copies another log owns; None before the
-    first check. These copies are not changed, and local retention does not rely on them. `preview`:
-    the changes of a dry run; its later steps see the log as if they had been made.
+    `foreign_topics`: {topic id: reason} of topics with copies that another log owns; None before
+    the first check. These copies are not changed, and local retention does not rely on them.
+    `preview`: the changes of a dry run; its later steps see the log as if they had been made.
     """
 
     def __init__(self, log: Log, lease: Lease, clock: Clock) -> None:
@@ -134,7 +134,7 @@ class RemoteLog:
 
     @contextlib.contextmanager
     def locked_cache(self) -> Iterator[RemoteLogMetadataCache]:
-        """Provide the current metadata. Meanwhile no thread deletes a copy.
+        """Provide the current metadata. No thread deletes a copy within the context.
 
         Retention deletes local segments within this block, because it relies on their copies.
         Raises: DataCorruptionError: the metadata topic can't be read.
@@ -150,7 +150,7 @@ class RemoteLog:
                 publish(self.session, self.clock, segments, found=found)
 
     def topics(self, *, now_ms: int) -> dict[str, str]:
-        """Return {topic id: topic} of all topics whose objects this log may change."""
+        """Return {topic id: topic} of all topics with objects that this log may change."""
         with self.locked_cache() as cache:
             found = {key.topic_id: d.topic for key, d in prefixes(cache, {}, now_ms=now_ms).items()}
             with self.session.exclusive():
@@ -162,9 +162,9 @@ class RemoteLog:
         return topic_id not in (self.foreign_topics or {})
 
     def partitions(self) -> dict[TopicPartition, TieredPartition]:
-        """Return the partitions of tiered topics, and those that still have copies.
+        """Return the partitions of tiered topics, and other partitions that still have copies.
 
-        Excludes partitions whose copies another log owns.
+        Excludes partitions with copies that another log owns.
         """
         with self.locked_cache() as cache:
             with_copies = {topic_id for topic_id, _ in cache.keys()}  # noqa: SIM118
@@ -207,7 +207,7 @@ class RemoteLog:
     ) -> dict[TopicPartition, RetentionConstraints]:
         """Return the constraints of retention. Without metadata, retention relies on no copy.
 
-        It also never relies on copies that another log owns and may delete at any time.
+        Retention also never relies on copies that another log owns and may delete at any time.
         """
         ids = {name: topic.id for name, topic in self.session.state.topics.items()}
         found = {key: RetentionConstraints(floor) for key, floor in floors.items()}
@@ -233,7 +233,7 @@ class RemoteLog:
         self, cache: RemoteLogMetadataCache, key: TopicPartition, place: PartitionRetention
     ) -> list[RemoteSegment]:
         """Return a partition's valid copies, ascending; in a dry run including planned copies."""
-        topic = self.session.state.topics.get(key.topic)  # it may have been deleted meanwhile
+        topic = self.session.state.topics.get(key.topic)  # it may have been deleted
         return (
             []
             if topic is None
@@ -269,7 +269,9 @@ class RemoteLog:
         return found
 
     def segments(self, key: TopicPartition, place: PartitionRetention) -> list[LocalSegment]:
-        """List a partition's segments. The size of the last one may be that of an earlier listing.
+        """List a partition's segments.
+
+        The size of the last segment may come from an earlier listing.
 
         Raises: FileNotFoundError: the partition is being deleted.
         """

@@ -94,7 +94,7 @@ class RemoteLogManager:
         self._copy_task: CopyTask | None = None
         self._expiration_task: ExpirationTask
         self._prepared = False
-        self._next_reconciliation_ms = float("-inf")  # when the next one is due
+        self._next_reconciliation_ms = float("-inf")  # when the next is due
         self._failures = 0
         if url is not None:
             self._store = opening(url, storage_options)
@@ -208,8 +208,8 @@ class RemoteLogManager:
     ) -> list[str] | None:
         """Erase from a partition's copies, after its local segments; see `ErasureTask`.
 
-        Returns: messages on copies left to others, or None if it must be called again because
-            `is_over`.
+        Returns: messages on copies left to others; None means that `is_over` and that it must be
+            called again.
         Raises: the errors of `ErasureTask.run`; InvalidRequestError: the store can't be used, or
             the keyring is missing.
         """
@@ -242,7 +242,7 @@ class RemoteLogManager:
     def older_versions(
         self, keys: Iterable[TopicPartition], topic_id: str, before_ms: int
     ) -> list[str]:
-        """Return messages on older object versions of deleted copies that the bucket keeps."""
+        """Return messages on older object versions of deleted copies that remain in the bucket."""
         prefixes = [Directory(*key, topic_id).prefix for key in keys]
         return versions_left(self._prepare(dry_run=True), prefixes, before_ms)
 
@@ -341,7 +341,7 @@ class RemoteLogManager:
         return wanted and (report.time_ms >= self._next_reconciliation_ms or report.dry_run)
 
     def _find_foreign_topics(self, store: Store, report: Report) -> None:
-        """Find topics whose copies another log owns; the round does not touch them."""
+        """Find topics with copies that another log owns; the round does not touch them."""
         if report.dry_run and self._stored_settings() is None:
             return  # the log has no id in the store yet
         if self._topic_owners is None:
@@ -403,7 +403,7 @@ class RemoteLogManager:
         return self._store
 
     def _stored_settings(self) -> RemoteSettings | None:
-        """Return the log's settings, or None if they are damaged and a new URL was given."""
+        """Return the log's settings, unless they are damaged and a new URL was given."""
         session = self.remote_log.session
         try:
             return read_settings(session.fs, session.home)
@@ -427,8 +427,8 @@ class RemoteLogManager:
             raise StorageUnavailableError(
                 f"{store.url} has neither this log's owner object nor its copies, so it is another "
                 "store than the one they are in: correct endpoint_url and credentials "
-                "(storage_options, or the environment). If it is the one, and was emptied, start "
-                "anew there, once: sparklog serve PATH --take-over, or Service(path, "
+                "(storage_options, or the environment). If it is the right store, but was emptied, "
+                "start again there, once: sparklog serve PATH --take-over, or Service(path, "
                 "take_over=True)",
                 path=store.url,
             )

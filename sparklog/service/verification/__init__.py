@@ -1,6 +1,6 @@
 """Checks of a log's invariants. All modules here only read.
 
-- `log_dir_state`: the log dir as a whole: locks, markers, small files; `ledger`: the commits
+- `log_dir_state`: the log dir's locks, markers, small files; `ledger`: the commits
 - `partition`, `segment`, `indexes`, `producers`, `leader_epochs`: the files of a partition
 - `misplaced_segments`: copies of segments under other base offsets
 - `appends`: whether batches are those that the ledger recorded

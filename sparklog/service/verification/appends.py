@@ -1,6 +1,6 @@
-"""Checks that segments hold the batches that the ledger recorded.
+"""Checks that segments contain the batches that the ledger recorded.
 
-The comparison of an append with its batches is that of `sparklog.storage.committed_appends`.
+`sparklog.storage.committed_appends` compares an append with its batches.
 """
 
 from collections.abc import Mapping

@@ -23,7 +23,7 @@ class Severity(enum.StrEnum):
     DAMAGE = "damage"  # records, or facts that can't be derived, are lost or wrong
     DIFFERENCE = "difference"  # files contradict each other; derived files can be rebuilt
     LEFTOVER = "leftover"  # of a crash or background work: harmless, or resolved by opening
-    WARNING = "warning"  # nothing is wrong, but an operation will be slow or rejected
+    WARNING = "warning"  # no fault, but an operation will be slow or rejected
 
 
 class FixKind(enum.Enum):
@@ -32,11 +32,11 @@ class FixKind(enum.Enum):
     INDEXES = "rebuild the segment's indexes from its log"
     SNAPSHOT = "set it aside and rebuild it from an older snapshot and the log"
     EPOCHS = "rebuild it from the batches of the log"
-    METADATA = "set it aside and write it anew from the ledger"
-    CHECKPOINT = "write it anew from what the ledger and the logs say"
+    METADATA = "set it aside and rewrite it from the ledger"
+    CHECKPOINT = "rewrite it from what the ledger and the logs say"
     COMMIT_LEDGER = "rebuild the commit ledger from its surviving records and from other files"
-    WATERMARKS = "write it anew from the ledger"
-    TOPICS = "write the topics file anew from the ledger"
+    WATERMARKS = "rewrite it from the ledger"
+    TOPICS = "rewrite the topics file from the ledger"
     ASIDE = "move it to quarantine"
     SEGMENT_ASIDE = "move the segment to quarantine: all of it lies below the log start"
     TAIL = "move the bytes past the end to quarantine"
@@ -68,12 +68,12 @@ class Finding:
         severity: how bad it is.
         what: a description.
         file: path of the file.
-        topic: topic, if the finding concerns one.
-        partition: partition, if the finding concerns one.
+        topic: topic, if the finding concerns a topic.
+        partition: partition, if the finding concerns a partition.
         position: byte position in the file.
         first: first offset concerned.
-        end: offset after the last one concerned, or None if unknown.
-        fix: the repair, None if the file must be restored from a copy.
+        end: offset after the last offset concerned, if known.
+        fix: the repair; without a repair the file must be restored from a copy.
         repaired: repaired by this call.
     """
 
@@ -90,7 +90,7 @@ class Finding:
 
     @property
     def repair(self) -> str | None:
-        """Description of the repair, or None if the file must be restored from a copy."""
+        """Description of the repair, unless the file must be restored from a copy."""
         return None if self.fix is None else self.fix.kind.value
 
     @property

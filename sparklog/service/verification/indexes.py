@@ -1,8 +1,8 @@
 """Checks a segment's offset and time index against its batches, window by window.
 
 Every entry must lead to a batch at or before the entry's offset or time, entries must increase, and
-none may be missing for long stretches. In indexes of sparklog or Kafka 4.1, each offset entry is
-that of one batch, and each time entry that of the first batch with a new largest timestamp. Older
+none may be missing for long stretches. In indexes of sparklog or Kafka 4.1, each offset entry
+refers to a single batch, and each time entry to the first batch with a new largest timestamp. Older
 Kafka versions wrote an entry for several batches of an append, so that entries may be between
 batches.
 """
@@ -55,7 +55,7 @@ class IndexFile:
             self.note(f"{len(data)} bytes are no multiple of {dtype.itemsize}", count)
 
     def _settled(self, part: ExpectedPartition) -> Entries:
-        """Return the entries without those that are preallocated or past the committed end."""
+        """Return the entries without preallocated entries and entries past the committed end."""
         entries = self.entries
         used = np.flatnonzero(entries["relative_offset"])
         entries = entries[: int(used[-1]) + 1 if len(used) else 0]

@@ -53,7 +53,7 @@ class EpochCheck:
         """Return the runs with credible epochs; report batches with impossible epochs.
 
         Args:
-            entries: entries of the file, or None if it can't be read.
+            entries: entries of the file, if it can be read.
             out: receives the findings.
             end: log end.
         """

@@ -222,7 +222,7 @@ class _LedgerCheck:
     def _check_snapshot(self, offset: int, record: SnapshotRecord) -> None:
         wanted = self.state.snapshot()
         for name, field in _STORED.items():
-            stored = getattr(record, field)  # None if written by an older sparklog
+            stored = getattr(record, field)  # an older sparklog writes None
             if stored is not None and stored != (getattr(wanted, field) or type(stored)()):
                 self._fault(offset, f"the snapshot's {name} are not those of the records before")
 

@@ -1,4 +1,4 @@
-"""Finds files that don't belong to a log, and those that loading the log would change."""
+"""Finds files that don't belong to a log, and files that loading the log would change."""
 
 import os
 from collections.abc import Collection, Sequence
@@ -79,7 +79,7 @@ def check_partition_files(
 def _check_log_is_missing(
     out: Findings, part: ExpectedPartition, names: Sequence[str], base: int
 ) -> None:
-    """Report a segment of a compacted partition whose `.log` is missing but whose indexes exist.
+    """Report a segment of a compacted partition with indexes and without a `.log`.
 
     Offsets may be missing in a compacted partition, so only the indexes show the loss. The cleaner
     deletes both indexes.
@@ -144,7 +144,7 @@ def _note_foreign(fs: FileSystem, out: Findings, path: str) -> None:
 
 
 def is_quarantined_of(name: str, topic: str, partitions: Collection[int]) -> bool:
-    """Return True if a quarantined file came from one of these partitions of a topic.
+    """Return True if a quarantined file came from any of these partitions of a topic.
 
     The file is named by its time and place. The beginning of a long name is cut
     (`QuarantinedFiles`), so the file may be of any topic.

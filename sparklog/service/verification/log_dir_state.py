@@ -1,8 +1,8 @@
-"""How a log dir was left (open, closed, by sparklog or a broker), and what must hold then.
+"""How a log dir was left (open, closed, by sparklog or a broker), and the invariants in each case.
 
 | situation | source of the log ends | data past the log end |
 |--|--|--|
-| open: a session holds the lock | watermarks, then the ledger | being written, not checked |
+| open: a session has locked it | watermarks, then the ledger | being written, not checked |
 | crashed: marked open, no session | the ledger | a step that the next open undoes |
 | closed by sparklog, unchanged since | the ledger | not allowed |
 | a broker's: other clean mark, or none | its checkpoints and logs | written by the broker |
@@ -36,7 +36,7 @@ from sparklog.storage.log_state import LogState
 
 Offsets = dict[TopicPartition, int]
 NO_LIMIT: Final = 2**63 - 1
-_SESSION: Final = 1  # the byte of sparklog.lock that all sessions hold, shared
+_SESSION: Final = 1  # the byte of sparklog.lock that all sessions lock, shared
 
 
 class Situation(enum.StrEnum):
@@ -70,8 +70,8 @@ class ExpectedPartition:
     """A partition and its expected state.
 
     `end`: where the log must end; for a broker's, the lowest allowed end. `gaps_below`: offsets
-    below may be missing because of compaction. `config`, `interval_bytes`: None if only a broker
-    knows them. `epoch`: the log's leader epoch, None if unknown.
+    below may be missing because of compaction. `config`, `interval_bytes`: None when only a broker
+    knows them. `epoch`: the log's leader epoch, if known.
     """
 
     topic: str
@@ -87,7 +87,7 @@ class ExpectedPartition:
     interval_bytes: int | None = None
     epoch: int | None = None
     recovery_point: int = 0
-    exact: bool = True  # written by sparklog alone: indexes equal rebuilt ones
+    exact: bool = True  # written by sparklog alone: indexes equal rebuilt indexes
 
     @property
     def key(self) -> TopicPartition:
@@ -97,7 +97,7 @@ class ExpectedPartition:
 
 @dataclass(slots=True)
 class LogDirState:
-    """A log dir according to its ledger and its listing. `state`: None without a ledger."""
+    """A log dir according to its ledger, if any (`state`), and its listing."""
 
     directories: list[str]
     situation: Situation
@@ -142,7 +142,7 @@ class LogDirState:
         }
 
     def why_absent(self, key: TopicPartition) -> str | None:
-        """Return why the log dir of a missing partition can't be used, or None if it can."""
+        """Return why the log dir of a missing partition can't be used, unless it can."""
         if self.state is None or key.topic not in self.state.topics:
             return None
         number = self.state.topics[key.topic].dirs[key.partition]
@@ -184,7 +184,7 @@ def _is_held(fs: FileSystem, path: str, *, first: int, length: int) -> bool:
     except StorageUnavailableError:  # no write permission; verifying needs none
         return first == _SESSION
     with contextlib.closing(file):
-        # Sessions hold a shared lock, a broker an exclusive one.
+        # Sessions have a shared lock, a broker an exclusive lock.
         return not file.try_lock(first, length, exclusive=first == _SESSION)
 
 

@@ -1,7 +1,7 @@
 """Finds segment files that are copies of other segments, under a wrong base offset.
 
-Readers stop at such a file, because the segment before it overlaps it. That segment also proves
-that the file is not needed: it contains all offsets up to the next segment.
+Readers stop at such a file, because the segment before it overlaps it. The segment before the file
+also proves that the file is not needed: it contains all offsets up to the next segment.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ def copied_segments(
 ) -> dict[int, int]:
     """Return {base offset in the name: first offset in the file} of copied segments.
 
-    A segment whose first batch has a flipped base offset is not a copy: the segment before it ends
+    A segment is not a copy if its first batch has a flipped base offset: the segment before it ends
     at the base offset in the name. Cost: 8 bytes per segment; for a possible copy, a pass over the
     segment before it.
     """

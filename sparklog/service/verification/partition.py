@@ -46,8 +46,7 @@ class Checked:
 class PartitionCheck:
     """Checks a partition.
 
-    `topic_id`: the ledger's topic id, None if unknown. `appends`: the recorded appends to all
-    partitions.
+    `topic_id`: the ledger's topic id, if known. `appends`: the recorded appends to all partitions.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class PartitionCheck:
         self._is_foreign = False  # the files belong to another partition
 
     def run(self) -> Checked:
-        """Check everything. Raises: FileNotFoundError: files moved meanwhile; check again."""
+        """Check everything. Raises: FileNotFoundError: files were moved; check again."""
         part, result = self._part, self.result
         names = self._fs.listdir(part.path)
         misnamed = self._check_metadata()
@@ -282,6 +281,6 @@ class PartitionCheck:
 
 
 def _differs_in_one_bit(one: str, other: str) -> bool:
-    """Return whether two texts of one length differ in a single bit."""
+    """Return whether two texts of equal length differ in a single bit."""
     bits = sum((a ^ b).bit_count() for a, b in zip(one.encode(), other.encode(), strict=False))
     return len(one) == len(other) and bits == 1

@@ -36,7 +36,7 @@ def check_known_copies(fs: FileSystem, log_dir_state: LogDirState, out: Findings
     """Report offsets that neither a local segment nor a known copy contains.
 
     The state is read before the metadata, and the metadata before the log starts, so that copies
-    which expire meanwhile are not reported.
+    which expire in between are not reported.
     Cost: a pass over the metadata topic, if a partition's first segments are only remote.
     """
     state = log_dir_state.state

@@ -1,7 +1,7 @@
 """Checks all CRCs and offsets of a segment, and determines the exact range of damage.
 
 A reader stops at the first bad batch. This pass searches for the next complete batch with a good
-CRC and a plausible offset, and continues there, so that the reported range is exactly what is lost.
+CRC and a plausible offset, and continues there, so that the reported range is exactly the loss.
 Memory: a window of a few MiB.
 """
 
@@ -73,14 +73,14 @@ class SegmentWalk:
         self.found = Walked(base, expected)
         self._limit = part.end if following is None else following
         self._ours = part.situation.is_ours
-        # In a compacted range a swap may be in progress: a segment may overlap later ones.
+        # In a compacted range a swap may be in progress: a segment may overlap later segments.
         swaps = following is not None and following <= part.gaps_below
         self._stop = part.end if swaps else self._limit
         self._tail_at: int | None = None
         self._is_known = is_known
 
     def run(self, consumers: Sequence[Consumer]) -> Walked:
-        """Read the whole file. Raises: FileNotFoundError."""
+        """Read the entire file. Raises: FileNotFoundError."""
         found = self.found
         with self._fs.open(self._path) as file:
             found.disk_bytes = size = file.size()
@@ -264,9 +264,9 @@ class SegmentWalk:
     def _closed_tail(self, at: int) -> None:
         """Report bytes past the end of a closed segment.
 
-        If they continue with the next segment's offsets, the whole segment may be another log's.
-        Only the ledger's checksums can tell. If they exist, a wrong one is reported as well, and a
-        repair then moves nothing; if they are right, it moves the tail.
+        If they continue with the next segment's offsets, the entire segment may be another log's.
+        Only the ledger's checksums can decide this. If they exist, a wrong checksum is reported as
+        well, and a repair then moves no files; if they are right, it moves the tail.
         """
         with self._fs.open(self._path) as file:
             head = file.pread(8, at)

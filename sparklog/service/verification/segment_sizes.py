@@ -1,4 +1,4 @@
-"""Finds topics whose segments are so small that they are costly."""
+"""Finds topics with segments that are so small that they are costly."""
 
 import statistics
 from collections.abc import Iterable

@@ -54,7 +54,7 @@ class _StagedExtent:
         Raises: SourceChangedError: the object is missing or truncated.
         """
         end = min(at + size, self.extent.size)
-        try:  # one request for several partitions, which may fail because of another one
+        try:  # one request for several partitions, which may fail because of another partition
             return self.retry.call(partial(self.readers[0].read, self.extent, at, end))
         except SourceChangedError:
             return self.retry.call(partial(self.readers[1].read, self.extent, at, end))
@@ -206,7 +206,7 @@ class ExtentCheck:
     def _manifest(
         self, key: TopicPartition, extent: Extent, out: Findings
     ) -> tuple[Manifest, dict[str, bytes]] | None:
-        """Return the manifest and its small files, or None if it is missing or damaged."""
+        """Return the manifest and its small files, unless it is missing or damaged."""
         name = manifest_object(segment_of(self._state, key, extent))
         try:
             raw = self._retry.call(partial(self._store.get, name))

@@ -24,13 +24,13 @@ from sparklog.tiered.reading.store_retry import StoreRetry
 
 WINDOW: Final = 64
 """Entries that are read at the same time; each may have 256 KiB of inline data, or more."""
-STATES: Final = 4  # compare so many of the newest states; the service keeps two
+STATES: Final = 4  # compare so many of the newest states; the service preserves two
 _COPY: Final = "restore the object from a copy of the bucket"
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A state object and its content. Its number is that of the entry it belongs to."""
+    """A state object and its content. Its number is the number of the entry that it belongs to."""
 
     path: str
     state: DisklessState
@@ -50,7 +50,7 @@ class LedgerCheck:
         self._next = 0
         self.is_whole = True  # whether `state` is the fold up to the head
         self._kept, self._since = self.state.copy(), list[tuple[Entry, str]]()  # of this window
-        self._before: str | None = log_id  # the id of the entry before `_next`, None if unknown
+        self._before: str | None = log_id  # the id of the entry before `_next`, if known
         self.names: list[str] | None = None  # all objects, as listed before the head was read
         self._evidence: dict[int, str] = {}  # {entry: the URL of an object that proves it}
 
@@ -77,7 +77,7 @@ class LedgerCheck:
                 self._next = number + 1
 
     def _skip(self, first: int, proven: int) -> None:
-        """Report the entries from `first` to the next one that exists, and continue there.
+        """Report the entries from `first` to the next existing entry, and continue there.
 
         `proven`: the next number for which an object shows that its entry was created.
         """
@@ -99,7 +99,7 @@ class LedgerCheck:
     def _proven(self) -> set[int]:
         """Return the numbers for which an object shows that their entry was created.
 
-        The first call lists all objects of the log, a later one the new entries.
+        The first call lists all objects of the log, later calls the new entries.
         """
         prefix = ledger_prefix(self._log_id)
         if self.names is None:
@@ -120,7 +120,7 @@ class LedgerCheck:
     def _entries(self, numbers: Sequence[int]) -> list[bytes | DataCorruptionError | None]:
         """Return the entries' bytes.
 
-        None for a missing entry, an error for one that is too large.
+        Missing entries are None, entries that are too large are errors.
         """
         names = [entry_name(self._log_id, number) for number in numbers]
 

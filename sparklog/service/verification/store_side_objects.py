@@ -92,7 +92,7 @@ class SideObjectCheck:
                 continue
 
     def _read(self, names: list[str]) -> dict[str, bytes]:
-        """Return {name: bytes} of the objects that exist; b"" for one that is too large."""
+        """Return {name: bytes} of the objects that exist; b"" for an object that is too large."""
 
         def ask() -> dict[str, bytes]:
             found = dict(zip(names, self._store.get_many(names), strict=True))

@@ -88,7 +88,7 @@ def verify_store(
 
 
 def _log_id(store: Store, out: Findings) -> str | None:
-    """Return the log's id, or None if unknown. Reports a wrong home object as a finding."""
+    """Return the log's id, if known. Reports a wrong home object as a finding."""
     log_id = None
     try:
         log_id = known_home(store).log_id
@@ -178,7 +178,7 @@ class _Verifier:
         )
 
     def _check_again(self, state: DisklessState, suspects: list[TopicPartition]) -> None:
-        """Keep the findings that are found again. Partitions deleted meanwhile have none."""
+        """Keep the findings that are found again. Partitions deleted since have no findings."""
         existing = set(partitions_of(state))
         again = self._checked(state, [key for key in suspects if key in existing])
         for key in suspects:

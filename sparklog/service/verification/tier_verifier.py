@@ -1,7 +1,7 @@
 """`verify_tier`: checks that a log's remote copies exist and are complete.
 
 Listings show missing and truncated copies. With `deep`, every byte is read and compared with
-checksums. Nothing is changed, except that damage which the service can repair is recorded for it.
+checksums. The only change is that damage which the service can repair is recorded for it.
 """
 
 import itertools
@@ -86,9 +86,9 @@ def verify_tier(
     all offsets from the log start to the first local segment. With `deep`, all bytes must match the
     manifests' checksums; with the keyring also the indexes of encrypted copies.
 
-    A damaged copy whose records are in local segments is recorded in the log dir
+    A damaged copy of records that are also in local segments is recorded in the log dir
     (`sparklog.damaged-<segment id>`): retention no longer relies on it, and the service's next
-    round copies the segments again. Nothing else is changed.
+    round copies the segments again. This is the only change.
 
     Args:
         options: options for reading, such as the keyring.
@@ -201,7 +201,7 @@ class _TierCheck:
     def _partition(
         self, cache: RemoteLogMetadataCache, where: Directory, start: int, local: int | None
     ) -> list[_Wanted]:
-        """Compare a partition's copies with a listing. `local`: None if it is offline."""
+        """Compare a partition's copies with a listing. `local`: None for an offline partition."""
         key = TopicIdPartition(where.topic_id, where.partition)
         live = [s for s in cache.all(key) if s.state is SegmentState.COPY_FINISHED]
         live = [s for s in live if s.end > start]

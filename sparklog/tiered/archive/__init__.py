@@ -1,7 +1,7 @@
-"""A bucket alone, read as a log.
+"""A bucket without its log, read as a log.
 
-- `opening`: opens it, and tells which paths are one
-- `view`: what readers see of it, and the segments of its partitions
-- `bucket`: what it holds, by its listing; `listing`: kept a while
-- `no_files`: the small files of a log dir, of which it has none
+- `opening`: opens an archive, and detects which paths are archives
+- `view`: the readers' view of an archive, and the segments of its partitions
+- `bucket`: the contents of the bucket, by listing; `listing`: cached listings
+- `no_files`: stands in for the small files of a log dir, which an archive lacks
 """

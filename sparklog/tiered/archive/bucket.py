@@ -1,4 +1,4 @@
-"""Finds partitions and their copies in a bucket, from listings alone.
+"""Find partitions and copies of their segments in a bucket, from listings alone.
 
 The name of a manifest contains offsets and largest timestamp, the listing of the log its size.
 Manifests are read only where copies overlap (a repeated upload, a cleaned segment and its sources),

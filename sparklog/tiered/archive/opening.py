@@ -32,9 +32,9 @@ def open_archive(
 
 
 def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:
-    """Return the URL of a store (a bucket, or a directory in its format), or None for a log dir.
+    """Return the URL of a store (a bucket, or a directory in a bucket's format). None: a log dir.
 
-    The content is not examined: it may be an archive, or a log in a bucket.
+    The content is not examined. The store may be an archive, or a log in a bucket.
     """
     url = store_url(path)
     if url is not None:

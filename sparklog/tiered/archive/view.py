@@ -1,4 +1,4 @@
-"""Readers' view of a bucket alone: from its listing and one manifest per topic. Read-only.
+"""Readers' view of a bucket without its log, from a listing and a manifest per topic. Read-only.
 
 Earlier topics of the same name are unknown, no partition is ever offline, and the archive can't be
 replaced by another log: a re-created topic has another id in its prefix.
@@ -36,7 +36,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
-    """A topic as its newest manifest describes it."""
+    """A topic, as described by the newest manifest."""
 
     id: str
     config: TopicConfig
@@ -138,7 +138,7 @@ class ArchiveSegments:
 
 
 class ArchiveView:
-    """An archive as readers see it: `sparklog.storage.view.View`."""
+    """The readers' view of an archive: `sparklog.storage.view.View`."""
 
     def __init__(self, url: str, objects: RemoteObjects, *, refresh_ms: float = REFRESH_MS) -> None:
         """Raises: StorageUnavailableError. Cost: a listing, and a manifest per topic."""
@@ -178,7 +178,7 @@ class ArchiveView:
         """No-op: reading a bucket does not change it."""
 
     def metadata_snapshot(self) -> AbstractContextManager[None]:
-        """Change nothing: each question is a look of its own."""
+        """Has no effect: each answer is determined separately."""
         return nullcontext()
 
     def topics(self) -> dict[str, TopicInfo]:
@@ -253,9 +253,10 @@ class ArchiveView:
         return kept.cached(make)
 
     def _is_replaced(self, key: TopicPartition) -> bool:
-        """Return True if a copy was deleted since the last use, so that it must not be read.
+        """Return True if a copy was deleted since the last use and must not be read.
 
-        It expired, or records were erased. Cost: none, unless the bucket was listed.
+        Copies are deleted when they expire and by erasures. Cost: none, unless the bucket was
+        listed.
         """
         now = self._listing.segments(key)
         before = self._seen.get(key)

@@ -1,8 +1,8 @@
-"""Uploads closed segments to the bucket, and deletes them from it.
+"""Upload closed segments to the bucket, and delete copies from the bucket.
 
 - `plan`: which segments to copy, and which copies have expired
 - `remote_storage_manager`: `SegmentStore` of a bucket: uploads and deletes logs and manifests
-- `segment_objects`: checks and indexes a log while uploading it, and builds its manifest
+- `segment_objects`: checks and indexes a log during its upload, and builds the manifest
 - `rewritten_log`: a rewritten segment in a temporary file, to be uploaded
 - `content_check`: compares a copy with its checksums; `damaged_copies`: copies to replace
 - `deletion`: deletes copies; `orphans`: objects without metadata; `older_versions`: older object

@@ -1,9 +1,9 @@
 """`sparklog.damaged-<segment id>`: a damaged copy of records that local segments still contain.
 
-`tier verify` and local retention write such a file in the first log dir. While the file
-exists, local retention keeps the segments. The next round of the service copies the local segments
-again and removes the file. Each copy has a separate file, so two processes never overwrite each
-other's findings.
+`tier verify` and local retention write such a file in the first log dir. While the file exists,
+local retention does not delete the segments. The next round of the service copies the local
+segments again and removes the file. Each copy has a separate file, so two processes never overwrite
+each other's findings.
 """
 
 import json

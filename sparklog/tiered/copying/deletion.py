@@ -1,4 +1,4 @@
-"""Deletes copies from a bucket, in an order that may be interrupted anywhere.
+"""Delete copies from a bucket, in an order that may be interrupted anywhere.
 
     DELETE_STARTED      recorded for all copies by one commit: readers of the log ignore them
     manifests           deleted: readers of the bucket alone don't find the copies any more
@@ -33,7 +33,7 @@ def delete_copies(
     *,
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[RemoteSegment]:
-    """Delete copies in any state, and yield each in DELETE_FINISHED once that is recorded.
+    """Delete copies in any state. Yield each copy when DELETE_FINISHED is recorded.
 
     `check` is called before each step, including those of `store`; an error that it raises (a lost
     lease) ends the deletion.

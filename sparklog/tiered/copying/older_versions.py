@@ -21,7 +21,7 @@ def versions_left(store: Store, prefixes: Iterable[str], before_ms: int) -> list
     """Return messages about versions older than `before_ms` that may contain erased records.
 
     Raises: StorageUnavailableError: versions can't be counted. Cost: a request; in a versioned
-        bucket one per 1,000 versions below the prefixes.
+        bucket a request per 1,000 versions below the prefixes.
     """
     if not isinstance(store, KeepsVersions):
         return []

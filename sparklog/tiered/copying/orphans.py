@@ -1,4 +1,4 @@
-"""Finds objects without metadata, and metadata without objects. Changes nothing.
+"""Find objects without metadata, and metadata without objects, without changes.
 
 Only prefixes with a topic id that this log has or had are examined, because another log may share
 the bucket. Listings may be outdated, so an object counts as an orphan only when it is old, and as
@@ -65,9 +65,10 @@ def find_orphans(
     now_ms: int,
     grace_ms: int = GRACE_MS,
 ) -> PrefixCheck:
-    """List a prefix and compare it with the known copies. Changes nothing.
+    """List a prefix and compare the objects with the known copies, without changes.
 
-    Cost: a list request per 1,000 objects; two more per copy that the listing does not show.
+    Cost: a list request per 1,000 objects; two more requests per copy that the listing does not
+        show.
     """
     differences = PrefixCheck()
     known = {s.id: s for s in copies}
@@ -97,7 +98,7 @@ def objects_of(segment: RemoteSegment) -> set[str]:
 
 
 def _whose(stored: StoredObject, directory: Directory) -> tuple[str, bool]:
-    """Return (segment id, whether it is a manifest) of an object; "" for names of other kinds."""
+    """Return (segment id, is a manifest) of an object; the id is "" for names of other kinds."""
     name = stored.name.removeprefix(directory.prefix)
     log, manifest = parse_log(name), parse_manifest(name)
     if manifest is not None:

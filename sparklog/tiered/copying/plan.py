@@ -51,7 +51,7 @@ class ExpiredSegments:
 def valid_copies(
     readable: Iterable[RemoteSegment], lineage: Epochs, *, end: int
 ) -> list[RemoteSegment]:
-    """Return the copies that belong to this log's history and end at or below its end, ascending.
+    """Return the copies of this log's history that end at or below the log's end, ascending.
 
     Args: readable: `RemoteLogMetadataCache.readable`. lineage: the log's leader epochs.
     """
@@ -82,13 +82,13 @@ def segments_to_copy(
 ) -> list[CandidateSegment]:
     """Return the local segments to copy, oldest first.
 
-    These are closed, end at or below `stable` (high watermark and last stable offset) and above the
-    log start, and have no copy, finished or in progress. Kafka continues after its highest copy;
-    here a failed copy leaves a gap that is filled later. A segment that grew after its copy (a
-    power cut undid its closing) is copied again, and the new copy replaces the old one. The same
-    applies to a segment that an erasure rewrote, and to a segment of a compacted topic (which Kafka
-    doesn't tier) that was cleaned since.
-    Args: copies: the valid ones, and those in COPY_STARTED.
+    These segments are closed, end at or below `stable` (high watermark and last stable offset) and
+    above the log start, and have no copy, finished or in progress. Kafka continues after its
+    highest copy; here a failed copy leaves a gap that is filled later. A segment that grew after
+    its copy (a power cut undid its closing) is copied again, and the new copy replaces the old
+    copy. The same applies to a segment that an erasure rewrote, and to a segment of a compacted
+    topic (which Kafka doesn't tier) that was cleaned since.
+    Args: copies: the valid copies, and copies in COPY_STARTED.
     """
     if config.remote_log_copy_disable or not config.remote_storage_enable:
         return []
@@ -111,9 +111,9 @@ def segments_to_copy(
 
 
 def _is_outgrown(copy: RemoteSegment, held: LocalSegment, end: int) -> bool:
-    """Return True if the segment grew since its copy, or was rewritten by an erasure.
+    """Return True if the segment grew after it was copied, or was rewritten by an erasure.
 
-    An erasure only removes records, so the content is the same if the size is.
+    An erasure only removes records, so equal sizes mean equal content.
     """
     finished = copy.state is SegmentState.COPY_FINISHED
     rewritten = copy.end == end and copy.size > held.size
@@ -121,18 +121,18 @@ def _is_outgrown(copy: RemoteSegment, held: LocalSegment, end: int) -> bool:
 
 
 def _is_cleaned(copy: RemoteSegment, held: LocalSegment, end: int) -> bool:
-    """Return True if a segment was cleaned since its copy, or since the copies of its sources.
+    """Return True if a segment was cleaned since it or its sources were copied.
 
-    Cleaning only removes records, so the content is the same if the size is.
+    Cleaning only removes records, so equal sizes mean equal content.
     """
     finished = copy.state is SegmentState.COPY_FINISHED
     return finished and (copy.base, copy.end, copy.size) != (held.base, end, held.size)
 
 
 def epochs_of(entries: Epochs, base: int, end: int) -> SegmentEpochs:
-    """Return the leader epochs of offsets [base, end); epoch 0 if none is known.
+    """Return the leader epochs of offsets [base, end), or epoch 0 without a known epoch.
 
-    Kafka requires at least one; batches older than leader epochs have none.
+    Kafka requires at least one epoch, but batches older than leader epochs have none.
     """
     known = clipped(entries, start=base, end=end)
     return tuple(known) or ((0, base),)
@@ -149,9 +149,9 @@ def expired_segments(
 ) -> ExpiredSegments:
     """Return the copies that exceed the limits of the partition, local and remote together.
 
-    Stops at the first copy that does not, at the position of a registered reader (`floor`), and at
-    offsets without a copy. Copies below the log start are not included.
-    Args: copies: the valid ones. segments: the local ones, including the active segment.
+    Stops at the first copy that does not exceed them, at the position of a registered reader
+    (`floor`), and at offsets without a copy. Copies below the log start are not included. Args:
+    copies: the valid copies. segments: the local segments, including the active segment.
     """
     copied = Tier(copied_ranges(copies))
     ends = [*(s.base for s in segments[1:]), 2**63]
@@ -193,10 +193,10 @@ def _breach(
 def unreferenced_segments(
     known: Iterable[RemoteSegment], valid_copies: Sequence[RemoteSegment], *, log_start: int
 ) -> list[RemoteSegment]:
-    """Return the copies that readers don't use any more, whatever their state.
+    """Return the copies that readers no longer use, in any state.
 
-    These are copies below the log start, finished copies whose offsets above it are in other copies
-    (which replaced them), and copies whose deletion has started.
+    These are copies below the log start, finished copies with all their offsets above it in other
+    copies (which replaced them), and copies with a started deletion.
     """
     ids, held = {s.id for s in valid_copies}, Tier(copied_ranges(valid_copies))
     return [

@@ -119,7 +119,7 @@ class RemoteStorageManager:
     def _finished(
         self, put: SegmentPut[RemoteSegment], check: Callable[[], None]
     ) -> Manifest | None:
-        """Return the manifest of this copy if an earlier attempt has completed it."""
+        """Return the manifest of this copy if an earlier attempt has completed the copy."""
         name = manifest_object(put.segment)
         check()
         try:

@@ -1,11 +1,11 @@
-"""A segment's two objects: its log, checked and indexed during the upload, then its manifest.
+"""A segment's two objects: the log, checked and indexed during the upload, then the manifest.
 
-The log is read in complete batches whose CRCs are checked, and both indexes are rebuilt from them:
-damaged data are never uploaded, and the indexes are correct even if the local index files are
-damaged. If `SegmentPut.committed` is given, the batches are compared with the appends that the
-ledger recorded, and a segment of another partition or log is rejected.
-A record may be written between the two objects: remote storage writes the manifest at once, a log
-in a bucket only after the ledger's entry.
+The log is read in complete batches with checked CRCs, and both indexes are rebuilt from the
+batches: damaged data are never uploaded, and the indexes are correct even if the local index files
+are damaged. If `SegmentPut.committed` is given, the batches are compared with the appends that the
+ledger recorded, and a segment of another partition or log is rejected. A record may be written
+between the two objects: remote storage writes the manifest at once, a log in a bucket only after
+the ledger's entry.
 """
 
 import os
@@ -32,7 +32,7 @@ from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 @dataclass(frozen=True, slots=True)
 class LogObject:
-    """A segment's uploaded log, with the data for its manifest.
+    """A segment's uploaded log, with the data for the manifest.
 
     `parts`: {name in PARTS: content}. `key`, `wrapped`: of an encrypted log.
     """
@@ -46,7 +46,7 @@ class LogObject:
     wrapped: WrappedKey | None = None
 
     def manifest(self, time_ms: int) -> tuple[Manifest, bytes]:
-        """Return (the manifest, its object's bytes) of a segment that was uploaded at `time_ms`."""
+        """Return (manifest, bytes of the manifest's object) of a segment, uploaded at `time_ms`."""
         put = self.put
         places, body = packed(self.parts)
         manifest = Manifest(
@@ -193,7 +193,7 @@ class Source:
         self._compare(appended)
 
     def _compare(self, batches: AppendedBatches) -> None:
-        """Raise DataCorruptionError if the batches are not those that were committed."""
+        """Raise DataCorruptionError if the batches differ from the committed batches."""
         segment, committed = self._put.segment, self._put.committed
         wrong = committed and committed.first_wrong(batches, segment.base, segment.end)
         if wrong:
@@ -209,8 +209,8 @@ class Source:
     def _reaches(self, end: int) -> bool:
         """Return True if the batches, which end at `end`, are the complete segment.
 
-        Compaction may have removed the last ones. After compaction was turned off, segments with a
-        copy are never emptied.
+        Compaction may have removed the last batches. After compaction was turned off, segments with
+        a copy are never emptied.
         """
         put = self._put
         if end == put.segment.end or not put.gaps:

@@ -55,7 +55,7 @@ class DataKey:
     def stored_range(self, start: int, end: int, size: int) -> tuple[int, int]:
         """Return the stored range [first, end) to read for the plain range [start, end) of `size`.
 
-        It consists of complete chunks.
+        The stored range consists of complete chunks.
         """
         assert 0 <= start < end <= size, (start, end, size)
         stride = self.chunk_bytes + TAG_BYTES
@@ -175,7 +175,7 @@ class Sealed:
 def new_data_key(
     ring: Keyring, segment_id: str, *, chunk_bytes: int = CHUNK_BYTES
 ) -> tuple[DataKey, WrappedKey]:
-    """Return a new data key for a segment's upload, and its form wrapped by the current key.
+    """Return a new data key for a segment's upload, and the data key wrapped by the current key.
 
     Raises: InvalidRequestError: the required package is missing.
     """
@@ -258,7 +258,7 @@ def _nonce(number: int) -> bytes:
 
 
 def _opened(cipher: Any, nonce: bytes, sealed: bytes | memoryview, bound: bytes) -> bytes | None:
-    """Decrypt and return the bytes, or None if the tag is wrong."""
+    """Decrypt and return the bytes. Returns None for a wrong tag."""
     from cryptography.exceptions import InvalidTag
 
     try:

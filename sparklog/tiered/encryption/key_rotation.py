@@ -20,7 +20,7 @@ _AT_ONCE: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """Number of manifests that were `changed`, and of those with the current key already.
+    """Number of manifests that were `changed`, and of manifests with the current key already.
 
     `plain`: number of unencrypted copies, which a rotation does not encrypt.
     """

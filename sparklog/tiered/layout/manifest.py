@@ -46,7 +46,7 @@ class Manifest:
         crc32c: of the plain log. stored_size, stored_crc32c: of the log's object.
         parts: {name in PARTS: (first byte, end byte, crc32c)}, counted from the end of the line.
         replaces: ids of the copies that this copy replaces (a cleaned segment's sources).
-        encryption: the wrapped data key; None for plain objects.
+        encryption: the wrapped data key, or None for plain objects.
     """
 
     segment: RemoteSegment
@@ -103,7 +103,7 @@ def packed(parts: Mapping[str, bytes]) -> tuple[dict[str, tuple[int, int, int]],
 
 
 def to_bytes(manifest: Manifest, body: bytes) -> bytes:
-    """Return the object: the line, then `body` as it is stored."""
+    """Return the object: the line, then the stored form of `body`."""
     s = manifest.segment
     content = {
         "topic": s.topic,
@@ -187,7 +187,7 @@ def parse_of(segment: RemoteSegment, raw: bytes, *, path: str) -> tuple[Manifest
 
 
 def _check_names(segment: RemoteSegment) -> None:
-    """Reject a manifest whose copy would have names outside of its prefix. Raises: ValueError."""
+    """Reject a manifest of a copy with names outside of the prefix. Raises: ValueError."""
     directory = parse_directory(directory_of(segment).prefix.rstrip("/"))
     log = parse_log(remote_log_name(segment.base, segment.id))
     if directory != directory_of(segment) or log is None:
@@ -195,7 +195,7 @@ def _check_names(segment: RemoteSegment) -> None:
 
 
 def part(manifest: Manifest, body: bytes, name: str) -> bytes | None:
-    """Return a small file from the decrypted `body`, or None if it does not exist.
+    """Return a small file from the decrypted `body`, if the file exists.
 
     Raises: DataCorruptionError: the file is incomplete, or its checksum is wrong.
     """

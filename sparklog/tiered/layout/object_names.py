@@ -40,13 +40,13 @@ class Directory:
 
     @property
     def prefix(self) -> str:
-        """The common prefix of the partition's object names, including its slash."""
+        """The common prefix of the partition's object names, including the slash."""
         return f"{self.topic}-{self.partition}-{self.topic_id}/"
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A segment as its manifest's name describes it: offsets [base, end), largest timestamp (ms).
+    """A segment as named by its manifest: offsets [base, end), largest timestamp (ms).
     """
 
     base: int
@@ -71,12 +71,12 @@ def parse_directory(name: str) -> Directory | None:
 
 
 def remote_log_name(base: int, segment_id: str) -> str:
-    """Return the name of a segment's log, within its partition's prefix."""
+    """Return the name of a segment's log, within the partition's prefix."""
     return f"{base:020d}-{segment_id}{LOG}"
 
 
 def manifest_name(base: int, segment_id: str, end: int, max_timestamp: int) -> str:
-    """Return the name of a segment's manifest, within its partition's prefix."""
+    """Return the name of a segment's manifest, within the partition's prefix."""
     return f"{base:020d}-{segment_id}.{end:020d}.{max_timestamp}{MANIFEST}"
 
 

@@ -28,7 +28,7 @@ from sparklog.tiered.settings import RemoteSettings, read_settings, write_settin
 
 PREFIX: Final = "owners/"
 LOOK_MS: Final = 300_000  # maximum age of a check; shorter than the sweep's hour of grace
-_TOKENS_KEPT: Final = 16  # the bucket has the last, unless the PUTs of all later ones failed
+_TOKENS_KEPT: Final = 16  # the bucket has the last, unless all later PUTs failed
 _CURE: Final = (
     "To use both log dirs, give this one another URL or new topics. To continue with this log "
     "dir, stop the other and take over, once: sparklog serve PATH --take-over, or "
@@ -68,7 +68,7 @@ class _Owner:
 
 
 class TopicOwners:
-    """Ownership of a log's topics, while its service runs. Not thread-safe.
+    """Ownership of a log's topics, while the log's service runs. Not thread-safe.
 
     Args: home: the first log dir. take_over: the first check makes the log the owner of all its
         topics. check: called before each object is written or deleted (a lease). missing: called if
@@ -89,7 +89,7 @@ class TopicOwners:
         self._missing = missing
         self._fs, self._home, self._store, self._clock = fs, home, store, clock
         self._take_over, self._check = take_over, check
-        self._mine: _Owner | None = None  # written by this service, or a later one of this log dir
+        self._mine: _Owner | None = None  # written by this or a later service of this log dir
         self._claimed: set[str] = set()
         self._looked_ms = float("-inf")
         self._foreign: dict[str, str] = {}
@@ -154,7 +154,7 @@ class TopicOwners:
         return True
 
     def _write_token(self, settings: RemoteSettings, raw: bytes | Exception | None) -> None:
-        """Write a token at the first check, and again if its object was deleted."""
+        """Write a token at the first check, and again if the token's object was deleted."""
         if self._mine is not None and isinstance(raw, bytes):
             return
         self._check()
@@ -167,7 +167,7 @@ class TopicOwners:
     def _claim(
         self, key: str, raw: bytes | Exception, settings: RemoteSettings, *, dry_run: bool
     ) -> str:
-        """Make the log the owner of a topic; return the reason if another log owns it."""
+        """Make the log the owner of a topic; return the reason if another log owns the topic."""
         log_id = settings.log_id if self._mine is None else self._mine.log_id
         if not isinstance(raw, FileNotFoundError):
             try:
@@ -189,8 +189,8 @@ class TopicOwners:
     def forget(self, topics: Iterable[str]) -> int:
         """Delete this log's owner objects of other topics; return their number.
 
-        Args: topics: ids of all topics that the log has, or whose copies it still manages.
-        Cost: a list request, and a GET per object of other logs that share the bucket.
+        Args: topics: ids of all topics that the log has, or of which it still manages copies. Cost:
+        a list request, and a GET per object of other logs that share the bucket.
         """
         if self._mine is None:
             return 0
@@ -234,7 +234,7 @@ def is_owned(store: Store, owned: str) -> bool:
 
 
 def _from(token: str, tokens: Sequence[str]) -> Sequence[str]:
-    """Return a token and those that this log dir wrote later; all of them if it is unknown."""
+    """Return a token and all tokens that this log dir wrote later. Unknown token: all tokens."""
     return (token, *tokens[tokens.index(token) + 1 if token in tokens else 0 :])
 
 

@@ -1,7 +1,7 @@
 """Retry with exponential backoff and full jitter.
 
-Source: "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015): a pause is drawn evenly
-from nought to the bound, so that many clients of a busy store don't come back at one time.
+Source: "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015): a pause is drawn evenly from
+0 to the bound, so that many clients of a busy store don't retry at the same time.
 """
 
 import random
@@ -38,7 +38,7 @@ class Retry:
         passes: Callable[[Exception], bool],
         again: Callable[[], None] = lambda: None,
     ) -> T:
-        """Return the result of `attempt`, repeating it while `passes` is true for its error.
+        """Return the result of `attempt`, which is repeated while `passes` is true for the error.
 
         `again` is called before each further attempt. The last attempt's error is raised unchanged.
         """

@@ -1,10 +1,10 @@
-"""One attempt at each request to an object store. `ObjectStore` retries, counts and checks them.
+"""A single attempt at each request to an object store. `ObjectStore` retries, counts and checks.
 
 A driver raises the exceptions of its library. `failures` classifies them by their classes, HTTP
 statuses and S3's error codes: ConnectionError and TimeoutError may pass and are retried where that
 is safe, FileNotFoundError means that there is no such object, FileExistsError that `create` found
-one, PermissionError that the credentials do not suffice. A transfer that arrived short or changed
-is a ConnectionError.
+an object, PermissionError that the credentials do not suffice. A transfer that arrived short or
+changed is a ConnectionError.
 """
 
 import datetime
@@ -21,7 +21,7 @@ PARTIAL: Final = ".partial"
 
 
 class Upload(Protocol):
-    """An object that is being sent in parts. It becomes visible when it is finished."""
+    """An object that is sent in parts, and becomes visible when it is finished."""
 
     def part(self, number: int, at: int, data: bytes, crc: int) -> Any:
         """Send part `number` (from 1), which starts at byte `at`.
@@ -38,7 +38,7 @@ class Upload(Protocol):
     def finish(self, receipts: Sequence[Any]) -> None:
         """Make the object visible.
 
-        It is called again if the answer was lost, and then succeeds if the first call did.
+        The method is called again if the answer was lost, and then succeeds if the first call did.
         """
 
     def abort(self) -> None:
@@ -47,14 +47,14 @@ class Upload(Protocol):
 
 @runtime_checkable
 class VersionedDriver(Protocol):
-    """A driver of a store whose buckets may keep objects that were replaced or deleted."""
+    """A driver of a store with buckets that may retain replaced or deleted objects."""
 
     def older_versions(self, prefix: str, before_ms: int) -> int:
         """Count the older versions that were written before a time; 0 in an unversioned bucket."""
 
 
 class Driver(Protocol):
-    """Requests to an object store for objects below one URL.
+    """Requests to an object store for objects below a URL.
 
     Object names are relative to the URL and have no leading slash. Threads share a driver, and a
     forked child process may use the driver of its parent.
@@ -65,7 +65,7 @@ class Driver(Protocol):
             Otherwise they are sent once, in order.
         looks: Whether `check` has to be called after `put`, because the store's answer does not
             confirm the size and the checksum of the object.
-        delete_max: How many names one call of `delete` accepts.
+        delete_max: How many names a call of `delete` accepts.
         replaces: Whether a put over an existing object is atomic.
         skips: Whether pages are sorted by name, and `start_after` needs no request for the names
             before it.
@@ -86,12 +86,12 @@ class Driver(Protocol):
         """Write an object, atomically where the store can. `crc`: CRC-32C of `data`."""
 
     def create(self, name: str, data: bytes, crc: int) -> bool:
-        """Write an object if none has this name, in one atomic step.
+        """Write an object if its name is free, in a single atomic step.
 
-        Returns: True if this call created the object, False if one exists.
+        Returns: True if this call created the object, False if the name is taken.
         Raises:
             FileExistsError: The same as False. HTTP status 412 is understood as well.
-            InvalidRequestError: The store has no such operation. It can then hold copies of
+            InvalidRequestError: The store has no such operation. Such a store can contain copies of
                 segments and backups, but not the home of a log.
         """
 
@@ -107,22 +107,22 @@ class Driver(Protocol):
     def read(self, name: str, start: int, end: int) -> bytes:
         """Return the bytes [start, end), fewer if the object ends before `end`.
 
-        Nothing beyond `end` is fetched, whatever the size of the object.
+        Bytes beyond `end` are not fetched, regardless of the size of the object.
         """
 
     def size(self, name: str) -> int:
         """Return the size of an object in bytes."""
 
     def check(self, name: str, size: int, crc: int) -> None:
-        """Raise ConnectionError unless the object has this size and, if the store knows it, CRC."""
+        """Raise ConnectionError unless the object has this size and (if the store has CRCs) CRC."""
 
     def page(
         self, prefix: str, token: str | None, start_after: str = ""
     ) -> tuple[list[StoredObject], str | None]:
         """Return some objects, and the token of the next page or None after the last page.
 
-        Lists the objects whose names begin with `prefix`. Some or all of those up to `start_after`
-        may be left out.
+        Lists the objects with names that start with `prefix`. Some or all objects up to
+        `start_after` may be left out.
         """
 
     def delete(self, names: Sequence[str]) -> None:
@@ -166,7 +166,7 @@ def expect_size(name: str, found: int, wanted: int) -> None:
 
 
 def time_ms(value: Any) -> int:
-    """Milliseconds since the epoch of a time as fsspec's listings have it; 0 if they have none."""
+    """Return the milliseconds since the epoch of a time in fsspec's listings; 0 without a time."""
     if isinstance(value, datetime.datetime):
         return int(value.timestamp() * 1000)
     if isinstance(value, int | float):

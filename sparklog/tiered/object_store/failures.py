@@ -16,7 +16,7 @@ from sparklog.errors import SparklogError, StorageUnavailableError
 
 
 class Failure(enum.Enum):
-    """Why a request failed; the value is what to do about it."""
+    """Why a request failed. The value is the advice in the message."""
 
     PASSING = "is the store running, and does the network reach it? This is tried again by itself"
     MISSING = "there is no such object"
@@ -80,7 +80,7 @@ _REFUSALS: Final = frozenset(
 )
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 _SECRET: Final = re.compile("key|secret|token|pass|credential|connection_string|sas|auth", re.I)
-_SECRET_CHARACTERS_MIN: Final = 6  # replacing shorter ones would make messages unreadable
+_SECRET_CHARACTERS_MIN: Final = 6  # replacing shorter secrets would make messages unreadable
 
 
 class RedirectedError(OSError):
@@ -111,11 +111,11 @@ def is_transient(error: Exception, outside: BaseException | None = None) -> bool
 
 
 def is_refusal(error: BaseException, outside: BaseException | None = None) -> bool:
-    """Return True if the store answered that it does not carry out a request.
+    """Return True if the store answered with a rejection of the request.
 
-    That is the case if it rejects the credentials or the request itself (HTTP 4xx, except codes
-    that mean "later"), or if a disk is full or mounted read-only. A request without an answer is
-    not refused.
+    The store may reject the credentials or the request itself (HTTP 4xx, except codes that mean
+    "later"), or a disk may be full or mounted read-only. A request without an answer does not count
+    as rejected.
     """
     failure = failure_of(error, outside)
     if failure in _REFUSALS:
@@ -133,7 +133,7 @@ def is_refused(error: StorageUnavailableError) -> bool:
 
 
 def says_exists(error: BaseException, outside: BaseException | None = None) -> bool:
-    """Return True if a store refused to create an object because it exists.
+    """Return True if a store refused to create an object because the object exists.
 
     HTTP 412 of S3 and Google, which s3fs turns into FileExistsError only if the answer names the
     condition (SeaweedFS's doesn't); 409 of Azure by its code, because S3's 409 decides nothing.
@@ -148,7 +148,7 @@ def says_exists(error: BaseException, outside: BaseException | None = None) -> b
 
 
 def _chain(error: BaseException, outside: BaseException | None = None) -> Iterator[BaseException]:
-    """Yield an error and its causes, innermost first, because that has the store's own code."""
+    """Yield an error and all causes. The innermost, with the store's own code, comes first."""
     links: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link is not outside and link not in links and len(links) < 16:
@@ -158,7 +158,9 @@ def _chain(error: BaseException, outside: BaseException | None = None) -> Iterat
 
 
 def _of_one(error: BaseException, *, told: bool) -> Failure | None:
-    """Classify a single error of a chain. `told`: the driver raised it, so it is not only a cause.
+    """Classify a single error of a chain.
+
+    `told`: the driver raised this error, so it is not only a cause.
 
     A missing file that is only a cause says nothing about the object: it may be a certificate or a
     token file.
@@ -213,7 +215,7 @@ def secrets_in(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the first line of an error's message, without the errno that Python puts before it."""
+    """Return the first line of an error's message, without the errno that Python prepends."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     first, _, _ = text.strip().partition("\n")  # Azure's messages have many lines
     return first.strip().rstrip(".") or repr(error)

@@ -61,7 +61,7 @@ class LocalDriver:
                     ) from error
                 raise
             finally:
-                # Also for an existing name: its creator may have been killed before its sync, and
+                # Sync an existing name too: its creator may have been killed before its sync, and
                 # a file that the caller reads and relies on must survive a power cut.
                 self._fs.sync_dir(os.path.dirname(path))
         finally:
@@ -153,7 +153,7 @@ class LocalDriver:
         self._durable.add(path)
 
     def _names(self, prefix: str) -> list[str]:
-        """Return all names with this prefix, reading only the directory that it names."""
+        """Return all names with this prefix. Only directories that can contain them are listed."""
         above, slash, _ = prefix.rpartition("/")
         names, directories = [], [above + slash]
         while directories:

@@ -1,4 +1,4 @@
-"""Driver for all other protocols of fsspec, by the operations that all its file systems have."""
+"""Driver for all other protocols of fsspec, by the operations of all fsspec file systems."""
 
 import base64
 import contextlib
@@ -148,7 +148,7 @@ class FsspecDriver:
         return StreamUpload(self._fs, path, path)
 
     def uploads(self, before_ms: int, prefix: str = "") -> list[Upload]:
-        # Stores discard the other ones: Azure within a week, Google never shows them.
+        # Stores discard the other parts: Azure within a week, Google never shows them.
         return [
             StreamUpload(self._fs, self._path(name), self._path(name), left=True)
             for name, info in ({} if self.is_visible_at_close else self._below(prefix)).items()
@@ -180,7 +180,7 @@ class FsspecDriver:
 
 
 class WholeObjectDriver(FsspecDriver):
-    """Driver of stores whose objects become visible when they are closed, complete."""
+    """Driver of stores in which objects become visible, complete, when they are closed."""
 
     is_visible_at_close = True
 
@@ -203,7 +203,7 @@ def _move(fs: Any, old: str, new: str) -> None:
 
 
 class StreamUpload:
-    """A file that is written sequentially, under another name if it would be visible at once."""
+    """A file that is written sequentially, under a temporary name if the store shows open files."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class StreamUpload:
         self._file.write(data)
 
     def close(self) -> str:
-        """Close the file; return its name, which is not the object's name until it is renamed."""
+        """Close the file; return the file's name, which may be a temporary name."""
         if not self._closed:
             assert self._file is not None
             self._file.close()

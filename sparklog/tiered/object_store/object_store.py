@@ -155,7 +155,7 @@ class ObjectStore:
                 raise
 
     def copy(self, source: Store, source_name: str, name: str) -> None:
-        """Write a copy of an object of another store, or of this one."""
+        """Write a copy of an object of another store, or of this store."""
         size = source.size(source_name)
         if not isinstance(source, ObjectStore) or not self._driver.copies(source._driver):
             self.put_stream(name, _Copied(source, source_name, size, self._part_bytes), size)
@@ -456,7 +456,7 @@ def _parts(name: str, pieces: Iterable[Buffer], size: int, part_bytes: int) -> I
 
 @contextlib.contextmanager
 def _pool(threads: int) -> Iterator[Callable[..., Future[Any]]]:
-    """A thread pool for a single call, so that a forked child never waits for its parent's threads.
+    """A thread pool for a single call: a forked child must never wait for threads of the parent.
     """
     if threads <= 1:
         yield _inline

@@ -1,7 +1,7 @@
 """Registry of object stores: which driver, package and capabilities each URL scheme has.
 
 Other packages add a scheme through the entry-point group `sparklog.object_stores`: the name of the
-entry point is the scheme, its value an `ObjectStoreType`. docs/object-stores.md shows one.
+entry point is the scheme, its value an `ObjectStoreType`. docs/object-stores.md has an example.
 """
 
 import functools
@@ -53,14 +53,15 @@ class OpenDriver(Protocol):
         """Return the driver.
 
         Args:
-            url: As the user wrote it, without a slash at its end.
-            storage_options: What the user gave for this store: credentials, endpoint, ... Messages
+            url: The user's URL, without a slash at the end.
+            storage_options: The user's options for this store: credentials, endpoint, ... Messages
                 must not show them.
             limits: How many requests run at the same time, and for how long.
 
         Raises:
             ImportError: The library of the store is not installed.
-            TypeError: An option that the store does not know. Also ValueError and KeyError.
+            TypeError: An option that the store does not know. Drivers may also raise ValueError and
+                KeyError.
             OSError: The library can't be loaded, or the store can't be reached.
         """
 
@@ -70,11 +71,11 @@ class ObjectStoreType:
     """A kind of object store, which the scheme of a URL selects.
 
     Attributes:
-        schemes: The schemes of its URLs. URLs that differ in the scheme only name the same objects;
-            the first scheme is the one by which they are compared.
+        schemes: The schemes of the URLs. URLs that differ in the scheme only name the same objects;
+            URLs are compared by the first scheme.
         open: Makes the driver of a URL.
-        package: What `pip install` needs to be given if the store's library is missing. "" if
-            there is none.
+        package: The argument of `pip install` that installs the store's library, or "" without a
+            package.
         part_bytes_min: The smallest part, in bytes, of an object that is sent in parts. The last
             part may be smaller.
         needs_two_slashes: Whether `scheme:/name` is no valid spelling of `scheme:///name`.
@@ -107,8 +108,8 @@ def _connect(url: str, given: Mapping[str, Any], options: Mapping[str, Any]) -> 
     from fsspec.core import url_to_fs
 
     def make() -> tuple[Any, str]:
-        # An instance of its own, not fsspec's shared one: the driver changes its retries, and must
-        # not see a listing that another user of the shared instance has cached.
+        # A separate instance, not fsspec's shared instance: the driver changes its retries, and
+        # must not see a listing that another user of the shared instance has cached.
         made: tuple[Any, str] = url_to_fs(
             url, **{**options, "use_listings_cache": False, "skip_instance_cache": True}
         )

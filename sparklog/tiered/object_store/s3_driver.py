@@ -17,7 +17,7 @@ from sparklog.tiered.object_store.fsspec_driver import Connection, encoded
 from sparklog.tiered.object_store.store import StoredObject
 
 PART_BYTES_MIN: Final = 5 << 20  # S3's bound for all parts but the last
-COPY_BYTES_MAX: Final = 1 << 30  # S3's bound is 5 GiB, but one request may last for two minutes
+COPY_BYTES_MAX: Final = 1 << 30  # S3's bound is 5 GiB, but a request may last for two minutes
 _NO_RETRIES: Final = {"total_max_attempts": 1}
 _CREATES_FROM: Final = (1, 35, 21)  # of botocore
 _CLOSING_S: Final = 0.1  # as in s3fs; after that the loop continues to close it
@@ -44,10 +44,10 @@ def options(given: Mapping[str, Any], connections: int) -> dict[str, Any]:
 
 
 def close_session(loop: asyncio.AbstractEventLoop | None, client: Any) -> None:
-    """Close a client of s3fs on its own event loop.
+    """Close a client of s3fs on the client's event loop.
 
     s3fs's own function uses the loop that runs in the current thread. If the interpreter or the
-    garbage collector calls it inside another loop (a notebook's, or that of `asyncio.run`), the
+    garbage collector calls it inside another loop (a notebook's, or the loop of `asyncio.run`), the
     client is not closed, and the error is printed as a traceback.
     """
     if loop is None or not loop.is_running():
@@ -62,7 +62,7 @@ def close_session(loop: asyncio.AbstractEventLoop | None, client: Any) -> None:
 
 
 def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return True if the current thread runs this loop, so that waiting for it would block."""
+    """Return True if the current thread runs this loop, so waiting for it would block."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
@@ -290,7 +290,7 @@ class _S3Upload:
 
 @contextlib.contextmanager
 def _only_answers() -> Iterator[None]:
-    """Pass FileNotFoundError only if S3 answered it: the client may miss files of its own.
+    """Pass FileNotFoundError only if S3 answered so: the client may miss its own files.
 
     Otherwise a missing token file would be reported as a missing object.
     """
@@ -315,7 +315,7 @@ def _etag(answer: Mapping[str, Any]) -> str:
 
 
 def _whole_etag(parts: Sequence[str]) -> str | None:
-    """Return S3's ETag of an upload (MD5 of its parts' MD5s, and their number), or None."""
+    """Return S3's ETag of an upload (MD5 of the parts' MD5s, and number of parts), or None."""
     plain = [etag.strip('"') for etag in parts]
     if not all(_MD5.fullmatch(etag) for etag in plain):
         return None
@@ -324,7 +324,7 @@ def _whole_etag(parts: Sequence[str]) -> str | None:
 
 
 def _expect_same(name: str, answer: Mapping[str, Any], data: bytes, crc: int) -> None:
-    """Raise ConnectionError if the store's checksum differs from that of `data`."""
+    """Raise ConnectionError if the store's checksum differs from the checksum of `data`."""
     theirs = answer.get("ChecksumCRC32C")
     if theirs is not None:
         same = theirs == encoded(crc)

@@ -1,8 +1,8 @@
 """An HTTP session for s3fs that sends each request exactly once.
 
 aiohttp sends a PUT a second time if the connection breaks before an answer arrives. The answer to
-the second request says nothing about the first, so a commit that was refused could not be told
-from a commit that was made. The retries of `ObjectStore` replace those of aiohttp.
+the second request contains no information about the first, so a rejected commit could not be
+distinguished from a successful commit. The retries of `ObjectStore` replace the retries of aiohttp.
 """
 
 import inspect
@@ -15,7 +15,7 @@ _SWITCH = "_retry_connection"  # aiohttp's own test client sets it as well
 
 
 class SingleSendSession(AIOHTTPSession):  # type: ignore[misc]
-    """A session of aiobotocore whose requests aiohttp does not repeat."""
+    """A session of aiobotocore with requests that aiohttp does not repeat."""
 
     async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
         session: aiohttp.ClientSession = await super()._get_session(proxy_url)
@@ -24,7 +24,7 @@ class SingleSendSession(AIOHTTPSession):  # type: ignore[misc]
 
 
 def is_supported() -> bool:
-    """Return whether the installed aiobotocore and aiohttp have what `SingleSendSession` needs."""
+    """Return whether `SingleSendSession` works with the installed aiobotocore and aiohttp."""
     return (
         "http_session_cls" in inspect.signature(AioConfig).parameters
         and hasattr(AIOHTTPSession, "_get_session")

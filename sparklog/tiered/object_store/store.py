@@ -48,7 +48,7 @@ class Store(Protocol):
         """
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a small object if its name is free: a single request, never retried.
+        """Write a small object if the name is free: a single request, never retried.
 
         After any result but True, get the object and compare it with `data`: unless `sends_once`, a
         client library may have sent the request twice, so that its second attempt met the result of
@@ -58,15 +58,16 @@ class Store(Protocol):
         Raises:
             StorageUnavailableError: the object may exist or not; `passing` is true if the store may
                 answer later.
-            InvalidRequestError: the store can't create an object only if there is none.
+            InvalidRequestError: the store has no operation that creates an object only if the name
+                is free.
         """
 
     def copy(self, source: "Store", source_name: str, name: str) -> None:
         """Copy an object of `source`, replacing an existing object.
 
-        Within a single service the store copies the bytes: a PUT (S3: one per GiB and two more if
-        the object is larger than that) and two GETs that compare the sizes. Otherwise the bytes are
-        streamed, as by `get` and `put_stream`.
+        Within a single service the store copies the bytes: a PUT (S3: a PUT per GiB and two more if
+        the object is larger than 1 GiB) and two GETs that compare the sizes. Otherwise the bytes
+        are streamed, as by `get` and `put_stream`.
         Raises: FileNotFoundError: the object does not exist in `source`.
         """
 
@@ -82,7 +83,7 @@ class Store(Protocol):
     def get(
         self, name: str, start: int = 0, end: int | None = None, *, limit: int = WHOLE_BYTES_MAX
     ) -> bytes:
-        """Return the bytes [start, end) of an object, fewer only at its end.
+        """Return the bytes [start, end) of an object, fewer only at the end of the object.
 
         If fewer bytes arrive, a second request checks the object's size.
         Args: limit: without `end`, the maximum size of the object. No more is fetched. The client

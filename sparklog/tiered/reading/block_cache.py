@@ -63,7 +63,7 @@ class BlockCache:
         self._renew()
 
     def _renew(self) -> None:
-        """Start with an empty memory: a new cache, or a forked child, whose lock may be locked."""
+        """Start with an empty cache and a new lock. A forked child may inherit a locked lock."""
         self._lock = threading.Lock()
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._held_bytes = 0
@@ -75,7 +75,7 @@ class BlockCache:
         return self._lock
 
     def get(self, name: str, number: int) -> bytes | None:
-        """Return a block, or None if it is not cached."""
+        """Return a block, or None for a block that is not cached."""
         with self._locked():
             block = self._blocks.get((name, number))
             if block is not None:

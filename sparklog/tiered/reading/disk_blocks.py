@@ -43,7 +43,7 @@ class DiskBlocks:
         self._sweep()
 
     def load(self, name: str, number: int) -> bytes | None:
-        """Return a block, or None if it is missing or damaged."""
+        """Return a block, or None for a missing or damaged block."""
         path = self._path(name, number)
         try:
             raw = read_bytes(self._fs, path)
@@ -122,7 +122,7 @@ def _packed(name: str, number: int, data: bytes) -> bytes:
 
 
 def _unpacked(raw: bytes, name: str, number: int) -> bytes | None:
-    """Return a file's data, or None if it is damaged or another block."""
+    """Return a file's data, or None for a damaged file or another block."""
     encoded = name.encode()
     begins = _HEADER.size + len(encoded)
     if len(raw) < begins:

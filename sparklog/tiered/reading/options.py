@@ -62,14 +62,14 @@ class RemoteOptions:
     )
 
     def patience_ms(self, *, following: bool) -> int:
-        """Return remote.patience.ms, or its default for the kind of reader."""
+        """Return remote.patience.ms, or the default for the kind of reader."""
         if self.remote_patience_ms >= 0:
             return self.remote_patience_ms
         return FOLLOW_MS if following else READ_MS
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> tuple[Self, dict[str, object]]:
-        """Read these keys; return the other ones.
+        """Read these keys; return the other options.
 
         Raises InvalidRequestError for an invalid value.
         """

@@ -59,12 +59,12 @@ class PartitionCopies:
         return RemoteSegmentLog(self._path(base, LOG), objects.ranges(segment), following)
 
     def index(self, base: int, kind: IndexKind) -> BytesLog | None:
-        """Return an index, or None if the segment or its copy has none."""
+        """Return an index, if the segment and the segment's copy have it."""
         data = self._index(base, kind)
         return None if data is None else BytesLog(self._path(base, kind), data)
 
     def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
-        """Return an index's bytes, or None if the segment or its copy has none."""
+        """Return an index's bytes, if the segment and the segment's copy have it."""
         data = self._index(base, kind)
         return None if data is None else IndexBytes(memoryview(data))
 

@@ -21,7 +21,7 @@ class Blocks(Protocol):
     """A cache of blocks: `block_cache.BlockCache`."""
 
     def get(self, name: str, number: int) -> bytes | None:
-        """Return a block, or None if it is not cached."""
+        """Return a block, or None for a block that is not cached."""
 
     def put(self, name: str, number: int, data: bytes, *, is_lasting: bool = True) -> None:
         """Cache a block; on disk only if `is_lasting`."""
@@ -32,7 +32,7 @@ class Ranges(Protocol):
 
     @property
     def cache_key(self) -> str:
-        """Identifies these bytes among those of all stores and histories."""
+        """Identifies these bytes among the bytes of all stores and histories."""
 
     @property
     def is_lasting(self) -> bool:
@@ -70,7 +70,7 @@ class Fetcher:
         self._pool: ThreadPoolExecutor | None = None
 
     def read(self, source: Ranges, start: int, end: int) -> bytes:
-        """Return the bytes [start, end) of an object, fewer at its end."""
+        """Return the bytes [start, end) of an object, fewer at the end of the object."""
         end = min(end, source.stored_size)
         if start >= end:
             return b""
@@ -128,7 +128,7 @@ class Fetcher:
         return futures, list(_runs(missing))
 
     def _fetch(self, source: Ranges, run: _Run) -> None:
-        """Fetch a run by a single request and set its futures.
+        """Fetch a run by a single request and set the futures of the run.
 
         Errors are raised in waiting threads.
         """

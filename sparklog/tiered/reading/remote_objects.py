@@ -32,20 +32,20 @@ MANIFESTS_BYTES: Final = 64 << 20  # maximum of cached manifests with their inde
 
 @dataclass(frozen=True, slots=True)
 class OpenedSegment:
-    """A segment with its manifest: its small files, and access to its log."""
+    """A segment with a manifest: small files, and access to the log."""
 
     manifest: Manifest
     body: bytes
     data_key: DataKey | None
 
     def part(self, name: str) -> bytes | None:
-        """Return one of `manifest.PARTS`, or None if the segment has none."""
+        """Return the part `name` (see `manifest.PARTS`), if the segment has it."""
         return manifests.part(self.manifest, self.body, name)
 
 
 @dataclass(frozen=True, slots=True)
 class LogRanges:
-    """A segment's log by ranges of its plain bytes."""
+    """A segment's log, by ranges of plain bytes."""
 
     store: Store
     fetcher: Fetcher
@@ -59,7 +59,7 @@ class LogRanges:
 
     @property
     def cache_key(self) -> str:
-        """The object and its checksum."""
+        """The object and the object's checksum."""
         crc = self.opened.manifest.stored_crc32c
         return f"{self.store.url}/{self.name}#{crc:08x}"
 
@@ -75,7 +75,7 @@ class LogRanges:
 
     @property
     def size(self) -> int:
-        """Size of the plain log in bytes, as Kafka sees it."""
+        """The size of the plain log in bytes, as in Kafka."""
         return self.opened.manifest.segment.size
 
     def fetch(self, start: int, end: int) -> bytes:
@@ -199,12 +199,12 @@ class RemoteObjects:
         return self._store
 
     def open(self, segment: RemoteSegment, *, patient: bool = True) -> OpenedSegment:
-        """Return the segment's manifest; a single request unless it is cached.
+        """Return the segment's manifest. Cost: a single request, unless cached.
 
         Args: patient: waits for an unavailable store; only in a reader's own thread, because waits
             in other threads would delay the end of the process.
         Raises: FileNotFoundError: the copy was deleted; DataCorruptionError; InvalidRequestError:
-            it is encrypted, and its key is missing.
+            the copy is encrypted, and the key is missing.
         """
         with self._lock:
             cached = self._opened.get(segment.id)
@@ -245,7 +245,7 @@ class RemoteObjects:
         return results
 
     def _cached(self, segment: RemoteSegment, name: str) -> OpenedSegment | None:
-        """Return a manifest from the disk cache, or None if it is missing or outdated."""
+        """Return a manifest from the disk cache, or None for a missing or outdated manifest."""
         raw = self._cache.get(self._cache_key(name), 0)
         try:
             return None if raw is None else self._parsed(segment, raw, name)

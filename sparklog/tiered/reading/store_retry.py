@@ -60,9 +60,10 @@ class StoreRetry:
         self._cancelled.set()
 
     def call(self, request: Callable[[], T]) -> T:
-        """Return what `request` returns.
+        """Return the result of `request`.
 
-        Raises: StorageUnavailableError: it won't pass, or the time is over; what else it raises
+        Raises: StorageUnavailableError: the failure is permanent, or the time is over. Other errors
+            of `request` are raised unchanged.
         """
         began_ms: float | None = None
         told_ms, bound_ms = float("-inf"), self._first_ms

@@ -1,8 +1,8 @@
-"""The segments of a log dir's partition, local and remote ones merged.
+"""The merged local and remote segments of a log dir's partition.
 
 Local segments take precedence; before the first of them come the valid copies of this log's
-history. Local segments are listed first: a segment is copied before it is deleted here, so none is
-missed between the two listings.
+history. Local segments are listed first: a segment is copied before it is deleted here, so no
+segment is missed between the two listings.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class RemoteTier:
         self.objects, self.copies = objects, copies
 
     def segments(self, local: LogDirSegments) -> "TieredSegments":
-        """Return a partition's segments, including those that are only remote."""
+        """Return a partition's segments, including segments that are only remote."""
         return TieredSegments(local, self.objects, self.copies)
 
     def set_following(self) -> None:
@@ -71,7 +71,7 @@ class TieredSegments:
 
     @property
     def topic_id(self) -> str | None:
-        """The topic id of the directory at its first use."""
+        """The topic id of the directory at the first use."""
         return self._local.topic_id
 
     def bases(self) -> list[int]:
@@ -91,7 +91,7 @@ class TieredSegments:
         return [replace(each, end=ends.get(each.base, each.end)) for each in segments]
 
     def max_timestamp(self, base: int) -> int | None:
-        """Return the largest timestamp (ms) of a remote segment; None for a local one."""
+        """Return the largest timestamp (ms) of a remote segment; None for a local segment."""
         segment = self._remote.find(base)
         return None if segment is None or self._local.has(base) else segment.max_timestamp
 

@@ -1,6 +1,6 @@
 """`__remote_log_metadata`: the metadata of a log's copies, as an internal topic (KIP-405).
 
-- `topic`: writing and reading it; `records`: Kafka's encoding
+- `topic`: writes and reads the topic; `records`: Kafka's encoding
 - `metadata_cache`: all copies, and the readable ones; `copies`: the same for readers
 - `rebuild`: restores the metadata from the bucket
 """

@@ -1,4 +1,4 @@
-"""A log's copies from its metadata topic, for readers."""
+"""A log's copies from the metadata topic, for readers."""
 
 import threading
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
-"""The copies of partitions, and which of them are readable. A fold over states, without requests.
+"""The copies of partitions, and which copies are readable. A fold over states, without requests.
 
 Source: RemoteLogMetadataCache, RemoteLogLeaderEpochState (Kafka 4.1). A copy that reached
-COPY_FINISHED later supersedes those that it overlaps; these remain known until they are deleted.
+COPY_FINISHED later supersedes overlapping copies; superseded copies remain known until they are
+deleted.
 """
 
 import bisect
@@ -38,7 +39,7 @@ class RemoteLogMetadataCache:
             self._known.pop(key, None)
 
     def mark_deleted(self, key: TopicIdPartition, topic: str, time_ms: int) -> None:
-        """Record that a partition was deleted with all its copies."""
+        """Record that a partition was deleted with all copies."""
         self._deleted_partitions[key] = topic, time_ms
 
     @property

@@ -1,4 +1,4 @@
-"""Rebuilds the remote log metadata from a bucket: by a listing, and the manifests.
+"""Rebuild the remote log metadata from a listing of the bucket, and the manifests.
 
 Used for a log whose `__remote_log_metadata` was lost or damaged, and for reading a bucket without a
 log.
@@ -42,7 +42,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class FoundManifests:
-    """The manifests below some prefixes; `damaged`: {object: what is wrong}."""
+    """The manifests below some prefixes; `damaged`: {object: description of the damage}."""
 
     manifests: list[Manifest] = field(default_factory=list)
     damaged: dict[str, str] = field(default_factory=dict)
@@ -142,7 +142,7 @@ def fill(session: "LogDirCommits", clock: Clock, store: Store) -> FoundManifests
 
 
 def _settings(session: "LogDirCommits", url: str | None) -> RemoteSettings | None:
-    """Return the log's settings of remote storage, with `url` if it is given."""
+    """Return the log's settings of remote storage, with `url` if given."""
     try:
         settings = read_settings(session.fs, session.home)
     except DataCorruptionError:
@@ -164,10 +164,10 @@ def rebuild(
     clock: Clock = system_clock,
     store: Store | None = None,
 ) -> FoundManifests:
-    """Rebuild the metadata of a log's copies from its bucket, whatever it contained before.
+    """Rebuild the metadata of a log's copies from the bucket, and replace the old metadata.
 
-    Close the log's service first, and the service of any other log that owned the copies: they
-    become this log's. Copies whose deletion had started count as finished if their manifests still
+    Close the log's service first, and the service of any other log that owned the copies: this log
+    becomes the owner. Copies with a started deletion count as finished if their manifests still
     exist; retention deletes them again. Local files are not changed.
     Args: url: the URL of the copies, for a log whose `sparklog.remote` was lost or damaged; it is
         stored in the log.

@@ -1,4 +1,4 @@
-"""Encodes values of `__remote_log_metadata`, byte for byte like Kafka.
+"""Encode values of `__remote_log_metadata`, byte for byte like Kafka.
 
     uvarint 1 (frame), uvarint key of the record's type, uvarint 0 (its version), the fields:
     0 segment   segment id, start i64, end i64 (inclusive), broker i32, max timestamp i64,
@@ -9,7 +9,7 @@
     topic partition: name, topic id (16 bytes), partition i32; segment id: that, then 16 bytes.
 
 Big-endian; strings, bytes and lists are "compact" (uvarint length + 1, 0 is null) and every struct
-ends with its tagged fields, of which a reader skips unknown ones.
+ends with tagged fields; readers skip unknown tags.
 Source: RemoteLogMetadataSerde and message/Remote*Record.json (Kafka 4.1).
 """
 
@@ -73,7 +73,7 @@ class UpdateRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDeleteRecord:
-    """A partition whose copies are all deleted (RemotePartitionDeleteMetadataRecord)."""
+    """A partition without copies after a deletion (RemotePartitionDeleteMetadataRecord)."""
 
     topic: str
     topic_id: str
@@ -216,7 +216,7 @@ def parse(raw: bytes, *, path: str) -> MetadataRecord:
 
 
 class _Source:
-    """Reads fields from the front of `raw`; ValueError, IndexError or struct.error at its end."""
+    """Reads fields from the front of `raw`; ValueError, IndexError or struct.error at the end."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw, self._at = raw, 0

@@ -1,15 +1,16 @@
 """`__remote_log_metadata`: the metadata of a log's copies, as an internal topic of the log.
 
-It has a single partition and is compacted. Values are Kafka's records (records.py); their keys are
+The topic has a single partition and is compacted. Values are Kafka's records (records.py). The keys
+are
 
     <topic id>-<partition>-<segment id>         the copy in its first state
     <topic id>-<partition>-<segment id>/state   the copy's newest state
     <topic id>-<partition>                      a partition that was deleted with all its copies
 
 so compaction retains both records of a copy, in order, and Kafka's own store can read them as well.
-A deleted copy gets its last update and tombstones for both keys. Only the service that holds the
-lease writes to the topic, by ordinary commits: published records survive a power cut.
-Source: TopicBasedRemoteLogMetadataManager (Kafka 4.1), whose topic isn't compacted.
+A deleted copy gets its last update and tombstones for both keys. Only the service with the lease
+writes to the topic, by ordinary commits: published records survive a power cut. Source:
+TopicBasedRemoteLogMetadataManager (Kafka 4.1), which uses a topic without compaction.
 """
 
 import contextlib
@@ -68,7 +69,7 @@ Row = tuple[str, bytes | None]
 
 
 def ensure_topic(session: "LogDirCommits") -> bool:
-    """Create the topic if it does not exist; return True if it was created.
+    """Create the topic if missing; return True if the topic was created.
 
     Raises InvalidRequestError if the log dir contains a broker's own topic of this name.
     """
@@ -85,7 +86,7 @@ def publish(
     """Commit new states of copies, in order; durable on return.
 
     Args: found: the copies are not in the topic yet, so their first records are written as well.
-    Atomic up to 5,000 records; beyond that a crash may leave only the first ones.
+    The commit is atomic up to 5,000 records; beyond that a crash may leave only the first states.
     """
     rows = [row for segment in segments for row in _rows(segment, found=found)]
     _commit(session, clock, rows)

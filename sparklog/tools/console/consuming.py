@@ -53,7 +53,7 @@ class Match:
                     raise InvalidRequestError(f"{pattern!r}: {error}") from None
 
     def mask(self, rows: pa.RecordBatch) -> Any | None:
-        """Return a mask of the matching rows, None if all match. Nulls match nothing."""
+        """Return a mask of the matching rows; None selects all. Nulls match no value."""
         masks = []
         if self.key is not None:
             masks.append(pc.equal(rows.column("key"), pa.scalar(self.key, pa.binary())))
@@ -106,11 +106,11 @@ def consume(
     """Yield record batches with `columns` (see `Log.read`), plus partition and offset.
 
     Args:
-        match: Selects records; `max_messages` counts the selected ones.
-        follow_on: Wait for more records at the end, for `timeout_ms` without a new one or else for
-            ever.
+        match: Selects records; `max_messages` counts the selected records.
+        follow_on: Wait for more records at the end, for `timeout_ms` without a new record or else
+            for ever.
         group: The reader to register. Continues at its committed offsets unless `start` names an
-            offset or a time. A batch counts as consumed when the next one is requested.
+            offset or a time. A batch counts as consumed when the next batch is requested.
         timeline: See `Log.read`.
         stopped: Ends the iteration between two batches and while waiting.
     Raises: as `Log.read`.

@@ -1,6 +1,6 @@
 """Record batches as bytes for a terminal or pipe: Kafka's text, JSON lines, hex, raw values.
 
-Arrow kernels process whole columns. Only batches with text that JSON cannot represent directly are
+Arrow kernels process entire columns. Only batches with text that JSON cannot represent directly are
 processed in Python.
 """
 
@@ -120,7 +120,7 @@ def _raw(rows: pa.RecordBatch) -> memoryview | bytes:
 
 
 def _bytes_of(column: Any) -> memoryview | bytes:
-    """Return all values of a binary or string array as one buffer."""
+    """Return all values of a binary or string array as a single buffer."""
     if column.null_count:
         column = column.drop_null()
     _, offsets, data = column.buffers()
@@ -244,7 +244,7 @@ def to_hex(column: Any) -> Any:
 
 
 def _json(rows: pa.RecordBatch) -> memoryview | bytes:
-    """Return one object per line; values that are not UTF-8 in base64 as keyBase64, valueBase64."""
+    """Return an object per line; values that are not UTF-8 in base64 as keyBase64, valueBase64."""
     kinds = pa.array([f'"{kind}"'.encode() for kind in _KINDS], pa.binary())
     topic = json.dumps(rows.column("topic")[0].as_py()).encode() if rows.num_rows else b""
     line = _joined(
@@ -286,7 +286,7 @@ def _json_field(column: Any, name: str) -> Any:
 
 
 def _escaped(text: Any) -> Any | None:
-    """Escape text for JSON; return None if control characters need numeric escapes."""
+    """Escape text for JSON; return None for control characters that need numeric escapes."""
     held = np.frombuffer(_bytes_of(text), np.uint8)
     low = held[held < _SPACE]
     known = np.isin(low, _NAMED)

@@ -66,7 +66,7 @@ class Source:
     def read(self, size: int) -> bytes | None:
         """Return data, empty at the end.
 
-        None if a pipe has no data yet but earlier data must be committed.
+        Returns None when a pipe has no data yet but earlier data must be committed.
         Raises: Stopped.
         """
         if self._pipe is None:

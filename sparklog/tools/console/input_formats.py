@@ -102,7 +102,7 @@ def batches(file: Any, form: str, lines: Lines | None = None) -> Iterator[pa.Rec
 
 
 def blocks(file: Any) -> Iterator[bytes]:
-    """Yield whole lines, about BLOCK_BYTES at a time; nothing while the file has no data."""
+    """Yield complete lines, about BLOCK_BYTES at a time; b"" while the file has no data."""
     rest: list[bytes] = []
     while (block := file.read(BLOCK_BYTES)) != b"":
         if block is None:  # a pipe without data at the moment
@@ -188,7 +188,7 @@ def _shown(line: Any) -> str:
 
 
 def _padded(parts: Any) -> Any:
-    """Extend lists of one element to two, so that both elements can be selected."""
+    """Extend single-element lists to two elements, so that both elements can be selected."""
     return pa.array([[*one, None][:2] for one in parts.to_pylist()], pa.list_(pa.binary()))
 
 

@@ -1,4 +1,4 @@
-"""Appends records from files or a pipe to a topic, in bounded commits or as one micro-batch."""
+"""Appends records from files or a pipe to a topic, in bounded commits or as a micro-batch."""
 
 import contextlib
 import hashlib
@@ -29,8 +29,8 @@ _READ: Final = 1 << 20
 class Produced:
     """The offset ranges {partition: (first, end)} that were written, over all `commits`.
 
-    `replayed`: the micro-batch was committed before, so nothing was written, and the ranges are
-    those of that commit. `stopped`: a signal ended the input.
+    `replayed`: the micro-batch was committed before, so no records were written, and the ranges are
+    from the earlier commit. `stopped`: a signal ended the input.
     """
 
     topic: str
@@ -41,7 +41,7 @@ class Produced:
     offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, spans: dict[int, tuple[int, int]]) -> None:
-        """Add one commit."""
+        """Add a commit."""
         self.commits += 1
         for p, (first, end) in spans.items():
             self.offsets[p] = (min(first, self.offsets.get(p, (first, end))[0]), end)
@@ -100,10 +100,10 @@ def produce(
     """Append records to their topic.
 
     Args:
-        writer, batch: Write all files as this micro-batch of the writer, in one atomic commit of
-            any size. A repeated call with the same bytes writes nothing. Without them a commit has
-            about COMMIT_BYTES, or the input of `linger_ms`, and earlier commits remain after a
-            failure or a stop.
+        writer, batch: Write all files as this micro-batch of the writer, in a single atomic commit
+            of any size. A repeated call with the same bytes writes no records. Without them a
+            commit has about COMMIT_BYTES, or the input of `linger_ms`, and earlier commits remain
+            after a failure or a stop.
     Raises: InvalidRequestError with file and line; BatchConflictError: the batch was committed
         before with other content; and the errors of `Log.append`.
     """

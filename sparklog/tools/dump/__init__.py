@@ -1,4 +1,4 @@
-"""kafka-dump-log: the same output for whole and damaged files.
+"""kafka-dump-log: the same output for intact and damaged files.
 
 - `dump_log`: files in Kafka's order, errors, exit code; `json_lines`: the output as JSON objects
 - `log`, `batch`, `records`: .log files; `index`, `time_index`: indexes and producer snapshots

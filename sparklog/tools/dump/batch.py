@@ -1,4 +1,4 @@
-"""Reads a batch record by record, exactly as Kafka's classes do, including damaged ones.
+"""Reads a batch record by record, exactly as Kafka's classes do, including damaged records.
 
 This is the slow path: for transaction markers, batches of magic 0 and 1, and batches that the
 engine's reader refuses but Kafka's tool prints. `records.RecordLines` handles all others. Source:
@@ -53,7 +53,7 @@ class DumpedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedBatch:
-    """A batch header as Kafka's tool prints it; `data` is the whole batch."""
+    """A batch header as Kafka's tool prints it; `data` is the entire batch."""
 
     data: memoryview
     path: str

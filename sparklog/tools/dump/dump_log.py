@@ -49,7 +49,7 @@ class DumpOptions:
 
 
 class Output(NamedTuple):
-    """Whole lines in UTF-8. `is_error`: for stderr."""
+    """Complete lines in UTF-8. `is_error`: for stderr."""
 
     text: bytes
     is_error: bool = False
@@ -76,7 +76,7 @@ class Dump:
 
         Raises: InvalidRequestError for a missing file; DataCorruptionError where Kafka's tool ends
         with an exception, after the output before it.
-        Cost: one pass over the files. Memory: a few MiB, or a batch and its lines if those are
+        Cost: a pass over the files. Memory: a few MiB, or a batch and its lines if those are
         larger.
         """
         for path in self.files:
@@ -95,7 +95,7 @@ class Dump:
                 raise _missing(path)
 
     def file_lines(self, path: str) -> Iterator[Output]:
-        """Yield the lines of one file. Raises as `lines`."""
+        """Yield the lines of a file. Raises as `lines`."""
         self._check(path)
         path = _shown(path)
         yield Output(f"Dumping {path}\n".encode())

@@ -23,8 +23,8 @@ _LINES: Final = 4096  # yielded at once
 class IndexFaults:
     """Mismatches between an index and its log, as pairs of their values.
 
-    For a time index: `times` are (indexed, the batch's), `order` (indexed, the previous one),
-    `missing` (indexed offset, last offset of the batch found or -1).
+    For a time index: `times` are (indexed, the batch's), `order` (indexed, the previous indexed
+    value), `missing` (indexed offset, last offset of the batch found or -1).
     """
 
     offsets: list[tuple[int, int]] = field(default_factory=list)
@@ -64,7 +64,7 @@ def beside(path: str, suffix: str) -> str:
 
 
 def whole_entries(fs: FileSystem, path: str, dtype: "np.dtype[np.void]") -> tuple[Entries, int]:
-    """Return the whole entries of an index file, and the number of extra bytes."""
+    """Return the complete entries of an index file, and the number of extra bytes."""
     raw = read_bytes(fs, path)
     odd = len(raw) % dtype.itemsize
     return np.frombuffer(raw[: len(raw) - odd], dtype), odd

@@ -22,7 +22,7 @@ def documents(dump: Dump) -> Iterator[Document | Output]:
     """Yield an object per batch, entry or producer; Kafka's stderr output remains text.
 
     Objects have the file and the fields of `Dump.lines`; a batch also has `records` if the options
-    request them. Slower than text, because records are processed one by one. Raises: as
+    request them. Slower than text, because records are processed individually. Raises: as
     `Dump.lines`.
     """
     for path in dump.files:
@@ -94,7 +94,7 @@ def _text(batch: DumpedBatch, data: bytes | None, decoder: str) -> str | None:
 
 
 def _fields(line: str, path: str) -> Document:
-    """Return the fields of a line "name: value name: value"; another line becomes one field."""
+    """Return the fields of a line "name: value name: value"; other lines become one field."""
     words = line.removeprefix(f"{path} ").split()
     if not words[0].endswith(":") or len(words) % 2:
         return {"says": line}

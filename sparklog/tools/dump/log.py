@@ -31,7 +31,7 @@ _CODECS: Final = [codec.name.lower() for codec in Codec]
 
 @dataclass(slots=True)
 class LogDump:
-    """Result of dumping one file, complete once its lines were consumed.
+    """Result of dumping a file, complete once its lines were consumed.
 
     `gaps` are pairs of offsets that are not consecutive. `damaged`: a CRC is wrong, or bytes at the
     end are not a batch.

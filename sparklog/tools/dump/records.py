@@ -1,4 +1,4 @@
-"""Records as the lines of Kafka's dump tool, by column or one by one."""
+"""Records as the lines of Kafka's dump tool, by column or individually."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ MICROS_MAX: Final = 2**63 - 1  # replaces a time that does not fit into microsec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordStyle:
-    """What is printed of a record: metadata, contents, and with which decoders.
+    """The printed parts of a record: metadata, contents, and their decoders.
 
     `remote_metadata`: values are decoded as __remote_log_metadata, and keys are not printed.
     """
@@ -59,7 +59,7 @@ class RecordLines:
     def many(self, data: memoryview, table: Table, position: int) -> Lines | None:
         """Return the lines of the first batches that can be rendered by column.
 
-        `position`: byte of the file at which `data` begins; the table's positions are the file's.
+        `position`: byte of the file at which `data` starts; the table's positions are the file's.
         None: the first batch needs `one_by_one`.
         """
         odd = np.flatnonzero((table["magic"] != 2) | (table["last_offset"] == 2**63 - 1))

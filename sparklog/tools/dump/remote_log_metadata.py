@@ -22,7 +22,7 @@ _NULL = (
 
 
 def remote_payload(raw: bytes | None, offset: int) -> str:
-    """Return the text of one value, or why it cannot be read."""
+    """Return the text of a value, or why it cannot be read."""
     if raw is None:
         return f"Error at offset {offset}, skipping. {_NULL}"
     try:

@@ -36,7 +36,7 @@ def java_text(data: bytes) -> str:
     """Decode UTF-8, replacing invalid bytes as `new String(data, UTF_8)` does.
 
     The two differ where three bytes encode a surrogate: Java replaces it once, Python three times.
-    Only such sequences begin with 0xED, so they can be replaced by one invalid byte.
+    Only such sequences begin with 0xED, so they can be replaced by a single invalid byte.
     """
     return _SURROGATE.sub(b"\xff", data).decode("utf-8", "replace")
 
@@ -68,7 +68,7 @@ def decode_column(column: Any, decoder: str) -> Any:
 
 
 def decode_one(data: bytes, decoder: str) -> bytes:
-    """Return one key or value as the decoder's text. Raises ValueError."""
+    """Return a key or value as the decoder's text. Raises ValueError."""
     return bytes(decode_column(pa.array([data], pa.binary()), decoder)[0].as_py())
 
 

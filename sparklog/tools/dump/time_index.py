@@ -171,7 +171,7 @@ def _highest_of(batches: list[DumpedBatch]) -> Iterator[int]:
 
 
 def _highest_at_once(batches: list[DumpedBatch]) -> list[int] | None:
-    """Compute the largest timestamps by column, or return None if that is impossible."""
+    """Compute the largest timestamps by column, if possible; otherwise return None."""
     if any(batch.magic != MAGIC or batch.is_control or not batch.count for batch in batches):
         return None
     data = b"".join(batch.data for batch in batches)

@@ -1,6 +1,6 @@
 """`sparklog handover`: a log becomes a directory that a stock Kafka broker starts on and serves.
 
-- `log_handover`: the whole step
+- `log_handover`: the complete step
 - `existing_cluster`: hands over topics to a cluster that has topics of its own
 - `inventory`: the topics that are handed over: their ids, configs, offsets, leader epochs
 - `metadata_changes`: the records that add the topics to a cluster's metadata

@@ -1,8 +1,8 @@
 """Writing metadata records: to a new cluster's `bootstrap.checkpoint`, or to a metadata log.
 
 A `bootstrap.checkpoint` is as `kafka-storage format` writes it: a snapshot's header, the first
-records of the metadata log, which the controller appends unchanged, and a footer. To an existing
-metadata log the records are appended as its last leader would have done: in its epoch, after its
+records of the metadata log, which the controller appends unchanged, and a footer. Records are
+appended to an existing metadata log as its last leader would have done: in its epoch, after its
 last complete batch. Its only voter elects itself when it starts, which commits all records.
 Source: BootstrapDirectory, BatchFileWriter, KafkaRaftLog, ActivationRecordsGenerator (Kafka 4.1).
 """
@@ -60,8 +60,8 @@ def append_to_metadata_log(
 ) -> None:
     """Append records to the metadata log that `known` was read from, durably.
 
-    A torn batch at its end is removed, as it is when a broker starts. A crash leaves a part of the
-    records; the next call computes the missing ones and appends them.
+    A torn batch at its end is removed, as at a broker's start. A crash leaves a part of the
+    records; the next call computes the missing records and appends them.
     """
     if not known.path:
         raise DataCorruptionError(

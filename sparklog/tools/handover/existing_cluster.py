@@ -1,4 +1,4 @@
-"""Handing over a log's topics to a cluster of one node that has topics of its own.
+"""Handing over a log's topics to a single-node cluster that has topics of its own.
 
 Partitions are copied into the stopped broker's log dirs, with their ids, offsets and leader epochs
 unchanged, and are added to the cluster's metadata. The log stays sparklog's and is not changed.
@@ -91,8 +91,8 @@ def hand_over_into(
     Args:
         path: the log, which no process has open; log_dirs: all log dirs of the broker, joined by
         ",".
-        topics: by default all topics except sparklog's internal ones.
-        check: change nothing; return the result that the call would have.
+        topics: by default all topics except sparklog's internal topics.
+        check: make no changes; return the result that the call would have.
         metadata_log_dir: the broker's metadata.log.dir, if it is not among its log dirs.
     Raises:
         InvalidRequestError: the log or the broker does not exist, the cluster has several nodes, or
@@ -115,7 +115,7 @@ def hand_over_into(
     try:
         session = open_session(fs, clock, own, LogOptions(), news=False)
         try:
-            join.plan(check=False)  # if this raises, the log stays as it is
+            join.plan(check=False)  # if this raises, the log stays unchanged
         except BaseException:
             close_session(session)
             raise
@@ -256,7 +256,7 @@ class _Join:
         return [name for name in names if name.endswith(_COPIED) and DELETED not in name]
 
     def _sweep(self, directory: str, name: str, topic_id: str) -> None:
-        """Remove what an earlier call left of the same partition."""
+        """Remove the files of the same partition that an earlier call has left."""
         path = joined(directory, name)
         if self._fs.is_dir(path) and stored_topic_id(self._fs, path) == topic_id:
             remove_tree(self._fs, path)
@@ -267,7 +267,7 @@ class _Join:
     def _copy(self, source: str, target: str, held: HandedPartition) -> None:
         """Copy a partition's files durably.
 
-        Small files are written at once: half of one fails a broker.
+        Small files are written at once, because a broker fails on an incomplete file.
         """
         fs = self._fs
         fs.mkdir(target)

@@ -1,9 +1,9 @@
 """The file of registered readers for `kafka-consumer-groups --reset-offsets --from-file`.
 
-A broker keeps committed offsets in a topic of its own, which it makes when a group first commits.
-So the groups of a log are handed over with that tool, while the broker runs. Streaming queries have
-their offsets in their checkpoints and are left out. Source: ConsumerGroupCommand, CsvUtils (Kafka
-4.1).
+A broker stores committed offsets in a topic of its own, which it creates when a group first
+commits. So the groups of a log are handed over with this tool, while the broker runs. Streaming
+queries have their offsets in their checkpoints and are left out. Source: ConsumerGroupCommand,
+CsvUtils (Kafka 4.1).
 """
 
 import csv
@@ -20,7 +20,7 @@ GROUP_KIND = "group"
 def groups_to_reset(
     readers: Sequence[Reader], topics: Sequence[HandedTopic]
 ) -> dict[str, dict[tuple[str, int], int]]:
-    """Return {group: {(topic, partition): offset}}, within the offsets that the broker holds.
+    """Return {group: {(topic, partition): offset}}, within the broker's offsets.
 
     A position below the start becomes the start: otherwise the tool takes it for out of range.
     """
@@ -42,7 +42,7 @@ def groups_to_reset(
 
 
 def csv_text(groups: Mapping[str, Mapping[tuple[str, int], int]]) -> str:
-    """Return the file: GROUP,TOPIC,PARTITION,OFFSET, without the group if there is only one."""
+    """Return the file: GROUP,TOPIC,PARTITION,OFFSET, without the group if it is the only group."""
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
     for group, offsets in groups.items():

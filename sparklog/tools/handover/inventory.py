@@ -53,9 +53,9 @@ class HandedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedTopic:
-    """A topic. `config`: the keys that a broker gets; `left_out`: those that Kafka does not know.
+    """A topic. `config`: the keys that a broker gets; `left_out`: keys that Kafka does not know.
 
-    `id` is "" if it gets one only when it is handed over.
+    `id` is "" for a topic that gets its id in the handover.
     """
 
     name: str
@@ -66,7 +66,7 @@ class HandedTopic:
 
 
 def take_inventory(log: Log, fs: FileSystem, directories: Sequence[str]) -> list[HandedTopic]:
-    """Return the topics of a log in log dirs, with sparklog's internal ones, by name.
+    """Return the topics of a log in log dirs, with sparklog's internal topics, by name.
 
     Args: log: opened for reading; directories: its log dirs.
     Raises: InvalidRequestError: a directory that a broker would rename or reject;

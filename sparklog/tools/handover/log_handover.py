@@ -1,4 +1,4 @@
-"""Handing over a log: its log dirs become those of a stock Kafka broker, which serves all topics.
+"""Handing over a log: a stock Kafka broker starts on its log dirs and serves all topics.
 
 The log is opened for writing, which recovers it or takes it back from a broker if needed, and is
 closed as a broker closes its log dirs. Then, while brokers are still locked out, the topics are
@@ -67,12 +67,12 @@ from sparklog.tools.handover.server_properties import (
     server_properties,
 )
 
-_ZOOKEEPER_ID: Final = "broker.id"  # of brokers whose cluster had no metadata log
+_ZOOKEEPER_ID: Final = "broker.id"  # of brokers in a cluster without a metadata log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOver:
-    """What was handed over, or would be.
+    """The result of a handover, or of a planned handover.
 
     properties, command: the broker's settings, and the command that starts it; `properties_file`:
     the file with the settings, "" if none was written. groups: {group: {(topic, partition):
@@ -109,22 +109,22 @@ def hand_over(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> HandedOver:
-    """Make log dirs a directory that Kafka 4.1 serves: one node, broker and controller.
+    """Make log dirs a directory that Kafka 4.1 serves: a single node, broker and controller.
 
     `sparklog.open(path, "rw")` takes the log back, once the broker has stopped.
     Args:
         path: log dirs, all of the log's. If a crash or a broker left them open, they are taken over
             first, as by `sparklog.open(path, "rw")`.
-        check: change nothing; return the result that the call would have.
-        node_id, cluster_id: the ids of the broker; by default those in the log dirs if there are
+        check: make no changes; return the result that the call would have.
+        node_id, cluster_id: the ids of the broker; by default the ids in the log dirs if there are
             any, otherwise 1 and the cluster id of the log's endpoint for Kafka clients.
-        listeners: Kafka's key of that name.
+        listeners: Kafka's key of the same name.
         metadata_log_dir: the directory of the cluster's metadata log, if it is in no log dir.
         properties_file, groups_file: where to write the broker's settings, and the positions of
             registered groups; a file that another program wrote is not replaced.
     Raises:
         InvalidRequestError: no log in log dirs; a partition is offline; a directory that a broker
-            would rename or reject; other ids than those of the log dirs; another node's metadata.
+            would rename or reject; other ids than in the log dirs; another node's metadata.
         LogLockedError: the log is open elsewhere, or a broker runs on it.
         DataCorruptionError: a partition or the metadata log is damaged.
     """
@@ -149,7 +149,7 @@ def hand_over(
     try:
         session = open_session(fs, clock, directories, LogOptions(), news=False)
         try:
-            handover.plan(check=False)  # if this raises, the log stays as it is
+            handover.plan(check=False)  # if this raises, the log stays unchanged
         except BaseException:
             close_session(session)
             raise
@@ -165,7 +165,7 @@ def hand_over(
 
 @dataclass(slots=True, kw_only=True)
 class _Plan:
-    """What is to be written. `known`: the metadata log to append to, or None for a new cluster."""
+    """The planned writes. `known`: the metadata log to append to, or None for a new cluster."""
 
     result: HandedOver
     metadata_dir: str
@@ -219,7 +219,7 @@ class _Handover:
     def check_cluster(self) -> None:
         """Refuse the metadata of another cluster before a session takes over a broker's directory.
 
-        Afterwards the broker could not start, for example to be upgraded first.
+        After the takeover the broker could not start, for example to be upgraded first.
         """
         present = find_dirs(self._fs, self._all).present(self._all)
         found = {path: read_properties(self._fs, path) for path in present}
@@ -235,7 +235,7 @@ class _Handover:
         return known
 
     def plan(self, *, check: bool) -> _Plan:
-        """Read everything and return the plan; nothing is changed."""
+        """Read everything and return the plan, without any change."""
         fs = self._fs
         dirs = find_dirs(fs, self._all)
         present = dirs.present(self._all)
@@ -291,7 +291,7 @@ class _Handover:
     def _ids(
         self, found: Mapping[str, Mapping[str, str]], topics: Sequence[HandedTopic]
     ) -> tuple[int, str]:
-        """Return (node id, cluster id). Those of the log dirs are used, which must agree.
+        """Return (node id, cluster id): the ids in the log dirs, which must agree.
 
         A new cluster has the ledger's id, by which clients of the endpoint know the log.
         """
@@ -342,7 +342,7 @@ class _Handover:
         return self._metadata or (begun or present)[0]
 
     def _first_records(self, metadata_dir: str) -> list[MetadataRecord]:
-        """Return a new cluster's first records; those of `kafka-storage format` if it was run."""
+        """Return a new cluster's first records: the output of `kafka-storage format`, if any."""
         given = read_bootstrap(self._fs, metadata_dir)
         if given is None or not given.has_controller_records:
             return feature_records()

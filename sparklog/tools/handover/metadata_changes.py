@@ -1,8 +1,8 @@
 """The records that add a log, or its later changes, to a cluster's metadata.
 
-Nothing is read or written here. There are no records for what the metadata already has, so none at
-all for a log that did not change. Metadata of the cluster alone (users, quotas, ACLs, topics that
-sparklog never saw) stays as it is.
+This module does no I/O. It makes no records for facts that the metadata already has, and therefore
+no records for an unchanged log. Metadata that only the cluster has (users, quotas, ACLs, topics
+that sparklog never saw) stays unchanged.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -124,7 +124,7 @@ def _topic(
 def _is_known(
     held: HandedPartition, there: KnownPartition, node_id: int, directory: str
 ) -> bool:
-    """Whether the cluster has a partition as it is; its next leader then has a higher epoch."""
+    """Whether the cluster has an equal partition; its next leader then has a higher epoch."""
     return (
         held.leader_epoch <= there.leader_epoch
         and list(there.replicas) == [node_id]
@@ -133,7 +133,7 @@ def _is_known(
 
 
 def _configs(topic: HandedTopic, before: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
-    """Yield configs to set, and with None those to remove; unknown keys stay."""
+    """Yield configs to set, and with None configs to remove; unknown keys stay."""
     for key, value in sorted(topic.config.items()):
         if before.get(key) != value:
             yield key, value
@@ -143,7 +143,7 @@ def _configs(topic: HandedTopic, before: Mapping[str, str]) -> Iterator[tuple[st
 
 
 def _is_default(key: str, text: str) -> bool:
-    """Whether a config has its default value, or one that only the cluster understands."""
+    """Whether a config has its default value, or a value that only the cluster understands."""
     try:
         return KEYS[key].parse(text) == KEYS[key].default
     except InvalidRequestError:

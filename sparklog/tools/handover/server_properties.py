@@ -1,7 +1,7 @@
-"""The settings with which a stock broker, one node that is broker and controller, takes over a log.
+"""The settings with which a stock broker, a node that is also the controller, takes over a log.
 
-Only the settings that such a node needs; the others have Kafka's defaults. The quorum is a static
-one of this node only, so no voters have to be written to the metadata log.
+Only the settings that such a node needs; the others have Kafka's defaults. The quorum is static and
+contains only this node, so no voters have to be written to the metadata log.
 Source: KafkaConfig, QuorumConfig, config/server.properties (Kafka 4.1).
 """
 
@@ -17,7 +17,7 @@ WRITTEN_BY: Final = "# Written by `sparklog handover`; add what you like, it is 
 
 _LISTENER: Final = re.compile(r"([A-Za-z0-9_]+)://([^:,/\s]*|\[[0-9A-Fa-f:]+\]):([0-9]{1,5})")
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_OF_ONE: Final = {  # topics that a broker makes by itself have three replicas by default
+_OF_ONE: Final = {  # a broker's internal topics have three replicas by default
     "offsets.topic.replication.factor": 1,
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
@@ -32,10 +32,10 @@ def server_properties(
     """Return a broker's properties file.
 
     Args:
-        listeners: as Kafka's key of the name; the one named CONTROLLER is the controller's.
-        metadata_log_dir: which may be one of `log_dirs`.
-    Raises: InvalidRequestError: `listeners` is invalid, or has no listener of one of the two
-    kinds.
+        listeners: as Kafka's key of this name; the listener named CONTROLLER is the controller's.
+        metadata_log_dir: may also be one of `log_dirs`.
+    Raises: InvalidRequestError: `listeners` is invalid, or lacks a listener for clients or for the
+    controller.
     """
     found = _parsed(listeners)
     host, port = found[CONTROLLER]

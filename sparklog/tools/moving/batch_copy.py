@@ -2,9 +2,9 @@
 
 Complete batches keep their bytes: codec, producer ids and sequences, times, headers, transaction
 markers. A batch across the end of the range is cut. Batches are re-encoded, with the same codec,
-only if a log can't take them unchanged: those of magic 0 and 1, and those larger than a segment may
-be. Missing offsets, and aborted transactions on request, become batches without records, so that
-the copy has no holes. A log cleaner leaves the same.
+only if a log can't take them unchanged: batches of magic 0 and 1, and batches above the maximum
+size of a segment. Missing offsets, and aborted transactions on request, become batches without
+records, so that the copy has no holes. A log cleaner leaves the same.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ class _CopyMode(IntEnum):
     PLAIN = 1  # unchanged, but not as part of a transaction
     CUT = 2
     EMPTY = 3
-    GAP = 4  # the marker of a transaction that isn't kept
+    GAP = 4  # the marker of a transaction that isn't copied
     REENCODED = 5
 
 
@@ -60,11 +60,11 @@ class Copied:
 
 
 class BatchCopy:
-    """Takes a partition's batches at offsets [first, end); `take` returns what was added so far.
+    """Takes a partition's batches at offsets [first, end); `take` returns the copy so far.
 
     Args: at: the end of the copy so far, at most `first`. config: of the topic that gets the
-    batches. transactions: whether that topic can have transactions; if not, no record is part of
-    one.
+    batches. transactions: whether this topic can have transactions; if not, no record is part of a
+    transaction.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """Exporting a range of a topic to a live Kafka topic, each record once.
 
-A broker assigns offsets by itself, so a record's own offset can't be kept. Its partition, order,
-timestamp, key and headers are. Each transaction holds records and, as the committed offset of a
-consumer group, the log offset after them. So a repeated export continues after the last
-transaction, and read_committed consumers see each record once. (KIP-98, KIP-447)
+A broker assigns offsets itself, so the export can't preserve a record's offset. It preserves the
+partition, order, timestamp, key and headers. Each transaction contains records and, as the
+committed offset of a consumer group, the log offset after them. So a repeated export continues
+after the last transaction, and read_committed consumers see each record once. (KIP-98, KIP-447)
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -59,12 +59,12 @@ def export_kafka(
         create: make the topic, with as many partitions and the retention.ms that is set on the
             log's topic (-1 if none is set: a broker's default may delete old records at once).
         progress, stopped: as with `import_topic`; the export ends after the current transaction.
-    The progress is kept in Kafka as group `sparklog-export-TOPICID`, for as long as
-    offsets.retention.minutes says.
+    The progress is stored in Kafka as group `sparklog-export-TOPICID`, and expires after
+    offsets.retention.minutes.
     Raises: UnknownTopicError; InvalidRequestError: the topic has too few partitions, a setting is
         invalid, or the records were imported from this very topic; OffsetOutOfRangeError;
         StorageUnavailableError: the broker does not answer.
-    Cost: a call a record, as confluent-kafka takes them.
+    Cost: a call of confluent-kafka per record.
     """
     began = monotonic_ms()
     name = kafka_topic or topic
@@ -100,7 +100,7 @@ def export_kafka(
 
 
 def _came_from(log: Log, topic: str, writer: str) -> bool:
-    """Tell whether the ledger says that records of the topic were imported from Kafka's topic."""
+    """Return True if the ledger says that records of the topic were imported from Kafka's topic."""
     try:
         return topic in log.commits(writer)["topic"].to_pylist()
     except UnknownTopicError:  # of an archive or of a broker, without a ledger
@@ -118,7 +118,7 @@ def _parts(
 
 
 class Target:
-    """A transactional producer, and the group whose offsets are committed by its transactions."""
+    """A transactional producer, and the group for which its transactions commit offsets."""
 
     def __init__(self, servers: str, topic: str, group: str, config: dict[str, object]) -> None:
         kafka = library()

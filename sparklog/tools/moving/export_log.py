@@ -46,15 +46,16 @@ def export_log(
 ) -> Exported:
     """Copy the records of [start, end) to the log at `to`; a second time, the records since then.
 
-    `to`: a log dir, or a store's URL. It is made if it is missing; its topic begins at `start` of
-    the first export. After the log is closed, a broker loads each partition directory of a log dir.
-    Batches are copied unchanged, with codec, producers, sequences and times; those across an end of
-    the range are cut. read_committed leaves the records of aborted transactions out, and ends
-    before an open one; read_uncommitted copies all, and an open transaction stays open until the
-    next export. A copy in a store has no transactions: their records are like any others. Leader
-    epochs are the copy's own. `framing`: instead, every record is decoded and encoded anew.
+    `to`: a log dir, or a store's URL. A missing log is created; its topic starts at `start` of the
+    first export. After the log is closed, a broker loads each partition directory of a log dir.
+    Batches are copied unchanged, with codec, producers, sequences and times; batches across an end
+    of the range are cut. read_committed leaves the records of aborted transactions out, and ends
+    before an open transaction; read_uncommitted copies all, and an open transaction stays open
+    until the next export. A copy in a store has no transactions: their records are like any others.
+    Leader epochs are the copy's own. `framing`: decode and encode every record again instead.
     `storage_options`: fsspec's, of the store.
-    Raises: InvalidRequestError: `to` holds a topic of this name that is no copy of this one;
+    Raises: InvalidRequestError: `to` contains a topic of this name that is not a copy of this
+        topic;
        OffsetOutOfRangeError; as `Log.read` and `Log.append`.
     Cost: a pass over the batches' headers and CRCs. Memory: COMMIT_BYTES and a few MiB.
     """
@@ -90,7 +91,7 @@ def export_log(
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """Copies partitions of a topic, one by one, commit after commit.
+    """Copies partitions of a topic in sequence, commit after commit.
 
     `ends`: their ends in the copy.
     """

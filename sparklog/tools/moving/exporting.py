@@ -22,7 +22,7 @@ Offsets: TypeAlias = dict[int, int]
 class Exported:
     """The result of an export: `records`, and {partition: (first, end)} offsets of the log.
 
-    If nothing was new, `offsets` is empty. `stopped`: the caller ended the export early.
+    Without new records, `offsets` is empty. `stopped`: the caller ended the export early.
     """
 
     topic: str
@@ -56,7 +56,7 @@ def planned(
 def _check_order(
     topic: str, start: Position, end: Position, first: Offsets, last: Offsets
 ) -> None:
-    """Refuse a range of two times or two offsets whose end is before its start: a mistake."""
+    """Refuse a range of two times or two offsets with the end before the start: a mistake."""
     if isinstance(start, datetime) and isinstance(end, datetime) and end < start:
         raise InvalidRequestError(
             f"topic {topic} would begin at {start.isoformat()} and end at {end.isoformat()}: "
@@ -82,9 +82,9 @@ def resumed(
 ) -> Offsets:
     """Return where to begin, given the ends of the export before.
 
-    Args: start: as the caller gave it. A caller who names a partition's offset accepts what is
-    left out.
-    Raises OffsetOutOfRangeError: records since the export before were deleted from the log.
+    Args: start: as the caller gave it. A caller who names a partition's offset accepts that earlier
+    records are left out. Raises OffsetOutOfRangeError: records since the export before were deleted
+    from the log.
     """
     starts = {p: low for p, (low, _) in log.offsets(topic).items()}
     named = start.keys() if isinstance(start, Mapping) else ()

@@ -35,7 +35,7 @@ POLL_RECORDS: Final = 10_000  # messages
 _SILENCE_MS: Final = 60_000  # without a message although some are expected
 _RECORD_BYTES: Final = 32  # beside key and value
 _MS: Final = pa.timestamp("ms", tz="UTC")
-_NOT_KEPT: Final = ("message.timestamp.type",)  # every record keeps its own timestamp
+_NOT_KEPT: Final = ("message.timestamp.type",)  # every record retains its own timestamp
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,11 +79,11 @@ def import_topic(
         progress: is called with (offsets done, offsets in all).
         stopped: if true, the import ends after the next commit.
     Timestamps stay, as CreateTime; a consumer doesn't get the codec, producer or transaction of a
-    record, so these are not kept.
+    record, so these are not preserved.
     Raises: UnknownTopicError, OffsetOutOfRangeError (data loss; see above), InvalidRequestError:
-        the topic holds other records than Kafka's; StorageUnavailableError: the broker does not
+        the topic contains other records than Kafka's; StorageUnavailableError: the broker does not
         answer.
-    Cost: a Python object a message, as confluent-kafka gives them.
+    Cost: a Python object of confluent-kafka per message.
     """
     check_isolation(isolation)
     done = Imported(topic=topic, kafka_topic=kafka_topic or topic)
@@ -110,7 +110,7 @@ def _consumer(
     servers: str, config: Mapping[str, object] | None, isolation: str
 ) -> Iterator[Any]:
     settings = {
-        "group.id": "sparklog-import",  # nothing is committed to it
+        "group.id": "sparklog-import",  # no offsets are committed to it
         "enable.partition.eof": True, "check.crcs": True, **(config or {}),
         "enable.auto.commit": False, "auto.offset.reset": "error", "isolation.level": isolation,
     }  # fmt: skip
@@ -191,8 +191,8 @@ def _prepare(
         if at < low and p in copied and fail_on_data_loss:
             raise OffsetOutOfRangeError(
                 f"{done.topic}-{p}: offsets [{at}, {low}) are gone from Kafka, by retention or "
-                "kafka-delete-records, before they were copied; to go on without them give "
-                "--no-fail-on-data-loss",
+                "kafka-delete-records, before they were copied; give --no-fail-on-data-loss "
+                "to continue without them",
                 offset=at, start=low, end=high,
             )  # fmt: skip
     return {p: ends[p] for p in spans}
@@ -235,7 +235,7 @@ class _Copying:
             elif monotonic_ms() - heard > _SILENCE_MS:
                 raise StorageUnavailableError(
                     f"{self._source.what}: no message for {_SILENCE_MS // 1000} s; all messages "
-                    "until then are committed, do it again to go on"
+                    "until then are committed, do it again to continue"
                 )
             if self._bytes >= COMMIT_BYTES:
                 self._commit()

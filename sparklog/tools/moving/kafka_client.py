@@ -91,7 +91,7 @@ def translated(error: Any, what: str) -> SparklogError:
         return UnknownTopicError(text)
     if name in _FATAL:
         return InvalidRequestError(text)
-    return StorageUnavailableError(f"{text}; do it again to go on")
+    return StorageUnavailableError(f"{text}; do it again to continue")
 
 
 def metadata(asked: Any, topic: str, where: str) -> tuple[str, list[int]]:
@@ -107,7 +107,7 @@ def metadata(asked: Any, topic: str, where: str) -> tuple[str, list[int]]:
 def import_writer(admin: Any, cluster: str, kafka_topic: str, topic: str, what: str) -> str:
     """Return the name of the writer by which a log's `topic` is a copy of this very Kafka topic.
 
-    A later topic of the same name has another id; one topic may be copied to two topics.
+    A later topic of the same name has another id; a topic may be copied to two topics.
     """
     with errors(what):
         asked = admin.describe_topics(library().TopicCollection([kafka_topic]))

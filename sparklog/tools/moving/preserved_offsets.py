@@ -46,7 +46,7 @@ class Run:
 
 
 def preserves_offsets(log: Log, topic: str) -> bool:
-    """Tell whether offsets may be missing in a topic, as in one that was made with `starts`."""
+    """Return True if offsets may be missing in a topic, as in a topic created with `starts`."""
     known = _state(log).topics.get(topic)
     return known is not None and known.adopted
 
@@ -62,7 +62,7 @@ def _state(log: Log) -> LogState:
 def copied_ends(log: Log, topic: str, writer: str, what: str) -> dict[int, int]:
     """Return {partition: end} of a topic that `writer` is to continue, a copy of `what`.
 
-    Raises InvalidRequestError if it holds records that `writer` didn't put there: the offsets of
+    Raises InvalidRequestError if it contains records that `writer` didn't put there: the offsets of
     the next records may be taken.
     """
     spans = log.offsets(topic)
@@ -78,14 +78,14 @@ def copied_ends(log: Log, topic: str, writer: str, what: str) -> dict[int, int]:
 
 
 def _left(state: LogState, topic: str, writer: str) -> dict[int, int]:
-    """Return {partition: end} of a topic as `writer` left it, or as it was made."""
+    """Return {partition: end} of a topic as `writer` left it, or after its creation."""
     last, known = state.writers.get(writer), state.topics.get(topic)
     if known is None:
         raise UnknownTopicError(f"topic {topic} was deleted meanwhile; repeat the copy")
     ends: dict[str, int] = {}
     if last is not None and last.fingerprint.startswith("{"):
         ends = json.loads(last.fingerprint)
-    # An end below the partition's base is that of a former topic of this name.
+    # An end below the partition's base belongs to a former topic of this name.
     starts = {p: state.starts.get(TopicPartition(topic, p), 0) for p in known.dirs}
     return {p: max(ends.get(str(p), start), known.bases.get(p, 0)) for p, start in starts.items()}
 
@@ -101,8 +101,8 @@ def commit_runs(
 ) -> CommitResult:
     """Commit {partition: run} at once, as the next batch of `writer`.
 
-    Raises: InvalidRequestError: a partition doesn't end where its run starts, or another one not
-    where `writer` left it (another process writes to the topic); BatchConflictError: the same
+    Raises: InvalidRequestError: a partition doesn't end where its run starts, or another partition
+    not where `writer` left it (another process writes to the topic); BatchConflictError: the same
     writer runs elsewhere too; RecordTooLargeError; as `Log.append`.
     """
     info = _placed(log, topic)

@@ -1,9 +1,9 @@
-"""Moving a whole log from a store to a new log dir, where its queries and groups continue.
+"""Moving an entire log from a store to a new log dir, where its queries and groups continue.
 
 The reverse of `to_store`: all of the ledger's state is moved too. Batches are written as readers
 see them, with their offsets and leader epochs, into segments of the topic's size, and indexes are
 made as in a broker's recovery. The directory is made beside its final place, and renamed when all
-of it is durable and closed as a broker closes it. So a crash leaves the whole log or none, and the
+of it is durable and closed as a broker closes it. So a crash leaves a complete log or none, and the
 next call removes the leftovers.
 """
 
@@ -77,12 +77,12 @@ def move_to_log_dir(
 ) -> MadeLog:
     """Make the new log dir `path` of the log at `url`, as of now.
 
-    The log in the store stays as it is. Commits during the call aren't moved, so stop its writers
+    The log in the store stays unchanged. Commits during the call aren't moved, so stop its writers
     first: `ledger_offset`, `time_ms` of the result say which state was moved.
     Args: path: missing or empty, with a parent that exists. options: the key ring.
     Raises: InvalidRequestError: `path` is taken, `url` is no log; DataCorruptionError: an object is
-       damaged, or was deleted meanwhile; LogLockedError: another call makes the same;
-       StorageUnavailableError: the store, or too little room. Nothing is at `path` then.
+       damaged, or was deleted during the call; LogLockedError: another call makes the same;
+       StorageUnavailableError: the store, or too little room. No log dir exists at `path` then.
     Cost: reads every record once from the store, and twice from the disk.
     """
     watch = stopwatch()
@@ -141,7 +141,7 @@ def _offsets(state: LogState) -> dict[str, dict[int, tuple[int, int]]]:
 
 
 class _Move:
-    """The log dir while it is made; `state`: of the log, as it is moved."""
+    """The log dir while it is created; `state`: of the moved log."""
 
     def __init__(
         self,
@@ -195,19 +195,19 @@ class _Move:
         )
         if (report.start, report.end) != (start, end):
             raise DataCorruptionError(
-                f"{key} was to hold offsets [{start}, {end}), and holds [{report.start}, "
+                f"{key} should contain offsets [{start}, {end}), but contains [{report.start}, "
                 f"{report.end}); check the log in the store (sparklog verify)",
                 path=self._objects.store.url, first=start, end=end,
             )  # fmt: skip
         producers = state.producers.get(key)
         if producers is not None and end:
-            # also of producers whose batches were deleted
+            # also of producers without remaining batches
             raw = format_snapshot(producers.entries())
             write_durably(fs, joined(path, snapshot_name(end)), raw, sync_dir=False)
         fs.sync_dir(path)
 
     def _records(self, key: TopicPartition, path: str, start: int, end: int) -> int:
-        """Write the batches of all extents; return the offset after the last one."""
+        """Write the batches of all extents; return the offset after the last batch."""
         state = self._state
         extents = state.extents.get(key, ()) if start < end else ()
         logs = ExtentLogs(self._objects, state.log_id, key.topic, extents, state.keys, eager=True)
@@ -251,7 +251,7 @@ class _Move:
             self._progress(min(self._done, self._total), self._total)
 
     def write_log(self) -> LogState:
-        """Write the files of the whole log, as after a clean close; return its state."""
+        """Write the files of the entire log, as after a clean close; return its state."""
         fs, home, known = self._fs, self._directory, self._state
         then = known.copy().log
         gaps = {key.topic for key in known.gaps}
@@ -284,7 +284,7 @@ def _in_log_dir(topic: TopicState, *, gaps: bool) -> TopicState:
 
 
 class _Segments:
-    """A partition's `.log` files, written one after the other; each durable when it ends.
+    """A partition's `.log` files, written in sequence; each durable when it ends.
 
     `limit`: segment.bytes. `end`: the offset after the last batch; `gaps_below`: the offset after
     the last batch with missing offsets, up to which a cleaner has come.
@@ -304,7 +304,7 @@ class _Segments:
         self._end()
 
     def begin(self, base: int, *, whole: bool = False) -> None:
-        """Begin an extent. `whole`: it is a closed segment, which stays one."""
+        """Begin an extent. `whole`: a closed segment, which stays a segment."""
         if self._file is None:
             self.end = base
         if self._file is None or ((whole or self._whole) and self._size):
@@ -325,7 +325,7 @@ class _Segments:
             if not count and self._size:
                 self._roll(int(table["base_offset"][at]))
                 continue
-            count = max(count, 1)  # one batch that is larger than a segment may be
+            count = max(count, 1)  # a single batch above the maximum size of a segment
             self._put(window.data[first : int(stops[at + count - 1])])
             at += count
         if len(table):

@@ -1,4 +1,4 @@
-"""Moving a whole log dir to a store, where its queries and groups continue.
+"""Moving an entire log dir to a store, where its queries and groups continue.
 
 Not only the records are moved: topics keep their ids, configs, log starts and leader epochs,
 writers their last micro-batches, groups their positions, and offsets abandoned by resets stay
@@ -73,14 +73,14 @@ def move_to_store(
 ) -> MadeLog:
     """Move the log dir `path` to the store's place at `url`, which must be empty.
 
-    The log dir's write lock is held all the time, so all commits are moved; readers can go on. The
-    log dir stays as it is: write to only one of the two from then on.
+    The log dir stays locked for writers during the call, so all commits are moved; readers can
+    continue. The log dir stays unchanged: write to only one of the two from then on.
     Args: storage_options: of the store, and of the log dir's own tier. options: the key ring; if
        given, the new log is encrypted.
     Raises: InvalidRequestError: no log dir of ours, `url` isn't empty, or another log is being made
        there, or a transaction is open; LogLockedError; DataCorruptionError: a partition is offline,
-       or segments are damaged; StorageUnavailableError. Nothing is a log there then; call again to
-       go on.
+       or segments are damaged; StorageUnavailableError. No log exists at `url` then; call again to
+       continue.
     Cost: two passes over all segments, a put and a manifest for each.
     """
     watch = stopwatch()
@@ -109,7 +109,7 @@ def move_to_store(
 class _SegmentData:
     """A segment of the log dir, or of its tier: `sparklog.storage.segment_store.LogSegmentData`.
 
-    Under the write lock nothing changes it. `start`: the log start.
+    Under the write lock it does not change. `start`: the log start.
     """
 
     segments: PartitionSegments
@@ -295,9 +295,9 @@ class _Span:
 
 
 def _spans(segments: PartitionSegments, start: int, end: int) -> list[_Span]:
-    """Return the segments that hold [start, end), each up to the next one; empty ones are included.
+    """Return the segments with [start, end), each up to the next, including empty segments.
 
-    Cost: a pass over the batch headers of the local ones.
+    Cost: a pass over the batch headers of the local segments.
     """
     listed = segments.metadata()
     found: list[_Span] = []
@@ -334,7 +334,7 @@ def _measured(log: SegmentLog, end: int) -> tuple[int, int]:
 
 
 def _snapshot(session: LogDirCommits, time_ms: int) -> SnapshotRecord:
-    """Return the log dir's state as that of a log without directories and tier."""
+    """Return the log dir's state without directories and tier."""
     state = session.state
     topics = {
         name: replace(
@@ -364,7 +364,7 @@ def _snapshot(session: LogDirCommits, time_ms: int) -> SnapshotRecord:
 
 
 def _whole(session: LogDirCommits, writer: str, last: LastMicroBatch) -> LastMicroBatch:
-    """Return it with its offsets: the ledger that has them isn't moved."""
+    """Return the writer's last micro-batch with its offsets, because the ledger isn't moved."""
     if last.ends is not None:
         return last
     found = find_commit(session, session.ledger.end, [writer], last.batch)

@@ -205,7 +205,7 @@ def test_damage_is_found_before_a_log_is_there(in_files: Places) -> None:
         with pytest.raises(DataCorruptionError, match=largest.name):
             restore(places.points, places.tmp_path / "back", log=f"{places.root}/back")
         assert not (places.tmp_path / "back").exists()
-        with pytest.raises(InvalidRequestError, match="isn't whole yet"):
+        with pytest.raises(InvalidRequestError, match="isn't complete yet"):
             sparklog.open(f"{places.root}/back")
     store.put(largest.name, data)
     restore(places.points, places.tmp_path / "back", log=f"{places.root}/back")

@@ -321,7 +321,7 @@ def test_a_damaged_record_found_when_it_is_read(partition: CheckpointPartition) 
     bad = bytearray(path.read_bytes())
     bad[100] ^= 1
     path.write_bytes(bad)
-    with pytest.raises(DataCorruptionError, match="crc"):
+    with pytest.raises(DataCorruptionError, match="CRC"):
         partition.read("0")
 
 

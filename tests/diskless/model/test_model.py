@@ -12,6 +12,8 @@ from tests.diskless.model.switching import PLAYED
 
 SEEDS_AROUND = 60
 """Seeds that are tried from the known one on, in case that requests are made in another order."""
+COSTLY = {"missing", "void", "group"}
+"""Rules whose schedules take several seconds: from depth ci on."""
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +36,13 @@ def test_deleted_topics_are_there_until_they_are_given_up(first: int) -> None:
         simulate(seed, DELETIONS)
 
 
-@pytest.mark.parametrize("mutation", [*MUTATIONS, *PLAYED], ids=lambda each: each.rule)
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        pytest.param(each, id=each.rule, marks=pytest.mark.deep if each.rule in COSTLY else ())
+        for each in (*MUTATIONS, *PLAYED)
+    ],
+)
 def test_each_rule_is_needed(mutation: Mutation) -> None:
     seeds = range(mutation.seed, mutation.seed + SEEDS_AROUND)
     assert first_seed(mutation, seeds), f"nothing shows that {mutation.without}"

@@ -3,7 +3,6 @@
 What a member read and committed is compared record by record with what was written.
 """
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -16,8 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from aiokafka import AIOKafkaConsumer
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient
 
@@ -275,50 +273,6 @@ def test_a_client_that_only_commits(endpoint: Endpoint, sparklog_log: Log) -> No
     assert (at.offset, at.metadata) == (7, "mine")
     found.close()
     assert committed(sparklog_log, "simple") == {1: 7}
-
-
-def test_a_transactional_producer_is_told_at_once_why_it_cannot_be(endpoint: Endpoint) -> None:
-    producer = Producer(
-        {"bootstrap.servers": endpoint.bootstrap_servers, "transactional.id": "x"}
-    )
-    with pytest.raises(KafkaException, match=r"(?i)transactional"):
-        producer.init_transactions(90)  # its own timeout says another thing
-
-
-def test_aiokafka_in_a_group(endpoint: Endpoint, sparklog_log: Log) -> None:
-    async def read() -> set[tuple[int, int]]:
-        found = AIOKafkaConsumer(
-            "t", bootstrap_servers=endpoint.bootstrap_servers, group_id="g",
-            auto_offset_reset="earliest", session_timeout_ms=120_000,
-        )  # fmt: skip
-        await found.start()
-        try:
-            seen: set[tuple[int, int]] = set()
-            while len(seen) < len(WRITTEN):
-                message = await asyncio.wait_for(found.getone(), 240)
-                seen.add((message.partition, message.offset))
-            return seen
-        finally:
-            await found.stop()
-
-    assert asyncio.run(read()) == WRITTEN
-    assert committed(sparklog_log) == dict.fromkeys(range(PARTITIONS), RECORDS)
-
-
-def test_kafka_python_in_a_group(endpoint: Endpoint, sparklog_log: Log) -> None:
-    kafka = pytest.importorskip("kafka", reason="kafka-python is an extra of the benchmarks")
-    found = kafka.KafkaConsumer(
-        "t", bootstrap_servers=endpoint.bootstrap_servers, group_id="g",
-        auto_offset_reset="earliest", consumer_timeout_ms=240_000, session_timeout_ms=120_000,
-    )  # fmt: skip
-    seen: set[tuple[int, int]] = set()
-    for message in found:
-        seen.add((message.partition, message.offset))
-        if len(seen) == len(WRITTEN):
-            break
-    found.close()
-    assert seen == WRITTEN
-    assert committed(sparklog_log) == dict.fromkeys(range(PARTITIONS), RECORDS)
 
 
 @pytest.mark.parametrize("topics", ["t", "^t.?"])

@@ -1,4 +1,6 @@
-"""A fork is the log as it stood at a commit, in files that the two never both write to."""
+"""A fork of a log dir: its files, of which none is ever written by both logs.
+
+See also tests/log/test_forking.py."""
 
 import itertools
 import os
@@ -7,23 +9,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import sparklog
 from sparklog import (
-    BatchConflictError,
     InvalidRequestError,
     Log,
     LogLockedError,
-    OffsetOutOfRangeError,
 )
 from sparklog.clock import ManualClock, monotonic_ms, system_clock
 from sparklog.common import TopicPartition
 from sparklog.format.scan import scan
 from sparklog.fs import LOCAL
 from sparklog.fs.files import LocalFile
-from sparklog.log.commit import CommitResult, Identity
 from sparklog.log.due_segments import NO_CONSTRAINTS
 from sparklog.log.producer_state import ProducerState
 from sparklog.logdir import staged_directory
@@ -39,44 +37,8 @@ from sparklog.logdir.retention.idle_rolling import roll
 from sparklog.logdir.retention.segment_deletion import delete_due
 from sparklog.logdir.staged_directory import WAITING_NAME
 from sparklog.service import verify
-from sparklog.storage.staging import Framing
+from tests.log.forks import CONFIG, Rows, check, commit, filled, held
 from tests.oracle import Oracle
-
-CONFIG: dict[str, object] = {
-    "internal.segment.bytes": 700,
-    "index.interval.bytes": 100,
-    "retention.ms": "-1",
-}
-Rows = dict[tuple[str, int], list[tuple[int, bytes | None]]]
-
-
-def commit(log: Log, writer: str, batch: int, *, count: int = 3, keys: int = 0) -> CommitResult:
-    """A micro-batch of `count` records for each partition of topics t and u."""
-    chunks = []
-    for topic in log.topics():
-        values = [f"{writer} {batch} {n}".ljust(40) for n in range(count)]
-        for p in log.topic(topic).dirs:
-            columns: dict[str, Any] = {"value": values, "partition": pa.array([p] * count, "int32")}
-            if keys:
-                columns["key"] = [f"{(batch * count + n) % keys}" for n in range(count)]
-            stager = log.stager(Framing())
-            stager.add(log.topic(topic), pa.table(columns).to_batches()[0])
-            chunks += stager.finish()
-    identity = Identity(writer=writer, batch=batch, fingerprint=f"{writer}{batch}")
-    return log.commit(chunks, identity=identity)
-
-
-def held(log: Log) -> Rows:
-    """All records of all topics, whose offsets must be dense unless a topic is compacted."""
-    found: Rows = {}
-    for topic in log.topics():
-        for p, (start, end) in log.offsets(topic).items():
-            rows = log.read(topic, [p], columns=["offset", "value"]).read_all().to_pylist()
-            offsets = [row["offset"] for row in rows]
-            if not log.topic(topic).config.compact:
-                assert offsets == list(range(start, end))
-            found[topic, p] = [(row["offset"], row["value"]) for row in rows]
-    return found
 
 
 @pytest.fixture
@@ -84,36 +46,6 @@ def log(tmp_path: Path, clock: ManualClock) -> Iterator[Log]:
     with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
         log.create_topic("t", partitions=2, config=CONFIG)
         yield log
-
-
-def filled(log: Log, clock: ManualClock, batches: int = 9) -> dict[int, Rows]:
-    """Two writers take turns; what the log held after each batch of q."""
-    after = {}
-    for batch in range(batches):
-        clock.advance(1000)
-        commit(log, "q", batch)
-        after[batch] = held(log)
-        commit(log, "other", batch, count=2)
-    return after
-
-
-def check(path: str | Path, wanted: Rows) -> None:
-    """It holds just that, nothing is wrong with it, and it goes on where that ends."""
-    with sparklog.open(path) as reader:
-        assert held(reader) == wanted
-    report = verify(str(path))
-    assert not report.findings, report.findings
-    with sparklog.open(path, "rw") as writer:
-        ends = {t: {p: end for p, (_, end) in writer.offsets(t).items()} for t in writer.topics()}
-        for topic, by_partition in ends.items():
-            for p, end in by_partition.items():
-                one = pa.table({"key": ["k"], "value": ["more"]})
-                assert writer.append(topic, one, partition=p) == {topic: {p: (end, end + 1)}}
-                rows = wanted[topic, p] + [(end, b"more")]
-                read = writer.read(topic, [p], columns=["offset", "value"]).read_all().to_pylist()
-                assert [(row["offset"], row["value"]) for row in read] == rows
-    report = verify(str(path))
-    assert not report.findings, report.findings
 
 
 def files_of(path: str) -> dict[str, tuple[int, bytes]]:
@@ -139,26 +71,13 @@ def test_later_leader_epochs_stay_behind(log: Log, clock: ManualClock, tmp_path:
         assert [start for _, start in epochs if start >= end] == []
 
 
-@pytest.mark.parametrize("batch", range(9))
-def test_it_is_the_log_as_of_that_batch(
-    log: Log, clock: ManualClock, tmp_path: Path, batch: int
-) -> None:
-    after = filled(log, clock)
-    before = {p: files_of(path) for p, path in log.topic("t").dirs.items()}
-    made = fork(log.path, tmp_path / "new", writer="q", batch=batch, clock=clock)
-    assert {p: files_of(path) for p, path in log.topic("t").dirs.items()} == before
-    assert made.offsets["t"] == {p: (0, len(after[batch]["t", p])) for p in (0, 1)}
-    assert made.writers == {"q": batch} | ({"other": batch - 1} if batch else {})
-    check(tmp_path / "new", after[batch])
-    assert {p: files_of(path) for p, path in log.topic("t").dirs.items()} == before
-    check(log.path, held(log))
-
-
 def test_closed_segments_are_linked_and_the_last_one_is_its_own(
     log: Log, clock: ManualClock, tmp_path: Path
 ) -> None:
     filled(log, clock)
+    before = {p: files_of(path) for p, path in log.topic("t").dirs.items()}
     made = fork(log.path, tmp_path / "new", writer="q", batch=6, clock=clock)
+    assert {p: files_of(path) for p, path in log.topic("t").dirs.items()} == before
     assert made.linked_files > 12
     assert 0 < made.copied_bytes < 2 * 700
     for p, path in log.topic("t").dirs.items():
@@ -188,47 +107,6 @@ def test_a_fork_whose_end_falls_between_two_segments(
     assert not {new[name][0] for name in newest} & old
 
 
-def test_a_replay_is_dropped_and_what_follows_is_new(
-    log: Log, clock: ManualClock, tmp_path: Path
-) -> None:
-    filled(log, clock, 5)
-    fork(log.path, tmp_path / "new", writer="q", batch=3, clock=clock)
-    with sparklog.open(tmp_path / "new", "rw", clock=clock) as new:
-        was = commit(log, "q", 3)
-        assert was.replayed
-        assert commit(new, "q", 3).ends == was.ends
-        assert not commit(new, "q", 4).replayed
-        assert not commit(new, "other", 3).replayed
-        with pytest.raises(BatchConflictError):
-            commit(new, "q", 2)  # the fork's ledger begins with its snapshot
-        assert commit(log, "q", 4).replayed
-        assert new.commits().num_rows == 4
-
-
-def test_its_epoch_is_higher_and_its_topics_have_new_ids(
-    log: Log, clock: ManualClock, tmp_path: Path
-) -> None:
-    filled(log, clock, 4)
-    made = fork(log.path, tmp_path / "new", writer="q", batch=2, clock=clock)
-    assert made.epoch == commits_of(log).state.epoch + 1
-    with sparklog.open(tmp_path / "new", "rw", clock=clock) as new:
-        assert new.topic("t").id != log.topic("t").id
-        assert new.topic("t").config == log.topic("t").config
-        end = new.offsets("t")[0][1]
-        commit(new, "q", 3)
-        assert read_epochs(LOCAL, new.topic("t").dirs[0]) == [(0, 0), (made.epoch, end)]
-        assert new.end_offset_for_epoch("t", 0, 0) == (0, end)
-    same = fork(tmp_path / "new", tmp_path / "same", writer="q", batch=2, clock=clock)
-    assert same.offsets == made.offsets
-    with pytest.raises(InvalidRequestError, match="no commit of batch 1"):
-        fork(tmp_path / "new", tmp_path / "none", writer="q", batch=1, clock=clock)
-    again = fork(tmp_path / "new", tmp_path / "third", writer="q", batch=3, clock=clock)
-    assert again.epoch == made.epoch + 1
-    with sparklog.open(tmp_path / "third") as third:
-        entries = read_epochs(LOCAL, third.topic("t").dirs[0])
-        assert entries == [(0, 0), (made.epoch, end)]
-
-
 def test_the_two_go_their_own_ways(log: Log, clock: ManualClock, tmp_path: Path) -> None:
     """Appends, retention and the end of one log leave the other one alone."""
     after = filled(log, clock)
@@ -254,161 +132,14 @@ def test_the_two_go_their_own_ways(log: Log, clock: ManualClock, tmp_path: Path)
     assert verify(str(tmp_path / "new")).ok
 
 
-def test_topics_and_configs_are_those_of_the_time(
-    log: Log, clock: ManualClock, tmp_path: Path
+def test_from_any_segment_of_the_ledger(
+    log: Log, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit(log, "q", 0)
-    log.create_topic("u")
-    commit(log, "q", 1)
-    after = held(log)
-    log.alter_topic("t", partitions=3, config={"retention.ms": "1000"})
-    log.create_topic("v")
-    commit(log, "q", 2)
-    fork(log.path, tmp_path / "zero", writer="q", batch=0, clock=clock)
-    fork(log.path, tmp_path / "one", writer="q", batch=1, clock=clock)
-    with sparklog.open(tmp_path / "zero") as zero, sparklog.open(tmp_path / "one") as one:
-        assert list(zero.topics()) == ["t"]
-        assert list(one.topics()) == ["t", "u"]
-        assert one.topic("t").partitions == 2
-        assert one.topic("t").config.retention_ms == -1
-    check(tmp_path / "one", after)
-    with sparklog.open(tmp_path / "zero", "rw") as zero:
-        assert zero.create_topic("u").partitions == 1
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_a_topic_that_was_deleted_since_is_gone(
-    log: Log, clock: ManualClock, tmp_path: Path, again: bool
-) -> None:
-    filled(log, clock, 2)
-    log.delete_topic("t")
-    if again:
-        log.create_topic("t", partitions=2)
-    with pytest.raises(InvalidRequestError, match="topic t was deleted since"):
-        fork(log.path, tmp_path / "new", writer="q", batch=1, clock=clock)
-    assert os.listdir(tmp_path) == ["log"]
-    fork(log.path, tmp_path / "after", time_ms=clock(), clock=clock)
-    with sparklog.open(tmp_path / "after") as after:
-        assert list(after.topics()) == (["t"] if again else [])
-    before = clock()
-    clock.advance(1000)
-    log.create_topic("u")
-    made = clock()
-    clock.advance(1000)
-    log.delete_topic("u")
-    with pytest.raises(InvalidRequestError, match=r"topic u was deleted since.*created"):
-        fork(log.path, tmp_path / "new", time_ms=made, clock=clock)
-    fork(log.path, tmp_path / "before", time_ms=before, clock=clock)
-    with sparklog.open(tmp_path / "before") as forked:
-        assert "u" not in forked.topics()
-
-
-class TestPoints:
-    def test_by_time_and_by_offsets(self, log: Log, clock: ManualClock, tmp_path: Path) -> None:
-        began = clock()
-        after = filled(log, clock, 4)
-        three = fork(log.path, tmp_path / "a", time_ms=began + 3000, clock=clock)
-        assert three.writers == {"q": 2, "other": 2}
-        ends = {"t": {0: len(after[2]["t", 0]) + 1}}
-        two = fork(log.path, tmp_path / "b", offsets=ends, clock=clock)
-        assert two.writers == {"q": 2, "other": 1}
-        assert two.time_ms == began + 3000
-        check(tmp_path / "b", after[2])
-
-    def test_all_sinks_of_a_query(self, log: Log, clock: ManualClock, tmp_path: Path) -> None:
-        for batch in range(3):
-            commit(log, "q/a", batch)
-            commit(log, "q/b", batch)
-            rows = held(log)
-            commit(log, "q2", batch)
-            if batch == 1:
-                after = rows
-        made = fork(log.path, tmp_path / "new", writer="q", batch=1, clock=clock)
-        assert made.writers == {"q/a": 1, "q/b": 1, "q2": 0}
-        check(tmp_path / "new", after)
-
-    def test_sinks_that_never_stood_there_together(
-        self, log: Log, clock: ManualClock, tmp_path: Path
-    ) -> None:
-        commit(log, "q/a", 0)
-        commit(log, "q/a", 1)
-        commit(log, "q/b", 0)
-        with pytest.raises(InvalidRequestError, match=r"q/a had committed batch 1 before"):
-            fork(log.path, tmp_path / "new", writer="q", batch=0, clock=clock)
-
-    def test_a_batch_that_was_taken_back_and_came_again(
-        self, log: Log, clock: ManualClock, tmp_path: Path
-    ) -> None:
-        for batch in range(4):
-            commit(log, "q", batch)
-        log.reset("q", 1)
-        with pytest.raises(InvalidRequestError, match="undone by a reset"):
-            fork(log.path, tmp_path / "new", writer="q", batch=2, clock=clock)
-        commit(log, "q", 2)
-        after = held(log)
-        commit(log, "q", 3)
-        fork(log.path, tmp_path / "new", writer="q", batch=2, clock=clock)
-        check(tmp_path / "new", after)
-
-    def test_from_any_segment_of_the_ledger(
-        self, log: Log, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(Ledger, "segment_bytes", 900)
-        after = filled(log, clock)
-        for batch in range(0, 9, 2):
-            fork(log.path, tmp_path / f"{batch}", writer="q", batch=batch, clock=clock)
-            check(tmp_path / f"{batch}", after[batch])
-
-    @pytest.mark.parametrize(
-        ("how", "match"),
-        [
-            ({}, "give a fork point"),
-            ({"writer": "q", "batch": 1, "time_ms": 7}, "give a fork point"),
-            ({"writer": "q"}, "belong together"),
-            ({"time_ms": 7, "batch": 3}, "belong together"),
-            ({"writer": "w", "batch": 1}, "its writers: other, q"),
-            ({"writer": "q", "batch": 77}, "its last batch is 2, the oldest in the ledger is 0"),
-            ({"time_ms": 7}, "was written after 7 ms"),
-            ({"offsets": {"t": {0: -1}}}, "goes beyond"),
-            ({"offsets": {"x": {0: 1}}}, "no such topic"),
-        ],
-    )
-    def test_what_names_no_point(
-        self, log: Log, clock: ManualClock, tmp_path: Path, how: dict[str, Any], match: str
-    ) -> None:
-        filled(log, clock, 3)
-        with pytest.raises(InvalidRequestError, match=match):
-            fork(log.path, tmp_path / "new", clock=clock, **how)
-        assert os.listdir(tmp_path) == ["log"]
-
-
-class TestWhatIsGone:
-    def test_the_log_start_is_that_of_now(
-        self, log: Log, clock: ManualClock, tmp_path: Path
-    ) -> None:
-        after = filled(log, clock)
-        log.delete_records("t", {0: 7, 1: 20})
-        made = fork(log.path, tmp_path / "new", writer="q", batch=4, clock=clock)
-        assert made.offsets["t"] == {0: (7, 23), 1: (20, 23)}
-        wanted = {key: rows[made.offsets["t"][key[1]][0] :] for key, rows in after[4].items()}
-        check(tmp_path / "new", wanted)
-
-    def test_an_end_below_the_log_start(self, log: Log, clock: ManualClock, tmp_path: Path) -> None:
-        filled(log, clock)
-        log.delete_records("t", {1: 24})
-        with pytest.raises(OffsetOutOfRangeError, match="t-1: the records below offset 24") as e:
-            fork(log.path, tmp_path / "new", writer="q", batch=4, clock=clock)
-        assert (e.value.offset, e.value.start, e.value.end) == (23, 24, 45)
-        made = fork(log.path, tmp_path / "new", writer="other", batch=4, clock=clock)
-        assert made.offsets["t"][1] == (24, 25)
-
-    def test_a_partition_of_which_nothing_is_left(
-        self, log: Log, clock: ManualClock, tmp_path: Path
-    ) -> None:
-        after = filled(log, clock)
-        log.delete_records("t", {1: 23})
-        fork(log.path, tmp_path / "new", writer="q", batch=4, clock=clock)
-        check(tmp_path / "new", {**after[4], ("t", 1): []})
+    monkeypatch.setattr(Ledger, "segment_bytes", 900)
+    after = filled(log, clock)
+    for batch in range(0, 9, 2):
+        fork(log.path, tmp_path / f"{batch}", writer="q", batch=batch, clock=clock)
+        check(tmp_path / f"{batch}", after[batch])
 
 
 class TestCompaction:
@@ -645,20 +376,6 @@ def test_unsynced_commits_are_made_durable_first(tmp_path: Path, clock: ManualCl
         with commits_of(log).exclusive():
             assert not commits_of(log).state.unsynced
     check(tmp_path / "new", after[3])
-
-
-def test_idempotent_producers_go_on(log: Log, clock: ManualClock, tmp_path: Path) -> None:
-    """The fork knows of a producer what it had written by then."""
-    one = pa.table({"value": ["x" * 200]})
-    for sequence in range(12):
-        log.append("t", one, partition=0, producer=(7, 0, sequence))
-        commit(log, "q", sequence, count=1)
-    fork(log.path, tmp_path / "new", writer="q", batch=6, clock=clock)
-    with sparklog.open(tmp_path / "new", "rw", clock=clock) as new:
-        with pytest.raises(sparklog.OutOfOrderSequenceError):
-            new.append("t", one, partition=0, producer=(7, 0, 9))
-        assert new.append("t", one, partition=0, producer=(7, 0, 6)) == {"t": {0: (12, 13)}}
-        assert new.append("t", one, partition=0, producer=(7, 0, 7)) == {"t": {0: (14, 15)}}
 
 
 def test_while_others_write_delete_and_clean(tmp_path: Path) -> None:

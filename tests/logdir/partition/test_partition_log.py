@@ -396,18 +396,6 @@ class TestAdopt:
 class TestProducers:
     """UnifiedLogTest.testDuplicateAppends and the checks of ProducerStateManagerTest."""
 
-    def test_the_last_five_batches_are_known_again(self, tmp_path: Path) -> None:
-        log = create(tmp_path / "t-0")
-        sent = [batch("a", "b", producer=(9, 0, 2 * n)) for n in range(7)]
-        spans = []
-        for data in sent:
-            assert judged(log, data) is None
-            spans.append(log.append(data, 0))
-        for data, span in zip(sent[2:], spans[2:], strict=True):
-            assert judged(log, data) == span
-        with pytest.raises(OutOfOrderSequenceError):
-            judged(log, sent[1])
-
     def test_only_the_newest_outlives_a_close(self, tmp_path: Path) -> None:
         log = create(tmp_path / "t-0")
         sent = [batch("a", producer=(9, 0, n)) for n in range(3)]

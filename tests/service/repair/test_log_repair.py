@@ -42,6 +42,7 @@ def _harm(path: Path) -> None:
     (path / RECOVERY_POINT).write_text("x")
 
 
+@pytest.mark.deep
 def test_a_log_that_others_write_is_repaired_under_them(tmp_path: Path) -> None:
     """Their sessions open every file anew: what they write next is indexed, too."""
     path = tmp_path / "log"
@@ -299,7 +300,10 @@ def _faulty_world() -> World:
     return world
 
 
-@pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power cut"])
+@pytest.mark.parametrize(
+    "power_cut",
+    [pytest.param(False, id="kill", marks=pytest.mark.deep), pytest.param(True, id="power cut")],
+)
 def test_a_repair_that_was_cut_anywhere(power_cut: bool) -> None:
     """Nothing is lost, and the next repair finishes."""
     cuts = 0

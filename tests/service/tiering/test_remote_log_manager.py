@@ -14,7 +14,7 @@ import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
-from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL
 from sparklog.log.admin import drop_topic
 from sparklog.log.topic_names import REMOTE_METADATA
@@ -816,9 +816,3 @@ def test_it_runs_in_its_own_thread(path: str, clock: ManualClock, store: FaultSt
 
             until(lambda: done() == closed, state=done)
         check(path, log, clock, store)
-
-
-def test_errors_of_the_store_are_retriable(path: str, store: FaultStore) -> None:
-    store.down(HOUR)
-    with pytest.raises(StorageUnavailableError):
-        store.put("x", b"")

@@ -55,6 +55,7 @@ def broker_view(path: Path) -> object:
         return records(path), [rows.to_pylist() for rows in committed]
 
 
+@pytest.mark.deep
 def test_a_sample_of_flips_in_a_brokers_log(tmp_path: Path) -> None:
     for name in BROKERS:
         shutil.copytree(GOLDEN / name, tmp_path / name)
@@ -108,6 +109,7 @@ def check(path: Path, *, every: bool, view: View = everything, sample: int = SAM
     assert found[True] > 2 * found[False], found
 
 
+@pytest.mark.deep
 def test_a_sample_of_flips(template: Path, tmp_path: Path) -> None:
     check(Path(shutil.copytree(template, tmp_path / "log")), every=False)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.errors import DataCorruptionError, InvalidRequestError, OffsetOutOfRangeError
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.scan import rebase
 from sparklog.log.log import Log
 from sparklog.tiered.archive.bucket import group, listed_segments
@@ -64,19 +64,6 @@ def test_every_record_and_every_time_as_in_the_log(made: tuple[Path, DictStore])
         assert remote.topic("t").id == log.topic("t").id
 
 
-def test_ranges(made: tuple[Path, DictStore]) -> None:
-    path, store = made
-    rng = random.Random(7)
-    with sparklog.open(path) as log, archive(store) as remote:
-        end = remote.offsets("t")[0][1]
-        for _ in range(50):
-            first, last = sorted(rng.sample(range(end + 1), 2))
-            given: Any = {"partitions": [0], "start": {0: first}, "end": {0: last}}
-            assert remote.read("t", **given).read_all().equals(log.read("t", **given).read_all())
-        with pytest.raises(OffsetOutOfRangeError):
-            remote.read("t", start={0: end + 1})
-
-
 @pytest.mark.parametrize("name", sorted(p.name for p in (GOLDEN / "logdir").glob("*-0")))
 def test_a_brokers_partitions(name: str, tmp_path: Path) -> None:
     # All of the log, active segment included, as the broker had it; both isolation levels.
@@ -123,6 +110,7 @@ def thousand_segments() -> DictStore:
     return store
 
 
+@pytest.mark.deep
 def test_few_requests_in_a_large_archive() -> None:
     store = thousand_segments()
     with archive(store) as remote:
@@ -176,16 +164,6 @@ def test_a_hole_is_reported_with_its_range(made: tuple[Path, DictStore]) -> None
         if name.startswith(logs[1].removesuffix(".log")):
             del store.objects[name]
     with archive(store) as remote, pytest.raises(DataCorruptionError, match="expected"):
-        remote.read("t", [0]).read_all()
-
-
-def test_a_damaged_log_is_reported(made: tuple[Path, DictStore]) -> None:
-    _, store = made
-    name = min(n for n in store.objects if n.startswith("t-0-") and n.endswith(".log"))
-    raw = bytearray(store.objects[name])
-    raw[70] ^= 1
-    store.objects[name] = bytes(raw)
-    with archive(store) as remote, pytest.raises(DataCorruptionError, match=r"(?i)crc"):
         remote.read("t", [0]).read_all()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import crc32c
 import pyarrow as pa
@@ -13,7 +12,7 @@ import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
-from sparklog.errors import DataCorruptionError, StorageUnavailableError
+from sparklog.errors import DataCorruptionError
 from sparklog.format.checkpoint_files import parse_epochs
 from sparklog.format.producer_snapshot import parse_snapshot
 from sparklog.fs import LOCAL
@@ -145,18 +144,6 @@ def test_transactions_and_producers_go_along(tmp_path: Path, clock: ManualClock)
     assert parse_epochs(epochs or b"", "t") == [(3, 0)]
 
 
-def test_a_damaged_segment_gets_no_copy(puts: list[Put], clock: ManualClock) -> None:
-    path = directory_of(puts[0]) / f"{0:020d}.log"
-    raw = bytearray(path.read_bytes())
-    raw[-1] ^= 1
-    path.write_bytes(raw)
-    store = FaultStore(clock=clock)
-    with pytest.raises(DataCorruptionError, match="crc"):
-        RemoteStorageManager(store, clock).copy(puts[0])
-    assert not store.bucket.objects
-    assert not store.bucket.uploads
-
-
 def test_a_segment_of_other_offsets_gets_no_copy(puts: list[Put], clock: ManualClock) -> None:
     wrong = dataclasses.replace(puts[1].segment, base=0)
     put = dataclasses.replace(puts[0], segment=dataclasses.replace(wrong, size=wrong.size))
@@ -197,27 +184,6 @@ def test_a_segment_that_changes_gets_no_copy(
     with pytest.raises(SourceChangedError):
         storage_manager.copy(puts[0])
     assert not [n for n in store.bucket.names() if n.endswith(".manifest")]
-
-
-def test_a_lost_lease_ends_it_before_the_manifest(puts: list[Put], clock: ManualClock) -> None:
-    class Lost(Exception):
-        pass
-
-    for allowed in range(4):
-        calls = iter(range(100))
-
-        def check(calls: Iterator[int] = calls, allowed: int = allowed) -> None:
-            if next(calls) >= allowed:
-                raise Lost
-
-        store = FaultStore(clock=clock)
-        storage_manager = RemoteStorageManager(store, clock)
-        if allowed < 3:
-            with pytest.raises(Lost):
-                storage_manager.copy(puts[0], check=check)
-            assert not [n for n in store.bucket.names() if n.endswith(".manifest")]
-        else:
-            storage_manager.copy(puts[0], check=check)
 
 
 def test_rate(puts: list[Put], clock: ManualClock) -> None:
@@ -270,14 +236,6 @@ def test_a_bad_network_changes_nothing(puts: list[Put], clock: ManualClock, seed
     }
 
 
-def test_a_store_that_is_down(puts: list[Put], clock: ManualClock) -> None:
-    store = FaultStore(clock=clock)
-    store.down(3_600_000)
-    for done in RemoteStorageManager(store, clock, threads=2).put(puts):
-        assert isinstance(done.error, StorageUnavailableError)
-        assert done.error.retriable
-
-
 def test_a_large_segment_in_bounded_memory(tmp_path: Path, clock: ManualClock) -> None:
     """Pieces are of a few MiB, whatever the segment's size."""
     config = {"remote.storage.enable": "true", "segment.bytes": str(32 << 20)}
@@ -292,9 +250,3 @@ def test_a_large_segment_in_bounded_memory(tmp_path: Path, clock: ManualClock) -
     assert sum(pieces) == put.segment.size > 30 << 20
     assert max(pieces) <= 4 << 20
     assert segment_bases(LOCAL, str(directory_of(put)))[0] == 0
-
-
-def test_config(puts: list[Put]) -> None:
-    """The topic's configs lie beside the records, so that a bucket alone is an archive."""
-    config: dict[str, Any] = puts[0].config
-    assert config["remote.storage.enable"] == "true"

@@ -232,6 +232,7 @@ def test_answers_that_break_off(s3, url, content):
         assert 1 <= store.counts.retries <= 4
 
 
+@pytest.mark.deep
 def test_a_busy_store_and_a_broken_network(s3, url, content):
     with Proxy(s3.port) as proxy:
         store = through(proxy, s3, url)
@@ -248,6 +249,7 @@ def test_a_busy_store_and_a_broken_network(s3, url, content):
 
 
 @pytest.mark.parametrize("head", [b"PUT", b"GET"])
+@pytest.mark.deep
 def test_a_network_that_swallows_everything(s3, url, head):
     with Proxy(s3.port) as proxy:
         store = open_store(url, s3.options(port=proxy.port), retry=QUICK, timeout_ms=1000)
@@ -498,6 +500,7 @@ def test_lists_begin_after_a_name_without_a_look_at_those_before(s3, url):
     assert [one.name for one in driver.page("d/", None, "d/16")[0]] == ["d/17", "d/18", "d/19"]
 
 
+@pytest.mark.deep
 def test_older_versions_are_counted_where_a_bucket_keeps_them(s3, url):
     plain = open_store(url, s3.options())
     for text in (b"one", b"two"):

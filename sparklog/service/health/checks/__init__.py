@@ -1,4 +1,4 @@
-"""The health checks: functions of `HealthInputs`. They read nothing themselves.
+"""The health checks: functions of `HealthInputs`, without I/O.
 
 - `storage`: writable, partitions, disk
 - `readers`, `writers`

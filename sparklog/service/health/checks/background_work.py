@@ -11,7 +11,7 @@ from sparklog.service.health.model import Check, Level
 
 
 def service(inputs: HealthInputs) -> Check:
-    """Check that a service leads, or that no work is due without one."""
+    """Check that a service leads, or that no work is due."""
     leader, now_ms = inputs.leader, inputs.now_ms
     if inputs.service_status is not None and inputs.service_status.dead:
         what = f"threads of the service have died: {', '.join(inputs.service_status.dead)}"
@@ -45,7 +45,7 @@ def retention(inputs: HealthInputs) -> Check:
 
 
 def _look_at(inputs: HealthInputs, leader: Leader) -> str:
-    if leader.alive is None:  # in a bucket a dead service looks like a blocked one
+    if leader.alive is None:  # in a bucket a dead service looks like a blocked service
         return sparklog("serve", inputs)
     return process(leader.pid)
 
@@ -109,7 +109,7 @@ def _for(waits_ms: int) -> str:
 
 
 def cleaner(inputs: HealthInputs) -> Check:
-    """Check that the cleaner keeps up with compacted topics."""
+    """Check that the cleaner cleans compacted topics as fast as they become dirty."""
     count = pluralize(inputs.compacted, "compacted partition")
     status = inputs.service_status
     skipped = [] if status is None else [str(key) for key in sorted(status.uncleanable)]

@@ -28,9 +28,9 @@ _SLOWER: Final = 1.05  # rates that differ by less count as equal
 class Standing:
     """A group's position relative to the log. `lag`: in records.
 
-    `unread_ms`: when the oldest unread record was committed, or None if all records are read, or if
-    the ledger does not reach back that far. `ahead`, `lost`: partitions in which the position is
-    past the log end, or before the log start.
+    `unread_ms`: when the oldest unread record was committed, if there is an unread record and the
+    ledger reaches back that far. `ahead`, `lost`: partitions in which the position is past the log
+    end, or before the log start.
     """
 
     group: str
@@ -150,7 +150,7 @@ def _judge(group: Standing, inputs: HealthInputs) -> None:
 def _speeds(
     standing: Standing, pace: CommitRate, inputs: HealthInputs
 ) -> tuple[float, float] | None:
-    """Return (records read per ms, records appended per ms) of late, or None if unknown."""
+    """Return the recent (records read per ms, records appended per ms), if known."""
     found, trail = pace.speed(), inputs.found.detail.trail
     if found is None or trail.since_ms is None:
         return None

@@ -53,7 +53,7 @@ def _look(inputs: HealthInputs) -> str | None:
         return None
     directories = inputs.found.directories
     if any(one.free_bytes is None for one in directories):
-        return disk_free(())  # shows all mounted disks, because this one is not mounted
+        return disk_free(())  # shows all mounted disks, because this disk is not mounted
     return disk_free(one.directory for one in directories)
 
 
