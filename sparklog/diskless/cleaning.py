@@ -87,11 +87,11 @@ class Cleaner:
         """
         state = self._log.follow()
         parts = sorted(self._partitions(state, report.time_ms), key=lambda p: -p.dirt.ratio)
-        self.compacted = [part.found for part in parts]
+        self.compacted = [part.cleanable for part in parts]
         dirty = [
             part
             for part in parts
-            if (part.found.wanted or (every and part.dirt.cleanable_bytes))
+            if (part.cleanable.wanted or (every and part.dirt.cleanable_bytes))
             and (part.key, part.topic_id) not in self._damaged
             and (topics is None or part.key.topic in topics)
         ]

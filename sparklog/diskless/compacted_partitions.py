@@ -34,7 +34,7 @@ class CompactedPartition:
         return note_of(self.topic_id, self.key)
 
     @property
-    def found(self) -> Cleanable:
+    def cleanable(self) -> Cleanable:
         """The dirty ratio, in the form for reports."""
         wanted = self.dirt.wants_cleaning(self.config)
         return Cleanable(

@@ -53,7 +53,7 @@ Reports = Mapping[TopicPartition, PartitionErasure]
 
 
 @dataclass(slots=True)
-class _Found:
+class _Scanned:
     """Result of a scan: {(partition, place): counts} of the extents with matching records."""
 
     hits: dict[tuple[TopicPartition, Any], Tally] = field(default_factory=dict)
@@ -114,8 +114,8 @@ class ExtentEraser:
 
     # --- scanning ------------------------------------------------------------------------------
 
-    def _scan(self, state: DisklessState, reports: Reports) -> _Found:
-        scanned = _Found()
+    def _scan(self, state: DisklessState, reports: Reports) -> _Scanned:
+        scanned = _Scanned()
         for key, report in reports.items():
             extents = [e for e in state.extents.get(key, ()) if e.base < report.end]
             reader = self._merger.reader(state, extents)
@@ -185,7 +185,7 @@ class ExtentEraser:
             )
 
     def _runs(
-        self, state: DisklessState, scanned: _Found
+        self, state: DisklessState, scanned: _Scanned
     ) -> Iterator[tuple[TopicPartition, Merge]]:
         """Yield the extents to rewrite: those that lose records, and others in the same objects."""
         for key, extents in state.extents.items():
@@ -213,7 +213,7 @@ class ExtentEraser:
     # --- rewriting -----------------------------------------------------------------------------
 
     def _rewrite(
-        self, state: DisklessState, scanned: _Found, reports: Reports, *, dry_run: bool
+        self, state: DisklessState, scanned: _Scanned, reports: Reports, *, dry_run: bool
     ) -> list[str]:
         for key, merge in list(self._runs(state, scanned)):
             report = reports.get(key)
@@ -301,7 +301,7 @@ class ExtentEraser:
     # --- deleting ------------------------------------------------------------------------------
 
     def _delete_named_no_more(
-        self, before: DisklessState, scanned: _Found, reports: Reports
+        self, before: DisklessState, scanned: _Scanned, reports: Reports
     ) -> list[str]:
         """Delete the objects with matching records that no extent refers to now, and cut entries.
 

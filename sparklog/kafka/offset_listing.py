@@ -31,7 +31,7 @@ SINCE_VERSION: Final = {LATEST: 1, EARLIEST: 1, LARGEST: 7, EARLIEST_LOCAL: 8, L
 """The version of ListOffsets that introduced each special timestamp."""
 READ_COMMITTED: Final = 1
 _NONE: Final = (-1, -1, -1)
-_Found = tuple[int, int, int]
+_Answer = tuple[int, int, int]
 """(timestamp in ms, offset, leader epoch); -1 if unknown."""
 
 
@@ -74,7 +74,7 @@ class OffsetListing:
         ]
         committed = getattr(body, "isolation_level", 0) == READ_COMMITTED
         times = Counter(each.key for each in asked)
-        answers: dict[TopicPartition, _Found | ErrorCode] = {}
+        answers: dict[TopicPartition, _Answer | ErrorCode] = {}
         for each in asked:
             if times[each.key] > 1:
                 answers[each.key] = ErrorCode.invalid_request
@@ -105,9 +105,9 @@ class OffsetListing:
     async def _answers(
         self,
         asked: Sequence[_RequestedPartition],
-        look: Callable[[_RequestedPartition, Offsets], _Found],
-        known: Callable[[_RequestedPartition, Offsets, Epochs], _Found | None],
-    ) -> dict[TopicPartition, _Found | ErrorCode]:
+        look: Callable[[_RequestedPartition, Offsets], _Answer],
+        known: Callable[[_RequestedPartition, Offsets, Epochs], _Answer | None],
+    ) -> dict[TopicPartition, _Answer | ErrorCode]:
         partitions = self._broker.partitions
         try:
             topics = await partitions.topics()
@@ -118,7 +118,7 @@ class OffsetListing:
             spans = await partitions.spans([each.key for each in there], max_age_ms=fresh_ms)
         except Exception as error:  # noqa: BLE001 - the client is told, by a code
             return dict.fromkeys((each.key for each in asked), error_code(error))
-        answers: dict[TopicPartition, _Found | ErrorCode] = {
+        answers: dict[TopicPartition, _Answer | ErrorCode] = {
             each.key: _missing(topics, each.key) for each in asked
         }
         rest = []
@@ -139,7 +139,7 @@ class OffsetListing:
 
     def _known_offset(
         self, asked: _RequestedPartition, span: Offsets, epochs: Epochs, *, committed: bool
-    ) -> _Found | None:
+    ) -> _Answer | None:
         """Return the start or end of a partition if that is in memory, else None."""
         if asked.value == EARLIEST:
             return -1, span[0], epoch_at(epochs[:1], span[0])
@@ -149,7 +149,7 @@ class OffsetListing:
         return None if end is None else (-1, end, newest(epochs))
 
     @staticmethod
-    def _known_epoch_end(asked: _RequestedPartition, span: Offsets, epochs: Epochs) -> _Found:
+    def _known_epoch_end(asked: _RequestedPartition, span: Offsets, epochs: Epochs) -> _Answer:
         epoch, end = end_offset_for(epochs, asked.value, span[1])
         return -1, end, epoch
 
@@ -160,9 +160,9 @@ class OffsetListing:
         self,
         asked: Iterable[_RequestedPartition],
         spans: Mapping[TopicPartition, Offsets],
-        look: Callable[[_RequestedPartition, Offsets], _Found],
-    ) -> dict[TopicPartition, _Found | ErrorCode]:
-        found: dict[TopicPartition, _Found | ErrorCode] = {}
+        look: Callable[[_RequestedPartition, Offsets], _Answer],
+    ) -> dict[TopicPartition, _Answer | ErrorCode]:
+        found: dict[TopicPartition, _Answer | ErrorCode] = {}
         for each in asked:
             span = spans[each.key]
             try:
@@ -172,7 +172,7 @@ class OffsetListing:
                 found[each.key] = error_code(error)
         return found
 
-    def _offset(self, asked: _RequestedPartition, span: Offsets, *, committed: bool) -> _Found:
+    def _offset(self, asked: _RequestedPartition, span: Offsets, *, committed: bool) -> _Answer:
         view, key = view_of(self._broker.log), asked.key
         start, end = span
         epochs = self._memory.epochs(key, span)
@@ -188,7 +188,7 @@ class OffsetListing:
         timestamp, offset = found
         return timestamp, offset, epoch_at(epochs, offset)
 
-    def _epoch_end(self, asked: _RequestedPartition, span: Offsets) -> _Found:
+    def _epoch_end(self, asked: _RequestedPartition, span: Offsets) -> _Answer:
         return self._known_epoch_end(asked, span, self._memory.epochs(asked.key, span))
 
 
@@ -218,7 +218,7 @@ def _missing(topics: Mapping[str, TopicInfo], key: TopicPartition) -> ErrorCode:
 
 def _by_topic(
     asked: Iterable[_RequestedPartition],
-    answers: Mapping[TopicPartition, _Found | ErrorCode],
+    answers: Mapping[TopicPartition, _Answer | ErrorCode],
     name: str,
     answer: Any,
 ) -> list[dict[str, Any]]:
