@@ -25,7 +25,7 @@ from sparklog.log.log import Log
 from sparklog.tools.console.producing import Records, produce
 from sparklog.tools.moving import kafka_client
 from sparklog.tools.moving.import_kafka import import_topic
-from sparklog.ui.server import tls_files
+from sparklog.ui.access import tls_files
 from tests.kafka.wire import Wire
 from tests.ports import free_port
 
