@@ -117,10 +117,8 @@ def group(nodeid: str) -> str:
 @pytest.fixture(scope="session")
 def oracle() -> Iterator[Oracle]:
     """Kafka's own storage code; skips where no JDK is, or Maven can't bring the jars."""
-    try:
+    with jars.or_skip("oracle"):
         judge = Oracle()
-    except jars.Unavailable as reason:
-        pytest.skip(f"oracle: {reason}")
     yield judge
     judge.close()
 
@@ -128,10 +126,9 @@ def oracle() -> Iterator[Oracle]:
 @pytest.fixture(scope="session")
 def kafka_connector_jars() -> list[str]:
     """The jars of Spark's Kafka connector, for `spark.jars`; skips where Maven can't bring them."""
-    try:
-        return jars.connector_jars()
-    except jars.Unavailable as reason:
-        pytest.skip(f"Kafka connector: {reason}")
+    with jars.or_skip("Kafka connector"):
+        found = jars.connector_jars()
+    return found
 
 
 @pytest.fixture

@@ -27,6 +27,17 @@ class Unavailable(Exception):
     """A tool or a download is missing here; the text says which."""
 
 
+@contextlib.contextmanager
+def or_skip(what: str) -> Iterator[None]:
+    """Skip the test that needs what is made within if that is unavailable here."""
+    import pytest
+
+    try:
+        yield
+    except Unavailable as reason:
+        pytest.skip(f"{what}: {reason}")
+
+
 def cache() -> Path:
     """Return the directory for jars and classes, made if needed."""
     path = os.environ.get("SPARKLOG_TEST_CACHE")

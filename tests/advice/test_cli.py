@@ -19,13 +19,10 @@ from confluent_kafka.admin import AdminClient
 
 import sparklog
 from sparklog.cli.app import run
-from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.fs import LOCAL
 from sparklog.log.commit import Identity
-from sparklog.log.log import home_of
 from sparklog.service import Service
-from sparklog.storage.groups import Reader
 from tests.advice import test_arguments as arguments
 from tests.advice.test_arguments import (
     ROW,
@@ -341,17 +338,3 @@ def test_copies_without_a_key_are_listed_by_topic(place: Place) -> None:
     told = place.cli("tier", "status", place.log, "--keys")
     for topic in ("a", "b"):
         assert re.search(rf"(?m)^{topic}: \d+ copies NOT encrypted$", told)
-
-
-def test_a_query_that_a_reset_of_all_groups_leaves_alone(place: Place) -> None:
-    with place.opened() as log:
-        query = Reader("q", "query", app="app")
-        home_of(log).groups.commit_query(query, {TopicPartition("t", 0): 2}, now_ms=1)
-        log.commit_offsets("g", {"t": {0: 2}})
-    words = ["readers", "reset", place.log, "--all-groups", "--all-topics", "--to-earliest"]
-    assert run([*words, "--execute"]) == 0
-    said = " ".join(place.capsys.readouterr().err.split())
-    assert "it is skipped (`sparklog checkpoint reset CHECKPOINT --to BATCH`)" in said
-    with place.opened("r") as log:
-        at = {row["group"]: row["offset"] for row in log.readers().to_pylist()}
-    assert at == {"g": 0, "q": 2}

@@ -19,7 +19,6 @@ from sparklog.errors import (
     SparklogError,
     StorageUnavailableError,
 )
-from sparklog.fs import LOCAL
 from sparklog.log.topic_names import new_topic_id
 from sparklog.service import Service, erase, verify
 from sparklog.service.verification.tier_verifier import verify_tier
@@ -28,7 +27,6 @@ from sparklog.tiered.object_store.object_store import ObjectStore
 from tests.advice.test_arguments import TIERED
 from tests.format.test_legacy import message
 from tests.logdir.partitions import create
-from tests.paths import GOLDEN
 
 ROWS = pa.table({"value": [b"v" * 50] * 3})
 BOTH = pytest.mark.parametrize("home", ["log dir", "store"])
@@ -104,19 +102,6 @@ def test_a_reader_starts_again_at_the_earliest_offset(
             for _ in followed:
                 pass
         assert reader.read("t", start="earliest").read_all().num_rows == 6
-
-
-def test_a_repair_waits_for_the_broker(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    shutil.copytree(GOLDEN / "kafka-4.1" / "logdir" / "plain.none-0", path / "t-0")
-    (path / ".lock").touch()
-    (path / "t-0/leader-epoch-checkpoint").write_text("x")
-    with LOCAL.open_lock(str(path / ".lock")) as broker:
-        assert broker.try_lock(0, 0, exclusive=True)
-        report = verify(path, repair=True)
-        assert "a Kafka broker runs on this directory; stop it first" in str(report.refused)
-    assert verify(path, repair=True).ok
-    assert verify(path).ok
 
 
 def test_the_right_directory_is_put_back(log: Path, tmp_path: Path) -> None:

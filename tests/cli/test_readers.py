@@ -238,9 +238,14 @@ def test_export_and_back(log: str, capsys: Capture, tmp_path: Path) -> None:
 def test_all_groups_leave_queries_alone(log: str, capsys: Capture) -> None:
     register_query(log)
     words = [log, "--reset-offsets", "--all-topics", "--to-latest", "--execute"]
+    before = offsets(log, "query-1")
     out, err = printed(capsys, *words, "--all-groups")
+    err = " ".join(err.split())
     assert "query-1 is a streaming query, which continues from its checkpoint" in err
+    assert "it is skipped (`sparklog checkpoint reset CHECKPOINT --to BATCH`)" in err
     assert "query-1" not in out
+    assert offsets(log, "query-1") == before
+    assert offsets(log)["t", 0] == 8
     assert (
         "sparklog checkpoint reset CHECKPOINT"
         in printed(capsys, *words, "--group", "query-1", code=2)[1]

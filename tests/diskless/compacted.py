@@ -7,6 +7,7 @@ from sparklog.clock import ManualClock
 from sparklog.diskless.cleaning import Cleaner
 from sparklog.diskless.damaged_partitions import DamagedPartitions
 from sparklog.diskless.extents import Extent
+from sparklog.diskless.home_object import create_home
 from sparklog.diskless.import_objects import LogImport
 from sparklog.diskless.segment_healing import segment_of
 from sparklog.diskless.tier_import import plan_tier_import
@@ -48,6 +49,19 @@ def compacted(**given: object) -> Compacted:
     config = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
     home.topic(**config)
     home.lead()
+    return home
+
+
+def cleaned() -> Compacted:
+    """A log with a home object: a cleaned segment of t-0, and a commit behind it."""
+    home = compacted()
+    create_home(home.store, LOG_ID, home.clock)
+    for n in range(4):
+        home.commit(str(n), key=f"k{n % 2}".encode())
+    home.merge_all()
+    home.commit("last", key=b"k0")
+    home.clean()
+    assert T0 in home.state.gaps
     return home
 
 

@@ -39,11 +39,6 @@ from sparklog.testing.faultstore import Faults, FaultStore
 FAULTS = Faults(reset=0.1, busy=0.1, lost=0.15, late=0.1, again=0.1, conflict=0.1)
 
 
-@pytest.fixture
-def store() -> FaultStore:
-    return FaultStore()
-
-
 def handle(store: FaultStore, *, timeout_ms: float = 2000, **given: object) -> DisklessCommits:
     """A process's handle; no time passes but the store's own."""
     retry_policy = RetryPolicy(

@@ -1,6 +1,5 @@
 """Deleted topics of a log in a store: given back whole, or given up, by entries."""
 
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,11 +12,6 @@ from sparklog.tiered.target import open_store
 
 DAY_MS = 24 * 3_600_000
 OPTIONS = {"diskless.merge.interval.ms": 1, "service.remote.sweep.interval.ms": 0}
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"file://{tmp_path}/home"
 
 
 def filled(log: Log, delay_ms: int = DAY_MS) -> None:

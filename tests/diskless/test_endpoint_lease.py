@@ -18,16 +18,6 @@ SAID = {"endpoint": "h:9092", "node_id": 1}
 
 
 @pytest.fixture
-def bucket() -> Bucket:
-    return Bucket()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def store(bucket: Bucket, clock: ManualClock) -> FaultStore:
     return FaultStore(bucket, clock)
 

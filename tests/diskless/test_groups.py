@@ -20,11 +20,6 @@ from sparklog.testing.faultstore import Faults, FaultStore
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-@pytest.fixture
-def store() -> FaultStore:
-    return FaultStore()
-
-
 def groups_of(store: FaultStore) -> DisklessGroups:
     """The groups as another process sees them; no time passes."""
     clock = store.clock

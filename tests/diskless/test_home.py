@@ -25,11 +25,6 @@ from sparklog.tiered.object_store.file_driver import LocalDriver
 from sparklog.tiered.target import open_store
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"file://{tmp_path}/home"
-
-
 def test_makers_at_the_same_time_make_one_log(url: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         logs = list(pool.map(lambda _: open_log(url, mode="rw"), range(8)))

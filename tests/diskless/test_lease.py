@@ -17,16 +17,6 @@ from tests.diskless.logs import Home, Timer
 
 
 @pytest.fixture
-def bucket() -> Bucket:
-    return Bucket()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def new_lease(bucket: Bucket, clock: ManualClock) -> Callable[[], TermLease]:
     return lambda: Home(bucket, clock).lease
 

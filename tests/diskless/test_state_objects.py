@@ -60,11 +60,6 @@ class Handle:
             commit(self.commits, [chunk(self.commits, 1)], identity=identity)
 
 
-@pytest.fixture
-def store() -> FaultStore:
-    return FaultStore()
-
-
 def states(store: FaultStore) -> list[str]:
     return [name for name in store.bucket.names() if name.startswith("state-")]
 

@@ -11,9 +11,7 @@ from tests.jvm.probe import Probe
 @pytest.fixture(scope="session")
 def probe() -> Iterator[Probe]:
     """Scala, by name; skips where no Java is."""
-    try:
+    with jars.or_skip("probe"):
         made = Probe()
-    except jars.Unavailable as reason:
-        pytest.skip(f"probe: {reason}")
     yield made
     made.close()

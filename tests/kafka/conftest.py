@@ -4,25 +4,39 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparklog.kafka import connection
+from sparklog import Log
+from sparklog.kafka import Endpoint, connection
 from sparklog.kafka.codec import Buffer
 from sparklog.kafka.messages import Answer, Encoded, Request, unknown_names
 from tests import jars
 from tests.kafka.broker import Broker
 from tests.kafka.broker import broker as run_broker
+from tests.kafka.wire import Wire
 
 
 @pytest.fixture(scope="module", params=["jars", "image"])
 def broker(request, tmp_path_factory) -> Iterator[Broker]:
     """A running broker; tests that stop it start it again. Both kinds, each if it is to be had."""
     home = tmp_path_factory.mktemp("broker")
-    try:
+    with jars.or_skip("broker"):
         running = run_broker(home, image=request.param == "image")
         made = running.__enter__()
-    except jars.Unavailable as reason:
-        pytest.skip(f"broker: {reason}")
     yield made
     running.__exit__(None, None, None)
+
+
+@pytest.fixture
+def endpoint(log: Log) -> Iterator[Endpoint]:
+    """An endpoint of the log of a file of tests."""
+    with Endpoint(log) as found:
+        yield found
+
+
+@pytest.fixture
+def wire(endpoint: Endpoint) -> Iterator[Wire]:
+    """A connection to the endpoint, which may be another one than the above."""
+    with Wire(endpoint) as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)

@@ -55,18 +55,6 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
 IN_LOG_DIR = pytest.mark.parametrize("log", ["directory"], indirect=True)
 
 
-@pytest.fixture
-def endpoint(log: Log) -> Iterator[Endpoint]:
-    with Endpoint(log) as found:
-        yield found
-
-
-@pytest.fixture
-def wire(endpoint: Endpoint) -> Iterator[Wire]:
-    with Wire(endpoint) as found:
-        yield found
-
-
 def values(count: int, name: str = "v", size: int = 60) -> pa.Table:
     return pa.table({"value": [f"{name}-{i:0{size}}" for i in range(count)]})
 

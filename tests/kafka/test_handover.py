@@ -48,10 +48,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 @pytest.fixture(autouse=True)
 def _needs_jars():
-    try:
+    with jars.or_skip("broker"):
         jars.kafka_jars(), jars.java()
-    except jars.Unavailable as reason:
-        pytest.skip(f"broker: {reason}")
 
 
 def _values(first, end):

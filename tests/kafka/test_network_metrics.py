@@ -60,15 +60,20 @@ def test_requests_errors_bytes_and_connections(sparklog_log, counted):
     assert counted("sparklog_kafka_connections") == 0
 
 
-@pytest.mark.sparklog(topics={"t": 1})
-def test_who_came_in_who_did_not_and_what_nobody_had_a_right_to(sparklog_log, counted, tmp_path):
+@pytest.fixture
+def options(tmp_path):
+    """Of an endpoint where user al may log in and read."""
     path = str(tmp_path / "users.json")
     keys = {SCRAM[0]: ScramCredential.from_password(SCRAM[0], "pw", iterations=4096)}
     change_users(path, lambda users: users.update(al=User("al", parse_rights("read"), keys)))
-    options = {
+    return {
         "sasl.users.location": path, "sasl.enabled.mechanisms": "PLAIN",
         "connections.max.reauth.ms": "600000",
     }  # fmt: skip
+
+
+@pytest.mark.sparklog(topics={"t": 1})
+def test_who_came_in_who_did_not_and_what_nobody_had_a_right_to(sparklog_log, counted, options):
     with Endpoint(sparklog_log, options=options) as endpoint:
         with Wire(endpoint) as wire:
             assert wire.ask(Api.SASL_HANDSHAKE, 1, mechanism="GSSAPI") == {
@@ -96,15 +101,8 @@ def test_who_came_in_who_did_not_and_what_nobody_had_a_right_to(sparklog_log, co
 
 
 @pytest.mark.sparklog(topics={"t": 1})
-def test_a_session_that_is_over_is_closed_unless_it_is_renewed(sparklog_log, tmp_path):
+def test_a_session_that_is_over_is_closed_unless_it_is_renewed(sparklog_log, options):
     """KIP-368."""
-    path = str(tmp_path / "users.json")
-    keys = {SCRAM[0]: ScramCredential.from_password(SCRAM[0], "pw", iterations=4096)}
-    change_users(path, lambda users: users.update(al=User("al", parse_rights("read"), keys)))
-    options = {
-        "sasl.users.location": path, "sasl.enabled.mechanisms": "PLAIN",
-        "connections.max.reauth.ms": "600000",
-    }  # fmt: skip
     with Endpoint(sparklog_log, options=options) as endpoint, Wire(endpoint) as wire:
 
         def log_in():

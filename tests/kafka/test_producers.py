@@ -28,12 +28,6 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
         yield found
 
 
-@pytest.fixture
-def endpoint(log: Log) -> Iterator[Endpoint]:
-    with Endpoint(log) as found:
-        yield found
-
-
 def records(log: Log, partition: int) -> list[dict[str, Any]]:
     return [row for rows in log.read("t", partitions=[partition]) for row in rows.to_pylist()]
 

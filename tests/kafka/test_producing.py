@@ -55,12 +55,6 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
         yield found
 
 
-@pytest.fixture
-def endpoint(log: Log) -> Iterator[Endpoint]:
-    with Endpoint(log) as found:
-        yield found
-
-
 class Work:
     """Requests that the committer was given so far, and commits that it began."""
 

@@ -17,10 +17,8 @@ Run = Callable[..., Ran]
 
 @pytest.fixture(scope="module")
 def tools() -> Iterator[Tools]:
-    try:
+    with jars.or_skip("Kafka's tools"):
         made = Tools()
-    except jars.Unavailable as reason:
-        pytest.skip(f"Kafka's tools: {reason}")
     yield made
     made.close()
 

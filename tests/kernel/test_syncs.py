@@ -39,10 +39,8 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Operations:
     home = tmp_path_factory.mktemp("kernel-jvm")
     root = home / "root"
     root.mkdir()
-    try:
+    with jars.or_skip("probe"):
         probe = Probe(prefix=kernel.prefix(home / "calls"))
-    except jars.Unavailable as reason:
-        pytest.skip(f"probe: {reason}")
     try:
         probe.call("checkpoint writes", pack([str(root).encode()]))
     finally:

@@ -26,11 +26,6 @@ from tests.service.test_service import stepped
 MINUTE = 60_000
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 @pytest.fixture(params=["memory", "file"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place for a log."""

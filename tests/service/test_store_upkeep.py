@@ -35,11 +35,6 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def store(url: str) -> ObjectStore:
     return open_store(url)
 

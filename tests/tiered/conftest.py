@@ -11,9 +11,7 @@ from tests.tiered.s3 import Minio
 @pytest.fixture(scope="session")
 def minio() -> Iterator[Minio]:
     """A MinIO server in a container. Skips where there is no Docker engine."""
-    try:
+    with jars.or_skip("MinIO"):
         server = Minio()
-    except jars.Unavailable as reason:
-        pytest.skip(f"MinIO: {reason}")
     yield server
     server.remove()

@@ -32,10 +32,8 @@ QUICK: Final = ("confluent-kafka", "aiokafka", "java")
 @pytest.fixture(scope="package")
 def jvm() -> Iterator[java.ClientJvm]:
     """The JVM with Kafka's own clients; skips where it can't be had."""
-    try:
+    with jars.or_skip("Kafka's clients"):
         made = java.ClientJvm()
-    except jars.Unavailable as reason:
-        pytest.skip(f"Kafka's clients: {reason}")
     yield made
     made.close()
 
@@ -61,10 +59,8 @@ def _client(request: pytest.FixtureRequest) -> Client:
     if name in OF_JAVA:
         return OF_JAVA[name](request.getfixturevalue("jvm"))
     made = LIBRARIES[name]()
-    try:
+    with jars.or_skip(name):
         made.prepare()
-    except jars.Unavailable as reason:
-        pytest.skip(f"{name}: {reason}")
     return made
 
 
@@ -72,10 +68,8 @@ def _client(request: pytest.FixtureRequest) -> Client:
 def real_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theirs]:
     """A broker with the golden partitions."""
     running = theirs(tmp_path_factory.mktemp("broker"))
-    try:
+    with jars.or_skip("broker"):
         made = running.__enter__()
-    except jars.Unavailable as reason:
-        pytest.skip(f"broker: {reason}")
     yield made
     running.__exit__(None, None, None)
 

@@ -36,10 +36,8 @@ MUST_PASS: Final = {
 
 @pytest.mark.slow
 def test_its_own_tests_pass(sparklog_log: Log, tmp_path: Path) -> None:
-    try:
+    with jars.or_skip("franz-go's tests"):
         program = franz_go_tests()
-    except jars.Unavailable as reason:
-        pytest.skip(f"franz-go's tests: {reason}")
     options = {"group.initial.rebalance.delay.ms": 0, "auto.create.topics.enable": True}
     with Endpoint(sparklog_log, options=options) as endpoint:
         settings = {

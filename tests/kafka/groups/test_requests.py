@@ -33,12 +33,6 @@ def endpoint(sparklog_log: Log) -> Iterator[Endpoint]:
         yield found
 
 
-@pytest.fixture
-def wire(endpoint: Endpoint) -> Iterator[Wire]:
-    with Wire(endpoint) as found:
-        yield found
-
-
 def join(wire: Wire, version: int = 9, **given: Any) -> Any:
     """Join with an id that the coordinator gives, if it asks for that."""
     body = {

@@ -69,11 +69,6 @@ def clock() -> ManualClock:
     return ManualClock(T0)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "log")
-
-
 def traffic(
     log: sparklog.Log,
     clock: ManualClock,

@@ -163,7 +163,7 @@ def test_a_running_broker_refuses_a_repair(tmp_path: Path) -> None:
         before = kept(path)
         report = verify(path, repair=True)
         assert report.situation == "a running broker's"
-        assert "broker runs" in str(report.refused)
+        assert "a Kafka broker runs on this directory; stop it first" in str(report.refused)
         assert kept(path) == before
     finally:
         stop.set()

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparklog.diskless.cleaning import Cleaner
-from sparklog.diskless.damaged_partitions import DamagedPartitions
 from sparklog.diskless.extents import Extent
 from sparklog.diskless.home_object import create_home
 from sparklog.diskless.merge_plan import Merge
@@ -22,6 +20,7 @@ from sparklog.tiered.reading.options import RemoteOptions
 from tests.damage.actions import read
 from tests.damage.bucket import BucketHome, MemoryPlace, home
 from tests.damage.model import Kind
+from tests.diskless.compacted import cleaned
 from tests.diskless.logs import LOG_ID, T0, Home
 
 OPTIONS = RemoteOptions(remote_patience_ms=0)
@@ -144,18 +143,8 @@ def test_old_sources_of_other_bytes_are_refused() -> None:
 
 
 def test_a_compacted_segment_is_not_made_of_what_compaction_removed() -> None:
-    home = Home()
-    create_home(home.store, LOG_ID, home.clock)
-    home.topic(cleanup_policy="compact", min_cleanable_dirty_ratio="0")
-    home.lead()
-    for n in range(4):
-        home.commit(str(n), key=f"k{n % 2}".encode())
-    home.merge_all()
-    home.commit("last", key=b"k0")
-    given = home.log, home.lease, home.merger, home.garbage, DamagedPartitions(), home.options
-    Cleaner(*given).clean(home.report(), every=True)
+    home = cleaned()
     extent = home.state.extents[T0][0]
-    assert T0 in home.state.gaps
     del home.bucket.objects[extent.object]
     repair, report = repaired(home)
     assert repair is not None

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from sparklog.diskless.cleaning import Cleaner
-from sparklog.diskless.damaged_partitions import DamagedPartitions
 from sparklog.diskless.home_object import create_home
 from sparklog.diskless.names import HOME, entry_name, new_staged_name, state_name
 from sparklog.diskless.state_objects import decode_state, encode_state, write_state
@@ -20,6 +18,7 @@ from sparklog.service.verification.store_extents import ExtentCheck
 from sparklog.service.verification.store_verifier import verify_store
 from sparklog.tiered.layout.manifest import packed, parse, part, to_bytes
 from sparklog.tiered.reading.options import RemoteOptions
+from tests.diskless.compacted import cleaned
 from tests.diskless.logs import LOG_ID, RING, T0, Home, commit_by_table
 
 Change = Callable[[bytes], bytes]
@@ -81,18 +80,7 @@ def test_a_healthy_log_is_clean(home: Home) -> None:
 
 
 def test_a_cleaned_log_is_clean() -> None:
-    home = Home()
-    create_home(home.store, LOG_ID, home.clock)
-    home.topic(cleanup_policy="compact", min_cleanable_dirty_ratio="0")
-    home.lead()
-    for n in range(4):
-        home.commit(str(n), key=f"k{n % 2}".encode())
-    home.merge_all()
-    home.commit("last", key=b"k0")
-    damaged = DamagedPartitions()
-    given = home.log, home.lease, home.merger, home.garbage, damaged, home.options
-    Cleaner(*given).clean(home.report(), every=True)
-    assert T0 in home.state.gaps
+    home = cleaned()
     assert len(home.read()) == 3
     assert look(home).findings == []
 
