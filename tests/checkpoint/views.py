@@ -6,10 +6,10 @@ import pyarrow as pa
 
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.commit import CommitResult, Identity
+from sparklog.log.commit import CommitResult
 from sparklog.log.log import Log
-from sparklog.storage.staging import Framing
 from sparklog.testing.crashfs import CrashFS
+from tests.micro_batches import commit_batch
 
 
 def view(path: Path | str, fs: FileSystem = LOCAL) -> dict[str, bytes]:
@@ -44,11 +44,8 @@ def load(fs: CrashFS, source: Path, target: str) -> None:
 
 def commit(log: Log, writer: str, batch: int, fingerprint: str = "f") -> CommitResult:
     """A micro-batch of three records, "<batch> 0" to "<batch> 2", for topic t."""
-    stager = log.stager(Framing())
-    table = pa.table({"value": [f"{batch} {n}" for n in range(3)]})
-    stager.add(log.topic("t"), table.to_batches()[0])
-    identity = Identity(writer=writer, batch=batch, fingerprint=f"{fingerprint}{batch}")
-    return log.commit(stager.finish(), identity=identity)
+    rows = pa.table({"value": [f"{batch} {n}" for n in range(3)]})
+    return commit_batch(log, writer, batch, rows, fingerprint=f"{fingerprint}{batch}")
 
 
 def read(log: Log) -> list[str]:

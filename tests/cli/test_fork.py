@@ -10,8 +10,7 @@ import pytest
 import sparklog
 from sparklog.cli.app import run
 from sparklog.clock import ManualClock
-from sparklog.log.commit import Identity
-from sparklog.storage.staging import Framing
+from tests.micro_batches import commit_batch
 from tests.service.logs import SMALL, fill
 from tests.tiered.buckets import DictStore, copy_partition
 
@@ -25,10 +24,7 @@ def log(tmp_path: Path, clock: ManualClock) -> Path:
         log.create_topic("t")
         for batch in range(4):
             clock.advance(1000)
-            stager = log.stager(Framing())
-            stager.add(log.topic("t"), pa.table({"value": ["x", "y"]}).to_batches()[0])
-            identity = Identity(writer="q", batch=batch, fingerprint=f"{batch}")
-            log.commit(stager.finish(), identity=identity)
+            commit_batch(log, "q", batch, pa.table({"value": ["x", "y"]}))
     return tmp_path / "log"
 
 

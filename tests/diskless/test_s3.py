@@ -17,12 +17,11 @@ from sparklog.errors import (
     SparklogError,
     StorageUnavailableError,
 )
-from sparklog.log.commit import Identity
 from sparklog.log.log import Log
 from sparklog.service import Service
 from sparklog.service.health import Level, examine
-from sparklog.storage.staging import Framing
 from sparklog.tiered.target import open_store
+from tests.micro_batches import commit_batch
 from tests.tiered.proxy import Proxy
 from tests.tiered.s3 import READER, SECRET, S3Server, started
 
@@ -52,11 +51,7 @@ def values(log: Log, topic: str = "t") -> list[str]:
 
 def write(log: Log, batch: int, *rows: str) -> bool:
     """Commit a micro-batch; tells whether it was a replay."""
-    stager = log.stager(Framing())
-    for part in table(*rows).to_batches():
-        stager.add(log.topic("t"), part)
-    identity = Identity(writer="q", batch=batch, fingerprint=f"f{batch}")
-    return log.commit(stager.finish(), identity=identity).replayed
+    return commit_batch(log, "q", batch, table(*rows)).replayed
 
 
 @pytest.mark.deep

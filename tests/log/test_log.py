@@ -307,17 +307,6 @@ def test_timestamps_out_of_bounds_are_refused(log_path: str) -> None:
         assert log.offsets("t") == {0: (0, 1)}
 
 
-def test_log_append_time(log_path: str) -> None:
-    clock = ManualClock(T0)
-    with sparklog.open(log_path, "rw", clock=clock) as log:
-        log.create_topic("t", config={"message.timestamp.type": "LogAppendTime"})
-        clock.advance(5000)
-        log.append("t", rows("x", "y", at=1))
-        found = log.read("t", columns=["timestamp", "timestampType"]).read_all()
-    assert {t.timestamp() * 1000 for t in found["timestamp"].to_pylist()} == {T0 + 5000}
-    assert found["timestampType"].to_pylist() == [1, 1]
-
-
 def test_log_append_time_is_the_commits_and_never_goes_back(log_path: str) -> None:
     clock = ManualClock(T0)
     path, given = log_path, {"message.timestamp.type": "LogAppendTime"}

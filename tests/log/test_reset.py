@@ -10,7 +10,7 @@ import sparklog
 from sparklog import BatchConflictError, InvalidRequestError, Log
 from sparklog.clock import ManualClock
 from sparklog.common import TopicPartition
-from sparklog.log.commit import CommitResult, Identity
+from sparklog.log.commit import CommitResult
 from sparklog.logdir import ledger
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import LEDGER_DIR
@@ -18,8 +18,8 @@ from sparklog.service import verify
 from sparklog.storage.ledger_records import CommitRecord, ResetRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.offset_ranges import OffsetRange
-from sparklog.storage.staging import Framing
 from tests.log.homes import IN_LOG_DIR
+from tests.micro_batches import commit_batch
 
 
 @pytest.fixture
@@ -31,10 +31,8 @@ def log(log_path: str, clock: ManualClock) -> Iterator[Log]:
 
 def commit(log: Log, batch: int, run: str = "", writer: str = "q") -> CommitResult:
     """Commit one record as `writer`; `run` makes it another plan of the same number."""
-    stager = log.stager(Framing())
-    stager.add(log.topic("t"), pa.table({"value": [f"{writer} {batch}{run}"]}).to_batches()[0])
-    identity = Identity(writer=writer, batch=batch, fingerprint=f"{batch}{run}")
-    return log.commit(stager.finish(), identity=identity)
+    rows = pa.table({"value": [f"{writer} {batch}{run}"]})
+    return commit_batch(log, writer, batch, rows, fingerprint=f"{batch}{run}")
 
 
 def values(log: Log) -> list[str]:

@@ -16,7 +16,6 @@ import sparklog
 from sparklog import InvalidRequestError, Log
 from sparklog.clock import ManualClock
 from sparklog.log import fetch
-from sparklog.log.commit import Identity
 from sparklog.log.log import home_of
 from sparklog.log.timeline import timeline_of
 from sparklog.logdir.forking.fork import fork
@@ -26,8 +25,8 @@ from sparklog.service import verify
 from sparklog.storage.ledger_records import LedgerRecord, ResetRecord, SnapshotRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.offset_ranges import OffsetRange, clipped, merged, outside, subtract
-from sparklog.storage.staging import Framing
 from tests.log.homes import IN_LOG_DIR
+from tests.micro_batches import commit_batch
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=8).map(
     lambda found: [OffsetRange(first, first + size) for first, size in found]
@@ -65,16 +64,13 @@ def log(log_path: str, clock: ManualClock) -> Iterator[Log]:
 
 def commit(log: Log, batch: int, run: str = "", writer: str = "q", count: int = 1) -> None:
     """Commit `count` records to both partitions as `writer`."""
-    stager = log.stager(Framing())
-    table = pa.table(
+    rows = pa.table(
         {
             "value": [f"{writer} {batch}{run}"] * 2 * count,
             "partition": pa.array([0, 1] * count, pa.int32()),
         }
     )
-    stager.add(log.topic("t"), table.to_batches()[0])
-    identity = Identity(writer=writer, batch=batch, fingerprint=f"{batch}{run}")
-    log.commit(stager.finish(), identity=identity)
+    commit_batch(log, writer, batch, rows, fingerprint=f"{batch}{run}")
 
 
 def values(log: Log, partition: int = 0, **given: object) -> list[str]:

@@ -13,7 +13,6 @@ from sparklog import BatchConflictError, Log, StorageUnavailableError
 from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL, LocalFileSystem
 from sparklog.fs.files import LocalFile
-from sparklog.log.commit import Identity
 from sparklog.logdir import ledger
 from sparklog.logdir.chunk_files import CHUNK_PREFIX
 from sparklog.logdir.free_space import SPARE_BYTES, below_floor
@@ -27,6 +26,7 @@ from sparklog.logdir.housekeeping import (
 from sparklog.logdir.ledger import LEDGER_DIR, ledger_bases
 from sparklog.logdir.partition.producer_snapshots import snapshot_offsets
 from sparklog.storage.staging import Framing, chunk_label
+from tests.micro_batches import commit_batch
 from tests.oracle import Oracle
 
 DAY_MS = 24 * 3_600_000
@@ -46,10 +46,7 @@ def log(tmp_path: Path, clock: ManualClock, small_ledger: None) -> Iterator[Log]
 
 
 def commit(log: Log, batch: int, fingerprint: str = "", writer: str = "w") -> Any:
-    stager = log.stager(Framing())
-    stager.add(log.topic("t"), ONE.to_batches()[0])
-    identity = Identity(writer=writer, batch=batch, fingerprint=fingerprint or f"f{batch}")
-    return log.commit(stager.finish(), identity=identity)
+    return commit_batch(log, writer, batch, ONE, fingerprint=fingerprint or f"f{batch}")
 
 
 def daily(log: Log, clock: ManualClock, days: int) -> None:

@@ -17,6 +17,7 @@ from sparklog.logdir import ledger
 from sparklog.logdir.chunk_appends import WINDOW_BYTES
 from sparklog.logdir.home import commits_of
 from sparklog.storage.staging import Framing
+from tests.micro_batches import commit_batch
 
 DAY_MS = 24 * 3_600_000
 ONE = pa.table({"value": ["x"]})
@@ -82,10 +83,7 @@ def test_the_ledger_rolls_by_size_and_old_batches_are_still_known(
     with sparklog.open(tmp_path / "l", "rw") as log:
         log.create_topic("t")
         for n in range(12):
-            stager = log.stager(Framing())
-            stager.add(log.topic("t"), ONE.to_batches()[0])
-            identity = Identity(writer="w", batch=n, fingerprint=f"f{n}")
-            assert not log.commit(stager.finish(), identity=identity).replayed
+            assert not commit_batch(log, "w", n, ONE, fingerprint=f"f{n}").replayed
         bases = ledger.ledger_bases(LOCAL, str(tmp_path / "l"))
         assert len(bases) > 2
         for n in (0, 5, 11):

@@ -27,11 +27,11 @@ from confluent_kafka import Producer
 import sparklog
 from sparklog.cli.app import run
 from sparklog.format.compression import Codec
-from sparklog.log.commit import Identity
 from sparklog.service.metrics import dashboard
 from sparklog.storage.staging import Framing
 from tests import browser, grafana, prometheus
 from tests.jars import Unavailable
+from tests.micro_batches import commit_batch
 from tests.prometheus import Prometheus
 from tests.promql import unknown
 from tests.promtool import promtool
@@ -207,11 +207,8 @@ class Traffic(threading.Thread):
         while not self.stop.wait(0.2):
             rows = pa.table({"key": [f"k{n % 50}" for n in range(300)],
                              "value": [f"{batch} {n:080}" for n in range(300)]})  # fmt: skip
-            stager = log.stager(Framing(codec=Codec.ZSTD, batch_size=4000))
-            for part in rows.to_batches():
-                stager.add(log.topic("orders"), part)
-            identity = Identity(writer="enrich/sink", batch=batch, fingerprint=str(batch))
-            log.commit(stager.finish(), identity=identity)
+            framing = Framing(codec=Codec.ZSTD, batch_size=4000)
+            commit_batch(log, "enrich/sink", batch, rows, topic="orders", framing=framing)
             for topic in ("clicks", "customers"):
                 log.append(topic, rows)
             ends = {number: span[1] - 10 for number, span in log.offsets("orders").items()}

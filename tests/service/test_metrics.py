@@ -30,7 +30,6 @@ from sparklog.errors import (
 )
 from sparklog.fs import FileSystem
 from sparklog.fs.local import LocalFileSystem
-from sparklog.log.commit import Identity
 from sparklog.logdir import meters as writing
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.lock import LogLock, peek
@@ -43,10 +42,10 @@ from sparklog.service.metrics.endpoint import text_of
 from sparklog.service.metrics.names import METRICS
 from sparklog.service.metrics.observed import AwaitingDeletion
 from sparklog.service.metrics.samples import samples
-from sparklog.storage.staging import Framing
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.reading import meters as fetching
 from tests import promql
+from tests.micro_batches import commit_batch
 from tests.promtool import parsed
 from tests.service.health.test_examine import what
 from tests.service.logs import make
@@ -202,11 +201,8 @@ def test_readers(path: str, clock: ManualClock) -> None:
 
 
 def commit(log: sparklog.Log, batch: int, fingerprint: str = "a") -> bool:
-    stager = log.stager(Framing())
-    stager.add(log.topic("t"), pa.record_batch({"value": [b"v" * 50] * 3}))
-    return log.commit(
-        stager.finish(), identity=Identity(writer="w", batch=batch, fingerprint=fingerprint)
-    ).replayed
+    rows = pa.table({"value": [b"v" * 50] * 3})
+    return commit_batch(log, "w", batch, rows, fingerprint=fingerprint).replayed
 
 
 def test_commits_of_all_processes_are_counted_once(path: str, clock: ManualClock) -> None:

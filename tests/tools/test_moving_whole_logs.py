@@ -25,20 +25,20 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.fs import LocalFileSystem
-from sparklog.log.commit import CommitResult, Identity
+from sparklog.log.commit import CommitResult
 from sparklog.log.log import home_of
 from sparklog.log.timeline import Timeline
 from sparklog.logdir.home import commits_of
 from sparklog.service import Service, verify
 from sparklog.storage.groups import Origin
 from sparklog.storage.log_state import LogState
-from sparklog.storage.staging import Framing
 from sparklog.tiered.object_store.object_store import ObjectStore
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.target import open_store
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from sparklog.tools.moving.to_store import move_to_store
 from tests.logdir.partitions import batch, marker, transactional
+from tests.micro_batches import commit_batch
 from tests.oracle.random_logs import TOPIC, Writer, opened
 from tests.service.logs import SMALL, fill, table
 
@@ -48,11 +48,8 @@ COLUMNS = ("partition", "offset", "timestamp", "key", "value")
 
 def write(log: sparklog.Log, batch: int, value: str) -> CommitResult:
     """Commit micro-batch `batch` of the query q, or replay it."""
-    stager = log.stager(Framing())
     rows = table(value).append_column("partition", pa.array([1], pa.int32()))
-    stager.add(log.topic("t"), rows.to_batches()[0])
-    identity = Identity(writer="q", batch=batch, fingerprint=value)
-    return log.commit(stager.finish(), identity=identity)
+    return commit_batch(log, "q", batch, rows, fingerprint=value)
 
 
 def fill_log(log: sparklog.Log) -> None:

@@ -9,10 +9,10 @@ import pyarrow as pa
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.format.compression import Codec
-from sparklog.log.commit import Identity
 from sparklog.service import Service
 from sparklog.storage.staging import Framing
 from sparklog.testing.faultstore import FaultStore
+from tests.micro_batches import commit_batch
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -92,11 +92,7 @@ def _commit(log: sparklog.Log, topic: str, batch: int, rows: pa.Table) -> None:
     if writer is None:
         log.append(topic, rows, framing=framing)
         return
-    stager = log.stager(framing)
-    for part in rows.to_batches():
-        stager.add(log.topic(topic), part)
-    identity = Identity(writer=writer, batch=batch, fingerprint=str(batch))
-    log.commit(stager.finish(), identity=identity)
+    commit_batch(log, writer, batch, rows, topic=topic, framing=framing)
 
 
 def _readers(log: sparklog.Log) -> None:

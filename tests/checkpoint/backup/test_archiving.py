@@ -32,7 +32,6 @@ from sparklog.log.commit import Identity
 from sparklog.logdir.forking.fork import fork
 from sparklog.service import verify as verify_log
 from sparklog.service.verification.findings import Severity
-from sparklog.storage.staging import Framing
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import Bucket, Faults, FaultStore, crash_points
 from sparklog.tiered.keyring import Keyring
@@ -40,6 +39,7 @@ from sparklog.tiered.object_store.object_store import ObjectStore
 from sparklog.tiered.target import open_store
 from tests.checkpoint.conftest import GAPS, NAMES, Golden
 from tests.checkpoint.views import tree, view
+from tests.micro_batches import commit_batch
 from tests.tiered.s3 import S3Server
 
 OLD, NEW = {"old": bytes(range(32))}, {"old": bytes(range(32)), "new": bytes(range(32, 64))}
@@ -67,11 +67,8 @@ def write_log(path: Path, query: str, batches: int, clock: ManualClock) -> dict[
     with sparklog.open(path, "rw", clock=clock) as log:
         log.create_topic("out", config={"internal.segment.bytes": 400})
         for batch in range(batches):
-            stager = log.stager(Framing())
-            rows = pa.table({"value": [f"{batch}".ljust(90)]}).to_batches()[0]
-            stager.add(log.topic("out"), rows)
-            identity = Identity(writer=query, batch=batch, fingerprint=f"{batch}")
-            log.commit(stager.finish(), identity=identity)
+            rows = pa.table({"value": [f"{batch}".ljust(90)]})
+            commit_batch(log, query, batch, rows, topic="out")
             after[batch] = log.read("out").read_all().column("value").to_pylist()
     return after
 

@@ -13,9 +13,7 @@ from sparklog.checkpoint.backup import archiving, restoring
 from sparklog.checkpoint.backup.archiving import archive
 from sparklog.checkpoint.backup.restoring import restore
 from sparklog.clock import ManualClock
-from sparklog.log.commit import Identity
 from sparklog.service import verify as verify_log
-from sparklog.storage.staging import Framing
 from sparklog.testing.crashes import Crash, crashes_now
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Call
@@ -24,6 +22,7 @@ from tests.checkpoint.conftest import Golden
 from tests.checkpoint.views import load, view
 from tests.crash.explore import digest
 from tests.crash.harness import quick
+from tests.micro_batches import commit_batch
 
 CHECKPOINT, LOG = "/home/checkpoint", "/home/log"
 
@@ -37,10 +36,7 @@ def prepared(golden: Golden, clock: ManualClock) -> CrashFS:
     with sparklog.open("/log", "rw", fs=fs, clock=clock) as log:
         log.create_topic("t", config={"internal.segment.bytes": 400})
         for batch in range(14):
-            stager = log.stager(Framing())
-            stager.add(log.topic("t"), pa.table({"value": ["x" * 90]}).to_batches()[0])
-            identity = Identity(writer=query, batch=batch, fingerprint=f"{batch}")
-            log.commit(stager.finish(), identity=identity)
+            commit_batch(log, query, batch, pa.table({"value": ["x" * 90]}))
     fs.mkdir("/home")
     fs.sync_dir("/")
     return fs

@@ -21,13 +21,13 @@ from sparklog.format.scan import scan
 from sparklog.log.commit import Identity
 from sparklog.service import Service
 from sparklog.service import verify as verify_log
-from sparklog.storage.staging import Framing
 from sparklog.testing.faults import SimulatedKill
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.object_store import ObjectStore
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.target import open_store
 from tests.checkpoint.conftest import Golden
+from tests.micro_batches import commit_batch
 
 RING = Keyring({"one": bytes(range(32))}, "one")
 STAGED = 600 << 10  # bytes of a record that is too large for an entry
@@ -46,12 +46,8 @@ class Places:
             if "t" not in log.topics():
                 log.create_topic("t")
             for batch in batches:
-                stager = log.stager(Framing())
                 more = os.urandom(STAGED) if batch in large else b""
-                rows = pa.table({"value": [b"%d " % batch + more]}).to_batches()[0]
-                stager.add(log.topic("t"), rows)
-                identity = Identity(writer=self.query, batch=batch, fingerprint=f"{batch}")
-                log.commit(stager.finish(), identity=identity)
+                commit_batch(log, self.query, batch, pa.table({"value": [b"%d " % batch + more]}))
 
     def merge(self, keyring: Keyring | None = None) -> None:
         options = {"diskless.merge.max.extents": 2, "diskless.merge.interval.ms": 1}

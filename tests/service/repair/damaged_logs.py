@@ -8,8 +8,8 @@ import pyarrow as pa
 
 import sparklog
 from sparklog.clock import ManualClock
-from sparklog.log.commit import CommitResult, Identity
-from sparklog.storage.staging import Framing
+from sparklog.log.commit import CommitResult
+from tests.micro_batches import commit_batch
 from tests.service.logs import T0, cut, fill, flip, make, patch
 
 LEDGER = "__sparklog_commits-0"
@@ -22,11 +22,8 @@ def commit(
     log: sparklog.Log, writer: str, batch: int, topic: str = "u", run: str = ""
 ) -> CommitResult:
     """Commit one record as a micro-batch."""
-    stager = log.stager(Framing())
-    rows = pa.table({"value": [f"{writer} {batch}"]}).to_batches()[0]
-    stager.add(log.topic(topic), rows)
-    identity = Identity(writer=writer, batch=batch, fingerprint=f"{writer}{batch}{run}")
-    return log.commit(stager.finish(), identity=identity)
+    rows, fingerprint = pa.table({"value": [f"{writer} {batch}"]}), f"{writer}{batch}{run}"
+    return commit_batch(log, writer, batch, rows, topic=topic, fingerprint=fingerprint)
 
 
 def at(ms: int) -> ManualClock:
