@@ -537,7 +537,7 @@ def test_what_is_refused(tmp_path: Path, clock: ManualClock) -> None:
             erase(tmp_path, "t", clock=clock, **given)  # type: ignore[arg-type]
     with pytest.raises(UnknownTopicError):
         erase(tmp_path, "nope", [ALICE], clock=clock)
-    with pytest.raises(InvalidRequestError, match="sparklog's own"):
+    with pytest.raises(InvalidRequestError, match="belongs to sparklog"):
         erase(tmp_path, "__remote_log_metadata", [ALICE], clock=clock)
 
 

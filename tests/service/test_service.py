@@ -126,7 +126,7 @@ def test_a_log_that_is_replaced_under_a_service(path, clock, caplog):
         os.rename(path, away)
         os.mkdir(path)
         for _ in range(2):
-            with pytest.raises(LogReplacedError, match="not mounted"):
+            with pytest.raises(LogReplacedError, match="unmounted"):
                 service.tick()
         assert os.listdir(path) == []
         os.rmdir(path)
