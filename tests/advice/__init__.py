@@ -8,7 +8,6 @@
 - `test_restoring`: every kind of file and object, damaged and then restored from a copy
 - `test_removing`: what messages advise to remove, delete, forget or move away
 - `test_archives`: what works on a log and not on an archive
-- `test_readers`: readers whose offsets are gone; files that others can read
 
 A new message whose advice has no test yet needs a test that does what the message says and checks
 the promised result. Its name goes below the advice in `advice.txt`.
