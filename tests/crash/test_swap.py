@@ -228,6 +228,7 @@ def test_errors_at_each_call(fault: Fault) -> None:
 
 
 @some_scenarios
+@pytest.mark.deep
 def test_kafkas_own_load_of_what_a_kill_left(
     scenario: Scenario, oracle: Oracle, tmp_path: Path
 ) -> None:

@@ -93,7 +93,7 @@ def wants_s3(page: Path) -> bool:
     return any("s3://bucket" in block.text for block in blocks_of(page) if block.kind in RUN)
 
 
-_DEEP = ("browse.md", "kafka.md", "monitoring.md", "testing.md", "ui.md")
+_DEEP = ("kafka.md", "metrics.md", "monitoring.md", "testing.md", "ui.md")
 """Pages that start servers, Kafka's clients, or pytest in a process of its own."""
 
 

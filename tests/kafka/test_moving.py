@@ -243,6 +243,7 @@ def test_a_broker_loads_an_export_with_gaps(broker: Broker, tmp_path: Path) -> N
     assert broker.offsets("loaded")[1] == 13
 
 
+@pytest.mark.deep
 def test_export_to_kafka_once(broker: Broker, tmp_path: Path) -> None:
     headers = pa.array([[("h", b"1")], None, []] * 40, pa.list_(
         pa.struct([("key", pa.string()), ("value", pa.binary())])))  # fmt: skip

@@ -69,6 +69,7 @@ def test_librdkafka(endpoint: Endpoint, log: Log, codec: str, idempotent: bool) 
         assert rows[5]["headers"] == [{"key": "h", "value": rows[5]["value"]}]
 
 
+@pytest.mark.deep
 def test_librdkafka_goes_on_after_its_answers_were_lost(
     endpoint: Endpoint, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def values(path: str) -> list[str]:
 ALL = sorted([*map(str, range(30)), *map(str, range(20))])
 
 
+@pytest.mark.deep
 def test_columns_that_are_not_wanted_are_left_out(read: Callable[..., DataFrame]) -> None:
     df = read()
     assert df.count() == 50

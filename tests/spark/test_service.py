@@ -37,6 +37,7 @@ def test_cleaning_is_a_spark_job(spark, path):
         assert last == {str(n % 7).encode(): str(n).encode() for n in range(2993, 3000)}
 
 
+@pytest.mark.deep
 def test_a_query_reads_and_another_writes_while_it_works(spark, path, checkpoint, numbers):
     """Each key's newest value arrives, nothing twice; the service compacts all the time."""
     options = {"log.initial.task.delay.ms": "0", "log.cleaner.backoff.ms": "10"}

@@ -230,6 +230,7 @@ def test_copied_checkpoint(
     assert values(path, "t") == list(range(100 * (last + 1)))
 
 
+@pytest.mark.deep
 def test_removed_between_runs_and_removed_in_one(
     numbers: Numbers, run_batches: Run, path: str, checkpoint: str
 ) -> None:

@@ -15,7 +15,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.session.setup import MANAGER
 from tests.state.operators import session
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.deep]
 
 MANAGERS = [
     pytest.param(None, id="files", marks=pytest.mark.deep),
@@ -76,12 +76,8 @@ def later() -> int:
 
 @pytest.mark.parametrize(
     ("at", "expired"),
-    [
-        (5, True),
-        *(pytest.param(*case, marks=pytest.mark.deep)
-          for case in ((9, False), (5, False), (9, True), (12, False), (12, True))),
-    ],
-)  # fmt: skip
+    [(5, True), (9, False), (5, False), (9, True), (12, False), (12, True)],
+)
 def test_reset(numbers: Numbers, at: int, expired: bool) -> None:
     """The batches behind it are written once more, by a query that was mended meanwhile.
 
@@ -102,7 +98,6 @@ def test_reset(numbers: Numbers, at: int, expired: bool) -> None:
     assert numbers.sum("out") == total(range(at + 1)) + total(range(at + 1, 24), factor=2)
 
 
-@pytest.mark.deep
 def test_fork_into_a_new_directory(numbers: Numbers) -> None:
     """It continues past the sink's next compaction, and the original stays as it is."""
     root = numbers.root
@@ -113,7 +108,6 @@ def test_fork_into_a_new_directory(numbers: Numbers) -> None:
     assert numbers.sum("out") == total(range(13))
 
 
-@pytest.mark.deep
 def test_restore(numbers: Numbers) -> None:
     root = numbers.root
     archive(root / "ckpt", f"file://{root}/points", batch=11)
@@ -123,7 +117,6 @@ def test_restore(numbers: Numbers) -> None:
     assert numbers.sum("out") == total(range(12)) + total(range(12, 13), factor=2)
 
 
-@pytest.mark.deep
 def test_what_is_known_and_refused(numbers: Numbers) -> None:
     """A log-backed checkpoint names its sink; of another one a sentence says what isn't known."""
     root = numbers.root
@@ -155,7 +148,6 @@ def test_what_is_known_and_refused(numbers: Numbers) -> None:
 
 
 @pytest.mark.parametrize("numbers", [MANAGER], indirect=True, ids=["log"])
-@pytest.mark.deep
 def test_a_reset_that_was_cut_off_before_the_sink_followed(numbers: Numbers) -> None:
     """The query doesn't start until the same reset is run again."""
     root = numbers.root

@@ -109,6 +109,7 @@ def test_wrong_credentials_lose_nothing(s3: S3Server, tmp_path: Path) -> None:
         log.read("t", start={0: 0}).read_all()
 
 
+@pytest.mark.deep
 def test_a_bucket_of_that_name_in_another_store(s3: S3Server, tmp_path: Path) -> None:
     """As by a wrong endpoint_url: it is no damage, and the right store has all of it."""
     path, url = tmp_path / "log", s3.bucket() + "/logs"

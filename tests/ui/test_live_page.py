@@ -76,6 +76,7 @@ def wait_for(page: Any, state: str, *, seconds: int = 30) -> str:
     raise AssertionError(badge(page))
 
 
+@pytest.mark.deep
 def test_the_badge_tells_its_age_and_who_is_gone(page: Any, demo_report: LogReport) -> None:
     server = Server(page, demo_report)
     page.goto(URL)
@@ -112,6 +113,7 @@ def test_the_badge_tells_its_age_and_who_is_gone(page: Any, demo_report: LogRepo
     assert words in ("live 40 s ago", "live 41 s ago")  # the server's report is that old
 
 
+@pytest.mark.deep
 def test_it_asks_again_and_again_but_never_twice_at_once(page: Any, demo_report: LogReport) -> None:
     server = Server(page, demo_report)
     page.goto(URL)
@@ -147,6 +149,7 @@ def test_what_comes_anew_is_in_the_viewers_zone_too(browser: Any, demo_report: L
     context.close()
 
 
+@pytest.mark.deep
 def test_the_live_page_keeps_the_place(browser: Any, demo_report: LogReport) -> None:
     """What is new comes in; where one looks, what is unfolded and focused stays."""
     made = []

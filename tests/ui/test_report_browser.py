@@ -152,6 +152,7 @@ def check(page: Any) -> None:
     assert shown["count"] > 100
 
 
+@pytest.mark.deep
 def test_nothing_is_cut(window: Any, tmp_path: Path, demo_report: LogReport) -> None:
     for name, report in (("demo", demo_report), ("odd", odd(demo_report))):
         file = tmp_path / f"{name}.html"
@@ -179,6 +180,7 @@ def test_the_check_is_not_asleep(window: Any, tmp_path: Path) -> None:
     assert any("overlap: one / two" in fault for fault in faults)
 
 
+@pytest.mark.deep
 def test_colours_follow_the_scheme_and_keys_lead_through(
     browser: Any, tmp_path: Path, demo_report: LogReport
 ) -> None:
@@ -246,6 +248,7 @@ def test_a_log_without_a_tier_speaks_of_none(
         assert not re.search(r"wanted from|dirty ratio|log\.start\.offset|\bkept\b(?! for)", shown)
 
 
+@pytest.mark.deep
 def test_times_are_the_viewers_and_the_zone_is_said_once(
     browser: Any, tmp_path: Path, demo_report: LogReport
 ) -> None:

@@ -54,6 +54,7 @@ def through(proxy: Proxy, s3: S3Server, url: str) -> ObjectStore:
     return open_store(url, s3.options(port=proxy.port), retry=QUICK, part_bytes=5 * MIB)
 
 
+@pytest.mark.deep
 def test_tls_on_and_off_are_one_bucket(s3, url):
     open_store(url, s3.options(tls=True)).put("a", b"by TLS")
     assert open_store(url, s3.options()).get("a") == b"by TLS"
