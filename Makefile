@@ -6,8 +6,8 @@ PYTEST_ARGS ?=
 DEPTH ?= small
 # A folder below tests/, or a file there: make test PART=log runs that alone, without the checks.
 PART ?=
-# More than two cores have, for tests wait, too; a process takes up to 3 GB with its JVMs.
-TEST_PROCESSES ?= 3
+# More processes than two cores, because tests wait, too; a process takes up to 3 GB with its JVMs.
+TEST_PROCESSES ?= $(if $(filter small,$(DEPTH)),4,3)
 # What `make test-all` runs: files with tests marked slow, all of them if empty.
 SLOW_TESTS ?=
 SLOW_PROCESSES ?= 2
@@ -62,7 +62,7 @@ lint: $(VENV)/.test ## ruff, mypy --strict, import-linter, scalafmt and scalac -
 	@home="$$(scripts/java 2>/dev/null)"; JAVA_HOME="$$home" $(BIN)/python -m tests.scala lint
 	@$(BIN)/python -m tests.test_tidy
 
-test: $(VENV)/.test ## the checks and the suite, in 10 to 15 minutes; DEPTH=ci: more seeds, kills; DEPTH=all: a night
+test: $(VENV)/.test ## the checks and the suite, in 10 minutes; DEPTH=ci: more seeds, kills; DEPTH=all: a night
 	@scripts/java >/dev/null && $(MAKE) --no-print-directory -j 2 $(if $(PART),,lint) suite
 
 suite: $(VENV)/.test
