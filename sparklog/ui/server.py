@@ -29,8 +29,8 @@ from sparklog.service.http_server import CONNECTIONS_MAX, HEAD_MS, PATIENCE_MS
 from sparklog.ui.access import Access
 from sparklog.ui.gate import Gate, common_headers
 
-SEND_MS: Final = 30_000
-"""Time for a response of any length, from when the client stops to take it."""
+RESPONSE_MS: Final = 120_000
+"""Time from the end of a request until the client has taken the whole response."""
 _HEAD_BYTES: Final = 64 << 10
 _BACKLOG: Final = 128
 _LOGGER: Final = logging.getLogger("sparklog.ui")
@@ -68,23 +68,20 @@ class LiveServer:
             lifespan="off", log_config=None, proxy_headers=False,
             h11_max_incomplete_event_size=_HEAD_BYTES,
         )  # fmt: skip
-        self.state, self.open = ServerState(), set[_Connection]()
+        self.state, self.connections = ServerState(), set[_Connection]()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin to answer, in a daemon thread."""
-        started = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, args=(started,), name="sparklog-ui", daemon=True
-        )
+        self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="sparklog-ui", daemon=True)
         self._thread.start()
-        started.wait()
 
     def close(self) -> None:
         """Stop answering. Idempotent; doesn't wait for responses in progress, which are cut."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._loop.call_soon_threadsafe(self._serving.cancel)
+            self._loop.call_soon_threadsafe(self._stopping.set)
             thread.join()
         self._listener.close()
 
@@ -95,18 +92,18 @@ class LiveServer:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _run(self, started: threading.Event) -> None:
-        async def serve() -> None:
-            self._loop = asyncio.get_running_loop()
-            self._serving = self._loop.create_task(self._accept())
-            started.set()
-            await asyncio.wait({self._serving})
-            for connection in list(self.open):
-                connection.abort()
-            if tasks := self.state.tasks:
-                await asyncio.wait(tasks, timeout=1)
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
 
-        asyncio.run(serve())
+    async def _serve(self) -> None:
+        accepting = self._loop.create_task(self._accept())
+        await self._stopping.wait()
+        accepting.cancel()
+        for connection in list(self.connections):
+            connection.abort()
+        if tasks := self.state.tasks:
+            await asyncio.wait(tasks, timeout=1)
 
     async def _accept(self) -> None:
         connecting = set[asyncio.Task[None]]()
@@ -117,7 +114,7 @@ class LiveServer:
                 _LOGGER.warning("a connection can't be accepted: %s", error)
                 await asyncio.sleep(1)  # there may be too many open files
                 continue
-            if len(self.open) >= self._connections_max and not self._make_room():
+            if len(self.connections) >= self._connections_max and not self._make_room():
                 _LOGGER.warning("too many connections: closed one from %s", address[0])
                 accepted.close()
             else:
@@ -131,7 +128,7 @@ class LiveServer:
 
         Otherwise silent clients could keep all others out.
         """
-        waiting = [each for each in self.open if each.is_waiting]
+        waiting = [each for each in self.connections if each.is_waiting]
         slowest = min(waiting, key=lambda each: each.since, default=None)
         if slowest is None or self._loop.time() < slowest.since + PATIENCE_MS / 1000:
             return False
@@ -139,16 +136,12 @@ class LiveServer:
         return True
 
     async def _connect(self, accepted: socket.socket) -> None:
-        connection = _Connection(self, accepted)
-        context = None
+        connection, context = _Connection(self, accepted), None
         if self._tls is not None:
             self._tls.refresh()
             context = self._tls.context
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: connection, accepted, ssl=context,
-                ssl_handshake_timeout=None if context is None else self.head_ms / 1000,
-            )  # fmt: skip
+            await self._loop.connect_accepted_socket(lambda: connection, accepted, ssl=context)
         except OSError as error:
             _LOGGER.debug("no TLS: %s", error)
             connection.connection_lost(error)
@@ -161,7 +154,7 @@ class _Connection(H11Protocol):
         super().__init__(server.config, server.state, {}, asyncio.get_running_loop())
         self.logger, self.access_log = _HTTP_LOGGER, False
         self.is_waiting, self.since = True, self.loop.time()
-        self._socket, self._open = accepted, server.open
+        self._socket, self._open = accepted, server.connections
         self._open.add(self)
         self._deadline = self.loop.call_later(server.head_ms / 1000, self.disconnect)
 
@@ -173,20 +166,7 @@ class _Connection(H11Protocol):
         if self.cycle is not None and not self.cycle.more_body:
             self.is_waiting = False
             self._deadline.cancel()
-
-    def pause_writing(self) -> None:
-        """Limit the time for the response, which fills the buffer."""
-        super().pause_writing()
-        self._limit_sending()
-
-    def on_response_complete(self) -> None:
-        """Limit the time for the rest of the response, which is in the buffer."""
-        super().on_response_complete()
-        self._limit_sending()
-
-    def _limit_sending(self) -> None:
-        if self._deadline.cancelled():
-            self._deadline = self.loop.call_later(SEND_MS / 1000, self.disconnect)
+            self._deadline = self.loop.call_later(RESPONSE_MS / 1000, self.disconnect)
 
     def send_400_response(self, msg: str) -> None:
         """Reject a request that isn't HTTP, or whose head is too long."""

@@ -331,6 +331,7 @@ def test_headers_have_room_together(tmp_path: Path) -> None:
 
 
 def test_headers_cannot_be_put_in(server: LiveServer) -> None:
+    assert ask(server, "/topics/%00")[0] == ask(server, "/topics?q=%00")[0] == 400
     for route in ("/topics/x%0d%0aX-Evil:1", "/topics?q=%0d%0aX-Evil:1", "/login%0d%0aX-Evil:1"):
         _, headers, _ = ask(server, route)
         assert "X-Evil" not in headers
@@ -378,7 +379,7 @@ def trickled(connection: socket.socket, byte: bytes) -> float:
     return time.monotonic() - began
 
 
-def test_a_form_that_never_ends(path: Path) -> None:
+def test_a_form_that_never_ends(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     access = Access(token=TOKEN)
     head = b"POST /login HTTP/1.0\r\nHost: localhost\r\nContent-Length: "
     with (
@@ -392,6 +393,7 @@ def test_a_form_that_never_ends(path: Path) -> None:
     with LiveServer(site, HERE, access=access, head_ms=UNHURRIED) as server:
         for length in (b"0000000009999999999", b"9" * 5000, b"-1", b"+5", b"1e3"):
             assert b" 400 " in raw(server, head + length + b"\r\n\r\n")
+    assert caplog.text == ""
 
 
 def test_a_handshake_that_never_ends(path: Path, tmp_path: Path) -> None:

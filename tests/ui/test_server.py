@@ -171,15 +171,16 @@ def test_a_large_response_arrives_whole() -> None:
 
 
 def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "SEND_MS", 300)
+    monkeypatch.setattr(server, "RESPONSE_MS", 300)
     with LiveServer(large_answer, HERE, head_ms=UNHURRIED) as live:
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.settimeout(240)
             client.connect(("127.0.0.1", live.port))
             client.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
-            until(lambda: live.open)
-            until(lambda: not live.open)
+            (connection,) = until(lambda: [*live.connections])
+            assert until(connection.transport.get_write_buffer_size) < 1 << 20
+            until(lambda: not live.connections)
             received = 0
             with contextlib.suppress(ConnectionError):
                 while part := client.recv(1 << 20):
@@ -196,7 +197,7 @@ def test_a_full_server_disconnects_the_client_that_is_silent_longest(
         silent = list[socket.socket]()
         for _ in range(2):
             silent.append(socket.create_connection(("127.0.0.1", live.port), 240))
-            until(lambda: len(live.open) == len(silent))
+            until(lambda: len(live.connections) == len(silent))
         assert ask(live, "/content")[0] == 200
         assert silent[0].recv(1) == b""
         silent[1].setblocking(False)
