@@ -1,6 +1,7 @@
 """Work for requests: in threads, a few at once, each made once, and nobody waits forever."""
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -52,13 +53,19 @@ async def holds(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_what_hangs_is_reported_and_counts_as_busy_until_it_returns() -> None:
+def test_what_hangs_is_reported_and_counts_as_busy_until_it_returns(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     go = threading.Event()
+
+    def hangs(stopped: Stopped) -> None:
+        go.wait(240)
+        raise StorageUnavailableError("too late for anybody to hear it")
 
     async def main() -> None:
         jobs = Jobs(1, timeout_ms=200)
         with pytest.raises(StorageUnavailableError, match="try again, or ask for less"):
-            await jobs.run(lambda stopped: go.wait(240))
+            await jobs.run(hangs)
         waiting = asyncio.create_task(jobs.run(lambda stopped: 1))
         await asyncio.sleep(0.1)
         assert not waiting.done()
@@ -66,6 +73,8 @@ def test_what_hangs_is_reported_and_counts_as_busy_until_it_returns() -> None:
         assert await waiting == 1
 
     run(main)
+    gc.collect()
+    assert caplog.text == ""
 
 
 def test_a_request_that_gets_no_turn_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
