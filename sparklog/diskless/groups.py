@@ -15,11 +15,10 @@ says so, because delayed requests could otherwise meet a group that starts again
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
-from sparklog.common import TopicPartition
 from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.names import READERS, parse_position, readers_prefix
 from sparklog.errors import (
@@ -28,28 +27,14 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.storage.checksummed_json import seal, unseal
-from sparklog.storage.groups import (
-    NO_ORIGINS,
-    Committed,
-    Decision,
-    ExpiredOffset,
-    Origins,
-    Reader,
-    Readers,
-    check_group,
-    committed_as_planned,
-    committed_by_query,
-    expired_offsets,
-    is_expired,
-    reader_from_json,
-    reader_to_json,
-)
+from sparklog.storage.group_store import StoredGroup
+from sparklog.storage.groups import Decision, Reader, reader_from_json, reader_to_json
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.store_retry import StoreRetry
 
 _CURE: Final = "it is written again when the group commits; Log.delete_reader forgets the group"
 _NOBODY: Final = Reader("", "")
-"""A deleted group."""
+"""A group without offsets: deleted."""
 _LOGGER: Final = logging.getLogger(__name__)
 _LISTINGS: Final = 10  # how often a listing with only deleted objects is repeated
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
@@ -68,8 +53,11 @@ class _Position:
         self.readable = number if readable is None else readable
 
 
-class DisklessGroups:
-    """Implements `sparklog.storage.groups.Groups`. Thread-safe."""
+class GroupObjects:
+    """A `sparklog.storage.group_store.GroupStore` in a bucket. A group's key is its names' prefix.
+
+    Cost of an update after one by the same object: a PUT, a listing and a deletion. Thread-safe.
+    """
 
     are_waited_for = True
 
@@ -86,47 +74,46 @@ class DisklessGroups:
         self._retry_policy = retry_policy or RetryPolicy(timeout_ms=30_000)
         self._known: dict[str, _Position] = {}  # the last commits of this handle
 
-    # --- reading -----------------------------------------------------------------------------
+    def key(self, group: str) -> str:
+        """Return the prefix of the names of a group's objects."""
+        return readers_prefix(group)
 
-    def positions(self, group: str) -> Mapping[TopicPartition, Committed]:
-        """Return a group's committed offsets. Cost: a listing, two concurrent GETs."""
-        reader = self.reader(group)
-        return {} if reader is None else reader.offsets
+    def naming(self, group: str) -> AbstractContextManager[None]:
+        """Return a context without effect: errors of every update name the group's prefix."""
+        return nullcontext()
 
-    def reader(self, group: str) -> Reader | None:
-        """Return a group. Cost: a listing, two concurrent GETs."""
-        check_group(group)
+    def read(self, group: str) -> Reader | None:
+        """Return a group, if known. Cost: a listing, two concurrent GETs."""
         return self._retry.call(lambda: self._newest(readers_prefix(group))).reader
 
-    def readers(self) -> Readers:
-        """Return all groups, by name. Cost: a listing, and a GET per group."""
-        return self._retry.call(self._all)
+    def read_all(self) -> list[StoredGroup]:
+        """Return all groups. Cost: a listing, and a GET per group."""
+        return self._retry.call(self._read_all)
 
-    def _all(self) -> Readers:
+    def _read_all(self) -> list[StoredGroup]:
         listed: dict[str, dict[int, int]] = {}
         for stored in self._store.list(READERS):
             place = parse_position(stored.name)
             if place is not None:
                 listed.setdefault(place[0], {})[place[1]] = stored.time_ms
-        groups, damaged = [], dict[str, int]()
         newest = {prefix: max(times) for prefix, times in listed.items()}
         raws = self._store.get_many([_name(prefix, number) for prefix, number in newest.items()])
+        found = []
         for (prefix, number), raw in zip(newest.items(), raws, strict=True):
+            reader: Reader | None = None
+            damage: DataCorruptionError | UnsupportedVersionError | None = None
             try:
                 if isinstance(raw, FileNotFoundError):  # replaced by a higher number
                     reader = self._newest(prefix).reader
-                elif isinstance(raw, Exception):
-                    raise raw
                 else:
                     reader = self._parse(raw, prefix, number)
-            except (DataCorruptionError, UnsupportedVersionError) as error:
-                _LOGGER.warning("%s", error)
-                damaged[self._path(prefix, number)] = listed[prefix][number]
-                is_newer = isinstance(error, UnsupportedVersionError)
-                reader = None if is_newer else self._older(prefix, listed[prefix], number).reader
-            if reader is not None:
-                groups.append(reader)
-        return Readers(sorted(groups, key=lambda reader: reader.group), damaged)
+            except UnsupportedVersionError as error:
+                damage = error
+            except DataCorruptionError as error:
+                damage, reader = error, self._older(prefix, listed[prefix], number).reader
+            path, time_ms = self._path(prefix, number), listed[prefix][number]
+            found.append(StoredGroup(prefix, path, reader, damage, time_ms))
+        return found
 
     def damaged_positions(self) -> Iterator[tuple[DataCorruptionError, bool]]:
         """Yield (error, whether another number of the group can be read) for damaged objects.
@@ -141,8 +128,6 @@ class DisklessGroups:
             if isinstance(raw, FileNotFoundError):
                 continue  # replaced since the listing
             try:
-                if isinstance(raw, Exception):
-                    raise raw
                 self._parse(raw, prefix, number)
             except DataCorruptionError as error:
                 errors.append((prefix, error))
@@ -152,144 +137,24 @@ class DisklessGroups:
                 readable.add(prefix)
         return ((error, prefix in readable) for prefix, error in errors)
 
-    def group_of_planner(self, planner: str) -> str | None:
-        """Return the group that a task has registered for `planner`, if any."""
-        return next((r.group for r in self.readers().groups if planner in r.planners), None)
-
-    # --- committing --------------------------------------------------------------------------
-
-    def commit(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        now_ms: int,
-        host: str,
-        origins: Origins = NO_ORIGINS,
-    ) -> None:
-        """Register a plain reader's offsets. Cost: a PUT, a listing and a deletion."""
-        reader = Reader(group, "group", host)
-        self.commit_query(reader, offsets, now_ms=now_ms, origins=origins)
-
-    def commit_query(
-        self,
-        query: Reader,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        now_ms: int,
-        planner: str | None = None,
-        origins: Origins = NO_ORIGINS,
-    ) -> None:
-        """Register the start offsets of a query's micro-batch."""
-        check_group(query.group)
-        if not offsets:
-            return
-
-        def decide(known: Reader | None) -> Reader | None:
-            return committed_by_query(
-                known, query, offsets, now_ms=now_ms, planner=planner, origins=origins
-            )
-
-        self._change(readers_prefix(query.group), decide, heal=True)
-
-    def change(self, group: str, decide: Decision) -> bool:
-        """Change a group as `decide` returns. Cost: as `commit`."""
-        check_group(group)
-
-        def decided(known: Reader | None) -> Reader | None:
-            wanted = decide(known)
-            return _NOBODY if wanted is not None and not wanted.offsets else wanted
-
-        return self._change(readers_prefix(group), decided, heal=True)
-
-    def commit_planned(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        planner: str,
-        now_ms: int,
-        origins: Origins = NO_ORIGINS,
+    def update(
+        self, group: str, decide: Decision, *, heal: bool = False, durably: bool = True
     ) -> bool:
-        """Register offsets that a query's planner knows to be committed.
+        """Create the group's next number as `decide` returns it. Every object is durable."""
+        return self._change(readers_prefix(group), decide, heal=heal)
 
-        False: its tasks register them.
-        """
-        check_group(group)
-
-        def decide(known: Reader | None) -> Reader | None:
-            return committed_as_planned(
-                known, offsets, planner=planner, now_ms=now_ms, origins=origins
-            )
-
+    def delete(self, key: str, *, durably: bool = True) -> bool:
+        """Create the group's next number, which says that the group was deleted."""
         try:
-            return self._change(readers_prefix(group), decide)
-        except DataCorruptionError:  # the query's next task reports it, and commits again
-            return False
-
-    def delete(self, group: str) -> bool:
-        """Delete a group; return True if it was known."""
-        check_group(group)
-        return self._forget_all(readers_prefix(group))
-
-    def _forget_all(self, prefix: str) -> bool:
-        try:
-            if self._newest(prefix).reader is None:
+            if self._newest(key).reader is None:
                 return False
         except DataCorruptionError:
-            return self._change(prefix, lambda _: _NOBODY, heal=True)
-        return self._change(prefix, lambda known: None if known is None else _NOBODY)
-
-    def expire(
-        self, *, now_ms: int, retention_ms: int, dry_run: bool = False
-    ) -> list[ExpiredOffset]:
-        """Remove commits older than `retention_ms`, and groups without other commits; return them.
-
-        A damaged position expires by the same age; it is reported by its URL, with partition -1.
-        Called by the service. Cost: as `readers`, and a commit per group that loses some.
-        """
-        expired: list[ExpiredOffset] = []
-        registered = self.readers()
-        for reader in registered.groups:
-            old = expired_offsets(reader, now_ms, retention_ms)
-            if old and not dry_run:
-                old = self._forget(reader.group, now_ms, retention_ms)
-            expired += old
-        for path, time_ms in registered.damaged.items():
-            place = parse_position(path.removeprefix(f"{self._store.url}/"))
-            if place is None or not is_expired(time_ms, now_ms, retention_ms):
-                continue
-            if any(readers_prefix(reader.group) == place[0] for reader in registered.groups):
-                continue  # it continues at an older position
-            with contextlib.suppress(UnsupportedVersionError):  # keep it for a newer sparklog
-                if not dry_run:
-                    self._forget_all(place[0])
-                expired.append(ExpiredOffset(path, "", -1, -1, time_ms))
-        return expired
-
-    def _forget(self, group: str, now_ms: int, retention_ms: int) -> list[ExpiredOffset]:
-        expired: list[ExpiredOffset] = []
-
-        def decide(known: Reader | None) -> Reader | None:
-            expired[:] = [] if known is None else expired_offsets(known, now_ms, retention_ms)
-            if known is None or not expired:
-                return None
-            old = {TopicPartition(topic, partition) for _, topic, partition, _, _ in expired}
-            kept = {key: at for key, at in known.offsets.items() if key not in old}
-            return replace(known, offsets=kept) if kept else _NOBODY
-
-        self._change(readers_prefix(group), decide)
-        return expired
+            return self._change(key, lambda _: _NOBODY, heal=True)
+        return self._change(key, lambda known: None if known is None else _NOBODY)
 
     # --- numbers -----------------------------------------------------------------------------
 
-    def _change(
-        self, prefix: str, decide: Callable[[Reader | None], Reader | None], *, heal: bool = False
-    ) -> bool:
-        """Create the next number as `decide` returns it; return False if it returns none.
-
-        Args: heal: treat a damaged number as missing.
-        """
+    def _change(self, prefix: str, decide: Decision, *, heal: bool = False) -> bool:
         try:
             return self._put_on_top(prefix, decide, heal=heal)
         except StorageUnavailableError as error:
@@ -299,9 +164,7 @@ class DisklessGroups:
                 path=self._store.url, passing=error.passing,
             ) from error  # fmt: skip
 
-    def _put_on_top(
-        self, prefix: str, decide: Callable[[Reader | None], Reader | None], *, heal: bool
-    ) -> bool:
+    def _put_on_top(self, prefix: str, decide: Decision, *, heal: bool) -> bool:
         known = self._known.get(prefix)
         tries = 0
         while True:
@@ -312,7 +175,7 @@ class DisklessGroups:
                 return False
             if wanted is not None and self.create_position(prefix, number + 1, wanted):
                 names = self.list_positions(prefix)
-                is_deleted = wanted is _NOBODY
+                is_deleted = not wanted.offsets
                 self._known[prefix] = _Position(number + 1, None if is_deleted else wanted)
                 if max(names, default=0) <= number + 1:
                     kept = {number + 1} if is_deleted else {number + 1, position.readable}
@@ -327,7 +190,7 @@ class DisklessGroups:
     def create_position(self, prefix: str, number: int, reader: Reader) -> bool:
         """Create a number, retrying until it exists; return False if another attempt created it."""
         attempt, name = uuid.uuid4().hex, _name(prefix, number)
-        content = {} if reader is _NOBODY else reader_to_json(reader)
+        content = reader_to_json(reader) if reader.offsets else {}
         raw = seal("reader", {"attempt": attempt, "number": number, "reader": content})
         ends_ms, tries = self._retry_policy.timer() + self._retry_policy.timeout_ms, 0
         while True:
@@ -381,8 +244,6 @@ class DisklessGroups:
                 self._retry_policy.back_off(tries)
                 continue
             try:
-                if isinstance(raw, Exception):
-                    raise raw
                 return _Position(number, self._parse(raw, prefix, number))
             except DataCorruptionError as error:
                 older = self._older(prefix, listed, number)
@@ -407,7 +268,10 @@ class DisklessGroups:
         places = ((parse_position(o.name), o.name) for o in self._store.list(prefix))
         return {place[1]: name for place, name in places if place is not None}
 
-    def _parse(self, raw: bytes, prefix: str, number: int) -> Reader | None:
+    def _parse(self, raw: bytes | Exception, prefix: str, number: int) -> Reader | None:
+        """Return a group from an answer of `get_many`; None after the group was deleted."""
+        if isinstance(raw, Exception):
+            raise raw
         path = self._path(prefix, number)
         document = unseal("reader", raw, path=path, cure=_CURE)
         try:

@@ -12,7 +12,7 @@ from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.endpoint_lease import NumberedLease
 from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.extent_objects import ExtentObjects
-from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.home_object import check_new, known_home, make_home, read_home
 from sparklog.diskless.lease import TermLease
 from sparklog.diskless.ledger import EntryReader, Head, StoreLedger
@@ -29,7 +29,7 @@ from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.log.log import Log
 from sparklog.progress import Progress
 from sparklog.storage.commits import Chunk
-from sparklog.storage.groups import Groups
+from sparklog.storage.group_store import Groups
 from sparklog.storage.home import GivenUp, MovedPartition, not_offline
 from sparklog.storage.lease import EndpointLease, UpkeepLease
 from sparklog.storage.staging import INLINE_BYTES, Framing, Stager, TaskStaging, chunk_label
@@ -60,7 +60,7 @@ class DisklessHome:
         stager.
         """
         self.path, self.head, self.objects = path, head, objects.remote
-        self._groups = DisklessGroups(objects.store, retry=objects.remote.retry)
+        self._groups = Groups(GroupObjects(objects.store, retry=objects.remote.retry))
         self._clock = clock
         self._commits, self._states = commits, states
         self._storage_options, self._parallel = dict(storage_options or {}), parallel

@@ -27,7 +27,7 @@ from sparklog.diskless.entries import (
     encode,
     new_attempt_id,
 )
-from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.ledger import EntryReader, Head
 from sparklog.diskless.ledger_evidence import Evidence, evidence_beyond
 from sparklog.diskless.names import entry_name, ledger_prefix, parse_state, service_name
@@ -41,6 +41,7 @@ from sparklog.diskless.state_objects import (
 )
 from sparklog.errors import DataCorruptionError, SparklogError, StorageUnavailableError
 from sparklog.pluralize import pluralize
+from sparklog.storage.group_store import Groups
 from sparklog.storage.ledger_records import AppendRecord, CommitRecord, DropRecord, TopicRecord
 from sparklog.tiered.object_store.store import Store
 
@@ -240,7 +241,7 @@ class _Losses:
     def _groups(self) -> Iterator[str]:
         """Yield groups with a position above the new end of a partition."""
         ends = self._lost.state.log.ends
-        for reader in DisklessGroups(self._store).readers().groups:
+        for reader in Groups(GroupObjects(self._store)).readers().groups:
             for key, at in sorted(reader.offsets.items()):
                 end = ends.get(key, 0)
                 if at.offset > end:

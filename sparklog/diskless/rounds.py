@@ -22,7 +22,7 @@ from sparklog.diskless.damaged_partitions import DamagedPartitions
 from sparklog.diskless.erasure import ExtentEraser
 from sparklog.diskless.erasure_notes import note_ended, note_unfinished
 from sparklog.diskless.garbage import Garbage
-from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.home_object import read_home
 from sparklog.diskless.lease import ServiceNotes, Tenure, TermLease
 from sparklog.diskless.merge_plan import Merge, due_merges
@@ -48,7 +48,7 @@ from sparklog.log.group_lag import retention_floors
 from sparklog.pluralize import pluralize
 from sparklog.storage import round_report
 from sparklog.storage.erasure_report import ErasureReport, PartitionErasure
-from sparklog.storage.groups import Groups
+from sparklog.storage.group_store import Groups
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.round_report import Cleanable, Deleted, Report
 from sparklog.storage.segment_store import SourceChangedError
@@ -271,7 +271,7 @@ class DisklessUpkeep:
 
     def _expire_groups(self, report: Report) -> None:
         """Delete the positions of readers that were silent for offsets.retention.minutes."""
-        silent = DisklessGroups(self.log.store).expire(
+        silent = Groups(GroupObjects(self.log.store)).expire(
             now_ms=report.time_ms, retention_ms=self._options.offsets_retention_ms,
             dry_run=report.dry_run,
         )  # fmt: skip

@@ -10,7 +10,8 @@ from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.errors import OffsetOutOfRangeError, UnknownTopicError
 from sparklog.log.truncation_detection import LogTruncationDetector
-from sparklog.storage.groups import Groups, Readers, check_kept, is_expired
+from sparklog.storage.group_store import Groups, check_kept
+from sparklog.storage.groups import Readers, is_expired
 from sparklog.storage.log_state import LogState
 from sparklog.storage.view import View
 

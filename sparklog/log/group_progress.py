@@ -10,7 +10,8 @@ from sparklog.common import TopicPartition
 from sparklog.errors import LogLockedError, OffsetOutOfRangeError, StorageUnavailableError
 from sparklog.log.positions import EARLIEST, LATEST, Position, Spans
 from sparklog.log.truncation_detection import LogTruncationDetector, truncation_error
-from sparklog.storage.groups import Committed, Groups, check_group, check_kept
+from sparklog.storage.group_store import Groups, check_kept
+from sparklog.storage.groups import Committed, check_group
 
 COMMIT_INTERVAL_MS: Final = 1000
 """Kafka's auto.commit.interval.ms is 5 s. Commits are cheaper here, and fewer records repeat."""

@@ -22,13 +22,12 @@ from sparklog.log.positions import Spans, offsets_for_times, to_ms
 from sparklog.log.truncation_detection import LogTruncationDetector
 from sparklog.pluralize import pluralize
 from sparklog.storage.group_members import GroupAtWork
+from sparklog.storage.group_store import Groups, check_kept
 from sparklog.storage.groups import (
     GROUP,
     Committed,
-    Groups,
     Reader,
     check_group,
-    check_kept,
     committed_by_client,
     without_partitions,
 )

@@ -28,6 +28,7 @@ from sparklog.logdir.unclean_election import give_up
 from sparklog.logdir.view import LogDirView
 from sparklog.progress import Progress
 from sparklog.storage.commits import Chunk
+from sparklog.storage.group_store import Groups
 from sparklog.storage.home import GivenUp, MovedPartition
 from sparklog.storage.lease import EndpointLease, UpkeepLease
 from sparklog.storage.staging import Framing, Stager, TaskStaging
@@ -42,7 +43,7 @@ class LogDirHome:
         self, path: str, fs: FileSystem, clock: Clock, view: View, commits: LogDirCommits | None
     ) -> None:
         self.path, self.view = path, view
-        self.groups = GroupFiles(fs, view.home)
+        self.groups = Groups(GroupFiles(fs, view.home))
         self._fs, self._clock = fs, clock
         self._commits = self._session = commits
         self._topics = CachedTopics()

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from sparklog.common import TopicPartition
 from sparklog.log.group_lag import retention_floors
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.group_offsets import expire_readers, read_readers
+from sparklog.logdir.group_offsets import GroupFiles
 from sparklog.logdir.housekeeping import expire_ledger, expire_producers, prune_snapshots, sweep
 from sparklog.pluralize import pluralize
+from sparklog.storage.group_store import Groups
 
 
 def run_housekeeping(
@@ -34,12 +35,8 @@ def run_housekeeping(
     staged = sweep(session, now_ms=now_ms, dry_run=dry_run)
     if staged:
         yield f"{pluralize(len(staged), 'staged file')} that nobody will commit {would}removed"
-    silent = expire_readers(
-        session.fs,
-        session.home,
-        now_ms=now_ms,
-        retention_ms=session.options.offsets_retention_ms,
-        dry_run=dry_run,
+    silent = Groups(GroupFiles(session.fs, session.home)).expire(
+        now_ms=now_ms, retention_ms=session.options.offsets_retention_ms, dry_run=dry_run
     )
     for group in sorted({reader.group for reader in silent}):
         yield f"reader {group} {would}forgotten: silent for offsets.retention.minutes"
@@ -49,7 +46,7 @@ def group_retention_floors(session: LogDirCommits, *, now_ms: int) -> dict[Topic
     """Return the offsets at which registered readers stop retention."""
     return retention_floors(
         session.state,
-        read_readers(session.fs, session.home),
+        Groups(GroupFiles(session.fs, session.home)).readers(),
         now_ms=now_ms,
         retention_ms=session.options.offsets_retention_ms,
     )

@@ -14,7 +14,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogEr
 from sparklog.format.names import partition_dir
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.topic_names import INTERNAL, REMOTE_METADATA
-from sparklog.logdir.group_offsets import damaged_readers
+from sparklog.logdir.group_offsets import GroupFiles
 from sparklog.logdir.ledger import LEDGER
 from sparklog.logdir.log_dirs import find_dirs, not_of_log, offline_error
 from sparklog.logdir.offline_partitions import stored_metadata, why_foreign
@@ -314,8 +314,9 @@ class _Verifier:
                 break
         log_dir_state = self.log_dir_state
         if log_dir_state.situation.is_ours:
-            for path, error in damaged_readers(self._fs, self._directories[0]).items():
-                general.add(Severity.DAMAGE, path, error.reason)
+            for group in GroupFiles(self._fs, self._directories[0]).read_all():
+                if isinstance(group.error, DataCorruptionError):
+                    general.add(Severity.DAMAGE, group.path, group.error.reason)
             check_remote_settings(self._fs, log_dir_state, general)
             check_known_copies(self._fs, log_dir_state, general)
         else:

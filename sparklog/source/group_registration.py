@@ -32,14 +32,8 @@ from sparklog.errors import SparklogError
 from sparklog.source.offsets import Offsets, Ranges
 from sparklog.source.open_homes import cached_home
 from sparklog.source.options import SourceOptions
-from sparklog.storage.groups import (
-    NAME_CHARS_MAX,
-    NO_ORIGINS,
-    Groups,
-    Origins,
-    Reader,
-    check_kept,
-)
+from sparklog.storage.group_store import Groups, check_kept
+from sparklog.storage.groups import NAME_CHARS_MAX, NO_ORIGINS, Origins, Reader
 
 RENEW_MS: Final = 300_000
 _LOGGER = logging.getLogger("sparklog.source")

@@ -20,7 +20,7 @@ from sparklog.source.offsets import Offsets
 from sparklog.source.open_homes import is_missing, open_home
 from sparklog.source.options import SourceOptions
 from sparklog.source.patterns import compile_pattern
-from sparklog.storage.groups import Groups
+from sparklog.storage.group_store import Groups
 from sparklog.storage.home import Home
 from sparklog.storage.offset_ranges import SpansByKey
 from sparklog.storage.segments import SegmentLog

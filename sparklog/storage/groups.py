@@ -7,7 +7,7 @@ By this epoch a reader detects that the log was restored from a backup (KIP-320)
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
@@ -185,6 +185,16 @@ def expired_offsets(reader: Reader, now_ms: int, retention_ms: int) -> list[Expi
     ]
 
 
+def without_expired(reader: Reader, now_ms: int, retention_ms: int) -> Reader:
+    """Return a group without its expired commits."""
+    offsets = {
+        key: at
+        for key, at in reader.offsets.items()
+        if not is_expired(at.time_ms, now_ms, retention_ms)
+    }
+    return replace(reader, offsets=offsets)
+
+
 def check_group(group: str) -> None:
     """Raise InvalidRequestError unless `group` is a valid group name."""
     is_text = isinstance(group, str) and group.isprintable() and group == group.strip()
@@ -192,20 +202,6 @@ def check_group(group: str) -> None:
         raise InvalidRequestError(
             f"group={repr(group)[:80]}: expected a string of 1 to {GROUP_CHARS_MAX} printable "
             "characters, without spaces at the ends"
-        )
-
-
-def check_kept(groups: "Groups", home: str, instead: str = "") -> None:
-    """Raise InvalidRequestError if the log stores no groups; `instead`: advice for the message.
-
-    So sparklog never writes into a broker's directory.
-    """
-    if not groups.are_waited_for:
-        raise InvalidRequestError(
-            f"{home} stores no readers: in a broker's directory groups are stored by the broker "
-            "(kafka-consumer-groups), and an archive has none until it is restored to a log dir "
-            f"(sparklog tier restore){instead}",
-            path=home,
         )
 
 
@@ -331,85 +327,3 @@ def of_query(known: Reader) -> InvalidRequestError:
         f"{known.host or '?'}, which tracks its own progress: choose another group.id, or delete "
         "it by log.delete_reader after the query has ended"
     )
-
-
-class Groups(Protocol):
-    """The committed positions of a log's readers. Readers write them without the log's lock."""
-
-    def positions(self, group: str) -> Mapping[TopicPartition, Committed]:
-        """Return the committed positions of a group; empty if the group is unknown.
-
-        Raises: InvalidRequestError: the name is invalid. DataCorruptionError: the positions can't
-        be read; starting elsewhere would lose the group's place.
-        """
-
-    def reader(self, group: str) -> Reader | None:
-        """Return a group, if known. Raises: as `positions`."""
-
-    def change(self, group: str, decide: Decision) -> bool:
-        """Apply `decide` to a group, durably; return True if anything was written.
-
-        A damaged group counts as unknown. Members of a group may change it concurrently, as in
-        `commit`. Raises: as `commit`, and exceptions of `decide`.
-        """
-
-    def commit(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        now_ms: int,
-        host: str,
-        origins: Origins = NO_ORIGINS,
-    ) -> None:
-        """Commit {partition: the next offset to read}, durably; other partitions are unchanged.
-
-        Concurrent commits of a group's members are all applied. A position may move backwards.
-        Raises: InvalidRequestError, LogLockedError, StorageUnavailableError.
-        """
-
-    @property
-    def are_waited_for(self) -> bool:
-        """Whether the log respects positions of readers; False in a broker's directory.
-
-        If False, positions must not be committed: see `check_kept`.
-        """
-
-    def commit_query(
-        self,
-        query: Reader,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        now_ms: int,
-        planner: str | None = None,
-        origins: Origins = NO_ORIGINS,
-    ) -> None:
-        """Commit, from a task, the start of a query's micro-batch. Other partitions are unchanged.
-
-        `query`: group, kind, host, app, batch, run and name. `committed_by_query` returns the new
-        state of the group, or None if the file is up to date.
-        Raises: as `commit`.
-        """
-
-    def group_of_planner(self, planner: str) -> str | None:
-        """Return the group that a task registered for `planner`, if any."""
-
-    def commit_planned(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        planner: str,
-        now_ms: int,
-        origins: Origins = NO_ORIGINS,
-    ) -> bool:
-        """Commit positions that a query's `planner` knows; return False if the tasks must commit.
-
-        `committed_as_planned` returns the new state of the group. Raises: as `commit`.
-        """
-
-    def readers(self) -> Readers:
-        """Return all groups, by name."""
-
-    def delete(self, group: str) -> bool:
-        """Delete a group; return True if the group existed. An active group registers again."""

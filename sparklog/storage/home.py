@@ -10,7 +10,7 @@ from typing import Protocol
 from sparklog.errors import InvalidRequestError
 from sparklog.progress import Progress
 from sparklog.storage.commits import Chunk, CommitLog, FollowedLedger
-from sparklog.storage.groups import Groups
+from sparklog.storage.group_store import Groups
 from sparklog.storage.lease import EndpointLease, UpkeepLease
 from sparklog.storage.staging import Framing, Stager, TaskStaging
 from sparklog.storage.topic_state import TopicState

@@ -1,44 +1,35 @@
-"""Contract tests of `sparklog.storage.groups.Groups`; each home subclasses them.
+"""Contract tests of `sparklog.storage.group_store.Groups`; each home subclasses them.
 
     class TestMine(GroupsContract):
         @pytest.fixture
         def new_groups(self) -> Callable[[], Groups]: ...  # another handle, as of another process
         @pytest.fixture
         def damage(self) -> Callable[[str], None]: ...     # damages the stored state of a group
-        @pytest.fixture
-        def expire(self) -> Expire: ...                    # the expiration of the home's service
 """
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any
 
 import pytest
 
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.storage import group_store
+from sparklog.storage.group_store import Groups
 from sparklog.storage.groups import (
     Committed,
     ExpiredOffset,
-    Groups,
     Origin,
     Reader,
     committed_by_client,
+    expired_offsets,
     touched,
     without_partitions,
 )
 
 Open = Callable[[], Groups]
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-class Expire(Protocol):
-    """Expires commits older than `retention_ms`, or lists them in a dry run."""
-
-    def __call__(
-        self, *, now_ms: int, retention_ms: int, dry_run: bool = False
-    ) -> list[ExpiredOffset]:
-        """Return the commits that expired, or in a dry run would expire."""
 
 
 def commit(
@@ -162,21 +153,55 @@ class GroupsContract:
         assert not new_groups().readers().damaged
         assert offsets_of(new_groups()) == {}
 
-    def test_old_commits_expire(self, new_groups: Open, expire: Expire) -> None:
+    def test_old_commits_expire(self, new_groups: Open) -> None:
         one = new_groups()
         commit(one, {T0: 5}, now_ms=500)
         commit(one, {T1: 6}, now_ms=501)
         commit(one, {T0: 1}, now_ms=100, group="old")
         wanted = [("g", "t", 0, 5, 500), ("old", "t", 0, 1, 100)]
-        assert expire(now_ms=599, retention_ms=500) == []
-        assert expire(now_ms=1000, retention_ms=500, dry_run=True) == wanted
+        assert one.expire(now_ms=599, retention_ms=500) == []
+        assert one.expire(now_ms=1000, retention_ms=500, dry_run=True) == wanted
         assert offsets_of(one) == {T0: 5, T1: 6}
-        assert expire(now_ms=1000, retention_ms=500) == wanted
-        assert expire(now_ms=1000, retention_ms=500) == []
+        assert one.expire(now_ms=1000, retention_ms=500) == wanted
+        assert one.expire(now_ms=1000, retention_ms=500) == []
         assert offsets_of(one) == offsets_of(new_groups()) == {T1: 6}
         assert [reader.group for reader in new_groups().readers().groups] == ["g"]
         commit(one, {T0: 7}, now_ms=1000, group="old")  # and it may come again
         assert offsets_of(new_groups(), "old") == {T0: 7}
+
+    def test_a_commit_while_it_expires_stays(
+        self, new_groups: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        commit(new_groups(), {T0: 5, T1: 6}, now_ms=100)
+        meanwhile = [7]
+
+        def late(*given: Any) -> list[ExpiredOffset]:
+            expired = expired_offsets(*given)
+            if meanwhile:
+                commit(new_groups(), {T0: meanwhile.pop()}, now_ms=900)
+            return expired
+
+        monkeypatch.setattr(group_store, "expired_offsets", late)
+        gone = new_groups().expire(now_ms=1000, retention_ms=500)
+        assert gone == [("g", "t", 1, 6, 100)]
+        assert offsets_of(new_groups()) == {T0: 7}
+
+    def test_a_damaged_group_expires_by_its_age(
+        self, new_groups: Open, damage: Callable[[str], None]
+    ) -> None:
+        commit(new_groups(), {T0: 5}, now_ms=100)
+        commit(new_groups(), {T1: 1}, now_ms=1 << 60, group="other")
+        damage("g")
+        groups = new_groups()
+        ((path, time_ms),) = groups.readers().damaged.items()
+        assert groups.expire(now_ms=time_ms + 499, retention_ms=500) == []
+        wanted = [(path, "", -1, -1, time_ms)]
+        assert groups.expire(now_ms=time_ms + 500, retention_ms=500, dry_run=True) == wanted
+        assert path in groups.readers().damaged
+        assert groups.expire(now_ms=time_ms + 500, retention_ms=500) == wanted
+        assert not new_groups().readers().damaged
+        assert offsets_of(new_groups()) == {}
+        assert offsets_of(new_groups(), "other") == {T1: 1}
 
     def test_a_query_and_its_planner(self, new_groups: Open) -> None:
         one, two = new_groups(), new_groups()

@@ -9,24 +9,24 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageUnavailableError
-from sparklog.logdir.group_offsets import (
-    commit_offsets,
-    committed_offsets,
-    delete_reader,
-    expire_readers,
-    read_readers,
-)
+from sparklog.logdir.group_offsets import GroupFiles
+from sparklog.storage.group_store import Groups
 from sparklog.testing.crashes import Crash, crashes_now
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault
+from sparklog.testing.groups_contract import offsets_of
 
 HOME = "/log"
 T0, T1 = ("t", 0), ("t", 1)
 Offsets = dict[tuple[str, int], int]
 
 
+def groups_in(fs: CrashFS) -> Groups:
+    return Groups(GroupFiles(fs, HOME))
+
+
 def commit(fs: CrashFS, group: str, offsets: Offsets, now_ms: int = 1) -> None:
-    commit_offsets(fs, HOME, group, offsets, now_ms=now_ms)
+    groups_in(fs).commit(group, offsets, now_ms=now_ms, host="h")
 
 
 def machine() -> CrashFS:
@@ -41,7 +41,7 @@ def machine() -> CrashFS:
 
 
 def found(fs: CrashFS) -> dict[str, Offsets]:
-    readers = read_readers(fs, HOME)
+    readers = groups_in(fs).readers()
     assert not readers.damaged
     return {r.group: {key: at.offset for key, at in r.offsets.items()} for r in readers.groups}
 
@@ -55,7 +55,7 @@ ACTS: dict[str, tuple[Callable[[CrashFS], object], dict[str, Offsets], bool]] = 
         lambda fs: commit(fs, "other", {T1: 5}), OLD | {"other": {T0: 70, T1: 5}}, True,
     ),
     "a commit": (lambda fs: commit(fs, "old", {T1: 12}), OTHER | {"old": {T0: 10, T1: 12}}, False),
-    "a deletion": (lambda fs: delete_reader(fs, HOME, "old"), OTHER, True),
+    "a deletion": (lambda fs: groups_in(fs).delete("old"), OTHER, True),
 }  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def test_a_change_is_cut_anywhere(name: str) -> None:
 def check(image: Crash, allowed: list[dict[str, Offsets]]) -> None:
     assert found(image.fs) in allowed, image.how
     commit(image.fs, "old", {T0: 99})  # whatever was left over, it goes on
-    assert committed_offsets(image.fs, HOME, "old")[T0] == 99, image.how
+    assert offsets_of(groups_in(image.fs), "old")[T0] == 99, image.how
     assert found(image.fs)["other"] in [view["other"] for view in allowed]
 
 
@@ -89,7 +89,7 @@ def test_an_expiry_is_cut_anywhere() -> None:
     commit(fs, "old", {T1: 20}, now_ms=1000)
     fs.sync_dir(HOME)
     fs.on_call = lambda call: images.extend(crashes_now(fs, call, rng, 4))
-    gone = expire_readers(fs, HOME, now_ms=1000, retention_ms=500)
+    gone = groups_in(fs).expire(now_ms=1000, retention_ms=500)
     fs.on_call = None
     assert [(e.group, e.partition) for e in gone] == [("old", 0), ("other", 0)]
     assert found(fs) == {"old": {T1: 20}}
@@ -97,7 +97,7 @@ def test_an_expiry_is_cut_anywhere() -> None:
         left = found(image.fs)
         assert left["old"] in ({T0: 10, T1: 20}, {T1: 20}), image.how
         assert left.get("other", {T0: 70}) == {T0: 70}, image.how
-        expire_readers(image.fs, HOME, now_ms=1000, retention_ms=500)
+        groups_in(image.fs).expire(now_ms=1000, retention_ms=500)
         assert found(image.fs) == {"old": {T1: 20}}
 
 

@@ -10,11 +10,12 @@ import fsspec
 
 from sparklog.clock import ManualClock, monotonic_ms, system_clock
 from sparklog.diskless.endpoint_lease import NumberedLease
-from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.home_object import create_home
 from sparklog.diskless.names import ENDPOINT, HOME, READERS, SERVICE, entry_name, state_name
 from sparklog.diskless.state_objects import write_state
 from sparklog.format.names import LOG
+from sparklog.storage.group_store import Groups
 from sparklog.tiered.layout.topic_owners import PREFIX as OWNERS
 from tests.damage.actions import ACTIONS
 from tests.damage.model import Actions, Files, Kind
@@ -119,7 +120,7 @@ def _built_at(moment: int) -> BucketHome:
     write_state(made.store, made.state)
     for value in ("f", "g", "h"):
         made.commit(value)
-    groups = DisklessGroups(made.store)
+    groups = Groups(GroupObjects(made.store))
     groups.commit("g", {T0: 2}, now_ms=made.clock(), host="h")
     older_group = made.store.get(_only(made, READERS))
     groups.commit("g", {T0: 3}, now_ms=made.clock(), host="h")

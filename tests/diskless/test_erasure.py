@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from sparklog.common import TopicPartition
-from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.merging import Merger
 from sparklog.diskless.rounds import DisklessUpkeep
 from sparklog.diskless.segment_healing import segment_of
@@ -24,6 +24,7 @@ from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.log.admin import delete_topic
 from sparklog.log.batch_windows import walk
 from sparklog.storage.erasure_report import ErasureReport
+from sparklog.storage.group_store import Groups
 from sparklog.storage.upkeep import ErasureRequest
 from sparklog.testing.faults import SimulatedKill
 from sparklog.tiered.layout.manifest import manifest_object
@@ -57,7 +58,7 @@ class OfAlice:
 
 def upkeep_of(home: Home) -> DisklessUpkeep:
     upkeep = DisklessUpkeep(
-        home.commits, lambda: DisklessGroups(home.store), home.options, keyring=home.keyring,
+        home.commits, lambda: Groups(GroupObjects(home.store)), home.options, keyring=home.keyring,
     )  # fmt: skip
     upkeep.lease = home.lease
     upkeep.merger, upkeep.garbage = home.merger, home.garbage

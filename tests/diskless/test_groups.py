@@ -6,35 +6,36 @@ import pytest
 
 from sparklog.common import TopicPartition
 from sparklog.diskless.entry_creation import RetryPolicy
-from sparklog.diskless.groups import DisklessGroups
-from sparklog.diskless.names import position_name, readers_prefix
+from sparklog.diskless.groups import GroupObjects
+from sparklog.diskless.names import position_name
 from sparklog.errors import (
     DataCorruptionError,
     StorageUnavailableError,
     UnsupportedVersionError,
 )
 from sparklog.storage.checksummed_json import seal
+from sparklog.storage.group_store import Groups
 from sparklog.storage.groups import Committed, Reader, reader_to_json
 from sparklog.testing.faultstore import Faults, FaultStore
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def groups_of(store: FaultStore) -> DisklessGroups:
+def groups_of(store: FaultStore) -> Groups:
     """The groups as another process sees them; no time passes."""
     clock = store.clock
     retry_policy = RetryPolicy(
         timeout_ms=100_000, sleep=lambda ms: clock.advance(int(ms) + 1), timer=lambda: clock(),
         draw=random.Random(7).random,
     )  # fmt: skip
-    return DisklessGroups(store, retry_policy=retry_policy)
+    return Groups(GroupObjects(store, retry_policy=retry_policy))
 
 
-def commit(groups: DisklessGroups, offsets: dict[TopicPartition, int], now_ms: int = 1) -> None:
+def commit(groups: Groups, offsets: dict[TopicPartition, int], now_ms: int = 1) -> None:
     groups.commit("g", offsets, now_ms=now_ms, host="h")
 
 
-def offsets(groups: DisklessGroups, group: str = "g") -> dict[TopicPartition, int]:
+def offsets(groups: Groups, group: str = "g") -> dict[TopicPartition, int]:
     return {key: at.offset for key, at in groups.positions(group).items()}
 
 
@@ -92,15 +93,6 @@ def test_a_newer_form_is_left_alone(store: FaultStore) -> None:
         commit(groups_of(store), {T0: 8})
 
 
-def test_a_damaged_position_expires_by_its_age(store: FaultStore) -> None:
-    groups = groups_of(store)
-    store.put(position_name("bad", 0), b"?")
-    assert groups.expire(now_ms=store.clock() + 1499, retention_ms=1500) == []
-    (expired,) = groups.expire(now_ms=store.clock() + 1500, retention_ms=1500)
-    assert (expired.group, expired.partition) == (f"{store.url}/{position_name('bad', 0)}", -1)
-    assert not groups.readers().damaged
-
-
 def test_any_group_has_names_that_a_file_can_have(store: FaultStore) -> None:
     for group in ("..", "a b", "a%2Fb", "a/b", "~", "\u00fc" * 249):
         groups_of(store).commit(group, {T0: 1}, now_ms=1, host="h")
@@ -133,7 +125,7 @@ def test_a_listing_that_shows_what_is_gone_is_not_asked_for_ever(store: FaultSto
     store.list = lambda prefix="": kept or listed(prefix)  # type: ignore[method-assign]
     store.delete([position_name("g", 0)])
     with pytest.raises(StorageUnavailableError, match="a GET does not find it"):
-        groups_of(store)._newest(readers_prefix("g"))
+        groups_of(store).delete("g")
 
 
 @pytest.mark.parametrize("how", ["missing", "empty", "cut", "longer", "older", "another group"])

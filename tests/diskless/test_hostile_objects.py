@@ -19,7 +19,7 @@ from sparklog.diskless.endpoint_lease import NumberedLease
 from sparklog.diskless.entries import ENTRY_BYTES_MAX, decode
 from sparklog.diskless.erasure_notes import unfinished_erasures
 from sparklog.diskless.extent_tables import NAMES_MAX, TableHead
-from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.home_object import create_home, read_home
 from sparklog.diskless.lease import sign_of_life
 from sparklog.diskless.names import (
@@ -40,6 +40,7 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format.batch import encode_one
 from sparklog.service.verification.store_verifier import verify_store
 from sparklog.storage.checksummed_json import seal, unseal
+from sparklog.storage.group_store import Groups
 from sparklog.storage.ledger_records import decode as decode_record
 from sparklog.testing.faultstore import FaultDriver
 from sparklog.testing.scheduled_store import ScheduledStore
@@ -361,15 +362,15 @@ def test_signs_of_life_and_requests_that_are_too_large_say_nothing() -> None:
 
 def test_a_position_that_is_too_large_is_damage_and_the_older_one_counts() -> None:
     home = home_with_a_state()
-    groups = DisklessGroups(home.store)
+    groups = Groups(GroupObjects(home.store))
     for offset in (1, 2):
         groups.commit("g", {T0: offset}, now_ms=1, host="h")
     newest = max(name for name in home.bucket.objects if name.startswith("readers/"))
     grown(home, newest)
-    readers = DisklessGroups(home.store).readers()
+    readers = Groups(GroupObjects(home.store)).readers()
     assert [at.offset for at in readers.groups[0].offsets.values()] == [1]
     assert list(readers.damaged) == [f"{home.store.url}/{newest}"]
-    ((error, is_readable),) = groups.damaged_positions()
+    ((error, is_readable),) = GroupObjects(home.store).damaged_positions()
     assert (error.path, is_readable) == (f"{home.store.url}/{newest}", True)
     assert groups.positions("g")[T0].offset == 1
 

@@ -3,11 +3,12 @@
 import pytest
 
 from sparklog.diskless.extents import Extents
-from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.home_object import create_home
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.rounds import DisklessUpkeep
 from sparklog.diskless.segment_healing import SegmentHealer
+from sparklog.storage.group_store import Groups
 from sparklog.storage.round_report import Report
 from tests.diskless.logs import LOG_ID, T0, T1, Home
 
@@ -25,7 +26,7 @@ def merged(*, commits: int = 1, **options: int) -> Home:
 
 
 def upkeep_of(home: Home) -> DisklessUpkeep:
-    upkeep = DisklessUpkeep(home.commits, lambda: DisklessGroups(home.store), home.options)
+    upkeep = DisklessUpkeep(home.commits, lambda: Groups(GroupObjects(home.store)), home.options)
     upkeep.lease, upkeep.merger, upkeep.garbage = home.lease, home.merger, home.garbage
     return upkeep
 

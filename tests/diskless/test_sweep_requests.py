@@ -5,12 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from sparklog.diskless import garbage
-from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.names import entry_name, new_staged_name, position_name, state_name
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.rounds import DisklessUpkeep
 from sparklog.diskless.segment_ids import Level, segment_id
 from sparklog.log.admin import drop_topic
+from sparklog.storage.group_store import Groups
 from sparklog.storage.round_report import Report
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.layout.object_names import Directory, remote_log_name
@@ -169,7 +170,8 @@ def test_states_are_listed_once_per_entry(home: Home) -> None:
 
 def test_an_idle_service_lists_readers_alone(home: Home) -> None:
     upkeep = DisklessUpkeep(
-        home.commits, lambda: DisklessGroups(home.store), home.options, timer=Timer(home.clock)
+        home.commits, lambda: Groups(GroupObjects(home.store)), home.options,
+        timer=Timer(home.clock),
     )
     home.lease.release()
     assert upkeep.lease.acquire()

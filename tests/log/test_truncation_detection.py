@@ -13,9 +13,9 @@ from sparklog.fs import LOCAL
 from sparklog.log.log import view_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.truncation_detection import diverging_offset, origin_of
-from sparklog.logdir.group_offsets import commit_offsets, positions
-from sparklog.logdir.home import commits_of
+from sparklog.logdir.group_offsets import GroupFiles
 from sparklog.service import verify
+from sparklog.storage.group_store import Groups
 from sparklog.storage.groups import Origin
 from sparklog.storage.leader_epochs import HISTORY_EPOCH, new_epoch
 
@@ -86,6 +86,10 @@ def test_a_later_history_has_a_greater_epoch() -> None:
 # --- logs ----------------------------------------------------------------------------------------
 
 
+def groups_in(home: str | Path) -> Groups:
+    return Groups(GroupFiles(LOCAL, str(home)))
+
+
 @pytest.fixture
 def path(tmp_path: Path, clock: ManualClock) -> Path:
     """Topic t: four records; `copy` beside it is of that time."""
@@ -153,7 +157,7 @@ def test_a_group_that_was_ahead_is_told(path: Path, clock: ManualClock) -> None:
         append(log, 6)
         log.commit_offsets("g", {"t": {0: 10}})
         files = [p for p in path.iterdir() if p.name.startswith("sparklog.readers-")]
-        assert positions(commits_of(log).fs, str(path), "g")["t", 0].origin == Origin(0, 0)
+        assert groups_in(path).positions("g")["t", 0].origin == Origin(0, 0)
     restore(path)
     with write(path, clock) as log:
         append(log, 8, "new")
@@ -166,7 +170,7 @@ def test_a_group_that_was_ahead_is_told(path: Path, clock: ManualClock) -> None:
             log.read("t", group="g")
         assert log.read("t", group="g", start={0: 4}).read_all().num_rows == 8
         assert log.read("t", group="g").read_all().num_rows == 0
-        kept = positions(commits_of(log).fs, str(path), "g")["t", 0]
+        kept = groups_in(path).positions("g")["t", 0]
         assert (kept.offset, kept.origin) == (12, Origin(new_epoch(0, clock()), 4))
 
 
@@ -174,7 +178,7 @@ def test_an_older_sparklogs_positions_go_on(path: Path, clock: ManualClock) -> N
     """They remember no epoch: what that can't tell is not held against them."""
     with write(path, clock) as log:
         append(log, 6)
-    commit_offsets(LOCAL, str(path), "g", {("t", 0): 8}, now_ms=clock())
+    groups_in(path).commit("g", {("t", 0): 8}, now_ms=clock(), host="h")
     assert sparklog.open(path).read("t", group="g").read_all().num_rows == 2
 
 

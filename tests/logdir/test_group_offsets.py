@@ -7,7 +7,6 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,17 +24,12 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.group_lag import retention_floor, retention_floors
 from sparklog.log.log import view_of
 from sparklog.logdir import group_offsets
-from sparklog.logdir.group_offsets import (
-    READERS_PREFIX,
-    commit_offsets,
-    commit_query,
-    committed_offsets,
-    expire_readers,
-    read_readers,
-)
+from sparklog.logdir.group_offsets import READERS_PREFIX, GroupFiles, group_path
 from sparklog.logdir.home import commits_of
 from sparklog.storage.commit_rate import CommitRate, RatePoint
+from sparklog.storage.group_store import Groups
 from sparklog.storage.groups import Committed, Reader
+from sparklog.testing.groups_contract import offsets_of
 
 WEEK_MS = 7 * 24 * 3_600_000
 CONFIG = {"retention.ms": "-1", "retention.respect.readers": "true"}
@@ -54,15 +48,19 @@ def log(tmp_path: Path, clock: ManualClock) -> Iterator[Log]:
         yield log
 
 
+def groups_in(home: str | Path) -> Groups:
+    return Groups(GroupFiles(LOCAL, str(home)))
+
+
 def floors(log: Log, clock: ManualClock) -> dict[tuple[str, int], int]:
     session = commits_of(log)
-    found = read_readers(session.fs, session.home)
+    found = groups_in(session.home).readers()
     with session.exclusive():
         return retention_floors(session.state, found, now_ms=clock(), retention_ms=WEEK_MS)
 
 
 def committed(log: Log, group: str) -> dict[int, int]:
-    found = committed_offsets(LOCAL, view_of(log).home, group)
+    found = offsets_of(groups_in(view_of(log).home), group)
     return {p: offset for (_, p), offset in found.items()}
 
 
@@ -111,7 +109,7 @@ def test_where_nothing_can_be_written(
 def _commit_many(home: str, partition: int, count: int) -> None:
     group_offsets.LOCK_TIMEOUT_MS = 240_000  # type: ignore[misc]  # in a process of its own
     for offset in range(1, count + 1):
-        commit_offsets(LOCAL, home, "g", {("t", partition): offset}, now_ms=1)
+        groups_in(home).commit("g", {("t", partition): offset}, now_ms=1, host="h")
 
 
 def test_members_in_several_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
@@ -122,28 +120,28 @@ def test_members_in_several_processes_lose_nothing_of_each_other(tmp_path: Path)
     for member in members:
         member.join()
         assert member.exitcode == 0
-    assert committed_offsets(LOCAL, str(tmp_path), "g") == {("t", p): 40 for p in range(3)}
+    assert offsets_of(groups_in(tmp_path), "g") == {("t", p): 40 for p in range(3)}
     assert len(os.listdir(tmp_path)) == 1
 
 
 def test_a_member_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_offsets, "LOCK_TIMEOUT_MS", 20)
-    commit_offsets(LOCAL, str(tmp_path), "g", {("t", 0): 1}, now_ms=1)
+    groups_in(tmp_path).commit("g", {("t", 0): 1}, now_ms=1, host="h")
     (name,) = os.listdir(tmp_path)
     with LOCAL.open_lock(str(tmp_path / name)) as held:
         assert held.try_lock(0, 0, exclusive=True)
         with pytest.raises(LogLockedError, match="another reader of its group"):
-            commit_offsets(LOCAL, str(tmp_path), "g", {("t", 0): 2}, now_ms=1)
-        commit_offsets(LOCAL, str(tmp_path), "h", {("t", 0): 2}, now_ms=1)  # others go on
-    commit_offsets(LOCAL, str(tmp_path), "g", {("t", 0): 2}, now_ms=1)
+            groups_in(tmp_path).commit("g", {("t", 0): 2}, now_ms=1, host="h")
+        groups_in(tmp_path).commit("h", {("t", 0): 2}, now_ms=1, host="h")  # others go on
+    groups_in(tmp_path).commit("g", {("t", 0): 2}, now_ms=1, host="h")
 
 
 def test_two_sources_of_a_micro_batch_keep_the_lower_offset(tmp_path: Path) -> None:
     home = str(tmp_path)
     for batch, offset in ((0, 5), (0, 9), (0, 3), (1, 8), (1, 12), (0, 2)):
         query = Reader("q", "query", batch=batch)
-        commit_query(LOCAL, home, query, {("t", 0): offset}, now_ms=1)
-        found = committed_offsets(LOCAL, home, "q")["t", 0]
+        groups_in(home).commit_query(query, {("t", 0): offset}, now_ms=1)
+        found = offsets_of(groups_in(home), "q")["t", 0]
         assert found == {5: 5, 9: 5, 3: 3, 8: 8, 12: 8, 2: 2}[offset]
 
 
@@ -168,7 +166,7 @@ def test_a_damaged_file_holds_all_back_until_its_reader_commits(
     log.commit_offsets("fast", {"t": {0: 50, 1: 50}})
     log.commit_offsets("g", {"t": {0: 30}})
     assert floors(log, clock) == {("t", 0): 30, ("t", 1): 50}
-    path = Path(group_offsets._path(log.path, "g"))
+    path = Path(group_path(log.path, "g"))
     path.write_bytes(DAMAGE[how](path.read_bytes()))
     os.utime(path, (clock() / 1000, clock() / 1000))
     assert floors(log, clock) == {("t", 0): 0, ("t", 1): 0}
@@ -184,7 +182,7 @@ def test_a_damaged_file_holds_all_back_until_its_reader_commits(
 
 
 def test_a_file_that_was_only_just_made_says_nothing(log: Log, clock: ManualClock) -> None:
-    Path(group_offsets._path(log.path, "g")).touch()
+    Path(group_path(log.path, "g")).touch()
     assert floors(log, clock) == {}
     log.commit_offsets("g", {"t": {0: 1}})
     assert committed(log, "g") == {0: 1}
@@ -215,8 +213,8 @@ def test_the_slowest_reader_is_the_floor_where_the_topic_asks(log: Log, clock: M
 
 def test_the_floor_never_lies_past_the_end(log: Log, clock: ManualClock) -> None:
     session = commits_of(log)
-    commit_offsets(LOCAL, session.home, "g", {("t", 0): 10**9, ("gone", 0): 1}, now_ms=clock())
-    found = read_readers(LOCAL, session.home)
+    groups_in(session.home).commit("g", {("t", 0): 10**9, ("gone", 0): 1}, now_ms=clock(), host="h")
+    found = groups_in(session.home).readers()
     ask = {"now_ms": clock(), "retention_ms": WEEK_MS}
     assert retention_floor(session.state, "t", 0, found, **ask) == 100
     assert retention_floor(session.state, "t", 1, found, **ask) is None
@@ -230,56 +228,24 @@ def test_a_dead_reader_holds_for_a_week_and_no_longer(log: Log, clock: ManualClo
     log.commit_offsets("alive", {"t": {0: 60}})
     ask = {"now_ms": clock(), "retention_ms": WEEK_MS}
     assert floors(log, clock) == {("t", 0): 10}
-    assert expire_readers(LOCAL, log.path, **ask) == []
+    assert groups_in(log.path).expire(**ask) == []
     clock.advance(1)
     ask["now_ms"] = clock()
     assert floors(log, clock) == {("t", 0): 60}
     expired = {r["group"]: r["expired"] for r in log.readers().to_pylist()}
     assert expired == {"dead": True, "alive": False}
-    (would,) = expire_readers(LOCAL, log.path, **ask, dry_run=True)
+    (would,) = groups_in(log.path).expire(**ask, dry_run=True)
     assert committed(log, "dead") == {0: 10}
-    assert expire_readers(LOCAL, log.path, **ask) == [would]
+    assert groups_in(log.path).expire(**ask) == [would]
     assert (would.group, would.topic, would.partition, would.offset) == ("dead", "t", 0, 10)
     assert would.time_ms == clock() - WEEK_MS
     assert log.readers()["group"].to_pylist() == ["alive"]
 
 
-def test_a_damaged_file_expires_by_its_age(log: Log, clock: ManualClock) -> None:
-    log.commit_offsets("g", {"t": {0: 10}})
-    path = file_of(log)
-    path.write_bytes(b"{")
-    os.utime(path, (clock() / 1000, clock() / 1000))
-    ask = {"now_ms": clock() + WEEK_MS - 1, "retention_ms": WEEK_MS}
-    assert expire_readers(LOCAL, log.path, **ask) == []
-    ask["now_ms"] += 1
-    (gone,) = expire_readers(LOCAL, log.path, **ask)
-    assert gone.group == str(path)
-    assert not path.exists()
-    assert floors(log, clock) == {}
-
-
-def test_a_commit_while_it_expires_stays(
-    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log.commit_offsets("g", {"t": {0: 10}})
-    clock.advance(WEEK_MS)
-    expired, meanwhile = group_offsets.expired_offsets, [11]
-
-    def late(*given: Any) -> Any:
-        found = expired(*given)
-        if meanwhile:
-            log.commit_offsets("g", {"t": {0: meanwhile.pop()}})
-        return found
-
-    monkeypatch.setattr(group_offsets, "expired_offsets", late)
-    assert expire_readers(LOCAL, log.path, now_ms=clock(), retention_ms=WEEK_MS) == []
-    assert committed(log, "g") == {0: 11}
-
-
 def test_a_readers_fields_survive_the_file(log: Log, clock: ManualClock) -> None:
     offsets = {("t", 0): 4, ("t", 1): 5}
-    commit_query(LOCAL, log.path, Reader("q", "query", "h", "a", 3), offsets, now_ms=7)
-    (found,) = read_readers(LOCAL, log.path).groups
+    groups_in(log.path).commit_query(Reader("q", "query", "h", "a", 3), offsets, now_ms=7)
+    (found,) = groups_in(log.path).readers().groups
     wanted = Reader(
         "q", "query", "h", "a", 3, {k: Committed(o, 7) for k, o in offsets.items()}
     )

@@ -14,7 +14,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import StorageUnavailableError
 from sparklog.fs import LOCAL
 from sparklog.logdir import group_offsets
-from sparklog.logdir.group_offsets import committed_offsets, read_readers
+from sparklog.logdir.group_offsets import GroupFiles
 from sparklog.source import group_registration
 from sparklog.source.group_registration import RENEW_MS, batch_start_offsets, query_name, register
 from sparklog.source.input_partitions import FirstTask
@@ -22,6 +22,8 @@ from sparklog.source.offsets import from_json
 from sparklog.source.options import parse
 from sparklog.source.schema import full_schema
 from sparklog.source.stream import StreamReader
+from sparklog.storage.group_store import Groups
+from sparklog.testing.groups_contract import offsets_of
 from tests.source.test_replaced import GOLDEN, stream
 
 QUERY = "11111111-2222-3333-4444-555555555555"
@@ -44,6 +46,10 @@ class Task:
 
     def getLocalProperty(self, name: str) -> str | None:
         return self.known[name]
+
+
+def groups_in(home: str | Path) -> Groups:
+    return Groups(GroupFiles(LOCAL, str(home)))
 
 
 @pytest.fixture
@@ -79,12 +85,12 @@ def test_the_first_task_registers_the_whole_micro_batch(path: str, task: Any) ->
     task(Task(7))
     for piece in reversed(planned[1:]):
         list(reader.read(piece))
-    assert read_readers(LOCAL, path).groups == []
+    assert groups_in(path).readers().groups == []
     rows = list(reader.read(planned[0]))
     assert rows[0]["offset"][0].as_py() == 6
-    (found,) = read_readers(LOCAL, path).groups
+    (found,) = groups_in(path).readers().groups
     assert (found.group, found.kind, found.app, found.batch) == (QUERY, "query", "app-1", 7)
-    assert committed_offsets(LOCAL, path, QUERY) == {("t", 0): 6, ("t", 1): 9}
+    assert offsets_of(groups_in(path), QUERY) == {("t", 0): 6, ("t", 1): 9}
     assert reader.partitions({"t": {"0": 10, "1": 10}}, {"t": {"0": 10, "1": 10}}) == []
 
 
@@ -148,7 +154,7 @@ def test_a_query_that_has_read_all_has_no_lag(path: str, task: Any) -> None:
     assert lag(path) == [6, 10]  # Spark may not have committed it
     assert run(reader, end, task, 1) == end
     assert lag(path) == [0, 0]
-    (found,) = read_readers(LOCAL, path).groups
+    (found,) = groups_in(path).readers().groups
     assert (found.group, found.kind, found.app, found.batch) == (QUERY, "query", "app-1", 0)
     with sparklog.open(path, "rw") as log:
         log.append("t", pa.table({"value": ["x"]}), partition=0)
@@ -187,7 +193,7 @@ def test_an_idle_query_does_not_expire(path: str, task: Any, clock: ManualClock)
     for ms in (0, RENEW_MS - 1, 1):
         clock.advance(ms)
         run(reader, end, task, 1)
-    (found,) = read_readers(LOCAL, path).groups
+    (found,) = groups_in(path).readers().groups
     assert {at.time_ms for at in found.offsets.values()} == {clock()}
 
 
@@ -206,7 +212,7 @@ def test_a_planner_that_knows_the_query_needs_no_task(path: str, task: Any) -> N
     planned = reader.partitions(of_batch(begin, 3), end)
     assert not any(isinstance(piece.value, FirstTask) for piece in planned)
     assert lag(path) == [6, 10]
-    (found,) = read_readers(LOCAL, path).groups
+    (found,) = groups_in(path).readers().groups
     said = (found.group, found.kind, found.app, found.batch, found.run)
     assert said == (QUERY, "query", "app-1", 3, "run-1")
     assert reader.latestOffset(end, ReadAllAvailable()) == end  # nothing of it is kept
@@ -239,7 +245,7 @@ def test_of_two_sources_of_one_topic_the_lower_offset_stands(
             for piece in planned:
                 list(reader.read(piece))
         task(None)
-        assert committed_offsets(LOCAL, path, QUERY) == wanted
+        assert offsets_of(groups_in(path), QUERY) == wanted
 
 
 NAMES = [
@@ -254,7 +260,7 @@ def test_names(path: str, task: Any, options: dict[str, str], name: str) -> None
     task(Task(0))
     given = {"path": path, "subscribe": "t", **options}
     register(parse(given, streaming=True), {("t", 0): 5})
-    assert committed_offsets(LOCAL, path, name) == {("t", 0): 5}
+    assert offsets_of(groups_in(path), name) == {("t", 0): 5}
 
 
 @pytest.mark.parametrize("where", ["outside of a task", "without an id", "a broker's directory"])
@@ -266,10 +272,10 @@ def test_nothing_is_registered(path: str, task: Any, where: str, tmp_path: Path)
     task(None if where == "outside of a task" else Task(0, None if "id" in where else QUERY))
     given = {"path": home, "subscribe": "t"}
     register(parse(given, streaming=True), {("t", 0): 5})
-    assert read_readers(LOCAL, home).groups == []
+    assert groups_in(home).readers().groups == []
     if where == "without an id":  # asked for by name it is
         register(parse(given | {"kafka.group.id": "g"}, streaming=True), {("t", 0): 5})
-        assert committed_offsets(LOCAL, home, "g") == {("t", 0): 5}
+        assert offsets_of(groups_in(home), "g") == {("t", 0): 5}
 
 
 def test_a_named_query_of_a_brokers_directory(

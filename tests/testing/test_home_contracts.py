@@ -8,13 +8,13 @@ import pytest
 
 import sparklog
 from sparklog.diskless.entry_creation import RetryPolicy
-from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.names import readers_prefix
 from sparklog.fs import LOCAL
-from sparklog.logdir.group_offsets import GroupFiles, _path, expire_readers
-from sparklog.storage.groups import ExpiredOffset, Groups
+from sparklog.logdir.group_offsets import GroupFiles, group_path
+from sparklog.storage.group_store import Groups
 from sparklog.testing.arguments_contract import ArgumentsContract
-from sparklog.testing.groups_contract import Expire, GroupsContract
+from sparklog.testing.groups_contract import GroupsContract
 from sparklog.testing.home_contract import HomeContract
 from sparklog.tiered.target import open_store
 
@@ -55,33 +55,22 @@ class TestGroupsOfLogDir(GroupsContract):
 
     @pytest.fixture
     def new_groups(self, home: str) -> Callable[[], Groups]:
-        return lambda: GroupFiles(LOCAL, home)
+        return lambda: Groups(GroupFiles(LOCAL, home))
 
     @pytest.fixture
     def damage(self, home: str) -> Callable[[str], None]:
         def spoil(group: str) -> None:
-            path = _path(home, group)
+            path = group_path(home, group)
             os.truncate(path, os.path.getsize(path) - 5)
 
         return spoil
 
-    @pytest.fixture
-    def expire(self, home: str) -> Expire:
-        def expired(
-            *, now_ms: int, retention_ms: int, dry_run: bool = False
-        ) -> list[ExpiredOffset]:
-            return expire_readers(
-                LOCAL, home, now_ms=now_ms, retention_ms=retention_ms, dry_run=dry_run
-            )
-
-        return expired
-
 
 class OfStore(GroupsContract):
     @pytest.fixture
-    def new_groups(self, url: str) -> Callable[[], DisklessGroups]:
+    def new_groups(self, url: str) -> Callable[[], Groups]:
         retry_policy = RetryPolicy(first_ms=1, longest_ms=20)
-        return lambda: DisklessGroups(open_store(url), retry_policy=retry_policy)
+        return lambda: Groups(GroupObjects(open_store(url), retry_policy=retry_policy))
 
     @pytest.fixture
     def damage(self, url: str) -> Callable[[str], None]:
@@ -91,10 +80,6 @@ class OfStore(GroupsContract):
                 store.put(one.name, store.get(one.name)[:-5])
 
         return spoil
-
-    @pytest.fixture
-    def expire(self, new_groups: Callable[[], DisklessGroups]) -> Expire:
-        return new_groups().expire
 
 
 class TestGroupsOfMemoryStore(OfStore):

@@ -20,17 +20,17 @@ from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailab
 from sparklog.kafka.broker import Broker
 from sparklog.log.log import home_of, view_of
 from sparklog.log.truncation_detection import LogTruncationDetector
+from sparklog.storage.group_store import Groups
 from sparklog.storage.groups import (
     GROUP,
     Committed,
     Decision,
-    Groups,
     Reader,
     check_group,
     committed_by_client,
-    expired_offsets,
     of_query,
     touched,
+    without_expired,
     without_partitions,
 )
 from sparklog.tiered.object_store.failures import Failure, failure_of
@@ -220,7 +220,7 @@ class GroupsInMemory:
         return self.groups.get(group)
 
     def change(self, group: str, decide: Decision) -> bool:
-        """Apply `decide` to a group; see `sparklog.storage.groups.Groups.change`."""
+        """Apply `decide` to a group; see `sparklog.storage.group_store.Groups.change`."""
         with self._lock:
             known = self.groups.get(group)
             if known is None and group not in self.forgotten:
@@ -249,11 +249,9 @@ class GroupsInMemory:
         """Delete commits that are older than the retention time."""
         with self._lock:
             for group, reader in list(self.groups.items()):
-                expired = expired_offsets(reader, now_ms, retention_ms)
-                old = {(e.topic, e.partition) for e in expired}
-                offsets = {key: at for key, at in reader.offsets.items() if key not in old}
-                if offsets:
-                    self.groups[group] = replace(reader, offsets=offsets)
+                left = without_expired(reader, now_ms, retention_ms)
+                if left.offsets:
+                    self.groups[group] = left
                 else:
                     del self.groups[group]
 

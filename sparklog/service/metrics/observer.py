@@ -21,7 +21,7 @@ from sparklog.log.due_segments import DueSegments, LocalSegment, RetentionConstr
 from sparklog.log.group_lag import retention_floors
 from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.broker_lockout import is_marked_open, was_closed_by_us
-from sparklog.logdir.group_offsets import read_readers
+from sparklog.logdir.group_offsets import GroupFiles
 from sparklog.logdir.high_watermarks import published
 from sparklog.logdir.ledger import (
     LEDGER,
@@ -55,6 +55,7 @@ from sparklog.service.metrics.observed import (
     WriterMetrics,
 )
 from sparklog.service.metrics.tiers import TierObserver
+from sparklog.storage.group_store import Groups
 from sparklog.storage.groups import Readers, is_expired
 from sparklog.storage.log_state import LogState
 from sparklog.tiered.settings import read_settings, settings_missing
@@ -174,7 +175,7 @@ class Observer:
         except SparklogError as error:
             found.note(error)
             found.tier_fault = str(error)
-        readers = read_readers(fs, home)
+        readers = Groups(GroupFiles(fs, home)).readers()
         state = self._state(page)
         if state is None:
             ids, places = self._as_seen()

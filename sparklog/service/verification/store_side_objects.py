@@ -8,11 +8,12 @@ import json
 from functools import partial
 from typing import Final
 
-from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.names import ENDPOINT, parse_endpoint, service_name
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.service.verification.findings import Findings, FixKind, Severity
+from sparklog.storage.group_store import Groups
 from sparklog.storage.groups import Reader
 from sparklog.tiered.layout.topic_owners import PREFIX as OWNERS
 from sparklog.tiered.layout.topic_owners import check_owner
@@ -34,7 +35,7 @@ class SideObjectCheck:
 
     def __init__(self, store: Store, retry: StoreRetry, out: Findings) -> None:
         self._store, self._retry, self._out = store, retry, out
-        self._groups: list[Reader] = retry.call(lambda: DisklessGroups(store).readers().groups)
+        self._groups: list[Reader] = retry.call(Groups(GroupObjects(store)).readers).groups
 
     def run(self, state: DisklessState) -> None:
         """Check the objects of a log with this state. Cost: a GET for each object."""
@@ -43,7 +44,7 @@ class SideObjectCheck:
         self._check_owners(state)
 
     def _check_groups(self, state: DisklessState) -> None:
-        damaged = self._retry.call(lambda: list(DisklessGroups(self._store).damaged_positions()))
+        damaged = self._retry.call(lambda: list(GroupObjects(self._store).damaged_positions()))
         for error, is_readable in damaged:
             severity = Severity.DIFFERENCE if is_readable else Severity.DAMAGE
             fix = FixKind.POSITION if is_readable else None

@@ -19,7 +19,7 @@ from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.common import TopicPartition
 from sparklog.diskless.extent_logs import ExtentLogs
 from sparklog.diskless.extent_objects import ExtentObjects
-from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.log_creation import MadeLog, current_state
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import (
@@ -52,6 +52,7 @@ from sparklog.logdir.staged_directory import StagedDirectories
 from sparklog.logdir.topics_file import write_topics
 from sparklog.opening import Path
 from sparklog.progress import Progress, shows_progress
+from sparklog.storage.group_store import Groups
 from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState
@@ -95,7 +96,7 @@ def move_to_log_dir(
     check_file_system(fs, os.path.dirname(target))
     if fs.is_dir(target) and not fs.listdir(target):
         fs.rmdir(target)
-    readers = DisklessGroups(store, retry=objects.remote.retry).readers()
+    readers = Groups(GroupObjects(store, retry=objects.remote.retry)).readers()
     for damaged in readers.damaged:
         raise DataCorruptionError(
             "the position of a group can't be read, so it can't be moved: let its reader commit "

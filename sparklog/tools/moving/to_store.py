@@ -36,10 +36,11 @@ from sparklog.log.producer_state_loading import load_producer_state
 from sparklog.log.timeline import find_abandoned, within
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.group_offsets import read_readers
+from sparklog.logdir.group_offsets import GroupFiles
 from sparklog.logdir.home import commits_of
 from sparklog.opening import Path, holds_own_log, open_log, url_of
 from sparklog.progress import Progress, shows_progress
+from sparklog.storage.group_store import Groups
 from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.ledger_records import LastMicroBatch, SnapshotRecord
 from sparklog.storage.segment_store import SegmentPut
@@ -190,7 +191,7 @@ class _Plan:
         )
 
     def _add_groups(self) -> None:
-        readers = read_readers(self._session.fs, self._session.home)
+        readers = Groups(GroupFiles(self._session.fs, self._session.home)).readers()
         for path in readers.damaged:
             raise DataCorruptionError(
                 "the position of a group can't be read, so it can't be moved: let its reader "

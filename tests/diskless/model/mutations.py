@@ -17,7 +17,7 @@ from sparklog.diskless import commit_log, entry_building, garbage, merging, roun
 from sparklog.diskless.entries import Entry, decode, encode, new_attempt_id
 from sparklog.diskless.entry_creation import EntryCreator, RetryPolicy
 from sparklog.diskless.garbage import Garbage
-from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.lease import TermLease
 from sparklog.diskless.ledger import EntryReader, Head
 from sparklog.diskless.merging import Merger
@@ -212,7 +212,7 @@ def _no_news(real: Any, self: Head, *args: Any) -> DisklessState:
     return self.state if self.state.number >= 0 else real(self, *args)
 
 
-def _overwritten(self: DisklessGroups, prefix: str, number: int, reader: Any) -> bool:
+def _overwritten(self: GroupObjects, prefix: str, number: int, reader: Any) -> bool:
     content = seal("reader", {"attempt": "", "reader": reader_to_json(reader)})
     self._store.put(f"{prefix}{0:020d}", content)
     return True
@@ -221,8 +221,8 @@ def _overwritten(self: DisklessGroups, prefix: str, number: int, reader: Any) ->
 @contextmanager
 def _one_position() -> Iterator[None]:
     with (
-        mock.patch.object(DisklessGroups, "create_position", _overwritten),
-        mock.patch.object(DisklessGroups, "delete_positions", _nothing),
+        mock.patch.object(GroupObjects, "create_position", _overwritten),
+        mock.patch.object(GroupObjects, "delete_positions", _nothing),
     ):
         yield
 

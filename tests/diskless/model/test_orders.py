@@ -13,7 +13,7 @@ import pytest
 
 from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.garbage import Garbage
-from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.home_object import check_new, check_not_missing, repairable_log_id
 from sparklog.diskless.ledger import EntryReader, Head
 from sparklog.diskless.merge_plan import Merge
@@ -21,6 +21,7 @@ from sparklog.diskless.names import entry_name
 from sparklog.diskless.segment_ids import Level
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
+from sparklog.storage.group_store import Groups
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.object_store.store import StoredObject
 from tests.diskless.logs import LOG_ID, T0, T1, Home
@@ -125,7 +126,7 @@ def test_what_is_replaced_goes_after_the_manifest_of_what_covers_it_now(
 
 
 def _looks_for_nothing_higher(real: Any) -> Callable[..., dict[int, str]]:
-    def listed(self: DisklessGroups, prefix: str) -> dict[int, str]:
+    def listed(self: GroupObjects, prefix: str) -> dict[int, str]:
         found: dict[int, str] = real(self, prefix)
         known = self._known.get(prefix)
         if known is None:
@@ -143,16 +144,16 @@ def test_a_member_that_slept_while_its_next_number_came_and_went(has_rule: bool)
     """
     store = FaultStore()
     retry_policy = RetryPolicy(sleep=lambda ms: None)
-    slow, quick = (DisklessGroups(store, retry_policy=retry_policy) for _ in range(2))
+    slow, quick = (Groups(GroupObjects(store, retry_policy=retry_policy)) for _ in range(2))
     slow.commit("g", {T0: 5}, now_ms=1, host="h")
     quick.commit("g", {T1: 10}, now_ms=2, host="h")
     quick.commit("g", {T1: 20}, now_ms=3, host="h")
     quick.commit("g", {T1: 30}, now_ms=4, host="h")
-    real = DisklessGroups.list_positions
+    real = GroupObjects.list_positions
     looks = real if has_rule else _looks_for_nothing_higher(real)
-    with mock.patch.object(DisklessGroups, "list_positions", looks):
+    with mock.patch.object(GroupObjects, "list_positions", looks):
         slow.commit("g", {T0: 6}, now_ms=5, host="h")
-    found = DisklessGroups(store, retry_policy=retry_policy).positions("g")
+    found = Groups(GroupObjects(store, retry_policy=retry_policy)).positions("g")
     told = {key: found[key].offset for key in found}
     assert (told == {T0: 6, T1: 30}) == has_rule
 
