@@ -17,7 +17,7 @@ import logging
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.names import READERS, parse_position, readers_prefix
@@ -40,17 +40,15 @@ _LISTINGS: Final = 10  # how often a listing with only deleted objects is repeat
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
 
-class _Position:
+class _Position(NamedTuple):
     """A group's highest number (-1: none), and its newest readable number with its content.
 
     `reader` None: the group is unknown or deleted. `readable` -1: no number can be read.
     """
 
-    __slots__ = ("number", "readable", "reader")
-
-    def __init__(self, number: int, reader: Reader | None, readable: int | None = None) -> None:
-        self.number, self.reader = number, reader
-        self.readable = number if readable is None else readable
+    number: int
+    reader: Reader | None
+    readable: int
 
 
 class GroupObjects:
@@ -176,7 +174,9 @@ class GroupObjects:
             if wanted is not None and self.create_position(prefix, number + 1, wanted):
                 names = self.list_positions(prefix)
                 is_deleted = not wanted.offsets
-                self._known[prefix] = _Position(number + 1, None if is_deleted else wanted)
+                self._known[prefix] = _Position(
+                    number + 1, None if is_deleted else wanted, number + 1
+                )
                 if max(names, default=0) <= number + 1:
                     kept = {number + 1} if is_deleted else {number + 1, position.readable}
                     self.delete_positions([name for at, name in names.items() if at not in kept])
@@ -232,7 +232,7 @@ class GroupObjects:
             if not isinstance(raws[-1], FileNotFoundError):
                 raise raws[-1]
             if number < 0:
-                return _Position(-1, None)
+                return _Position(-1, None, -1)
             raw = raws[0]
             if isinstance(raw, FileNotFoundError):
                 tries += 1  # a higher number replaced it since the listing
@@ -244,7 +244,7 @@ class GroupObjects:
                 self._retry_policy.back_off(tries)
                 continue
             try:
-                return _Position(number, self._parse(raw, prefix, number))
+                return _Position(number, self._parse(raw, prefix, number), number)
             except DataCorruptionError as error:
                 older = self._older(prefix, listed, number)
                 if older.readable < 0 and not heal:

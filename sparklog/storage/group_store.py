@@ -130,9 +130,8 @@ class Groups:
     def readers(self) -> Readers:
         """Return all groups, by name."""
         stored = self._read_all()
-        groups = [each.reader for each in stored if each.reader is not None]
         damaged = {each.path: each.time_ms for each in stored if each.error is not None}
-        return Readers(sorted(groups, key=lambda reader: reader.group), damaged)
+        return Readers(_readable(stored), damaged)
 
     def _read_all(self) -> Sequence[StoredGroup]:
         stored = self._store.read_all()
@@ -179,15 +178,13 @@ class Groups:
         state of the group, or None if the stored state is up to date. Raises: as `commit`.
         """
         check_group(query.group)
-        if not offsets:
-            return
-
-        def decide(known: Reader | None) -> Reader | None:
-            return committed_by_query(
-                known, query, offsets, now_ms=now_ms, planner=planner, origins=origins
+        if offsets:
+            self.change(
+                query.group,
+                lambda known: committed_by_query(
+                    known, query, offsets, now_ms=now_ms, planner=planner, origins=origins
+                ),
             )
-
-        self.change(query.group, decide)
 
     def commit_planned(
         self,
@@ -203,15 +200,14 @@ class Groups:
         `committed_as_planned` returns the new state of the group. Raises: as `commit`.
         """
         check_group(group)
-
-        def decide(known: Reader | None) -> Reader | None:
-            return committed_as_planned(
-                known, offsets, planner=planner, now_ms=now_ms, origins=origins
-            )
-
         try:
             with self._store.naming(group):
-                return self._store.update(group, decide)
+                return self._store.update(
+                    group,
+                    lambda known: committed_as_planned(
+                        known, offsets, planner=planner, now_ms=now_ms, origins=origins
+                    ),
+                )
         except DataCorruptionError:  # the query's next task reports it, and commits again
             return False
 
@@ -243,17 +239,18 @@ class Groups:
         group that loses commits.
         """
         expired: list[ExpiredOffset] = []
-        for stored in sorted(self._read_all(), key=_readable_first):
-            if stored.reader is not None:
-                old = expired_offsets(stored.reader, now_ms, retention_ms)
-                if old and not dry_run:
-                    old = self._expire(stored.reader.group, now_ms, retention_ms)
-                expired += old
-            elif stored.error is not None and is_expired(stored.time_ms, now_ms, retention_ms):
+        stored = self._read_all()
+        for reader in _readable(stored):
+            old = expired_offsets(reader, now_ms, retention_ms)
+            if old and not dry_run:
+                old = self._expire(reader.group, now_ms, retention_ms)
+            expired += old
+        for damaged in (each for each in stored if each.error is not None and each.reader is None):
+            if is_expired(damaged.time_ms, now_ms, retention_ms):
                 with contextlib.suppress(UnsupportedVersionError):  # keep it for a newer sparklog
                     if not dry_run:
-                        self._store.delete(stored.key, durably=False)
-                    expired.append(ExpiredOffset(stored.path, "", -1, -1, stored.time_ms))
+                        self._store.delete(damaged.key, durably=False)
+                    expired.append(ExpiredOffset(damaged.path, "", -1, -1, damaged.time_ms))
         return expired
 
     def _expire(self, group: str, now_ms: int, retention_ms: int) -> list[ExpiredOffset]:
@@ -284,6 +281,6 @@ def check_kept(groups: Groups, home: str, instead: str = "") -> None:
         )
 
 
-def _readable_first(stored: StoredGroup) -> tuple[bool, str]:
-    """Return the order of groups in reports: by name, then damaged ones."""
-    return stored.reader is None, stored.path if stored.reader is None else stored.reader.group
+def _readable(stored: Sequence[StoredGroup]) -> list[Reader]:
+    readers = [each.reader for each in stored if each.reader is not None]
+    return sorted(readers, key=lambda reader: reader.group)

@@ -208,6 +208,7 @@ class GroupsContract:
         query = Reader("q", "query", "h", "app", batch=3, run="r")
         one.commit_query(query, {T0: 5}, now_ms=1, planner="p")
         assert two.group_of_planner("p") == "q"
+        assert two.group_of_planner("another") is None
         assert two.commit_planned("q", {T0: 9}, planner="p", now_ms=2)
         assert not two.commit_planned("unknown", {T0: 9}, planner="p", now_ms=2)
         (reader,) = one.readers().groups

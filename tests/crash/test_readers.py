@@ -88,10 +88,13 @@ def test_an_expiry_is_cut_anywhere() -> None:
     fs, rng, images = machine(), random.Random(1), []
     commit(fs, "old", {T1: 20}, now_ms=1000)
     fs.sync_dir(HOME)
+    before = len(fs.calls)
     fs.on_call = lambda call: images.extend(crashes_now(fs, call, rng, 4))
     gone = groups_in(fs).expire(now_ms=1000, retention_ms=500)
     fs.on_call = None
     assert [(e.group, e.partition) for e in gone] == [("old", 0), ("other", 0)]
+    syncs = [call.op for call in fs.calls[before:] if call.op.startswith("sync")]
+    assert syncs == ["sync"]  # of the changed file; what a power cut restores expires again
     assert found(fs) == {"old": {T1: 20}}
     for image in images:
         left = found(image.fs)

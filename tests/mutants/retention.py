@@ -4,6 +4,13 @@ from tests.mutants.mutant import mutant
 
 CLEANER = "logdir/cleaning/test_cleaner.py"
 
+
+def in_both_homes(test: str) -> tuple[str, ...]:
+    """Return a test of the groups' contract in a log dir and in a bucket."""
+    homes = ("TestGroupsOfLogDir", "TestGroupsOfMemoryStore")
+    return tuple(f"testing/test_home_contracts.py::{home}::{test}" for home in homes)
+
+
 MUTANTS = (
     mutant(
         "retention-bytes-off-by-one",
@@ -62,10 +69,94 @@ MUTANTS = (
         "logdir/test_group_offsets.py::test_a_dead_reader_holds_for_a_week_and_no_longer",
     ),
     mutant(
+        "groups-in-no-order",
+        "storage/group_store.py",
+        "return sorted(readers, key=lambda reader: reader.group)",
+        "return readers",
+        *in_both_homes("test_groups_are_apart_whatever_they_are_called"),
+    ),
+    mutant(
+        "damaged-group-is-not-reported",
+        "storage/group_store.py",
+        "for each in stored if each.error is not None}",
+        "for each in stored if each.error is None}",
+        *in_both_homes("test_a_damaged_group_is_told_until_it_commits_again"),
+    ),
+    mutant(
+        "group-name-is-not-checked",
+        "storage/group_store.py",
+        "        check_group(group)\n        return self._store.read(group)",
+        "        return self._store.read(group)",
+        *in_both_homes("test_what_can_be_no_name_is_refused"),
+    ),
+    mutant(
+        "group-of-any-planner",
+        "storage/group_store.py",
+        "if planner in r.planners)",
+        "if r.planners)",
+        *in_both_homes("test_a_query_and_its_planner"),
+    ),
+    mutant(
+        "damaged-group-never-commits-again",
+        "storage/group_store.py",
+        "return self._store.update(group, decide, heal=True)",
+        "return self._store.update(group, decide)",
+        *in_both_homes("test_a_change_heals_a_damaged_group"),
+    ),
+    mutant(
+        "planner-fails-at-a-damaged-group",
+        "storage/group_store.py",
+        "except DataCorruptionError:  # the query's next task",
+        "except UnsupportedVersionError:  # the query's next task",
+        *in_both_homes("test_a_planner_leaves_a_damaged_group_to_its_tasks"),
+    ),
+    mutant(
+        "expiration-takes-a-commit-made-meanwhile",
+        "storage/group_store.py",
+        "self._store.update(group, decide, durably=False)",
+        "self._store.delete(self._store.key(group), durably=False)",
+        *in_both_homes("test_a_commit_while_it_expires_stays"),
+    ),
+    mutant(
+        "expired-commit-takes-its-group-along",
+        "storage/group_store.py",
+        "return without_expired(known, now_ms, retention_ms)",
+        "return without_expired(known, 1 << 62, retention_ms)",
+        *in_both_homes("test_old_commits_expire"),
+    ),
+    mutant(
+        "dry-run-expires-commits",
+        "storage/group_store.py",
+        "if old and not dry_run:",
+        "if old:",
+        *in_both_homes("test_old_commits_expire"),
+    ),
+    mutant(
+        "dry-run-expires-damaged-groups",
+        "storage/group_store.py",
+        "if not dry_run:",
+        "if damaged:",
+        *in_both_homes("test_a_damaged_group_expires_by_its_age"),
+    ),
+    mutant(
+        "damaged-group-expires-at-once",
+        "storage/group_store.py",
+        "if is_expired(damaged.time_ms, now_ms, retention_ms):",
+        "if is_expired(damaged.time_ms, now_ms, 0):",
+        *in_both_homes("test_a_damaged_group_expires_by_its_age"),
+    ),
+    mutant(
         "new-group-not-synced",
         "logdir/group_offsets.py",
         "sync_dir=is_new)",
         "sync_dir=False)",
+        "crash/test_readers.py::test_a_change_is_cut_anywhere",
+    ),
+    mutant(
+        "deleted-group-not-synced",
+        "logdir/group_offsets.py",
+        "if durably:",
+        "if not durably:",
         "crash/test_readers.py::test_a_change_is_cut_anywhere",
     ),
     mutant(
