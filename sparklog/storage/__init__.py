@@ -6,8 +6,9 @@ This package opens no file, calls no object store and takes no lock.
 - `view`: topics, offsets and segments, as readers see them; `segments`: the segments of a
   partition; `local_files`: the segments that are files of this host
 - `segment_store`: writes and deletes closed segments
-- `groups`, `group_store`: registered readers and their committed offsets, and how a home stores
-  them; `commit_rate`: how regularly they commit; `group_members`: Kafka clients that are members of consumer groups
+- `groups`: registered readers and their committed offsets; `group_store`: how a home stores them;
+  `commit_rate`: how regularly they commit; `group_members`: Kafka clients that are members of
+  consumer groups
 - `commits`: the commit log, which orders all changes; `lease`: the right to run the service
 - `upkeep`: a home's background work, as the service calls it; `round_report`: the results of a
   round; `erasure_report`: the results of an erasure; `unfinished_erasure`: an erasure that is not
