@@ -105,15 +105,17 @@ class Pages:
         options: PagesOptions,
         storage: Mapping[str, Any],
         log_options: Mapping[str, object],
+        *,
+        option: str = "--ui",
     ) -> None:
         self.path = path
-        self.address: Address = parse_ui_address(address)
+        self.address: Address = parse_ui_address(address, option)
         addresses = resolve(self.address.host)
         token = read_token(options.token_file)
         tls = tls_files(options.certificate, options.key)
         check_listener(
             self.address, addresses, token=token is not None, tls=tls is not None,
-            insecure=options.insecure, names=options.names,
+            insecure=options.insecure, names=options.names, option=option,
         )  # fmt: skip
         access = Access(addresses, token=token, names=options.names, secure=tls is not None)
         self._storage = dict(storage)
@@ -134,7 +136,9 @@ class Pages:
             ).examine,
             asks=access.asks,
         )
-        self._server = functools.partial(LiveServer, site, self.address, access=access, tls=tls)
+        self._server = functools.partial(
+            LiveServer, site, self.address, access=access, tls=tls, option=option
+        )
 
     @contextlib.contextmanager
     def served(self) -> Iterator[str]:

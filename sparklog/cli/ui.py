@@ -59,7 +59,9 @@ def ui(
         if address is not None or pages != NO_PAGES:
             raise click.UsageError("--export serves no pages: leave out --listen and --ui-...")
         return _export(path, export, access, as_json=as_json)
-    shown = Pages(path, address or PORT, pages, access.storage, access.options)
+    shown = Pages(
+        path, address or PORT, pages, access.storage, access.options, option="--listen"
+    )
     with to_read(path, access, offline=True):
         pass  # reports a mistyped path at once, not on the first page
     with stop_signal() as stop, shown.served() as url:

@@ -123,12 +123,12 @@ class Access:
         return hmac.new(key, str(until_ms).encode(), hashlib.sha256).hexdigest()
 
 
-def parse_ui_address(text: str) -> Address:
-    """Return the address of --ui: [HOST:]PORT, the host 127.0.0.1 by default.
+def parse_ui_address(text: str, option: str = "--ui") -> Address:
+    """Return the address that `option` gives: [HOST:]PORT, the host 127.0.0.1 by default.
 
     Raises: InvalidRequestError.
     """
-    return parse_address(text, name="--ui", example=8080, encrypted_by="--ui-certificate")
+    return parse_address(text, name=option, example=8080, encrypted_by="--ui-certificate")
 
 
 def tls_files(certificate: str | None, key: str | None) -> TlsFiles | None:
@@ -148,6 +148,7 @@ def check_listener(
     tls: bool,
     insecure: bool,
     names: Sequence[str] = (),
+    option: str = "--ui",
 ) -> None:
     """Refuse to show the log to other hosts unprotected. `addresses`: those of the listener.
 
@@ -161,13 +162,13 @@ def check_listener(
         return
     if not token:
         raise InvalidRequestError(
-            f"--ui={address} can be reached from other hosts, where anybody could read the log: "
-            f"give --ui-token-file=FILE (or {TOKEN_VARIABLE} in the environment), or listen on "
-            "127.0.0.1"
+            f"{option}={address} can be reached from other hosts, where anybody could read the "
+            f"log: give --ui-token-file=FILE (or {TOKEN_VARIABLE} in the environment), or listen "
+            "on 127.0.0.1"
         )
     if not tls and not insecure:
         raise InvalidRequestError(
-            f"--ui={address} can be reached from other hosts, and the token would be sent "
+            f"{option}={address} can be reached from other hosts, and the token would be sent "
             "unencrypted: give --ui-certificate=FILE (PEM), or listen on 127.0.0.1 behind a proxy "
             "that encrypts. If only trusted clients reach that address (in a container's own "
             "network, for example): --ui-insecure"

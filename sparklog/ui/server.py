@@ -50,8 +50,11 @@ class LiveServer:
         tls: TlsFiles | None = None,
         connections_max: int = CONNECTIONS_MAX,
         head_ms: int = HEAD_MS,
+        option: str = "--ui",
     ) -> None:
         """Bind the address; the log is not read before the first request. Port 0 takes a free one.
+
+        `option` is named in errors: it gave the address.
 
         Raises: InvalidRequestError if the address can't be bound, or the TLS files can't be used.
         """
@@ -59,7 +62,7 @@ class LiveServer:
         self._connections_max = connections_max
         self._tls = None if tls is None else Tls(tls)
         where = resolve(address.host)[0]
-        self._listener = _listener(where, address)
+        self._listener = _listener(where, address, option)
         self.port = int(self._listener.getsockname()[1])
         scheme = "http" if tls is None else "https"
         self.url = f"{scheme}://{Address(address.host, self.port)}/"
@@ -205,7 +208,7 @@ class _Connection(H11Protocol):
             self.disconnect()
 
 
-def _listener(where: str, address: Address) -> socket.socket:
+def _listener(where: str, address: Address, option: str) -> socket.socket:
     """Return a socket that listens. Raises: InvalidRequestError."""
     try:
         listener = socket.create_server(
@@ -218,7 +221,7 @@ def _listener(where: str, address: Address) -> socket.socket:
         hint = "choose another port, or 0 for a free one" if taken else "choose another address"
         reason = os.strerror(error.errno) if error.errno else error
         raise InvalidRequestError(
-            f"--ui={address} can't be listened on ({reason}): {hint}"
+            f"{option}={address} can't be listened on ({reason}): {hint}"
         ) from error
     listener.setblocking(False)
     return listener

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -62,6 +63,11 @@ def test_a_log_is_shown(path: Path) -> None:
     ("arguments", "said"),
     [
         (["ui", "LOG", "--listen", "0.0.0.0:0"], "--ui-token-file"),
+        (["ui", "LOG", "--listen", "0.0.0.0:0"], "--listen=0.0.0.0:0 can be reached"),
+        (["ui", "LOG", "--listen", "192.0.2.1:80"], "--listen=192.0.2.1:80 can"),
+        (["ui", "LOG", "--listen", "127.0.0.1:TAKEN"], "--listen=127.0.0.1:TAKEN can't be list"),
+        (["ui", "LOG", "--listen", "no port"], "--listen=no port"),
+        (["serve", "LOG", "--ui", "127.0.0.1:TAKEN"], "--ui=127.0.0.1:TAKEN can't be listened on"),
         (["ui", "LOG", "--listen", "0", "--ui-key", "x"], "--ui-certificate"),
         (["ui", "LOG", "--listen", "0", "--ui-token-file", "nope"], "no such file"),
         (["ui", "LOG", "--listen", "0", "--ui-name", "h"], "--ui-token-file"),
@@ -76,6 +82,8 @@ def test_a_log_is_shown(path: Path) -> None:
 def test_what_is_refused(
     path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
-    given = [str(path) if each == "LOG" else each for each in arguments]
-    assert run(given) in (1, 2)
-    assert said in capsys.readouterr().err
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        given = [str(path) if a == "LOG" else a.replace("TAKEN", port) for a in arguments]
+        assert run(given) in (1, 2)
+    assert said.replace("TAKEN", port) in capsys.readouterr().err
