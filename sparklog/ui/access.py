@@ -13,7 +13,6 @@ import os
 import re
 import stat
 from collections.abc import Mapping, Sequence
-from http.cookies import CookieError, SimpleCookie
 from typing import Final
 
 from sparklog.clock import Clock, system_clock
@@ -83,11 +82,10 @@ class Access:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return self.is_token(given.strip())
-        try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self._cookie_name(port))
-        except CookieError:
-            return False
-        session = None if found is None else _SESSION.fullmatch(found.value)
+        # Not SimpleCookie: it rejects all cookies if another port's one is odd, and may be slow.
+        pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
+        cookies = {name: value for name, _, value in pairs}
+        session = _SESSION.fullmatch(cookies.get(self._cookie_name(port), ""))
         if session is None:
             return False
         signed = hmac.compare_digest(self._signature(int(session[1])), session[2])

@@ -136,7 +136,8 @@ class Gate:
 async def _form(request: Request) -> dict[str, list[str]]:
     """Return the fields of a form. Raises: InvalidRequestError; ClientDisconnect."""
     length = request.headers.get("Content-Length", "")
-    if not length.isdigit() or int(length) > _FORM_MAX:
+    is_chunked = "Transfer-Encoding" in request.headers  # the length doesn't limit the body
+    if is_chunked or not length.isdigit() or int(length) > _FORM_MAX:
         raise InvalidRequestError(f"want a form of {_FORM_MAX} bytes at most")
     try:
         return parse_qs((await request.body()).decode(), max_num_fields=10)

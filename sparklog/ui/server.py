@@ -162,8 +162,8 @@ class _Connection(H11Protocol):
         self._deadline = self.loop.call_later(server.head_ms / 1000, self.disconnect)
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of the request. Anything after its end is ignored."""
-        if not self.is_waiting:
+        """Take a part of the request. Anything after its end or its response is ignored."""
+        if not self.is_waiting or self.transport.is_closing():
             return
         super().data_received(data)
         if self.cycle is not None and not self.cycle.more_body:
@@ -173,6 +173,11 @@ class _Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Reject a request that isn't HTTP, or whose head is too long."""
+        if self.cycle is not None:  # its body isn't HTTP
+            self.cycle.disconnected = True  # the application's response is ignored
+            if self.cycle.response_started:
+                self.transport.abort()
+                return
         error = sys.exception()
         hint = error.error_status_hint if isinstance(error, h11.ProtocolError) else 400
         status = HTTPStatus(hint)
@@ -187,6 +192,11 @@ class _Connection(H11Protocol):
         for event in (head, h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+    def on_response_complete(self) -> None:
+        """Wait for the client to end the connection: in TLS it may leave that to the deadline."""
+        super().on_response_complete()
+        self.is_waiting, self.since = True, self.loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""

@@ -193,6 +193,8 @@ class LogSite:
         else:
             words = str(error)
             _LOGGER.info("%.300r: %.500r", path, words)
+        if not getattr(request.state, "admitted", True):  # /healthz; the words may name paths
+            return PlainTextResponse("red\n", HTTPStatus.SERVICE_UNAVAILABLE)
         if path.startswith("/api/"):
             return JsonResponse({"error": words}, status)
         asked = PageRequest.of(request)

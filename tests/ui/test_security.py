@@ -20,10 +20,11 @@ import trustme
 
 import sparklog
 from sparklog.clock import ManualClock
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.network.addresses import Address
 from sparklog.opening import open_log
 from sparklog.service.health import examine
+from sparklog.ui import server as ui_server
 from sparklog.ui.access import SESSION_MS, Access, check_listener, read_token, tls_files
 from sparklog.ui.log_browser import LogBrowser
 from sparklog.ui.report.build import make_report
@@ -189,6 +190,17 @@ def test_forms_from_elsewhere_and_odd_ones(guarded: LiveServer) -> None:
     assert ask(guarded, "/topics", "POST", token)[0] == 405
 
 
+def test_the_cookies_of_other_ports_do_no_harm() -> None:
+    access = Access(token=TOKEN)
+    own = access.session_cookie(8080).partition(";")[0]
+    for other in ('x={"a": 1}', "a b=1", "\xe9=\xe9", "=", '"', "x=\\", "sparklog-80801=x"):
+        assert access.admits({"cookie": f"{other}; {own}"}, 8080)
+        assert access.admits({"cookie": f"{own};{other}"}, 8080)
+    began = time.process_time()  # Python before 3.11.10 unquotes in quadratic time
+    assert not access.admits({"cookie": 'x="' + r"\a" * 30_000 + '"'}, 8080)
+    assert time.process_time() - began < 1
+
+
 def test_a_session_ends() -> None:
     clock = ManualClock()
     access = Access(token=TOKEN, clock=clock)
@@ -205,6 +217,17 @@ def test_the_health_check_tells_strangers_its_colour_alone(guarded: LiveServer) 
     assert (status, text) in [(200, "green\n"), (200, "amber\n"), (503, "red\n")]
     status, _, text = ask(guarded, "/healthz", Authorization=f"Bearer {TOKEN}")
     assert json.loads(text)["checks"]
+
+
+def test_strangers_are_not_told_why_there_is_no_verdict(path: Path) -> None:
+    def away() -> Any:
+        raise StorageUnavailableError("/secret/place is away")
+
+    site = LogSite(lambda: make_report(path), examine=away, asks=True)
+    with LiveServer(site, HERE, access=Access(token=TOKEN), head_ms=UNHURRIED) as server:
+        assert ask(server, "/healthz")[::2] == (503, "red\n")
+        assert ask(server, "/healthz", Accept="text/html")[::2] == (503, "red\n")
+        assert "/secret/place" in ask(server, "/healthz", Authorization=f"Bearer {TOKEN}")[2]
 
 
 def test_where_the_token_comes_from(tmp_path: Path) -> None:
@@ -394,6 +417,54 @@ def test_a_form_that_never_ends(path: Path, caplog: pytest.LogCaptureFixture) ->
         for length in (b"0000000009999999999", b"9" * 5000, b"-1", b"+5", b"1e3"):
             assert b" 400 " in raw(server, head + length + b"\r\n\r\n")
     assert caplog.text == ""
+
+
+def test_a_form_in_chunks_is_not_read(guarded: LiveServer) -> None:
+    """The Content-Length doesn't limit it."""
+    head = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
+    chunks = b"1\r\na\r\n0\r\n\r\n"
+    assert b" 400 " in raw(guarded, head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks)
+
+
+@pytest.mark.parametrize("target", [b"GET /api", b"GET /topics", b"POST /login", b"POST /x"])
+def test_a_body_that_is_not_http(
+    guarded: LiveServer, caplog: pytest.LogCaptureFixture, target: bytes
+) -> None:
+    head = b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nAuthorization: Bearer "
+    sent = target + head + TOKEN.encode() + b"\r\n\r\n"
+    assert raw(guarded, sent + b"zz\r\n").count(b"HTTP/1.1 400 ") == 1
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", guarded.port), 240) as client:
+            client.sendall(sent)
+            with contextlib.suppress(ConnectionError):
+                client.sendall(b"zz\r\n")
+                client.sendall(b"zz\r\n")
+                client.recv(1)
+    assert caplog.messages == []
+
+
+def test_a_client_that_does_not_end_tls_holds_no_place(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ui_server, "PATIENCE_MS", 0)
+    authority = trustme.CA()
+    made = authority.issue_cert("localhost")
+    made.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    given: Any = {"tls": tls_files(str(tmp_path / "server.pem"), None), "connections_max": 2}
+    clients = list[ssl.SSLSocket]()
+    with LiveServer(site_of(path), HERE, head_ms=UNHURRIED, **given) as server:
+        for _ in range(4):
+            client = context.wrap_socket(
+                socket.create_connection(("127.0.0.1", server.port), 60),
+                server_hostname="localhost",
+            )
+            client.sendall(b"GET /api HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(1 << 16).startswith(b"HTTP/1.1 200")
+            clients.append(client)  # it doesn't read the end of the connection
+    for client in clients:
+        client.close()
 
 
 def test_a_handshake_that_never_ends(path: Path, tmp_path: Path) -> None:
