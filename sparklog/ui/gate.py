@@ -51,10 +51,12 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        request = Request(scope, receive)
+        request, started = Request(scope, receive), False
 
         async def send_safely(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 _LOGGER.debug("%s %.500r: %s", request.method, scope["path"], message["status"])
                 headers = MutableHeaders(scope=message)
                 for name, value in common_headers().items():
@@ -73,6 +75,8 @@ class Gate:
             answer = _text(str(error), HTTPStatus.BAD_REQUEST)
         except ClientDisconnect:
             return
+        except Exception as error:  # noqa: BLE001 - the client gets a response in any case
+            answer = _failed(scope, error)
         async with anyio.create_task_group() as group:
 
             async def watch() -> None:
@@ -81,7 +85,12 @@ class Gate:
                 group.cancel_scope.cancel()
 
             group.start_soon(watch)
-            await answer(scope, receive, send_safely)
+            try:
+                await answer(scope, receive, send_safely)
+            except Exception as error:
+                if started:
+                    raise
+                await _failed(scope, error)(scope, receive, send_safely)
             group.cancel_scope.cancel()
 
     async def _answer(self, request: Request) -> ASGIApp:
@@ -157,6 +166,12 @@ def _login_page(
 def _redirect(place: str, cookie: str) -> Response:
     return Response(status_code=HTTPStatus.SEE_OTHER, headers={"Location": place,
                                                                "Set-Cookie": cookie})  # fmt: skip
+
+
+def _failed(scope: Scope, error: Exception) -> Response:
+    _LOGGER.error("%.300r can't be answered", scope["path"], exc_info=error)
+    words = "this failed with an internal error; the server's log has it"
+    return _text(words, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def _text(words: str, status: HTTPStatus, headers: dict[str, Any] | None = None) -> Response:

@@ -353,6 +353,32 @@ def test_headers_have_room_together(tmp_path: Path) -> None:
         assert "99 more aren't shown" in html.unescape(ask(server, "/topics/t/records")[2])
 
 
+def test_errors_have_the_security_headers(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> Any:
+        raise ValueError("a fault of the code")
+
+    def check(server: LiveServer) -> None:
+        for route in ("/", "/topics", "/api/topics", "/healthz"):
+            caplog.clear()
+            status, headers, text = ask(server, route, Accept="text/html")
+            assert (status, "a fault" in text) == (500, False)
+            assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+            assert (headers["X-Frame-Options"], headers["Cache-Control"]) == ("DENY", "no-store")
+            assert "a fault of the code" in caplog.text
+
+    async def broken(*_: object) -> None:
+        fail()
+
+    with LiveServer(broken, HERE, head_ms=UNHURRIED) as server:
+        check(server)
+    access = Access()
+    with LiveServer(site_of(path), HERE, access=access, head_ms=UNHURRIED) as server:
+        monkeypatch.setattr(access, "admits", fail)
+        check(server)
+
+
 def test_headers_cannot_be_put_in(server: LiveServer) -> None:
     assert ask(server, "/topics/%00")[0] == ask(server, "/topics?q=%00")[0] == 400
     for route in ("/topics/x%0d%0aX-Evil:1", "/topics?q=%0d%0aX-Evil:1", "/login%0d%0aX-Evil:1"):
