@@ -81,7 +81,8 @@ class Access:
             return True
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            return self.is_token(given.strip())
+            raw = given.strip().encode("latin-1", "replace")  # as headers are decoded
+            return self.is_token(raw.decode("utf-8", "replace"))
         # Not SimpleCookie: it rejects all cookies if another port's one is odd, and may be slow.
         pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
         cookies = {name: value for name, _, value in pairs}

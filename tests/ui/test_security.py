@@ -190,6 +190,15 @@ def test_forms_from_elsewhere_and_odd_ones(guarded: LiveServer) -> None:
     assert ask(guarded, "/topics", "POST", token)[0] == 405
 
 
+def test_a_token_that_is_not_ascii() -> None:
+    """Clients send UTF-8; headers are decoded as Latin-1."""
+    token = "ein-schlüssel-aus-日本"
+    sent = {"authorization": f"Bearer {token.encode().decode('latin-1')}"}
+    assert Access(token=token).admits(sent, 8080)
+    assert not Access(token=f"{token}x").admits(sent, 8080)
+    assert not Access(token=token).admits({"authorization": "Bearer \xff\u65e5"}, 8080)
+
+
 def test_the_cookies_of_other_ports_do_no_harm() -> None:
     access = Access(token=TOKEN)
     own = access.session_cookie(8080).partition(";")[0]
