@@ -23,7 +23,12 @@ from sparklog.ui.browse.figures import (
 )
 from sparklog.ui.browse.limits import Budget, Limits
 from sparklog.ui.browse.record_previews import RecordPreview, record_previews
-from sparklog.ui.browse.record_range import Query, RecordRange, read_range
+from sparklog.ui.browse.record_range import (
+    Query,
+    RecordRange,
+    UnknownRecordError,
+    read_range,
+)
 from sparklog.ui.topic_pages import PAGE_PARTITIONS, TopicView
 
 CHECK_MS: Final = 8000
@@ -78,7 +83,7 @@ class LogBrowser:
     ) -> RecordPreview:
         """Return the record at a place of a URL.
 
-        Raises: UnknownTopicError: it does not exist; StorageUnavailableError: it can't be read.
+        Raises: UnknownRecordError: it does not exist; StorageUnavailableError: it can't be read.
         """
         query = Query(
             topic=topic,
@@ -94,7 +99,7 @@ class LogBrowser:
         start, end = found.log_start, found.log_end
         is_inside = start <= int(offset) < end
         reason = "compaction removed it" if is_inside else f"it holds [{start}, {end})"
-        raise UnknownTopicError(
+        raise UnknownRecordError(
             f"{topic}-{query.partition} has no record at offset {query.start}: {reason}"
         )
 

@@ -18,8 +18,9 @@ from urllib.parse import quote, urlencode
 from markupsafe import Markup
 from starlette.responses import Response
 
-from sparklog.errors import InvalidRequestError, UnknownTopicError
+from sparklog.errors import InvalidRequestError
 from sparklog.ui.browse.limits import MIB
+from sparklog.ui.browse.record_range import UnknownRecordError
 from sparklog.ui.browse.values import SHOWN_MAX, Form
 from sparklog.ui.json_documents import range_json, record_json, topic_document, topic_json
 from sparklog.ui.log_browser import LogBrowser
@@ -136,7 +137,7 @@ class LogPages:
         self, request: PageRequest, topic: str, partition: str, offset: str, part: str
     ) -> Response:
         if part not in ("key", "value"):
-            raise UnknownTopicError(f"a record has no page {part[:100]}: want key or value")
+            raise UnknownRecordError(f"a record has no page {part[:100]}: want key or value")
         record = self._browser.record(topic, partition, offset, _DOWNLOAD_BYTES, request.stopped)
         raw = record.key if part == "key" else record.value
         if raw is None:

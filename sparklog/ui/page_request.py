@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
 from sparklog.errors import InvalidRequestError
+
+_FLAGS: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,11 @@ class PageRequest:
             raise InvalidRequestError(f"{name}={text[:100]}: want {low}..{high}")
         return int(text)
 
-    def flag(self, name: str) -> bool:
-        """Return whether a field is given and isn't 0, false or no."""
-        return self.fields.get(name, "").lower() not in ("", "0", "false", "no")
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return a field that is 1 or 0. Raises: InvalidRequestError."""
+        text = self.fields.get(name, "").strip()
+        if not text:
+            return default
+        if text.lower() not in _FLAGS:
+            raise InvalidRequestError(f"{name}={text[:100]}: want 1 or 0")
+        return _FLAGS[text.lower()]

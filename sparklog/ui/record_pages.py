@@ -1,6 +1,6 @@
 """The pages of records: a list, and a single record. Contents are untrusted: all is escaped."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -31,7 +31,7 @@ _ENDS: Final = {
 class RecordView:
     """A record as it is shown: key and value on a line, and unfolded.
 
-    `headers`: name, bytes and line of each. `key`: None if `key_line` shows all of it.
+    `headers`: name, bytes and line of each. `key`: None in a list where `key_line` shows all of it.
     """
 
     record: RecordPreview
@@ -42,10 +42,13 @@ class RecordView:
     value: RenderedValue
 
     @classmethod
-    def of(cls, record: RecordPreview, *, most: int, form: Form | None = None) -> "RecordView":
+    def of(
+        cls, record: RecordPreview, *, most: int, form: Form | None = None, in_list: bool = False
+    ) -> "RecordView":
         """Return a view of a record that shows up to `most` bytes of its key and of its value."""
         key = render_value(record.key, most=most, form=form, size=record.key_bytes)
         is_long = record.key and (len(record.key) > _KEY_LETTERS or key.form is not Form.TEXT)
+        has_key = is_long or not in_list
         return cls(
             record=record,
             key_line=preview(record.key, _KEY_LETTERS, size=record.key_bytes),
@@ -55,7 +58,7 @@ class RecordView:
                  preview(each.value, _HEADER_MAX, size=each.value_bytes))
                 for each in record.headers
             ],
-            key=key if is_long else None,
+            key=key if has_key else None,
             value=render_value(record.value, most=most, form=form, size=record.value_bytes),
         )  # fmt: skip
 
@@ -71,26 +74,14 @@ def records_content(
     """Return some records of a partition, and the form that requests others."""
     limit = request.number("limit", LIMIT, 1, RECORDS_MAX)
     older, newer = max(found.start - limit, found.log_start), found.end
-    partition = {n: request.fields[n] for n in ("partition",) if request.fields.get(n)}
     return render(
         "records.html",
-        root=request.root,
-        topic=topic,
-        here="Records",
-        records_url=_records_url(request, topic),
-        fields=[
-            (name, label, request.fields.get(name, ""), hint)
-            for name, label, hint in (
-                ("partition", "Partition", "0"),
-                ("from", "Start (offset or time)", "latest"),
-                ("limit", "Records", f"{LIMIT}, at most {RECORDS_MAX}"),
-            )
-        ],
-        newest=f"?{urlencode(partition)}" if partition else "",
-        oldest=f"?{urlencode(partition | {'from': 'earliest'})}",
+        **_form_values(topic, request, request.fields),
         found=found,
         limit=_ENDS.get(found.ended),
-        records=[RecordView.of(each, most=inline_bytes(len(records))) for each in records],
+        records=[
+            RecordView.of(each, most=inline_bytes(len(records)), in_list=True) for each in records
+        ],
         older=query_text(request, from_=older) if found.start > found.log_start else None,
         newer=query_text(request, from_=newer) if found.end < found.log_end else None,
     )
@@ -111,6 +102,43 @@ def record_content(
         shown=RecordView.of(record, most=SHOWN_MAX, form=form),
         form=form or "",
     )
+
+
+def failed_content(
+    title: str, words: str, request: PageRequest, *, topic: str = "",
+    place: Mapping[str, str] | None = None, has_topics: bool = True,
+) -> Markup:  # fmt: skip
+    """Return the page of an error.
+
+    Args: topic: whose page it is, if the topic exists. place: the partition and the offset in the
+        path of a page of records, which has the form with the requested values.
+    """
+    values: dict[str, object] = {"root": request.root, "topic": topic, "here": "", "fields": ()}
+    if topic and place is not None:
+        filled = {"partition": place.get("partition", ""), "from": place.get("offset", "")}
+        values = _form_values(topic, request, filled | dict(request.fields))
+    return render("failed.html", title=title, words=words, has_topics=has_topics, **values)
+
+
+def _form_values(topic: str, request: PageRequest, filled: Mapping[str, str]) -> dict[str, object]:
+    """Return the values of the templates of a topic's head and form, with `filled` fields."""
+    partition = {n: filled[n] for n in ("partition",) if filled.get(n)}
+    return {
+        "root": request.root,
+        "topic": topic,
+        "here": "Records",
+        "records_url": _records_url(request, topic),
+        "fields": [
+            (name, label, filled.get(name, ""), hint)
+            for name, label, hint in (
+                ("partition", "Partition", "0"),
+                ("from", "Start (offset or time)", "latest"),
+                ("limit", "Records", f"{LIMIT}, at most {RECORDS_MAX}"),
+            )
+        ],
+        "newest": f"?{urlencode(partition)}" if partition else "",
+        "oldest": f"?{urlencode(partition | {'from': 'earliest'})}",
+    }
 
 
 def _records_url(request: PageRequest, topic: str) -> str:

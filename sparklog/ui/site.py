@@ -29,6 +29,7 @@ from sparklog.ui.jobs import Jobs, in_thread
 from sparklog.ui.log_browser import LogBrowser
 from sparklog.ui.log_pages import JsonResponse, LogPages, Page, Read
 from sparklog.ui.page_request import PageRequest
+from sparklog.ui.record_pages import failed_content
 from sparklog.ui.report.model import LogReport
 from sparklog.ui.report.page import content
 from sparklog.ui.result_cache import CachedResult
@@ -198,12 +199,25 @@ class LogSite:
         if path.startswith("/api/"):
             return JsonResponse({"error": words}, status)
         asked = PageRequest.of(request)
-        if not path.startswith("/topics") or asked.flag("part"):
+        if asked.fields.get("part") or not (path.startswith("/topics") or _is_browser(request)):
             return PlainTextResponse(f"{words}\n".encode("utf-8", "replace"), status)
-        inner = render("failed.html", root=asked.root, title=status.phrase, words=words)
+        # An UnknownTopicError of no subclass: the topic itself is missing.
+        names = {} if type(error) is UnknownTopicError else request.path_params
+        inner = failed_content(
+            status.phrase, words, asked, topic=names.get("topic", ""),
+            place=names if path.split("/")[3:4] == ["records"] else None,
+            has_topics=self._browser is not None,
+        )  # fmt: skip
         page = Page(title=status.phrase, content=inner, here="", status=status)
         return self._shown(asked, page, self._level())
 
 
+def _is_browser(request: Request) -> bool:
+    """Whether the client prefers a page to plain text: a browser that opens a link."""
+    return "text/html" in request.headers.get("Accept", "")
+
+
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    if _is_browser(Request(scope)):
+        raise UnknownTopicError("This page does not exist.")
     raise UnknownTopicError("there is nothing here; /api lists the paths of the JSON API")

@@ -24,7 +24,10 @@ from sparklog.ui import units
 CONTENT: Final = "content"
 """The id of the main element, which a live page refreshes."""
 _PACKAGE: Final = "sparklog.ui"
-_FORBIDDEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_REPLACED: Final = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff"  # forbidden in HTML
+    "\u202a-\u202e\u2066-\u2069]"  # they reverse the direction of the following text
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,8 @@ class Refresh:
 def render(template: str, **values: object) -> Markup:
     """Return the HTML of a template. Every value is escaped, except Markup.
 
-    Characters that HTML forbids are replaced, because names and records of a log may hold any.
+    Characters that HTML forbids and those that reverse the direction of text are replaced, because
+    names and records of a log may contain any.
     """
     return Markup(_environment().get_template(template).render(**values))  # noqa: S704
 
@@ -103,9 +107,9 @@ def _environment() -> Environment:
 
 
 def _finalize(value: Any) -> Any:
-    """Return a template's value as it is shown: None is empty; forbidden characters are marked."""
+    """Return a template's value as it is shown: None is empty; some characters are replaced."""
     if value is None:
         return ""
     if isinstance(value, str) and not isinstance(value, Markup):
-        return _FORBIDDEN.sub("\ufffd", value)
+        return _REPLACED.sub("\ufffd", value)
     return value

@@ -18,6 +18,7 @@ from sparklog.ui.units import duration_text, size_text
 
 TOPIC_FIELDS: Final = ("q", "sort", "desc", "page")
 SORTS: Final = ("name", "records", "bytes", "rate", "lag", "partitions")
+_SORT_LABELS: Final = {"bytes": "size"}  # the name of its column
 PAGE_TOPICS: Final = 200
 PAGE_PARTITIONS: Final = 500
 READERS_MAX: Final = 500
@@ -54,10 +55,16 @@ def chosen_topics(topics: Sequence[TopicFigures], request: PageRequest) -> list[
         "lag": lambda t: t.lag or 0,
         "partitions": lambda t: t.info.partitions,
     }
-    found.sort(key=lambda t: t.name)
+    is_descending = _is_descending(sort, request)
+    found.sort(key=lambda t: t.name, reverse=sort == "name" and is_descending)
     if sort != "name":
-        found.sort(key=keys[sort], reverse=True)
-    return found[::-1] if request.flag("desc") else found
+        found.sort(key=keys[sort], reverse=is_descending)
+    return found
+
+
+def _is_descending(sort: str, request: PageRequest) -> bool:
+    """Return the order: unless `desc` sets it, names ascend and figures descend."""
+    return request.flag("desc", sort != "name")
 
 
 def topics_content(topics: Sequence[TopicFigures], request: PageRequest) -> Markup:
@@ -81,13 +88,16 @@ def topics_content(topics: Sequence[TopicFigures], request: PageRequest) -> Mark
 
 
 def _sort_link(name: str, request: PageRequest) -> tuple[str, str, str, bool]:
-    """Return name, arrow, URL and whether it is current; the current link reverses the order."""
-    is_current, is_reversed = name == (request.fields.get("sort") or "name"), request.flag("desc")
+    """Return label, arrow, URL and whether it is current; the current link reverses the order."""
+    is_current = name == (request.fields.get("sort") or "name")
+    is_descending = _is_descending(name, request)
     fields = {"q": request.fields["q"]} if request.fields.get("q") else {}
-    fields |= {"sort": name} | ({"desc": "1"} if is_current and not is_reversed else {})
-    arrow = " ↓" if (name == "name") == is_reversed else " ↑"
+    fields["sort"] = name
+    if is_current and is_descending == (name != "name"):
+        fields["desc"] = "0" if is_descending else "1"
+    arrow = " ↓" if is_descending else " ↑"
     url = f"{request.root}topics?{urlencode(fields)}"
-    return name, arrow if is_current else "", url, is_current
+    return _SORT_LABELS.get(name, name), arrow if is_current else "", url, is_current
 
 
 def topic_content(view: TopicView, request: PageRequest) -> Markup:

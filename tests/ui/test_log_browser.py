@@ -99,8 +99,19 @@ def test_topics(site: LogSite) -> None:
     assert (flights["partitions"], flights["records"], flights["readers"]) == (3, 600, 1)
     assert flights["bytes"] > 1000
     assert flights["lag"] > 0
-    names = [t["name"] for t in get(site, "/api/topics?sort=records&desc=1")["topics"]]
-    assert names == ["empty", "customers", "flights"]
+    by_records = ["flights", "customers", "empty"]
+    for query, expected in (
+        ("sort=records", by_records),
+        ("sort=records&desc=1", by_records),
+        ("sort=records&desc=0", by_records[::-1]),
+        ("desc=true", ["flights", "empty", "customers"]),
+        ("desc=0", ["customers", "empty", "flights"]),
+    ):
+        names = [t["name"] for t in get(site, f"/api/topics?{query}")["topics"]]
+        assert names == expected, query
+    assert "desc=maybe" in get(site, "/api/topics?desc=maybe", 400)["error"]
+    assert "desc=maybe" in get(site, "/topics?desc=maybe", 400)
+    assert "part=maybe" in get(site, "/topics?part=maybe", 400)
     assert [t["name"] for t in get(site, "/api/topics?q=LIGHT")["topics"]] == ["flights"]
     page = get(site, "/topics?sort=bytes")
     assert page.index(">flights<") < page.index(">customers<")
@@ -210,6 +221,43 @@ def test_one_record(site: LogSite) -> None:
     assert answer(site, "/topics/customers/records/0/0/value")[1] == b"\0\0\0\1\7\x02\x06foo\x80"
     assert "null" in get(site, "/topics/customers/records/0/1/value", 400)
     assert "it holds [0," in get(site, "/topics/flights/records/0/9999", 404)
+
+
+def test_the_page_of_an_error_leads_back(site: LogSite) -> None:
+    """A page of an error keeps the topic's links and the form, which has what was typed."""
+    for target, status, typed in (
+        ("/topics/flights/records?from=xyz&partition=1", 400, {"partition": "1", "from": "xyz"}),
+        ("/topics/flights/records?partition=7", 404, {"partition": "7"}),
+        ("/topics/flights/records?limit=501", 400, {"limit": "501"}),
+        ("/topics/flights/records/0/9999", 404, {"partition": "0", "from": "9999"}),
+        ("/topics/flights/records/0/9999/value", 404, {"partition": "0", "from": "9999"}),
+    ):
+        page = get(site, target, status)
+        root = "../" * (target.partition("?")[0].count("/") - 1)
+        assert f'href="{root}topics/flights"' in page, target
+        assert f'href="{root}topics/flights/records"' in page, target
+        assert f'action="{root}topics/flights/records"' in page, target
+        for name, value in typed.items():
+            assert re.search(f'name="{name}" id="f-{name}" value="{value}"', page), target
+    page = get(site, "/topics/flights?page=x", 400)
+    assert 'href="../topics/flights"' in page
+    assert "<form" not in page
+    for target in ("/topics/nope", "/topics/nope/records", "/topics/nope/records/0/0"):
+        page = get(site, target, 404)
+        assert "topics/nope" not in page and "<form" not in page, target
+        assert "All topics" in page
+
+
+def test_an_unknown_path_is_a_page_for_a_browser(site: LogSite, path: Path) -> None:
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    page = get(site, "/nope/page", 404, browser)
+    assert "This page does not exist" in page
+    assert 'href="../topics"' in page
+    assert "/api" in get(site, "/nope/page", 404)
+    assert "<" not in get(site, "/nope/page", 404)
+    alone = get(LogSite(lambda: make_report(path)), "/nope", 404, browser)
+    assert 'href="./"' in alone
+    assert "topics" not in alone.partition("<main")[2].partition("</main>")[0]
 
 
 def test_a_brokers_directory(tmp_path: Path) -> None:
@@ -430,7 +478,7 @@ def test_without_javascript(browser: Any, server: LiveServer) -> None:
     assert page.locator(".records li").count() == 50
     page.locator(".records summary").first.click()
     page.get_by_role("link", name="The whole record").first.click()
-    assert "price" in page.locator("pre").first.inner_text()
+    assert "price" in page.locator("pre").last.inner_text()
     context.close()
 
 

@@ -81,6 +81,30 @@ def test_a_key_is_unfolded_if_its_line_is_too_short() -> None:
     assert "<h3>Key</h3>" in listed(replace(RECORD, key=b"\0", key_bytes=1))
 
 
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        (b"N14228", "Key N14228 Value"),
+        (b"", "Key empty Value"),
+        (None, "Key null Value"),
+        (b"\x00\xff", "Key 00000000 00 ff"),
+    ],
+)
+def test_the_page_of_a_record_shows_its_key(key: bytes | None, shown: str) -> None:
+    record = replace(RECORD, key=key, key_bytes=len(key or b""))
+    to = PageRequest.parse("/topics/t/records/2/41")
+    assert shown in words(record_content("t", record, to, None))
+
+
+def test_characters_that_reverse_the_direction_of_text_are_marked() -> None:
+    raw = "paid\u202e001\u2066".encode()
+    record = replace(RECORD, key=raw, key_bytes=len(raw), value=raw, value_bytes=len(raw))
+    to = PageRequest.parse("/topics/t/records/2/41")
+    for page in (listed(record), str(record_content("t", record, to, None))):
+        assert page.count("paid\ufffd001\ufffd") >= 2
+        assert not {"\u202e", "\u2066"} & set(page)
+
+
 def test_what_is_known_of_a_record() -> None:
     page = words(listed(RECORD))
     assert "partition 2 · offset 41 · timestamp 1700000000000 (CreateTime) · key 1" in page

@@ -8,6 +8,7 @@ from sparklog.config import TopicConfig
 from sparklog.storage.view import TopicInfo
 from sparklog.ui.browse.figures import PartitionFigures, TopicFigures
 from sparklog.ui.page_request import PageRequest
+from sparklog.ui.record_pages import failed_content
 from sparklog.ui.templating import render
 from sparklog.ui.topic_pages import (
     PAGE_PARTITIONS,
@@ -50,8 +51,11 @@ def test_links_between_pages_of_topics() -> None:
     [
         ("", "name ↑", "sort=name&desc=1"),
         ("?sort=name&desc=1", "name ↓", "sort=name"),
-        ("?sort=lag", "lag ↓", "sort=lag&desc=1"),
-        ("?sort=lag&desc=1&q=a", "lag ↑", "q=a&sort=lag"),
+        ("?sort=name&desc=0", "name ↑", "sort=name&desc=1"),
+        ("?sort=lag", "lag ↓", "sort=lag&desc=0"),
+        ("?sort=lag&desc=1", "lag ↓", "sort=lag&desc=0"),
+        ("?sort=lag&desc=0&q=a", "lag ↑", "q=a&sort=lag"),
+        ("?sort=bytes", "size ↓", "sort=bytes&desc=0"),
     ],
 )
 def test_the_current_order_is_marked_and_can_be_reversed(
@@ -111,7 +115,7 @@ def test_every_value_is_escaped() -> None:
         topic_content(shown, request),
         render("frame.html", root="./", path=HOSTILE, here="Topics", level=HOSTILE, sign_out=True),
         render("login.html", root="./", to=HOSTILE, wrong=True),
-        render("failed.html", root="./", title=HOSTILE, words=HOSTILE),
+        failed_content(HOSTILE, HOSTILE, request, topic=HOSTILE, place={"offset": HOSTILE}),
     ):
         assert "&lt;script&gt;&#34;&#39;&amp;\ufffd" in page
         assert "<script" not in page

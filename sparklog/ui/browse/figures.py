@@ -51,8 +51,8 @@ class TopicFigures:
     """A topic. `records`: offsets between log starts and high watermarks.
 
     A compacted topic has fewer records. `size_bytes`: None until it was listed. `rate`: records per
-    second over the last minute, None until the second refresh. `lag`: the largest lag of its
-    readers.
+    second over the last minute, None until the second refresh. `lag`: the largest lag
+    of a reader, which is its sum over the partitions.
     """
 
     info: TopicInfo
@@ -229,15 +229,17 @@ def partition_figures(
 
 
 def _lags(rows: Iterable[dict[str, Any]]) -> dict[str, tuple[int, int | None]]:
-    """Return {topic: (number of groups, largest lag)}, without expired groups."""
-    groups: dict[str, set[str]] = {}
-    lags: dict[str, int] = {}
+    """Return {topic: (number of groups, largest lag of a group)}, without expired groups."""
+    topics: dict[str, dict[str, int | None]] = {}
     for row in rows:
         if row["topic"] is not None and not row["expired"]:
-            groups.setdefault(row["topic"], set()).add(row["group"])
-            if row["lag"] is not None:
-                lags[row["topic"]] = max(lags.get(row["topic"], 0), row["lag"])
-    return {topic: (len(found), lags.get(topic)) for topic, found in groups.items()}
+            lags = topics.setdefault(row["topic"], {})
+            lag, group = row["lag"], row["group"]
+            lags[group] = lags.get(group) if lag is None else (lags.get(group) or 0) + lag
+    return {
+        topic: (len(lags), max((lag for lag in lags.values() if lag is not None), default=None))
+        for topic, lags in topics.items()
+    }
 
 
 def reader_rows(log: Log, topic: str | None = None) -> list[dict[str, Any]]:

@@ -20,6 +20,10 @@ _FIRST_BYTES: Final = 128 << 10  # read at first: most ranges are small
 _FAULTS_MAX: Final = 20
 
 
+class UnknownRecordError(UnknownTopicError):
+    """The topic exists, but it has no such partition or record."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """The records to read: at most `limits.records` from `start` on.
@@ -103,7 +107,7 @@ def _source(log: Log, query: Query) -> tuple[Source, int]:
     topic, partition = query.topic, query.partition
     known = view.partitions(topic)
     if partition not in known:
-        raise UnknownTopicError(
+        raise UnknownRecordError(
             f"topic {topic} has no partition {partition}: it has {len(known)}, from {known[0]} to "
             f"{known[-1]}"
         )

@@ -30,7 +30,9 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
         for name in ("a", "b"):
             log.create_topic(name, 2)
             log.append(name, pa.table({"value": ["x"] * 5}), partition=1)
-            log.commit_offsets("g", {name: {1: 2}})
+            log.append(name, pa.table({"value": ["x"] * 2}), partition=0)
+            log.commit_offsets("g", {name: {0: 0, 1: 2}})
+            log.commit_offsets("h", {name: {1: 1}})
         yield log
 
 
@@ -47,12 +49,12 @@ def test_one_topic_is_looked_at_alone(log: Log, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(figures, "partition_figures", counted)
     known = Figures()
     one = known.topic(log, "a")
-    assert (one.records, one.readers, one.lag, one.rate) == (5, 1, 3, None)
+    assert (one.records, one.readers, one.lag, one.rate) == (7, 2, 5, None)
     assert listed == ["a", "a"]
     assert one.size_bytes == {topic.name: topic for topic in known.topics(log)}["a"].size_bytes
     log.append("a", pa.table({"value": ["x"] * 5}), partition=0)
     again = known.topic(log, "a")
-    assert again.records == 10
+    assert again.records == 12
     assert again.rate is not None
     assert again.rate > 0
     with pytest.raises(sparklog.UnknownTopicError):
