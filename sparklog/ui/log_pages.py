@@ -55,7 +55,7 @@ _ENCODER: Final = json.JSONEncoder(indent=2, ensure_ascii=False, allow_nan=False
 class Page:
     """A page. `source`: the path from the root that refreshes it, if it is live.
 
-    `here`: the link in the frame that is marked.
+    `here`: the link in the frame that is marked. `age_s`: the age of the content.
     """
 
     title: str
@@ -63,6 +63,7 @@ class Page:
     source: str = ""
     here: str = "Topics"
     status: HTTPStatus = HTTPStatus.OK
+    age_s: int = 0
 
 
 class JsonResponse(Response):

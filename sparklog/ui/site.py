@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
+from sparklog.clock import system_clock
 from sparklog.errors import (
     InvalidRequestError,
     LogReplacedError,
@@ -106,7 +107,9 @@ class LogSite:
 
     async def _overview(self, request: Request) -> Response:
         (_, inner), age = await self._report.get()
-        page = Page(title="Overview", content=inner, source="content", here="Overview")
+        page = Page(
+            title="Overview", content=inner, source="content", here="Overview", age_s=age
+        )  # fmt: skip
         is_part, level = request.scope["path"] == "/content", self._level()
         response = await in_thread(
             lambda: self._shown(PageRequest.of(request), page, level, is_part=is_part)
@@ -179,7 +182,8 @@ class LogSite:
         refresh = None
         if page.source:
             source = f"{request.root}{page.source}"
-            refresh = Refresh(source=source, every_ms=self._refresh_ms)
+            made_ms = system_clock() - 1000 * page.age_s
+            refresh = Refresh(source=source, every_ms=self._refresh_ms, made_ms=made_ms)
         made = document(f"{page.title} - sparklog", inner, refresh=refresh, served=True)
         headers = {"Content-Security-Policy": made.policy}
         return HTMLResponse(made.text.encode("utf-8", "replace"), page.status, headers)

@@ -40,10 +40,14 @@ class Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refresh:
-    """How a live page is refreshed: `source` is the relative URL of its content."""
+    """How a live page is refreshed: `source` is the relative URL of its content.
+
+    `made_ms`: the time of the content, which the page shows without JavaScript.
+    """
 
     source: str
     every_ms: int
+    made_ms: int
 
 
 def render(template: str, **values: object) -> Markup:

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
+from sparklog.configdef import LONG_MAX
 from sparklog.errors import InvalidRequestError
 from sparklog.storage.query_origin import query_text
 from sparklog.storage.view import TopicInfo
@@ -18,6 +19,7 @@ from sparklog.ui.units import duration_text, size_text
 
 TOPIC_FIELDS: Final = ("q", "sort", "desc", "page")
 SORTS: Final = ("name", "records", "bytes", "rate", "lag", "partitions")
+_NO_LIMIT: Final = ("retention.ms", "retention.bytes")  # if they are -1
 _SORT_LABELS: Final = {"bytes": "size"}  # the name of its column
 PAGE_TOPICS: Final = 200
 PAGE_PARTITIONS: Final = 500
@@ -118,6 +120,7 @@ def topic_content(view: TopicView, request: PageRequest) -> Markup:
         readers_left=len(readers[READERS_MAX:]),
         now_ms=view.now_ms,
         configs=_configs(info) if view.has_configs else None,
+        keeps_all=info.config.retention_ms == -1,
     )
 
 
@@ -133,6 +136,8 @@ def _configs(info: TopicInfo) -> dict[str, list[tuple[ConfigEntry, str]]]:
 def _measure_text(entry: ConfigEntry) -> str:
     """Return a length of time or a size as people read it, or "" for another value."""
     value = entry.value
+    if value == str(LONG_MAX) or (value == "-1" and entry.name in _NO_LIMIT):
+        return "no limit"
     if not value.isdigit() or len(value) > 16:
         return ""
     if entry.name.endswith(".ms"):

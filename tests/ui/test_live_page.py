@@ -27,7 +27,7 @@ class Server:
 
     def _answer(self, route: Any) -> None:
         if not route.request.url.endswith("content"):
-            refresh = Refresh(source="content", every_ms=REFRESH_MS)
+            refresh = Refresh(source="content", every_ms=REFRESH_MS, made_ms=0)
             body = document("log", content(self._report), refresh=refresh, served=True).text
             route.fulfill(body=body, content_type="text/html; charset=utf-8")
             return

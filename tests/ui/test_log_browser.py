@@ -198,7 +198,7 @@ def test_records_from_a_time_and_an_offset(site: LogSite) -> None:
         assert get(site, f"{base}&from=10&limit=2")["records"][1]["offset"] == 11
         assert get(site, f"{base}&from=99999")["records"] == []
     page = get(site, "/topics/flights/records?partition=1&from=10&limit=2")
-    assert "offsets 10 to 12" in page
+    assert "offsets 10 to 11;" in page
     assert "there is no parameter text" in get(site, f"{records}?text=x", 400)["error"]
 
 
@@ -468,6 +468,8 @@ def test_without_javascript(browser: Any, server: LiveServer) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(f"{server.url}topics")
+    badge = page.locator("#live").inner_text()
+    assert re.fullmatch(r"as of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", badge)
     page.locator("#q").fill("fli")
     page.get_by_role("button", name="Filter").click()
     assert page.locator("main tbody tr").count() == 1

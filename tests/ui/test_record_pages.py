@@ -71,7 +71,7 @@ def test_every_content_is_escaped() -> None:
 )
 def test_a_value_is_shown_by_its_form(value: bytes | None, shown: str, unfolded: str) -> None:
     page = listed(replace(RECORD, value=value, value_bytes=len(value or b"")))
-    assert f'<span class="value">{shown}</span>' in page
+    assert f'<span class="value" data-name="value">{shown}</span>' in page
     assert unfolded in words(page)
 
 
@@ -138,5 +138,25 @@ def test_links_to_other_records() -> None:
 
 
 def test_the_limit_that_ended_a_page_is_named() -> None:
-    assert "of offsets 41 to 42; the partition holds 10 to 90." in words(listed(RECORD))
+    assert "1 record of offsets 41 to 41; the partition holds 10 to 89." in words(listed(RECORD))
     assert "; the time limit of one request was reached." in words(listed(RECORD, ended="time"))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "log_start", "log_end", "expected"),
+    [
+        (0, 0, 0, 0, "This partition is empty."),
+        (7, 7, 7, 7, "This partition is empty; its next record gets the offset 7."),
+        (90, 90, 10, 90, "0 records; the partition holds 10 to 89."),
+        (10, 90, 10, 90, "0 records of offsets 10 to 89; the partition holds 10 to 89."),
+    ],
+)
+def test_offsets_without_records(
+    start: int, end: int, log_start: int, log_end: int, expected: str
+) -> None:
+    found = RecordRange(
+        rows=pa.table({}), start=start, end=end, log_start=log_start, log_end=log_end, ended="",
+        faults=(),
+    )  # fmt: skip
+    page = records_content("t", found, [], PageRequest.parse("/topics/t/records"))
+    assert expected in words(page).replace("\N{NO-BREAK SPACE}", " ")

@@ -51,7 +51,7 @@ def test_the_page_is_whole_and_asks_for_nothing(demo_report: LogReport) -> None:
 
 @pytest.mark.parametrize("is_live", [False, True])
 def test_the_policy_names_each_script_and_no_other(demo_report: LogReport, is_live: bool) -> None:
-    refresh = Refresh(source="content", every_ms=5000) if is_live else None
+    refresh = Refresh(source="content", every_ms=5000, made_ms=0) if is_live else None
     page = document("title", content(demo_report), refresh=refresh, served=is_live).text
     scripts = re.findall(r"<script>(.*?)</script>", page, re.S)
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)

@@ -1,10 +1,11 @@
 """The list of topics and the page of a topic, from their figures."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
-from sparklog.config import TopicConfig
+from sparklog.config import NEW_TOPICS, TopicConfig
 from sparklog.storage.view import TopicInfo
 from sparklog.ui.browse.figures import PartitionFigures, TopicFigures
 from sparklog.ui.page_request import PageRequest
@@ -102,9 +103,21 @@ def test_expired_readers_are_marked() -> None:
 def test_configs_are_shown_in_larger_units() -> None:
     found = view("t", partitions=1, start=0, readers=0)
     page = topic_content(found, PageRequest.parse("/topics/t"))
-    assert "604800000</bdi> <span class=\"nil\">(7\N{NO-BREAK SPACE}d)</span>" in page
-    assert "1073741824</bdi> <span class=\"nil\">(1.0\N{NO-BREAK SPACE}GiB)</span>" in page
+    assert "604800000</span> <span class=\"nil\">(7\N{NO-BREAK SPACE}d)</span>" in page
+    assert "1073741824</span> <span class=\"nil\">(1.0\N{NO-BREAK SPACE}GiB)</span>" in page
+    assert "9223372036854775807</span> <span class=\"nil\">(no limit)</span>" in page
     assert "No reader is registered" in page
+    assert "</code> to -1 on a topic" not in page
+
+
+def test_an_unset_retention_is_explained() -> None:
+    found = view("t", partitions=1, start=0, readers=0)
+    info = replace(found.figures.info, config=NEW_TOPICS)
+    found = replace(found, figures=replace(found.figures, info=info))
+    page = topic_content(found, PageRequest.parse("/topics/t"))
+    assert '-1</span> <span class="nil">(no limit)</span>' in page
+    explained = page.index("</code> to -1 on a topic")
+    assert page.index("(no limit)") < explained < page.index("<details")
 
 
 def test_every_value_is_escaped() -> None:

@@ -235,7 +235,7 @@ def _before(p: PartitionReport) -> int:
 
 
 def _time_span(drawn: Sequence[PartitionReport], now_ms: int) -> tuple[int, int] | None:
-    """The axis of a topic; times far in the future are at its right end."""
+    """The axis of a topic, in whole seconds; times far in the future are at its right end."""
     dated = [s for p in drawn for s in p.segments if s.last_ms is not None]
     if not dated:
         return None
@@ -243,8 +243,8 @@ def _time_span(drawn: Sequence[PartitionReport], now_ms: int) -> tuple[int, int]
     usual = [s.last_ms for s in dated if s.last_ms is not None and s.last_ms <= latest]
     high = max(usual, default=latest)
     low = min((s.since_ms for s in dated if s.since_ms is not None), default=high)
-    low = min(low, high)
-    return low, max(high, low + 1000)
+    low = min(low, high) // 1000 * 1000
+    return low, max(-(-high // 1000) * 1000, low + 1000)
 
 
 def _percent(share: float) -> float:

@@ -9,7 +9,7 @@ from sparklog.ui.report.charts import Bar, Spark, bar, spark, time_axis
 from sparklog.ui.report.labels import place_legend, retention_label, topic_link
 from sparklog.ui.report.model import LogReport, TopicReport, Where
 from sparklog.ui.templating import render
-from sparklog.ui.units import count_text, size_text
+from sparklog.ui.units import count_text, share_text, size_text
 
 _TOPICS_MAX: Final = 200
 
@@ -45,7 +45,8 @@ def topics_section(report: LogReport, *, browse: bool) -> Markup:
     """Return all topics in one table, the largest first. `browse`: names link to their pages."""
     sizes = {topic.name: topic.bytes for topic in report.topics}
     topics = sorted(report.topics, key=lambda t: (-sizes[t.name], t.name))
-    top = max(sizes.values(), default=0) or 1
+    # A share of the log; in a tiered log, the places are drawn relative to the largest topic.
+    top = (max(sizes.values(), default=0) if report.is_tiered else sum(sizes.values())) or 1
     edges = report.growth.edges_ms
     return render(
         "report/topics.html",
@@ -64,7 +65,7 @@ def _row(report: LogReport, topic: TopicReport, top: int, browse: bool) -> Topic
     for segment in topic.segments:
         sums[segment.where] += segment.bytes
     whole = sum(sums.values())
-    label, parts = size_text(whole), [("w-local", whole / top)]
+    label, parts = f"{share_text(whole / top)} of the log", [("w-local", whole / top)]
     if report.is_tiered:
         label = ", ".join(f"{size_text(n)} {w.label}" for w, n in sums.items() if n) or "nothing"
         parts = [(f"w-{where}", n / top) for where, n in sums.items()]

@@ -5,6 +5,7 @@
 (() => {
   const badge = document.getElementById("live");
   const [word, age] = badge.querySelectorAll("span");
+  age.setAttribute("aria-hidden", "true");
   const main = document.getElementById("content");
   const every = Number(badge.dataset.refresh);
   const source = badge.dataset.source;
