@@ -5,13 +5,17 @@ import hashlib
 import re
 from dataclasses import replace
 from importlib.resources import files
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from markupsafe import Markup, escape
 
+import sparklog
 from sparklog.service import Severity
 from sparklog.service.health import Health
 from sparklog.ui import units
+from sparklog.ui.report.build import make_report
 from sparklog.ui.report.charts import blocks
 from sparklog.ui.report.growth import growth
 from sparklog.ui.report.model import (
@@ -227,6 +231,29 @@ def test_numbers(shown: str, wanted: str) -> None:
     """A number and its unit stay on one line."""
     is_date = wanted.startswith("1970")
     assert shown == (wanted if is_date else wanted.replace(" ", "\xa0"))
+
+
+def test_shares_and_times_of_a_short_log(tmp_path: Path) -> None:
+    """Shares are of the whole log, and an axis of less than a second has a tick at both ends."""
+    path = tmp_path / "log"
+    with sparklog.open(path, "rw", options={"flush": "none"}) as log:
+        for name, count in (("large", 300), ("small", 100)):
+            log.create_topic(name, config={"cleanup.policy": "compact"})
+            times = pa.array([1_700_000_000_300 + n for n in range(count)], pa.timestamp("ms"))
+            rows = {"key": ["k"] * count, "value": ["x" * 50] * count, "timestamp": times}
+            log.append(name, pa.table(rows))
+    page = content(make_report(path))
+    shares = dict(re.findall('aria-label="(large|small): (\\d+)\xa0% of the log"', page))
+    assert set(shares) == {"large", "small"}
+    assert sum(map(int, shares.values())) in (99, 100, 101)
+    assert int(shares["large"]) < 90
+    axes = re.findall('data-low="([0-9]+)" data-high="([0-9]+)">(.*?)</div>', page, re.S)
+    assert len(axes) >= 2
+    for low, high, ticks in axes:
+        assert int(low) % 1000 == int(high) % 1000 == 0
+        assert 'class="first" style="--at:0.0"' in ticks
+        assert 'class="last" style="--at:1.0"' in ticks
+    assert "active segment of a partition is not counted" in page
 
 
 def test_a_report_of_nothing() -> None:

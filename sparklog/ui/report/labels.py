@@ -32,7 +32,7 @@ def retention_label(topic: TopicReport) -> str:
         parts.append(f"{duration_text(config.local_retention_ms)} local")
     if config.remote_storage_enable and config.local_retention_bytes >= 0:
         parts.append(f"{size_text(config.local_retention_bytes)} local")
-    return ", ".join(parts) or "kept\N{NO-BREAK SPACE}for\N{NO-BREAK SPACE}ever"
+    return ", ".join(parts) or "no\N{NO-BREAK SPACE}limit"
 
 
 def rule_label(rule: str, given: Mapping[str, str] | None) -> str:
