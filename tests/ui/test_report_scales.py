@@ -41,6 +41,14 @@ def test_times_are_round(span: int) -> None:
     assert len({after - before for before, after in pairwise(edges)}) == 1
 
 
+@pytest.mark.parametrize("seconds", range(1, 110))
+def test_labels_with_seconds_have_room_on_a_phone(seconds: int) -> None:
+    low = T0 // 60_000 * 60_000
+    ticks = time_ticks(low, low + 1000 * seconds)
+    assert 2 <= len(ticks) <= 4
+    assert all(after.time_ms - at.time_ms >= 280 * seconds for at, after in pairwise(ticks))
+
+
 @pytest.mark.parametrize("low", [-(2**62), 2**50, 0])
 def test_times_that_no_calendar_has(low: int) -> None:
     assert time_ticks(low, low + 2**61) == []

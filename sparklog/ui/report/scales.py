@@ -20,6 +20,7 @@ _STEPS_MS: Final = (
     *(n * DAY_MS for n in (1, 2, 5, 10)),
 )
 _BINS_MS: Final = (*_STEPS_MS, *(n * DAY_MS for n in (30, 100, 365, 3650)))
+_SECONDS_MOST: Final = 3.5  # steps of an axis whose labels have seconds
 _MONTH_MS: Final = 28 * DAY_MS  # and more: the first of months
 _YEAR_MS: Final = 365 * DAY_MS
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -101,7 +102,8 @@ def time_ticks(low_ms: float, high_ms: float, most: int = 5) -> list[TimeTick]:
     """At most `most` ticks at round times between two, or none if no calendar has these times."""
     span = high_ms - low_ms
     for step in _STEPS_MS:
-        if span / step <= most:
+        # A label with seconds is wider: on a phone, more than four would overlap.
+        if span / step <= (most if step >= MINUTE_MS else min(most, _SECONDS_MOST)):
             first = math.ceil(low_ms / step)
             return [TimeTick(at * step, step) for at in range(first, int(high_ms // step) + 1)]
     return _calendar_ticks(low_ms, high_ms, most)
