@@ -5,7 +5,11 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final, Self
 
-_FORBIDDEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+UNSHOWN: Final = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff"  # forbidden in HTML
+    "\u202a-\u202e\u2066-\u2069]"  # they reverse the direction of the following text
+)
+"""Characters of a log's names and records that HTML shows as U+FFFD: here, and in the pages."""
 
 
 class Html(str):
@@ -29,7 +33,7 @@ def text(child: Child) -> str:
     if child is None:
         return ""
     if isinstance(child, str):
-        return escape(_FORBIDDEN.sub("\ufffd", child))
+        return escape(UNSHOWN.sub("\ufffd", child))
     if isinstance(child, int | float):
         return str(child)
     return "".join(text(each) for each in child)

@@ -176,3 +176,4 @@ def test_text_is_escaped_and_html_is_not() -> None:
         '<p title="&quot;">&lt;<br>1&amp;</p>'
     )
     assert text("a\x00\ud800\x1bb") == "a\ufffd\ufffd\ufffdb"
+    assert text("paid\u202e001\u2066") == "paid\ufffd001\ufffd"

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparklog.errors import InvalidRequestError
 from sparklog.ui.access import Access
-from sparklog.ui.page_request import PageRequest
+from sparklog.ui.page_request import INTERNAL_ERROR, PageRequest
 from sparklog.ui.templating import document, policy_of_data, render
 
 TARGET_MAX: Final = 32 << 10
@@ -170,8 +170,7 @@ def _redirect(place: str, cookie: str) -> Response:
 
 def _failed(scope: Scope, error: Exception) -> Response:
     _LOGGER.error("%.300r can't be answered", scope["path"], exc_info=error)
-    words = "this failed with an internal error; the server's log has it"
-    return _text(words, HTTPStatus.INTERNAL_SERVER_ERROR)
+    return _text(INTERNAL_ERROR, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def _text(words: str, status: HTTPStatus, headers: dict[str, Any] | None = None) -> Response:

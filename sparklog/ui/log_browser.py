@@ -85,22 +85,23 @@ class LogBrowser:
 
         Raises: UnknownRecordError: it does not exist; StorageUnavailableError: it can't be read.
         """
+        wanted = _number(offset)
         query = Query(
             topic=topic,
             partition=_number(partition),
-            start=_number(offset),
+            start=wanted,
             limits=Limits(records=1, read_bytes=1, time_ms=CHECK_MS),
         )
         found, records = self.records(query, lambda count: most_bytes, stopped)
-        if records and records[0].offset == query.start:
+        if records and records[0].offset == wanted:
             return records[0]
         if found.faults:
             raise StorageUnavailableError("; ".join(found.faults))
         start, end = found.log_start, found.log_end
-        is_inside = start <= int(offset) < end
+        is_inside = start <= wanted < end
         reason = "compaction removed it" if is_inside else f"it holds [{start}, {end})"
         raise UnknownRecordError(
-            f"{topic}-{query.partition} has no record at offset {query.start}: {reason}"
+            f"{topic}-{query.partition} has no record at offset {wanted}: {reason}"
         )
 
     def _look(self, stopped: Stopped, job: Callable[[Log, Budget], T]) -> T:
@@ -132,7 +133,7 @@ class LogBrowser:
 class _LogHandle:
     """The log, opened by the first request, and again if it was replaced.
 
-    `stop` is per thread: a wait ends when the thread's own request ends.
+    `stopped` is per thread: a wait ends when the thread's own request ends.
     """
 
     def __init__(self, opened: Open) -> None:

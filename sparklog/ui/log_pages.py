@@ -28,6 +28,7 @@ from sparklog.ui.page_request import PageRequest
 from sparklog.ui.record_pages import inline_bytes, record_content, records_content
 from sparklog.ui.record_query import FIELDS, query_text, record_query
 from sparklog.ui.topic_pages import (
+    PAGE_MAX,
     TOPIC_FIELDS,
     TopicView,
     chosen_topics,
@@ -174,7 +175,7 @@ class LogPages:
         return JsonResponse(record_json(record))
 
     def _view(self, topic: str, request: PageRequest) -> TopicView:
-        page = request.number("page", 1, 1, 1_000_000)
+        page = request.number("page", 1, 1, PAGE_MAX)
         return self._browser.topic(topic, page, request.stopped)
 
 

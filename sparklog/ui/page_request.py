@@ -9,6 +9,9 @@ from starlette.requests import Request
 
 from sparklog.errors import InvalidRequestError
 
+INTERNAL_ERROR: Final = "this failed with an internal error; the server's log has it"
+"""The response to an exception that nobody expected."""
+
 _FLAGS: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 

@@ -12,7 +12,7 @@ from sparklog.ui.page_request import PageRequest
 
 FIELDS: Final = ("partition", "from", "limit")
 """The parameters of records, in the form's order."""
-LIMIT: Final = 50
+LIMIT: Final = Limits().records
 TIME_MS: Final = 8000
 _PARTITION_MAX: Final = 2**31 - 1
 

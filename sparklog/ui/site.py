@@ -29,7 +29,7 @@ from sparklog.errors import (
 from sparklog.ui.jobs import Jobs, in_thread
 from sparklog.ui.log_browser import LogBrowser
 from sparklog.ui.log_pages import JsonResponse, LogPages, Page, Read
-from sparklog.ui.page_request import PageRequest
+from sparklog.ui.page_request import INTERNAL_ERROR, PageRequest
 from sparklog.ui.record_pages import failed_content
 from sparklog.ui.report.model import LogReport
 from sparklog.ui.report.page import content
@@ -194,7 +194,7 @@ class LogSite:
         if status is None:
             _LOGGER.error("%.300r can't be answered", path, exc_info=error)
             status = HTTPStatus.INTERNAL_SERVER_ERROR
-            words = "this failed with an internal error; the server's log has it"
+            words = INTERNAL_ERROR
         else:
             words = str(error)
             _LOGGER.info("%.300r: %.500r", path, words)

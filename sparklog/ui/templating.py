@@ -9,7 +9,6 @@ the content and shows its age.
 
 import base64
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,15 +18,12 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from sparklog.html import UNSHOWN
 from sparklog.ui import units
 
 CONTENT: Final = "content"
 """The id of the main element, which a live page refreshes."""
 _PACKAGE: Final = "sparklog.ui"
-_REPLACED: Final = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff"  # forbidden in HTML
-    "\u202a-\u202e\u2066-\u2069]"  # they reverse the direction of the following text
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,5 +111,5 @@ def _finalize(value: Any) -> Any:
     if value is None:
         return ""
     if isinstance(value, str) and not isinstance(value, Markup):
-        return _REPLACED.sub("\ufffd", value)
+        return UNSHOWN.sub("\ufffd", value)
     return value
