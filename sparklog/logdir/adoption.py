@@ -44,16 +44,16 @@ _LOGGER: Final = logging.getLogger(__name__)
 _KEEP: Final = {"retention.ms": "-1"}  # adoption must not make records expire
 
 
-def is_unchanged(session: LogDirCommits, found: dict[TopicPartition, int]) -> bool:
+def is_unchanged(commits: LogDirCommits, found: dict[TopicPartition, int]) -> bool:
     """Return True if partitions, watermarks and ledger agree, as after sparklog's clean close."""
-    fs, state = session.fs, session.state
+    fs, state = commits.fs, commits.state
     known = {
         TopicPartition(t, p): d for t, topic in state.topics.items() for p, d in topic.dirs.items()
     }
-    if _without(known, session.offline) != _without(found, session.offline):
+    if _without(known, commits.offline) != _without(found, commits.offline):
         return False
-    for topic, partition in _without(known, session.offline):
-        path = session.partition_path(topic, partition)
+    for topic, partition in _without(known, commits.offline):
+        path = commits.partition_path(topic, partition)
         if stored_topic_id(fs, path) != state.topics[topic].id:
             return False
         first = segment_bases(fs, path)[:1]
@@ -61,15 +61,15 @@ def is_unchanged(session: LogDirCommits, found: dict[TopicPartition, int]) -> bo
             return False
         # A power cut may restore Kafka's clean mark: the log must end there too.
         try:
-            log = session.writer(topic, partition)
+            log = commits.writer(topic, partition)
             if log.size_on_disk() != log.state.size:
                 return False
         except DataCorruptionError:
             return False
     marks: Offsets = {}
-    for directory in session.present:
-        marks |= read_offsets(session.fs, directory, HIGH_WATERMARK)
-    ends = _without(session.state.ends, session.offline)
+    for directory in commits.present:
+        marks |= read_offsets(commits.fs, directory, HIGH_WATERMARK)
+    ends = _without(commits.state.ends, commits.offline)
     return all(marks.get(key) == end for key, end in ends.items())
 
 
@@ -79,78 +79,78 @@ def _without(
     return {key: value for key, value in places.items() if key not in offline}
 
 
-def leave_missing(session: LogDirCommits, found: dict[TopicPartition, int], *, ours: bool) -> None:
+def leave_missing(commits: LogDirCommits, found: dict[TopicPartition, int], *, ours: bool) -> None:
     """Take missing partitions offline, unless a broker may have deleted them.
 
     `ours`: sparklog's own clean marks exist, so no broker wrote since the close. Otherwise
     partitions that are missing in an available log dir were deleted by the broker, together with
     the topic.
     """
-    state = session.state
+    state = commits.state
     for key in state.ends:
         number = state.topics[key.topic].dirs[key.partition]
-        is_there = session.dirs.why_absent(session.directories, number) is None
+        is_there = commits.dirs.why_absent(commits.directories, number) is None
         error = None
         if ours and key in found:  # it may have been moved to another log dir
-            error = session.missing(key, number=found[key])
+            error = commits.missing(key, number=found[key])
         elif key in found:
-            error = _swapped(session, key, found[key])
+            error = _swapped(commits, key, found[key])
         elif ours or not is_there:
-            error = session.missing(key)
+            error = commits.missing(key)
         if error is not None:
-            session.go_offline(key, error)
+            commits.go_offline(key, error)
 
 
 def _swapped(
-    session: LogDirCommits, key: TopicPartition, number: int
+    commits: LogDirCommits, key: TopicPartition, number: int
 ) -> PartitionOfflineError | None:
     """Return the error for a partition with another partition's directory in its place."""
-    path = os.path.join(session.directories[number], partition_dir(*key))
+    path = os.path.join(commits.directories[number], partition_dir(*key))
     try:
-        why = why_foreign(stored_metadata(session.fs, path), key, None)
+        why = why_foreign(stored_metadata(commits.fs, path), key, None)
     except DataCorruptionError:
         return None  # raised by `_topic_ids`
     if why is None:
         return None
-    start, end = session.state.starts.get(key, 0), session.state.ends[key]
+    start, end = commits.state.starts.get(key, 0), commits.state.ends[key]
     return offline_error(path, why, start, end, remedy=RENAME_BACK)
 
 
 def adopt(
-    session: LogDirCommits, found: dict[TopicPartition, int], *, clean: bool, news: bool
+    commits: LogDirCommits, found: dict[TopicPartition, int], *, clean: bool, news: bool
 ) -> None:
     """Load every partition as Kafka does, and write the result to the ledger."""
-    fs, state = session.fs, session.state
+    fs, state = commits.fs, commits.state
     points: Offsets = {}
     starts: Offsets = {}
-    for directory in session.present:
+    for directory in commits.present:
         points |= read_offsets(fs, directory, RECOVERY_POINT)
         starts |= read_offsets(fs, directory, LOG_START)
     topics: dict[str, TopicState] = {}
     loaded: dict[TopicPartition, LoadReport] = {}
-    ids = _topic_ids(session, found)
-    brokers = _brokers_topics(session)
-    for key in session.offline:
+    ids = _topic_ids(commits, found)
+    brokers = _brokers_topics(commits)
+    for key in commits.offline:
         before = state.topics[key.topic]
         adopted_topic = topics.setdefault(key.topic, _adopted_topic(before, before.id))
         adopted_topic.dirs[key.partition] = before.dirs[key.partition]
     for (topic, partition), number in sorted(found.items()):
         key = TopicPartition(topic, partition)
-        if key in session.offline:
+        if key in commits.offline:
             continue
-        path = os.path.join(session.directories[number], f"{topic}-{partition}")
+        path = os.path.join(commits.directories[number], f"{topic}-{partition}")
         topic_id = ids[topic]
         known = state.topics.get(topic)
         same = known if known is not None and known.id == topic_id else None
         fresh = _adopted_topic(same, topic_id, brokers.get(topic))
         topics.setdefault(topic, fresh).dirs[partition] = number
-        if same is not None and _is_short(session, key, path):
+        if same is not None and _is_short(commits, key, path):
             continue
         loaded[key] = load(
             fs,
             path,
             fresh.parsed(),
-            session.clock,
+            commits.clock,
             clean=clean,
             recovery_point=points.get(key, 0),
             log_start=starts.get(key, 0) if same is None else _start(state, key, starts),
@@ -169,7 +169,7 @@ def adopt(
             if report.local_start > report.start
         },
     )
-    for key in session.offline:
+    for key in commits.offline:
         adopted.ends[key] = state.ends[key]
         if key in state.starts:
             adopted.starts[key] = state.starts[key]
@@ -178,8 +178,8 @@ def adopt(
     if _is_same(adopted, state):
         return  # a broker ran, or our mark was lost, but the contents are the same
     epochs = [report.epoch for report in loaded.values()]
-    epochs += [entry[0] for entry in read_epochs(fs, ledger_path(session.home))[-1:]]
-    _record(session, adopted, epochs, news=news)
+    epochs += [entry[0] for entry in read_epochs(fs, ledger_path(commits.home))[-1:]]
+    _record(commits, adopted, epochs, news=news)
 
 
 def _is_same(adopted: LogState, state: LogState) -> bool:
@@ -193,10 +193,10 @@ def _is_same(adopted: LogState, state: LogState) -> bool:
 
 
 def _record(
-    session: LogDirCommits, adopted: LogState, epochs: Sequence[int], *, news: bool
+    commits: LogDirCommits, adopted: LogState, epochs: Sequence[int], *, news: bool
 ) -> None:
     """Write the record of the adoption, with a higher leader epoch."""
-    state = session.state
+    state = commits.state
     epoch = max([state.epoch, *epochs]) + 1
     snapshot = adopted.snapshot()
     record = AdoptRecord(
@@ -205,12 +205,12 @@ def _record(
         starts=snapshot.starts,
         local_starts=snapshot.local_starts,
     )
-    time_ms = max(session.clock(), state.time_ms)
-    state.apply(session.ledger.append(record, epoch=epoch, time_ms=time_ms, sync=True))
+    time_ms = max(commits.clock(), state.time_ms)
+    state.apply(commits.ledger.append(record, epoch=epoch, time_ms=time_ms, sync=True))
     _LOGGER.log(
         logging.WARNING if news else logging.DEBUG,
         "%s: adopted %d partitions as a broker left them, leader epoch %d",
-        session.home, len(adopted.ends), epoch,
+        commits.home, len(adopted.ends), epoch,
     )  # fmt: skip
 
 
@@ -224,17 +224,17 @@ def _start(state: LogState, key: TopicPartition, starts: Offsets) -> int:
     return known if brokers <= state.local_start(*key) else brokers
 
 
-def _brokers_topics(session: LogDirCommits) -> dict[str, KnownTopic]:
+def _brokers_topics(commits: LogDirCommits) -> dict[str, KnownTopic]:
     """Return the topics in the broker's metadata log, if that is in a log dir.
 
     Empty while sparklog's own `meta.properties` exists: then no broker has run since, and its
     metadata are older than the ledger.
     """
-    fs = session.fs
-    if is_kept_from_brokers(fs, session.home):
+    fs = commits.fs
+    if is_kept_from_brokers(fs, commits.home):
         return {}
     found: dict[str, KnownTopic] = {}
-    for directory in metadata_dirs(fs, session.present):
+    for directory in metadata_dirs(fs, commits.present):
         try:
             known = read_cluster_metadata(fs, directory)
         except DataCorruptionError as error:
@@ -270,45 +270,45 @@ def _adopted_config(brokers: Mapping[str, str], own: Mapping[str, str]) -> dict[
     return config
 
 
-def _is_short(session: LogDirCommits, key: TopicPartition, path: str) -> bool:
+def _is_short(commits: LogDirCommits, key: TopicPartition, path: str) -> bool:
     """Take a partition offline if the log ends before the committed end: no broker truncates it."""
-    end = session.state.ends.get(key, 0)
-    config = session.state.topics[key.topic].parsed()
-    log = PartitionLog(session.fs, path, config, session.clock, end_offset=end)
+    end = commits.state.ends.get(key, 0)
+    config = commits.state.topics[key.topic].parsed()
+    log = PartitionLog(commits.fs, path, config, commits.clock, end_offset=end)
     try:
         end_on_disk = log.state.end
     except DataCorruptionError as error:
-        session.offline[key] = error
+        commits.offline[key] = error
         return True
     if end_on_disk < end:
-        session.offline[key] = DataCorruptionError(
+        commits.offline[key] = DataCorruptionError(
             "committed records are missing at the end; restore this partition from a copy",
             path=path,
             first=end_on_disk,
             end=end,
         )
-        _LOGGER.critical("%s-%d is offline: %s", *key, session.offline[key])
+        _LOGGER.critical("%s-%d is offline: %s", *key, commits.offline[key])
     return end_on_disk < end
 
 
-def _topic_ids(session: LogDirCommits, found: Mapping[TopicPartition, int]) -> dict[str, str]:
+def _topic_ids(commits: LogDirCommits, found: Mapping[TopicPartition, int]) -> dict[str, str]:
     """Return each topic's id. Write the id if a broker before 2.8 left no partition.metadata.
 
     The id is taken from the first partition with an id, else from the ledger, else it is new. As in
     Kafka, the id is written immediately, because the topic would otherwise get another id at each
     open. Source: UnifiedLog.assignTopicId, PartitionMetadataFile.
     """
-    fs, without = session.fs, []
+    fs, without = commits.fs, []
     ids: dict[str, str] = {}
     for key, number in sorted(found.items()):
-        path = os.path.join(session.directories[number], partition_dir(*key))
-        topic_id = None if key in session.offline else stored_topic_id(fs, path)
+        path = os.path.join(commits.directories[number], partition_dir(*key))
+        topic_id = None if key in commits.offline else stored_topic_id(fs, path)
         if topic_id is not None:
             ids.setdefault(key.topic, topic_id)
-        elif key not in session.offline:
+        elif key not in commits.offline:
             without.append((key, path))
     for topic in {topic for topic, _ in found} - ids.keys():
-        known = session.state.topics.get(topic)
+        known = commits.state.topics.get(topic)
         ids[topic] = new_topic_id() if known is None else known.id
     for key, path in without:
         raw = format_partition_metadata(ids[key.topic], key.partition)

@@ -16,17 +16,17 @@ class CachedTopics:
         self._topics: dict[str, TopicInfo] = {}
 
     def read(
-        self, log: LogDirCommits, topics: Callable[[], dict[str, TopicInfo]]
+        self, commits: LogDirCommits, topics: Callable[[], dict[str, TopicInfo]]
     ) -> dict[str, TopicInfo]:
         """Return the result of `topics`. Cost: two stats if it is cached.
 
         Raises: LogReplacedError: the log was removed since it was opened.
         """
-        path = os.path.join(log.home, TOPICS_NAME)
+        path = os.path.join(commits.home, TOPICS_NAME)
         try:
-            stamp = (*log.file_id, *log.fs.identity(path), log.fs.mtime_ms(path))
+            stamp = (*commits.file_id, *commits.fs.identity(path), commits.fs.mtime_ms(path))
         except FileNotFoundError:
-            with log.exclusive():  # raises if the log was removed
+            with commits.exclusive():  # raises if the log was removed
                 return dict(topics())
         if stamp != self._stamp:
             self._stamp, self._topics = stamp, topics()

@@ -32,27 +32,27 @@ from sparklog.storage.log_state import LogState
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-def close_session(session: LogDirCommits) -> None:
+def close_commits(commits: LogDirCommits) -> None:
     """Close the session. The last session leaves the log as after a broker's clean stop.
 
     Raises disk errors; the locks are released in any case, and the next open recovers. If the log
     was removed or replaced, or now has log dirs that the session was not given, the log is left
     unchanged, with a warning.
     """
-    if session.lost is not None:
+    if commits.lost is not None:
         return
     try:
-        with session.exclusive():
-            if session.lock.is_last() and _is_whole(session):
-                _leave_clean(session)
+        with commits.exclusive():
+            if commits.lock.is_last() and _is_whole(commits):
+                _leave_clean(commits)
     except (LogReplacedError, LogDirUnnamedError) as error:
-        _LOGGER.warning("%s: not closed: %s", session.home, error)
+        _LOGGER.warning("%s: not closed: %s", commits.home, error)
     finally:
-        session.release()
+        commits.release()
 
 
-def give_up_session(session: LogDirCommits, give: Callable[[], None]) -> None:
-    """Close the last session of a log as `close_session` does, and hand the log over.
+def close_for_handover(commits: LogDirCommits, give: Callable[[], None]) -> None:
+    """Close the last session of a log as `close_commits` does, and hand the log over.
 
     `give`: writes the files that the new owner needs, after everything else is durable. Brokers are
     still locked out.
@@ -60,73 +60,73 @@ def give_up_session(session: LogDirCommits, give: Callable[[], None]) -> None:
     differs from the ledger; exceptions of `give`. The log is then as after a crash.
     """
     try:
-        with session.exclusive():
-            if not session.lock.is_last():
+        with commits.exclusive():
+            if not commits.lock.is_last():
                 raise LogLockedError(
-                    f"{session.home} is open in another process, or in this one: end its queries, "
+                    f"{commits.home} is open in another process, or in this one: end its queries, "
                     "services and other writers, then repeat this"
                 )
-            if not _is_whole(session):
-                missing = ", ".join(map(str, sorted(session.offline))) or "a partition"
+            if not _is_whole(commits):
+                missing = ", ".join(map(str, sorted(commits.offline))) or "a partition"
                 raise InvalidRequestError(
-                    f"{session.home}: {missing} isn't complete (`sparklog verify` reports why): "
+                    f"{commits.home}: {missing} isn't complete (`sparklog verify` reports why): "
                     "mount or restore the missing files, or give them up by "
                     "`sparklog verify --give-up`"
                 )
-            _leave_durable(session)
+            _leave_durable(commits)
             give()
-            mark_closed(session.fs, session.present)
+            mark_closed(commits.fs, commits.present)
     finally:
-        session.release()
+        commits.release()
 
 
-def _is_whole(session: LogDirCommits) -> bool:
+def _is_whole(commits: LogDirCommits) -> bool:
     """Return True if every partition is as in the ledger; otherwise recovery is needed."""
-    if session.offline:
+    if commits.offline:
         return False
-    for topic, partition in session.state.ends:
-        if not is_partition_whole(session, topic, partition):
-            path = session.partition_path(topic, partition)
+    for topic, partition in commits.state.ends:
+        if not is_partition_whole(commits, topic, partition):
+            path = commits.partition_path(topic, partition)
             _LOGGER.warning("%s: differs from the ledger, so the log is not closed as clean", path)
             return False
     return True
 
 
-def is_partition_whole(session: LogDirCommits, topic: str, partition: int) -> bool:
+def is_partition_whole(commits: LogDirCommits, topic: str, partition: int) -> bool:
     """Return True if a partition exists and the last segment has the size in the ledger."""
-    if _is_closed(session, topic, partition):
+    if _is_closed(commits, topic, partition):
         return True
     try:
-        log = session.writer(topic, partition)
+        log = commits.writer(topic, partition)
         return log.size_on_disk() == log.state.size
     except (PartitionOfflineError, FileNotFoundError):
         return False
 
 
-def _is_closed(session: LogDirCommits, topic: str, partition: int) -> bool:
+def _is_closed(commits: LogDirCommits, topic: str, partition: int) -> bool:
     """Return True if the log was not changed since a clean close with a complete snapshot."""
-    end = session.state.ends[TopicPartition(topic, partition)]
-    path = os.path.join(session.partition_path(topic, partition), snapshot_name(end))
-    return end > 0 and is_whole(session.fs, path)
+    end = commits.state.ends[TopicPartition(topic, partition)]
+    path = os.path.join(commits.partition_path(topic, partition), snapshot_name(end))
+    return end > 0 and is_whole(commits.fs, path)
 
 
-def _leave_clean(session: LogDirCommits) -> None:
-    _leave_durable(session)
-    mark_closed(session.fs, session.present)
+def _leave_clean(commits: LogDirCommits) -> None:
+    _leave_durable(commits)
+    mark_closed(commits.fs, commits.present)
 
 
-def _leave_durable(session: LogDirCommits) -> None:
-    session.make_durable()
-    fs, state = session.fs, session.state
+def _leave_durable(commits: LogDirCommits) -> None:
+    commits.make_durable()
+    fs, state = commits.fs, commits.state
     for topic, partition in state.ends:
-        if not _is_closed(session, topic, partition):
-            session.writer(topic, partition).close()
-    session.ledger.log.delete_records(ledger_bases(fs, session.home)[0])  # older segments expired
-    session.ledger.log.close()
-    write_state_copy(fs, session.home, session.ledger.end, state)
-    absent = session.dirs.absent
-    write_checkpoints(fs, session.directories, state, session.ledger.end, absent=absent)
-    publish_all(session)
+        if not _is_closed(commits, topic, partition):
+            commits.writer(topic, partition).close()
+    commits.ledger.log.delete_records(ledger_bases(fs, commits.home)[0])  # older segments expired
+    commits.ledger.log.close()
+    write_state_copy(fs, commits.home, commits.ledger.end, state)
+    absent = commits.dirs.absent
+    write_checkpoints(fs, commits.directories, state, commits.ledger.end, absent=absent)
+    publish_all(commits)
 
 
 def write_checkpoints(

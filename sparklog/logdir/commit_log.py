@@ -129,7 +129,7 @@ class LogDirCommits(LogManager):
         return self.lock.identity()
 
     def is_valid(self) -> bool:
-        """Return True if the path still names the log that this session has open.
+        """Return True if the path still names the log that was opened.
 
         Cost: a stat.
         """

@@ -22,42 +22,42 @@ from sparklog.storage.deleted_topic import DeletedTopic
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-def waiting(session: LogManager, *, now_ms: int) -> dict[str, int]:
+def waiting(commits: LogManager, *, now_ms: int) -> dict[str, int]:
     """Return {path: time (ms) from which it may be unlinked} of deleted files in the partitions.
 
     Cost: a listing per partition, and a stat per file. Under the lock, or with a fixed state.
     """
-    fs, found = session.fs, {}
-    for name, topic in session.state.topics.items():
+    fs, found = commits.fs, {}
+    for name, topic in commits.state.topics.items():
         delay_ms = topic.parsed().file_delete_delay_ms
         for partition in topic.dirs:
-            if (name, partition) in session.offline:
+            if (name, partition) in commits.offline:
                 continue
-            directory = partition_path(session.directories, name, topic, partition)
+            directory = partition_path(commits.directories, name, topic, partition)
             for path in _retired(fs, directory):
                 with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
                     found[path] = min(fs.changed_ms(path), now_ms) + delay_ms
     return found
 
 
-def deleted_files(session: LogManager, deleted: DeletedTopic) -> dict[str, int]:
+def deleted_files(commits: LogManager, deleted: DeletedTopic) -> dict[str, int]:
     """Return {path: bytes} of all files of a deleted topic. Cost: a listing per partition."""
     found = {}
     for partition, number in deleted.topic.dirs.items():
-        if number in session.dirs.absent or number >= len(session.directories):
+        if number in commits.dirs.absent or number >= len(commits.directories):
             continue
-        path = deleted_path(session.directories, deleted.name, deleted.topic, partition)
+        path = deleted_path(commits.directories, deleted.name, deleted.topic, partition)
         with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
-            for name in session.fs.listdir(path):
+            for name in commits.fs.listdir(path):
                 file = joined(path, name)
-                found[file] = session.fs.size(file)
+                found[file] = commits.fs.size(file)
     return found
 
 
-def unlink_due(session: LogManager, *, now_ms: int) -> None:
+def unlink_due(commits: LogManager, *, now_ms: int) -> None:
     """Unlink files after their delay. Under the lock, because a swap uses such a name too."""
-    due = [path for path, when in waiting(session, now_ms=now_ms).items() if when <= now_ms]
-    _unlink(session.fs, sorted(due))
+    due = [path for path, when in waiting(commits, now_ms=now_ms).items() if when <= now_ms]
+    _unlink(commits.fs, sorted(due))
 
 
 def unlink(fs: FileSystem, path: str, *, dry_run: bool) -> int:

@@ -12,13 +12,13 @@ from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.log.log import Log, home_of
 from sparklog.logdir.cached_topics import CachedTopics
 from sparklog.logdir.chunk_files import sweep_chunks
-from sparklog.logdir.closing import close_session
+from sparklog.logdir.closing import close_commits
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.endpoint_lock import EndpointLock
 from sparklog.logdir.group_offsets import GroupFiles
 from sparklog.logdir.ledger_reader import LedgerReader
 from sparklog.logdir.log_dir_check import DriverLogDir
-from sparklog.logdir.opening import clear_up, open_session
+from sparklog.logdir.opening import clear_up, open_commits
 from sparklog.logdir.partition_move import move_partition
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.service_lease import ServiceLease
@@ -45,27 +45,27 @@ class LogDirHome:
         self.path, self.view = path, view
         self.groups = Groups(GroupFiles(fs, view.home))
         self._fs, self._clock = fs, clock
-        self._commits = self._session = commits
+        self._commits, self._is_closed = commits, False
         self._topics = CachedTopics()
 
     @property
     def identity(self) -> Hashable:
         """Device and inode of the lock file; the path if the log was opened read-only."""
-        return self.path if self._session is None else self._session.file_id
+        return self.path if self._commits is None else self._commits.file_id
 
     def is_current(self) -> bool:
         """Return True if the path still names the log. Cost: a stat."""
-        return self._session is None or self._session.is_valid()
+        return self._commits is None or self._commits.is_valid()
 
     @property
     def lost(self) -> str | None:
         """Why the log can't be used any more, or None."""
-        return None if self._session is None else self._session.lost
+        return None if self._commits is None else self._commits.lost
 
     def abandon(self, why: str) -> None:
         """Release all locks, without changes on disk."""
-        if self._session is not None:
-            self._session.give_up(why)
+        if self._commits is not None:
+            self._commits.give_up(why)
 
     @property
     def ledger(self) -> LedgerReader:
@@ -75,14 +75,11 @@ class LogDirHome:
     @property
     def commits(self) -> LogDirCommits:
         """The commit log. Raises: InvalidRequestError: mode "r", or the log is closed."""
-        if self._commits is None:
-            raise self._refusal()
+        if self._commits is None or self._is_closed:
+            raise InvalidRequestError(
+                f"{self.path} is open for reading; use sparklog.open(path, mode='rw')"
+            )
         return self._commits
-
-    def _refusal(self) -> InvalidRequestError:
-        return InvalidRequestError(
-            f"{self.path} is open for reading; use sparklog.open(path, mode='rw')"
-        )
 
     def describe(self, name: str, topic: TopicState) -> TopicInfo:
         """Describe a topic from the ledger, because the topics file may lag after a disk error."""
@@ -140,9 +137,9 @@ class LogDirHome:
 
         Idempotent.
         """
-        commits, self._commits = self._commits, None
-        if commits is not None:
-            close_session(commits)
+        was_closed, self._is_closed = self._is_closed, True
+        if self._commits is not None and not was_closed:
+            close_commits(self._commits)
 
 
 def open_log(
@@ -167,7 +164,7 @@ def open_log(
         fs: The file system.
         view: Opens the readers' view; by default the view of the log dirs alone.
         clock: The clock.
-        news: See `open_session`.
+        news: See `open_commits`.
         tidy: See `clear_up`.
     """
     if mode not in ("r", "rw"):
@@ -176,14 +173,14 @@ def open_log(
     parsed = LogOptions.parse(options or {})
     commits: LogDirCommits | None = None
     if mode == "rw":
-        commits = open_session(fs, clock, directories, parsed, news=news)
+        commits = open_commits(fs, clock, directories, parsed, news=news)
     try:
         if commits is not None and tidy:
             clear_up(commits)
         readers_view: View = LogDirView(fs, directories, until=until) if view is None else view()
     except BaseException:
         if commits is not None:
-            close_session(commits)
+            close_commits(commits)
         raise
     home = LogDirHome(os.fspath(path), fs, clock, readers_view, commits)
     return Log(home, options=parsed, clock=clock)

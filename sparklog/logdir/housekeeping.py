@@ -42,7 +42,7 @@ class LedgerSegment:
 
 
 def expire_ledger(
-    session: LogDirCommits, *, retention_ms: int, now_ms: int, dry_run: bool = False
+    commits: LogDirCommits, *, retention_ms: int, now_ms: int, dry_run: bool = False
 ) -> list[LedgerSegment]:
     """Delete and return ledger segments with only records older than `retention_ms`.
 
@@ -52,32 +52,32 @@ def expire_ledger(
     `Log.commits` starts later.
     Cost: per segment, three unlinks and an fsync of the directory, under the lock.
     """
-    old = _old_segments(session, now_ms - retention_ms)
+    old = _old_segments(commits, now_ms - retention_ms)
     if dry_run:
         return old
     expired = []
-    path = ledger_path(session.home)
+    path = ledger_path(commits.home)
     for segment in old:
-        with session.exclusive():
-            bases = ledger_bases(session.fs, session.home)
+        with commits.exclusive():
+            bases = ledger_bases(commits.fs, commits.home)
             if len(bases) <= LEDGER_SEGMENTS_KEPT or bases[0] != segment.base:
                 break  # another process deletes them
             for name in segment_names(segment.base):
                 with contextlib.suppress(FileNotFoundError):
-                    session.fs.unlink(joined(path, name))
-            session.fs.sync_dir(path)  # in order, so that a power cut leaves no hole
+                    commits.fs.unlink(joined(path, name))
+            commits.fs.sync_dir(path)  # in order, so that a power cut leaves no hole
         expired.append(segment)
         _LOGGER.info("%s: offsets [%d, %d) expired", path, segment.base, segment.end)
     return expired
 
 
-def _old_segments(session: LogDirCommits, before_ms: int) -> list[LedgerSegment]:
+def _old_segments(commits: LogDirCommits, before_ms: int) -> list[LedgerSegment]:
     """Return the segments with only records older than `before_ms`, without the newest two."""
-    fs, path = session.fs, ledger_path(session.home)
+    fs, path = commits.fs, ledger_path(commits.home)
     found = []
-    for base, following in pairwise(ledger_bases(fs, session.home)[: 1 - LEDGER_SEGMENTS_KEPT]):
+    for base, following in pairwise(ledger_bases(fs, commits.home)[: 1 - LEDGER_SEGMENTS_KEPT]):
         try:
-            newest_ms = _first_time(session, following)
+            newest_ms = _first_time(commits, following)
             size = fs.size(joined(path, log_name(base)))
         except FileNotFoundError:
             break
@@ -87,19 +87,19 @@ def _old_segments(session: LogDirCommits, before_ms: int) -> list[LedgerSegment]
     return found
 
 
-def _first_time(session: LogDirCommits, base: int) -> int | None:
+def _first_time(commits: LogDirCommits, base: int) -> int | None:
     """Return the time of a ledger segment's snapshot; no earlier record is newer.
 
     Returns None if the snapshot is damaged. Times in the ledger never decrease (PROTOCOL, H14).
     """
-    with session.fs.open(joined(ledger_path(session.home), log_name(base))) as file:
+    with commits.fs.open(joined(ledger_path(commits.home), log_name(base))) as file:
         for window in walk(file, window_bytes=_WINDOW_BYTES):
             if len(window.batches):
                 return int(window.batches.table["max_timestamp"][0])
     return None
 
 
-def expire_producers(session: LogDirCommits, *, now_ms: int) -> int:
+def expire_producers(commits: LogDirCommits, *, now_ms: int) -> int:
     """Forget producers that were idle for producer.id.expiration.ms; return their number.
 
     Only producers of cached partitions are removed; other partitions expire producers when loaded.
@@ -107,11 +107,11 @@ def expire_producers(session: LogDirCommits, *, now_ms: int) -> int:
     stay. The check runs every 600000 ms (producer.id.expiration.check.interval.ms). Source:
     ProducerStateManager.
     """
-    with session.exclusive():
-        return sum(log.expire_producers(now_ms) for log in session.open_writers())
+    with commits.exclusive():
+        return sum(log.expire_producers(now_ms) for log in commits.open_writers())
 
 
-def prune_snapshots(session: LogDirCommits, *, dry_run: bool = False) -> list[str]:
+def prune_snapshots(commits: LogDirCommits, *, dry_run: bool = False) -> list[str]:
     """Delete producer snapshots that belong to no segment, as Kafka does on loading.
 
     Each clean close writes a snapshot at the log's end, which is useless once the log has grown
@@ -119,44 +119,44 @@ def prune_snapshots(session: LogDirCommits, *, dry_run: bool = False) -> list[st
     last segment's base stays. Returns the paths.
     Cost: a listing per partition without the lock; the lock for each partition with such snapshots.
     """
-    with session.exclusive():
-        state = session.state
+    with commits.exclusive():
+        state = commits.state
         topics, starts, ends = dict(state.topics), dict(state.starts), dict(state.ends)
-        ledger_end = session.ledger.end
-    strays = _strays(session, ledger_path(session.home), 0, ledger_end)
-    pruned = _prune(session, LEDGER, strays, dry_run=dry_run)
+        ledger_end = commits.ledger.end
+    strays = _strays(commits, ledger_path(commits.home), 0, ledger_end)
+    pruned = _prune(commits, LEDGER, strays, dry_run=dry_run)
     for key, end in ends.items():
-        path = partition_path(session.directories, key.topic, topics[key.topic], key.partition)
-        strays = _strays(session, path, starts.get(key, 0), end)
-        pruned += _prune(session, key, strays, dry_run=dry_run)
+        path = partition_path(commits.directories, key.topic, topics[key.topic], key.partition)
+        strays = _strays(commits, path, starts.get(key, 0), end)
+        pruned += _prune(commits, key, strays, dry_run=dry_run)
     return pruned
 
 
 def _prune(
-    session: LogDirCommits, key: TopicPartition, found: list[str], *, dry_run: bool
+    commits: LogDirCommits, key: TopicPartition, found: list[str], *, dry_run: bool
 ) -> list[str]:
     """Check a partition again under the lock, and delete the partition's stray snapshots."""
     if not found or dry_run:
         return found
-    with session.exclusive():
-        state = session.state
+    with commits.exclusive():
+        state = commits.state
         if key == LEDGER:
-            path, start, end = ledger_path(session.home), 0, session.ledger.end
+            path, start, end = ledger_path(commits.home), 0, commits.ledger.end
         elif key in state.ends:
-            path = session.partition_path(*key)
+            path = commits.partition_path(*key)
             start, end = state.starts.get(key, 0), state.ends[key]
         else:
             return []  # deleted by another process
-        found = _strays(session, path, start, end)
+        found = _strays(commits, path, start, end)
         for stray in found:
-            session.fs.unlink(stray)
+            commits.fs.unlink(stray)
     return found
 
 
-def _strays(session: LogDirCommits, path: str, start: int, end: int) -> list[str]:
+def _strays(commits: LogDirCommits, path: str, start: int, end: int) -> list[str]:
     """Return the paths of a partition's snapshots that belong to no segment."""
     try:
-        names = session.fs.listdir(path)
+        names = commits.fs.listdir(path)
     except FileNotFoundError:
         return []
     bases = bases_of(names)
@@ -177,24 +177,24 @@ class Swept(NamedTuple):
     size_bytes: int
 
 
-def sweep(session: LogDirCommits, *, now_ms: int, dry_run: bool = False) -> list[Swept]:
+def sweep(commits: LogDirCommits, *, now_ms: int, dry_run: bool = False) -> list[Swept]:
     """Delete and return staged files that will not be committed.
 
     These are files of micro-batches that the writer has committed (from failed or slower attempts)
     and that were not written to for ten minutes, and all files older than a week.
     Cost: a listing of each log dir; the lock for a moment, to read the writers' last commits.
     """
-    with session.exclusive():
-        writers = {name: last.batch for name, last in session.state.writers.items()}
+    with commits.exclusive():
+        writers = {name: last.batch for name, last in commits.state.writers.items()}
     swept = []
-    for path in dead_chunks(session.fs, session.present, writers, now_ms=now_ms):
+    for path in dead_chunks(commits.fs, commits.present, writers, now_ms=now_ms):
         with contextlib.suppress(FileNotFoundError):
-            if now_ms - session.fs.mtime_ms(path) < _GRACE_MS:
+            if now_ms - commits.fs.mtime_ms(path) < _GRACE_MS:
                 continue
-            found = Swept(path, session.fs.size(path))
+            found = Swept(path, commits.fs.size(path))
             if not dry_run:
                 try:
-                    session.fs.unlink(path)
+                    commits.fs.unlink(path)
                 except StorageUnavailableError as error:
                     _LOGGER.warning("%s stays for now: %s", path, error)
                     continue

@@ -76,7 +76,7 @@ _LOSSES: Final = (
 )
 
 
-def open_session(
+def open_commits(
     fs: FileSystem,
     clock: Clock,
     directories: Sequence[str],
@@ -101,83 +101,83 @@ def open_session(
     check_distinct(fs, dirs.present(directories))
     _check_first(fs, directories)
     brokers_out: list[LockFile] = lock_out_brokers(fs, dirs.present(directories))
-    session: LogDirCommits | None = None
+    commits: LogDirCommits | None = None
     try:
-        session = LogDirCommits(fs, clock, list(directories), options, brokers_out)
-        session.dirs = dirs
-        session.lock.join()
-        with session.hold_lock():
-            session.dirs = session.read_dirs()  # another process may have opened it since
-            if short := below_floor(session):  # before anything is written
+        commits = LogDirCommits(fs, clock, list(directories), options, brokers_out)
+        commits.dirs = dirs
+        commits.lock.join()
+        with commits.hold_lock():
+            commits.dirs = commits.read_dirs()  # another process may have opened it since
+            if short := below_floor(commits):  # before anything is written
                 make_room(fs, [shortage.directory for shortage in short])
-            _open_locked(session, news=news)
-        session.moving = _reopen_replaced
-        return session
+            _open_locked(commits, news=news)
+        commits.moving = _reopen_replaced
+        return commits
     except BaseException:
         for file in brokers_out:
             file.close()
-        if session is not None:
-            session.release()
+        if commits is not None:
+            commits.release()
         raise
 
 
-def clear_up(session: LogDirCommits) -> None:
+def clear_up(commits: LogDirCommits) -> None:
     """Remove expired files: staged files, deleted files and deleted topics after their delay.
 
     Unfinished moves of partitions by an earlier version of sparklog are cancelled. Called by each
     process that opens a log for writing. A service does it in its rounds, and reports it.
     """
-    now_ms = session.clock()
-    sweep_chunks(session.fs, session.present, now_ms=now_ms)
-    with session.exclusive():
-        unlink_due(session, now_ms=now_ms)
-        settle_directories(session)  # the process that had to remove them may have died
+    now_ms = commits.clock()
+    sweep_chunks(commits.fs, commits.present, now_ms=now_ms)
+    with commits.exclusive():
+        unlink_due(commits, now_ms=now_ms)
+        settle_directories(commits)  # the process that had to remove them may have died
         for name in _ONLINE_MOVES:
             with contextlib.suppress(FileNotFoundError):
-                session.fs.unlink(os.path.join(session.home, name))
-        due = any(topic.until_ms <= now_ms for topic in session.state.deleted.values())
+                commits.fs.unlink(os.path.join(commits.home, name))
+        due = any(topic.until_ms <= now_ms for topic in commits.state.deleted.values())
     if due:
-        purge_topics(session, lambda topic: topic.until_ms <= now_ms)
+        purge_topics(commits, lambda topic: topic.until_ms <= now_ms)
 
 
-def _open_locked(session: LogDirCommits, *, news: bool) -> None:
+def _open_locked(commits: LogDirCommits, *, news: bool) -> None:
     """Open the log dir under the lock, after a recovery if it was not closed cleanly."""
-    if is_marked_open(session.fs, session.home):
-        _check_ledger(session)
-        exclude_broker_dirs(session.fs, session.directories, session.dirs)
-        mark_open(session.fs, session.present)  # the others' too, after a crash in between
-        session.refresh()
-        repair_topics_file(session)
-        _check_partitions(session)
+    if is_marked_open(commits.fs, commits.home):
+        _check_ledger(commits)
+        exclude_broker_dirs(commits.fs, commits.directories, commits.dirs)
+        mark_open(commits.fs, commits.present)  # the others' too, after a crash in between
+        commits.refresh()
+        repair_topics_file(commits)
+        _check_partitions(commits)
     else:
-        restored = _has_ledger(session) and session.lock.is_foreign()
-        _open_closed(session, news=news)
-        if restored and session.ledger.end > 1:  # a fork already has a new epoch
-            session.begin_history()
-    session.dirs = claim_dirs(session.fs, session.directories, session.dirs)
-    _check_brokers_out(session.brokers_out)
+        restored = _has_ledger(commits) and commits.lock.is_foreign()
+        _open_closed(commits, news=news)
+        if restored and commits.ledger.end > 1:  # a fork already has a new epoch
+            commits.begin_history()
+    commits.dirs = claim_dirs(commits.fs, commits.directories, commits.dirs)
+    _check_brokers_out(commits.brokers_out)
 
 
-def _reopen_replaced(session: LogDirCommits) -> None:
+def _reopen_replaced(commits: LogDirCommits) -> None:
     """Continue in a log dir that was replaced under an open log, as if the log were reopened.
 
     Raises: LogReplacedError: another log, or records that this session knows are missing.
     """
-    check_same(session.fs, session.home, session.ledger.end, session.state)
-    is_first, session.lock.replaced = session.lock.replaced, True  # until all is done
-    for file in session.brokers_out:
+    check_same(commits.fs, commits.home, commits.ledger.end, commits.state)
+    is_first, commits.lock.replaced = commits.lock.replaced, True  # until all is done
+    for file in commits.brokers_out:
         file.close()
-    session.brokers_out[:] = []
-    session.dirs = session.read_dirs()
-    session.brokers_out[:] = lock_out_brokers(session.fs, session.present)
-    session.forget()
-    _open_locked(session, news=True)
+    commits.brokers_out[:] = []
+    commits.dirs = commits.read_dirs()
+    commits.brokers_out[:] = lock_out_brokers(commits.fs, commits.present)
+    commits.forget()
+    _open_locked(commits, news=True)
     if not is_first:  # the page of the first log dir is unaware of it
-        log_recovery.full(session)
-    session.lock.replaced = False
+        log_recovery.full(commits)
+    commits.lock.replaced = False
     _LOGGER.warning(
         "%s was replaced while it was open; it contains all commits, so writing continues there",
-        ", ".join(session.directories),
+        ", ".join(commits.directories),
     )
 
 
@@ -194,70 +194,70 @@ def _make_dir(fs: FileSystem, directory: str) -> None:
         raise InvalidRequestError(f"{directory} is a file: give a directory for the log")
 
 
-def _has_ledger(session: LogDirCommits) -> bool:
-    return session.fs.is_dir(ledger_path(session.home))
+def _has_ledger(commits: LogDirCommits) -> bool:
+    return commits.fs.is_dir(ledger_path(commits.home))
 
 
-def _open_closed(session: LogDirCommits, *, news: bool) -> None:
+def _open_closed(commits: LogDirCommits, *, news: bool) -> None:
     """Open a directory that no session of sparklog has open."""
-    fs, home = session.fs, session.home
-    page = session.lock.read()
-    generation = max(0 if page is None else page.generation, session.clock() * 1000)
-    own = session.dirs.own(session.directories)
+    fs, home = commits.fs, commits.home
+    page = commits.lock.read()
+    generation = max(0 if page is None else page.generation, commits.clock() * 1000)
+    own = commits.dirs.own(commits.directories)
     clean = was_clean(fs, own)
-    end = _ledger_end(session)
-    session.state = LogState()
+    end = _ledger_end(commits)
+    commits.state = LogState()
     if end:
         # A crash may have prevented the fsync of the last record: see make_durable.
         make_durable(fs, home, end - 1)
         fs.sync_dir(home)
-        fold(fs, home, end, state=session.state, first=None)
-        session.reload(end, generation=generation, fresh=True)
-        _check_dirs(session)
-        found = _partitions(session)
-        _skip_foreign_directories(session, found)
+        fold(fs, home, end, state=commits.state, first=None)
+        commits.reload(end, generation=generation, fresh=True)
+        _check_dirs(commits)
+        found = _partitions(commits)
+        _skip_foreign_directories(commits, found)
         ours = was_closed_by_us(fs, own)
-        leave_missing(session, found, ours=ours)
+        leave_missing(commits, found, ours=ours)
         if ours:
-            remove_tails(session, [key for key in found if _is_in_place(session, key, found[key])])
-        if not (ours and is_unchanged(session, found)):
-            adopt(session, found, clean=clean, news=news)
+            remove_tails(commits, [key for key in found if _is_in_place(commits, key, found[key])])
+        if not (ours and is_unchanged(commits, found)):
+            adopt(commits, found, clean=clean, news=news)
     else:
-        found = _partitions(session)
-        _skip_foreign_directories(session, found)
-        _check_subdirectories(session)
-        _make_ledger(session, generation)
+        found = _partitions(commits)
+        _skip_foreign_directories(commits, found)
+        _check_subdirectories(commits)
+        _make_ledger(commits, generation)
         if found:
-            adopt(session, found, clean=clean, news=news)
-    redo_all(session, None)
-    publish_all(session)
-    session.idle()  # before the guard: without it the page is ignored
-    mark_open(fs, session.present)
+            adopt(commits, found, clean=clean, news=news)
+    redo_all(commits, None)
+    publish_all(commits)
+    commits.idle()  # before the guard: without it the page is ignored
+    mark_open(fs, commits.present)
 
 
-def _is_in_place(session: LogDirCommits, key: TopicPartition, number: int) -> bool:
-    return key not in session.offline and _number_in_ledger(session, key) == number
+def _is_in_place(commits: LogDirCommits, key: TopicPartition, number: int) -> bool:
+    return key not in commits.offline and _number_in_ledger(commits, key) == number
 
 
-def _check_partitions(session: LogDirCommits) -> None:
+def _check_partitions(commits: LogDirCommits) -> None:
     """Check that all partitions exist; damaged partitions are recovered if possible."""
-    _check_dirs(session)
-    first = session.lock.is_last()
-    damaged = [key for key in session.offline if key in session.state.ends] if first else []
+    _check_dirs(commits)
+    first = commits.lock.is_last()
+    damaged = [key for key in commits.offline if key in commits.state.ends] if first else []
     for key in damaged:
-        if session.missing(key) is None:
-            del session.offline[key]
-            recover_partition(session, key, recovery_points(session))
-    if session.note_missing(segments=first) or damaged:
-        session.idle()
+        if commits.missing(key) is None:
+            del commits.offline[key]
+            recover_partition(commits, key, recovery_points(commits))
+    if commits.note_missing(segments=first) or damaged:
+        commits.idle()
 
 
-def _check_ledger(session: LogDirCommits) -> None:
-    if not _has_ledger(session):
+def _check_ledger(commits: LogDirCommits) -> None:
+    if not _has_ledger(commits):
         raise DataCorruptionError(
             "the commit ledger is missing, though the log was not closed. Without the ledger, the "
             f"log would lose {_LOSSES}. {REBUILDS_LEDGER}",
-            path=ledger_path(session.home),
+            path=ledger_path(commits.home),
         )
 
 
@@ -285,19 +285,19 @@ def _check_first(fs: FileSystem, directories: Sequence[str]) -> None:
             )
 
 
-def _check_dirs(session: LogDirCommits) -> None:
+def _check_dirs(commits: LogDirCommits) -> None:
     """Reject missing log dirs, and while the guard exists, log dirs in another order."""
-    fs, directories = session.fs, session.directories
-    guarded = is_marked_open(fs, session.home)
-    for name, topic in session.state.topics.items():
+    fs, directories = commits.fs, commits.directories
+    guarded = is_marked_open(fs, commits.home)
+    for name, topic in commits.state.topics.items():
         for partition, number in topic.dirs.items():
             known = number < len(directories)
             if known and fs.is_dir(partition_path(directories, name, topic, partition)):
                 continue
-            elsewhere = (os.path.join(path, f"{name}-{partition}") for path in session.present)
+            elsewhere = (os.path.join(path, f"{name}-{partition}") for path in commits.present)
             if not known or (guarded and any(map(fs.is_dir, elsewhere))):
                 key = TopicPartition(name, partition)
-                raise LogDirUnnamedError(key, number, session.dirs.place(directories, number))
+                raise LogDirUnnamedError(key, number, commits.dirs.place(directories, number))
 
 
 def _check_brokers_out(locks: Sequence[LockFile]) -> None:
@@ -306,21 +306,21 @@ def _check_brokers_out(locks: Sequence[LockFile]) -> None:
             raise LogLockedError(f"{file.path} was removed by a stopping broker; open again")
 
 
-def _partitions(session: LogDirCommits) -> dict[TopicPartition, int]:
+def _partitions(commits: LogDirCommits) -> dict[TopicPartition, int]:
     """Return {(topic, partition): number of its log dir} of all partition directories."""
     found: dict[TopicPartition, int] = {}
-    for number, directory in session.dirs.numbered(session.directories):
-        for name in session.fs.listdir(directory):
+    for number, directory in commits.dirs.numbered(commits.directories):
+        for name in commits.fs.listdir(directory):
             key = parse_partition_dir(name)
             if key is None or key.topic in INTERNAL - {REMOTE_METADATA}:
                 continue
-            if not session.fs.is_dir(os.path.join(directory, name)):
+            if not commits.fs.is_dir(os.path.join(directory, name)):
                 continue
             if key in found:
-                at = _number_in_ledger(session, key)
+                at = _number_in_ledger(commits, key)
                 if at is None or at not in (found[key], number):
                     raise InvalidRequestError(
-                        f"{name} is in two log dirs, {session.directories[found[key]]} and "
+                        f"{name} is in two log dirs, {commits.directories[found[key]]} and "
                         f"{directory}: move one of them away"
                     )
                 found[key] = at  # the other is a stray: absent when its range was given up
@@ -329,39 +329,39 @@ def _partitions(session: LogDirCommits) -> dict[TopicPartition, int]:
     return found
 
 
-def _number_in_ledger(session: LogDirCommits, key: TopicPartition) -> int | None:
+def _number_in_ledger(commits: LogDirCommits, key: TopicPartition) -> int | None:
     """Return the number of a partition's log dir in the ledger, if known."""
-    topic = session.state.topics.get(key.topic)
+    topic = commits.state.topics.get(key.topic)
     return None if topic is None else topic.dirs.get(key.partition)
 
 
-def _skip_foreign_directories(session: LogDirCommits, found: dict[TopicPartition, int]) -> None:
+def _skip_foreign_directories(commits: LogDirCommits, found: dict[TopicPartition, int]) -> None:
     """Remove directories that are not partitions of this log from `found`.
 
     These are a broker's metadata of remote storage, directories that only have a partition's name
     (such as checkpoint-1), and copies of another partition of the same topic.
     """
-    for key in found.keys() - session.state.ends.keys():
-        place = os.path.join(session.directories[found[key]], partition_dir(*key))
+    for key in found.keys() - commits.state.ends.keys():
+        place = os.path.join(commits.directories[found[key]], partition_dir(*key))
         if (
             key.topic == REMOTE_METADATA
-            or not is_partition(session.fs, place)
-            or (key.topic in session.state.topics and _is_copy(session, key, place))
+            or not is_partition(commits.fs, place)
+            or (key.topic in commits.state.topics and _is_copy(commits, key, place))
         ):
             del found[key]
 
 
-def _is_copy(session: LogDirCommits, key: TopicPartition, place: str) -> bool:
+def _is_copy(commits: LogDirCommits, key: TopicPartition, place: str) -> bool:
     try:
-        return why_foreign(stored_metadata(session.fs, place), key, None) is not None
+        return why_foreign(stored_metadata(commits.fs, place), key, None) is not None
     except DataCorruptionError:
         return False
 
 
-def _check_subdirectories(session: LogDirCommits) -> None:
+def _check_subdirectories(commits: LogDirCommits) -> None:
     """Reject a new log in a directory with subdirectories that a broker could not load."""
-    fs = session.fs
-    for directory in session.present:
+    fs = commits.fs
+    for directory in commits.present:
         for name in fs.listdir(directory):
             if name.endswith(("-delete", "-stray", "-future")) or parse_partition_dir(name):
                 continue
@@ -374,14 +374,14 @@ def _check_subdirectories(session: LogDirCommits) -> None:
                 )
 
 
-def _ledger_end(session: LogDirCommits) -> int:
+def _ledger_end(commits: LogDirCommits) -> int:
     """Return the ledger's end; 0 if there is no ledger (or an incomplete new ledger).
 
     Raises: DataCorruptionError: the ledger is missing or damaged, but sparklog's files exist.
     """
-    fs, home = session.fs, session.home
-    if _has_ledger(session):
-        own = session.dirs.own(session.directories)
+    fs, home = commits.fs, commits.home
+    if _has_ledger(commits):
+        own = commits.dirs.own(commits.directories)
         if has_own_files(fs, home) or (ledger_bases(fs, home) and whole_end(fs, home)):
             return checked_end(fs, home, lambda: committed_ledger_end(fs, home, own))
         remove_tree(fs, ledger_path(home))  # the creation of this log was interrupted
@@ -394,18 +394,18 @@ def _ledger_end(session: LogDirCommits) -> int:
     return 0
 
 
-def _make_ledger(session: LogDirCommits, generation: int) -> None:
+def _make_ledger(commits: LogDirCommits, generation: int) -> None:
     log = PartitionLog.create(
-        session.fs,
-        ledger_path(session.home),
+        commits.fs,
+        ledger_path(commits.home),
         topic=LEDGER_TOPIC,
         partition=0,
         topic_id=new_topic_id(),
         config=ledger_config(),
-        clock=session.clock,
+        clock=commits.clock,
     )
     log.sync()
-    session.fs.sync_dir(session.home)
-    session.ledger = Ledger(log)
-    session.ledger.append(session.state.snapshot(), epoch=0, time_ms=session.clock(), sync=True)
-    session.reload(session.ledger.end, generation=generation, fresh=True)
+    commits.fs.sync_dir(commits.home)
+    commits.ledger = Ledger(log)
+    commits.ledger.append(commits.state.snapshot(), epoch=0, time_ms=commits.clock(), sync=True)
+    commits.reload(commits.ledger.end, generation=generation, fresh=True)

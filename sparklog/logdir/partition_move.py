@@ -48,53 +48,53 @@ _INDEXES: Final = (index_name, timeindex_name, txnindex_name)
 
 @shows_progress("moving")
 def move_partition(
-    session: LogDirCommits, key: TopicPartition, to: str, *, progress: Progress | None = None
+    commits: LogDirCommits, key: TopicPartition, to: str, *, progress: Progress | None = None
 ) -> MovedPartition:
     """Move a partition; see `Log.move_partition`."""
     refuse_internal(key.topic)
     began_ms = monotonic_ms()
-    with session.exclusive():
-        source = session.partition_path(*key)  # raises UnknownTopicError
-        topic, number = session.state.topics[key.topic], _log_dir_number(session, to)
-        directory = session.directories[number]
+    with commits.exclusive():
+        source = commits.partition_path(*key)  # raises UnknownTopicError
+        topic, number = commits.state.topics[key.topic], _log_dir_number(commits, to)
+        directory = commits.directories[number]
         if topic.dirs[key.partition] == number:
             raise InvalidRequestError(f"{key} is in {directory} already")
-        if key in session.offline:
-            raise session.offline[key]
-        if not session.lock.is_last():
+        if key in commits.offline:
+            raise commits.offline[key]
+        if not commits.lock.is_last():
             raise LogLockedError(
-                f"{key} was not moved: {session.home} is open for writing elsewhere too, by a "
+                f"{key} was not moved: {commits.home} is open for writing elsewhere too, by a "
                 "service, an endpoint, a streaming query or another Log. Stop the service and "
                 "close the other writers, then move the partition"
             )
-        sizes = _segment_sizes(session, key, source)
-        _check_room(session, directory, sum(sizes.values()))
-        settle_directories(session)  # removes leftovers of an earlier move
+        sizes = _segment_sizes(commits, key, source)
+        _check_room(commits, directory, sum(sizes.values()))
+        settle_directories(commits)  # removes leftovers of an earlier move
         place = joined(directory, partition_dir(*key))
-        if session.fs.exists(place):
+        if commits.fs.exists(place):
             raise StorageUnavailableError(
                 f"{place} exists; move it away, then move the partition: nothing was moved"
             )
-        session.snapshot_if_due(irrevocable=True)
-        target = future_path(session.directories, key.topic, topic, key.partition, number)
+        commits.snapshot_if_due(irrevocable=True)
+        target = future_path(commits.directories, key.topic, topic, key.partition, number)
         try:
-            with session.step(making=[target]) as step:
-                _copy_partition(session.fs, key, source, target, sizes, progress)
+            with commits.step(making=[target]) as step:
+                _copy_partition(commits.fs, key, source, target, sizes, progress)
                 step.record = TopicRecord.of(key.topic, topic.moved(key.partition, number), {})
         except FileNotFoundError as error:
             raise StorageUnavailableError(
                 f"{error} disappeared while {key} was moved to {directory}; nothing was moved"
             ) from error
-        session.forget_writers()
+        commits.forget_writers()
     return MovedPartition(
         topic=key.topic, partition=key.partition, source=os.path.dirname(source), target=directory,
         bytes=sum(sizes.values()), took_ms=int(monotonic_ms() - began_ms),
     )  # fmt: skip
 
 
-def _log_dir_number(session: LogDirCommits, to: str) -> int:
+def _log_dir_number(commits: LogDirCommits, to: str) -> int:
     """Return the number of a log dir that is available, with a mounted disk."""
-    directories = session.directories
+    directories = commits.directories
     wanted, known = os.path.abspath(to), [os.path.abspath(path) for path in directories]
     if wanted not in known:
         raise InvalidRequestError(
@@ -102,25 +102,25 @@ def _log_dir_number(session: LogDirCommits, to: str) -> int:
             f"name it after them whenever the log is opened: {','.join([*directories, to])}"
         )
     number = known.index(wanted)
-    found = find_dirs(session.fs, directories)
+    found = find_dirs(commits.fs, directories)
     why = found.why_absent(directories, number)
     if why is None and number < len(found.known) and number not in found.files:
         why = "its sparklog.dirs is missing: is its disk mounted?"
     if why is not None:
-        place = session.dirs.place(directories, number)
+        place = commits.dirs.place(directories, number)
         raise StorageUnavailableError(f"nothing can be moved to {place}: {why}", path=place)
     return number
 
 
-def _segment_sizes(session: LogDirCommits, key: TopicPartition, source: str) -> dict[int, int]:
+def _segment_sizes(commits: LogDirCommits, key: TopicPartition, source: str) -> dict[int, int]:
     """Return {base offset: committed bytes} of a partition's segments."""
-    fs, active = session.fs, session.writer(*key).state
+    fs, active = commits.fs, commits.writer(*key).state
     bases = segment_bases(fs, source)
     return {b: fs.size(joined(source, log_name(b))) for b in bases} | {active.base: active.size}
 
 
-def _check_room(session: LogDirCommits, directory: str, size: int) -> None:
-    free, floor = session.fs.free_bytes(directory), session.options.min_free_bytes
+def _check_room(commits: LogDirCommits, directory: str, size: int) -> None:
+    free, floor = commits.fs.free_bytes(directory), commits.options.min_free_bytes
     if free - floor < size + SPARE_BYTES:
         reserve = f", and log.min.free.bytes reserves {floor}" if floor else ""
         raise StorageUnavailableError(

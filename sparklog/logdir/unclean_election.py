@@ -32,15 +32,15 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def give_up(
-    session: LogDirCommits, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool
+    commits: LogDirCommits, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool
 ) -> list[GivenUp]:
     """Bring offline partitions back online, giving up missing data; see `Log.give_up`."""
-    with session.exclusive():
+    with commits.exclusive():
         numbers = None if partitions is None else set(partitions)
-        damaged = _recover_damaged(session, topic, numbers, dry_run=dry_run)
-        offline = {**session.offline, **damaged}
+        damaged = _recover_damaged(commits, topic, numbers, dry_run=dry_run)
+        offline = {**commits.offline, **damaged}
         keys = _chosen(offline, topic, numbers)
-        losses = [_loss(session, key, offline[key]) for key in keys]
+        losses = [_loss(commits, key, offline[key]) for key in keys]
         if dry_run:
             return losses
         for lost in losses:
@@ -48,14 +48,14 @@ def give_up(
                 "%s-%d: offsets [%d, %d) are given up: %s",
                 lost.topic, lost.partition, lost.first, lost.end, lost.why,
             )  # fmt: skip
-            (_raise_start if lost.kept else _reset_partition)(session, lost)
-        _retire_dirs(session)
-        session.idle()
+            (_raise_start if lost.kept else _reset_partition)(commits, lost)
+        _retire_dirs(commits)
+        commits.idle()
         return losses
 
 
 def _recover_damaged(
-    session: LogDirCommits, topic: str | None, partitions: set[int] | None, *, dry_run: bool
+    commits: LogDirCommits, topic: str | None, partitions: set[int] | None, *, dry_run: bool
 ) -> dict[TopicPartition, DataCorruptionError]:
     """Recover partitions that differ from the ledger; unrecoverable partitions go offline.
 
@@ -63,16 +63,16 @@ def _recover_damaged(
     next write. A dry run changes no files, and returns the partitions that would go offline.
     """
     damaged: dict[TopicPartition, DataCorruptionError] = {}
-    for key in sorted(session.state.ends.keys() - session.offline.keys()):
+    for key in sorted(commits.state.ends.keys() - commits.offline.keys()):
         if topic not in (None, key.topic):
             continue
         if partitions is not None and key.partition not in partitions:
             continue
-        if not is_partition_whole(session, *key):
+        if not is_partition_whole(commits, *key):
             if not dry_run:
-                session.drop_writers()
-                recover_partition(session, key, recovery_points(session))
-            elif (error := check_partition(session, key)) is not None:
+                commits.drop_writers()
+                recover_partition(commits, key, recovery_points(commits))
+            elif (error := check_partition(commits, key)) is not None:
                 damaged[key] = error
     return damaged
 
@@ -91,20 +91,20 @@ def _chosen(
     return wanted
 
 
-def _loss(session: LogDirCommits, key: TopicPartition, error: DataCorruptionError) -> GivenUp:
+def _loss(commits: LogDirCommits, key: TopicPartition, error: DataCorruptionError) -> GivenUp:
     """Return the loss if a partition is given up: the first segments, or all records."""
-    state = session.state
+    state = commits.state
     start, end = state.starts.get(key, 0), state.ends[key]
     is_partial, last = False, end
     if (
-        session.dirs.why_absent(session.directories, state.topics[key.topic].dirs[key.partition])
+        commits.dirs.why_absent(commits.directories, state.topics[key.topic].dirs[key.partition])
         is None
     ):
-        path = session.partition_path(*key)
-        exists = session.fs.is_dir(path)
-        bases = segment_bases(session.fs, path) if exists else []
+        path = commits.partition_path(*key)
+        exists = commits.fs.is_dir(path)
+        bases = segment_bases(commits.fs, path) if exists else []
         topic_id = state.topics[key.topic].id
-        same = exists and why_foreign(stored_metadata(session.fs, path), key, topic_id) is None
+        same = exists and why_foreign(stored_metadata(commits.fs, path), key, topic_id) is None
         # Only the first segments are missing; the others are assumed to be intact.
         is_partial = bool(bases) and same and state.local_start(*key) < bases[0] < end
         last = bases[0] if is_partial else end
@@ -114,31 +114,31 @@ def _loss(session: LogDirCommits, key: TopicPartition, error: DataCorruptionErro
     )  # fmt: skip
 
 
-def _raise_start(session: LogDirCommits, lost: GivenUp) -> None:
+def _raise_start(commits: LogDirCommits, lost: GivenUp) -> None:
     """Raise the log start to the first existing segment."""
     key = TopicPartition(lost.topic, lost.partition)
     record = StartRecord(starts={key: lost.end}, given_up=_as_record(lost))
-    session.append(Change(record=record), expected=session.position)
-    session.offline.pop(key, None)
-    recover_partition(session, key, recovery_points(session))
+    commits.append(Change(record=record), expected=commits.position)
+    commits.offline.pop(key, None)
+    recover_partition(commits, key, recovery_points(commits))
 
 
-def _reset_partition(session: LogDirCommits, lost: GivenUp) -> None:
+def _reset_partition(commits: LogDirCommits, lost: GivenUp) -> None:
     """Create the partition again, empty, at the old end."""
-    topic, fs = session.state.topics[lost.topic], session.fs
+    topic, fs = commits.state.topics[lost.topic], commits.fs
     number = topic.dirs[lost.partition]
-    if session.dirs.why_absent(session.directories, number) is None:
-        path = session.partition_path(lost.topic, lost.partition)
+    if commits.dirs.why_absent(commits.directories, number) is None:
+        path = commits.partition_path(lost.topic, lost.partition)
         if fs.is_dir(path):
             fs.rename(path, stray_name(path))
             fs.sync_dir(os.path.dirname(path))
     else:
-        number = session.placement(range(lost.partition, lost.partition + 1))[lost.partition]
+        number = commits.placement(range(lost.partition, lost.partition + 1))[lost.partition]
     left = {p: n for p, n in topic.left.items() if p != lost.partition}  # now a stray
     moved = replace(topic, dirs={**topic.dirs, lost.partition: number}, left=left)
     record = TopicRecord.of(lost.topic, moved, {lost.partition: lost.end}, _as_record(lost))
-    session.append(Change(record=record), expected=session.position)
-    session.offline.pop(TopicPartition(lost.topic, lost.partition), None)
+    commits.append(Change(record=record), expected=commits.position)
+    commits.offline.pop(TopicPartition(lost.topic, lost.partition), None)
 
 
 def _as_record(lost: GivenUp) -> GivenUpRange:
@@ -149,12 +149,12 @@ def _as_record(lost: GivenUp) -> GivenUpRange:
     )  # fmt: skip
 
 
-def _retire_dirs(session: LogDirCommits) -> None:
+def _retire_dirs(commits: LogDirCommits) -> None:
     """Give up the place of a log dir that is absent and contains no partition.
 
     Its id is removed from the list, so that a returning log dir is recognized as retired.
     """
-    used = {number for topic in session.state.topics.values() for number in topic.dirs.values()}
-    unused = [number for number in session.dirs.absent if number not in used]
+    used = {number for topic in commits.state.topics.values() for number in topic.dirs.values()}
+    unused = [number for number in commits.dirs.absent if number not in used]
     if unused:
-        session.dirs = retire_dirs(session.fs, session.directories, session.dirs, unused)
+        commits.dirs = retire_dirs(commits.fs, commits.directories, commits.dirs, unused)

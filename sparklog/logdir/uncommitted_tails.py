@@ -63,29 +63,29 @@ def committed_ledger_end(fs: FileSystem, home: str, directories: Sequence[str]) 
     return max(ends) if all(0 < closed < end for closed in ends) else end
 
 
-def remove_tails(session: LogDirCommits, partitions: Collection[TopicPartition]) -> None:
+def remove_tails(commits: LogDirCommits, partitions: Collection[TopicPartition]) -> None:
     """Move bytes after the ends of the ledger and of `partitions` to quarantine.
 
     Call this under the write lock, before the guard is created, and only after sparklog's own clean
     close. Cost: a listing and a stat per partition.
     """
-    fs = session.fs
-    untouched = is_untouched(fs, session.dirs.own(session.directories))
-    logs = {LEDGER: session.ledger.log}
+    fs = commits.fs
+    untouched = is_untouched(fs, commits.dirs.own(commits.directories))
+    logs = {LEDGER: commits.ledger.log}
     for key in partitions:
         with suppress(DataCorruptionError):  # `is_unchanged` detects the damage again
-            logs[key] = session.writer(*key)
+            logs[key] = commits.writer(*key)
     moved: list[str] = []
     for key, log in logs.items():
         with suppress(DataCorruptionError, FileNotFoundError):
             if untouched and log.is_foreign:
-                session.go_offline(key, log.foreign_error())
+                commits.go_offline(key, log.foreign_error())
                 continue
-            _remove_tail(fs, log, QuarantinedFiles(fs, session.clock(), moved), untouched)
+            _remove_tail(fs, log, QuarantinedFiles(fs, commits.clock(), moved), untouched)
     for line in moved:
-        _LOGGER.warning("%s: %s, because it is after the committed end", session.home, line)
+        _LOGGER.warning("%s: %s, because it is after the committed end", commits.home, line)
     if moved:
-        session.forget_writers()
+        commits.forget_writers()
 
 
 def _remove_tail(

@@ -70,20 +70,20 @@ class LogDirErasure:
     """An erasure. `manager`: manages the copies in remote storage, if there are any."""
 
     def __init__(
-        self, session: LogDirCommits, manager: RemoteLogManager | None, request: ErasureRequest
+        self, commits: LogDirCommits, manager: RemoteLogManager | None, request: ErasureRequest
     ) -> None:
-        self._session, self._manager, self._request = session, manager, request
+        self._commits, self._manager, self._request = commits, manager, request
 
     def run(self, report: ErasureReport, loan: Loan) -> None:
         """Erase or, in a dry run, count the records; see `Upkeep.erase`."""
-        session, request = self._session, self._request
-        with session.exclusive():
-            known = session.state.topics
-            lives = request.deleted_topic_warnings(session.state.deleted)
+        commits, request = self._commits, self._request
+        with commits.exclusive():
+            known = commits.state.topics
+            lives = request.deleted_topic_warnings(commits.state.deleted)
             if request.topic not in known:
-                raise _missing(request.topic, session.home, known, lives)
+                raise _missing(request.topic, commits.home, known, lives)
             topic = known[request.topic]
-            report.log_id, report.topic_id = session.dirs.log, topic.id
+            report.log_id, report.topic_id = commits.dirs.log, topic.id
             partitions = request.partitions_of(topic.dirs)
         with self._alone(report) as alone:
             if alone:
@@ -92,12 +92,12 @@ class LogDirErasure:
     @contextlib.contextmanager
     def _alone(self, report: ErasureReport) -> Iterator[bool]:
         """Acquire the erasure lock, except in a dry run. Yield False if another erasure runs."""
-        session, request = self._session, self._request
+        commits, request = self._commits, self._request
         if report.dry_run:
             yield True
             return
-        path, has_reported = joined(session.home, LOCK_NAME), False
-        with contextlib.closing(session.fs.open_lock(path)) as file:
+        path, has_reported = joined(commits.home, LOCK_NAME), False
+        with contextlib.closing(commits.fs.open_lock(path)) as file:
             for _ in attempts(int(request.wait_ms), longest_ms=_POLL_MS):
                 if file.try_lock(0, 1, exclusive=True):
                     yield True
@@ -119,11 +119,11 @@ class LogDirErasure:
         report: ErasureReport,
         loan: Loan,
     ) -> None:
-        session, request = self._session, self._request
+        commits, request = self._commits, self._request
         begun = request.begun(report)
         if not report.dry_run:
-            with session.exclusive():
-                begun = note_unfinished(session.fs, session.home, begun)
+            with commits.exclusive():
+                begun = note_unfinished(commits.fs, commits.home, begun)
         report.pending += lives
         try:
             self._work(topic, partitions, begun, report, loan)
@@ -137,14 +137,14 @@ class LogDirErasure:
         """Record the erased records and the remaining work. Readers then reopen rewritten files."""
         if report.dry_run:
             return
-        session = self._session
+        commits = self._commits
         about = {
             "time_ms": report.time_ms, "topic": report.topic, "topic_id": report.topic_id,
             "partitions": {str(part.partition): part.records for part in report.partitions},
             "keys": len(report.keys_sha256), "complete": report.complete,
         }  # fmt: skip
-        with session.exclusive():
-            note_erasure(session.fs, session.home, about, begun.ended(report, session.clock()))
+        with commits.exclusive():
+            note_erasure(commits.fs, commits.home, about, begun.ended(report, commits.clock()))
 
     def _work(
         self,
@@ -175,7 +175,7 @@ class LogDirErasure:
     def _local(self, key: TopicPartition, part: PartitionErasure, *, dry_run: bool) -> bool:
         try:
             eraser = SegmentEraser(
-                self._session, key, self._request.predicate, until=self._request.before
+                self._commits, key, self._request.predicate, until=self._request.before
             )
             part.end = eraser.until
             eraser.run(part, dry_run=dry_run)
@@ -257,7 +257,7 @@ class LogDirErasure:
     ) -> None:
         """Report older versions of replaced copies that remain in the bucket."""
         keys = [TopicPartition(part.topic, part.partition) for part in report.partitions]
-        until_ms = begun.copied_until(report, self._session.clock())
+        until_ms = begun.copied_until(report, self._commits.clock())
         try:
             report.pending += manager.older_versions(keys, topic.id, until_ms)
         except (SparklogError, OSError) as error:
@@ -266,7 +266,7 @@ class LogDirErasure:
     # --- files besides segments ----------------------------------------------------------------
 
     def _leftovers(self, report: ErasureReport, partitions: list[int]) -> None:
-        session, topic = self._session, self._request.topic
+        commits, topic = self._commits, self._request.topic
         for part in report.partitions:
             shared = [one for one in part.erased_from if one.place == "local" and one.links]
             for one in shared:
@@ -274,17 +274,17 @@ class LogDirErasure:
                     f"{one.name} had {pluralize(one.links, 'other name')} (a fork, or a backup by "
                     "hard links), where the old file still is: erase there too"
                 )
-        with session.exclusive():
-            writers = {name: last.batch for name, last in session.state.writers.items()}
-        now_ms = session.clock()
-        dead = set(dead_chunks(session.fs, session.present, writers, now_ms=now_ms))
-        for number, why in sorted(session.dirs.absent.items()):
+        with commits.exclusive():
+            writers = {name: last.batch for name, last in commits.state.writers.items()}
+        now_ms = commits.clock()
+        dead = set(dead_chunks(commits.fs, commits.present, writers, now_ms=now_ms))
+        for number, why in sorted(commits.dirs.absent.items()):
             report.pending.append(
-                f"{session.dirs.place(session.directories, number)}: {why}; what is staged there, "
+                f"{commits.dirs.place(commits.directories, number)}: {why}; what is staged there, "
                 f"or was left of a move or a deleted topic, is not looked at: {_AGAIN}"
             )
-        for directory in session.present:
-            for name in session.fs.listdir(directory):
+        for directory in commits.present:
+            for name in commits.fs.listdir(directory):
                 path = joined(directory, name)
                 if name.startswith(CHUNK_PREFIX):
                     self._chunk(path, report, dead=path in dead)
@@ -301,11 +301,11 @@ class LogDirErasure:
     def _chunk(self, path: str, report: ErasureReport, *, dead: bool) -> None:
         """Erase from a staged file: unlink a dead file, report a file that may be committed yet."""
         with contextlib.suppress(FileNotFoundError):
-            size = self._session.fs.size(path)
+            size = self._commits.fs.size(path)
             eraser = WindowEraser(self._request.predicate)
             with (
                 contextlib.suppress(DataCorruptionError, InvalidRequestError),
-                self._session.fs.open(path) as file,
+                self._commits.fs.open(path) as file,
             ):
                 for window in walk(file, check_crc=False):
                     eraser.look(window, path)
@@ -313,7 +313,7 @@ class LogDirErasure:
                 return
             if dead:
                 if not report.dry_run:
-                    self._session.fs.unlink(path)
+                    self._commits.fs.unlink(path)
                 why = "staged by an attempt that failed"
                 report.partitions[0].removed.append(
                     RemovedFile(place="local", name=path, bytes=size, why=why)
@@ -326,7 +326,7 @@ class LogDirErasure:
 
     def _blocks(self, path: str, report: ErasureReport) -> None:
         """Delete the blocks that readers cached beside the log. Readers fetch them again."""
-        fs = self._session.fs
+        fs = self._commits.fs
         for name in fs.listdir(path):
             if name.endswith(".block") and not report.dry_run:
                 with contextlib.suppress(FileNotFoundError):

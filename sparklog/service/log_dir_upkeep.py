@@ -102,7 +102,7 @@ class LogDirUpkeep:
         self.rounds = Rounds(
             commits_of(log), lease, options, spread, stopping=stopping, remote_log_manager=manager
         )
-        self._session = commits_of(log)
+        self._commits = commits_of(log)
 
     @property
     def works(self) -> tuple[Work, ...]:
@@ -132,12 +132,12 @@ class LogDirUpkeep:
 
         Raises: LogReplacedError: there is no log; none is created.
         """
-        session = self._session
-        if session.lost is None:
-            session.lock.check_exists()
+        commits = self._commits
+        if commits.lost is None:
+            commits.lock.check_exists()
             return False
-        if not has_ledger(self._fs, session.home):
-            raise LogReplacedError(session.lost)
+        if not has_ledger(self._fs, commits.home):
+            raise LogReplacedError(commits.lost)
         return True
 
     def take_up(self, now_ms: int) -> None:
@@ -188,7 +188,7 @@ class LogDirUpkeep:
 
     def erase(self, request: ErasureRequest, report: ErasureReport, loan: Loan) -> None:
         """Erase records for good, in local and remote storage; see `Upkeep.erase`."""
-        LogDirErasure(self._session, self.remote_log_manager, request).run(report, loan)
+        LogDirErasure(self._commits, self.remote_log_manager, request).run(report, loan)
 
     def close(self) -> None:
         """Close the log. Idempotent."""

@@ -22,8 +22,8 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 class QuarantinedPartitions:
     """The partitions of a log that the rounds skip until the service restarts."""
 
-    def __init__(self, session: LogDirCommits) -> None:
-        self._session = session
+    def __init__(self, commits: LogDirCommits) -> None:
+        self._commits = commits
         self._quarantined: dict[TopicPartition, tuple[str, str]] = {}  # -> (topic id, reason)
 
     def __contains__(self, key: TopicPartition) -> bool:
@@ -38,8 +38,8 @@ class QuarantinedPartitions:
         """Release partitions of deleted topics; a new topic of the same name is another topic."""
         if not self._quarantined:
             return
-        with self._session.exclusive():
-            ids = {name: topic.id for name, topic in self._session.state.topics.items()}
+        with self._commits.exclusive():
+            ids = {name: topic.id for name, topic in self._commits.state.topics.items()}
         for key, (topic_id, _) in list(self._quarantined.items()):  # other threads may add keys
             if ids.get(key.topic) != topic_id:
                 self._quarantined.pop(key, None)
@@ -66,15 +66,15 @@ class QuarantinedPartitions:
 
     def _quarantine(self, keys: Iterable[TopicPartition], why: str) -> None:
         """Skip partitions until the service restarts, as Kafka does with uncleanable partitions."""
-        topics = self._session.state.topics
+        topics = self._commits.state.topics
         self._quarantined |= {
             key: (topics[key.topic].id, why) for key in keys if key.topic in topics
         }
 
     def _is_gone(self, key: TopicPartition) -> bool:
         """Return True if a partition was deleted. Takes the write lock briefly."""
-        with contextlib.suppress(SparklogError), self._session.exclusive():
-            return key not in self._session.state.ends
+        with contextlib.suppress(SparklogError), self._commits.exclusive():
+            return key not in self._commits.state.ends
         return False
 
 

@@ -59,7 +59,7 @@ class Rounds:
 
     def __init__(
         self,
-        session: LogDirCommits,
+        commits: LogDirCommits,
         lease: Lease,
         options: ServiceOptions,
         spread: Map | None,
@@ -67,17 +67,17 @@ class Rounds:
         stopping: Callable[[], bool],
         remote_log_manager: RemoteLogManager | None = None,
     ) -> None:
-        self._session, self._lease, self._options, self._spread = session, lease, options, spread
-        self._due_partitions = DuePartitions(session.fs)
+        self._commits, self._lease, self._options, self._spread = commits, lease, options, spread
+        self._due_partitions = DuePartitions(commits.fs)
         self._brake: Throttle = options.cleaner().throttle()
         self._stopping, self.remote_log_manager = stopping, remote_log_manager
         self._pending: dict[str, int] = {}  # retired file -> when it may be unlinked (ms)
-        self._quarantined = QuarantinedPartitions(session)
-        self._announcements = DeletionAnnouncements(AnnouncementFile(session.fs, session.home))
+        self._quarantined = QuarantinedPartitions(commits)
+        self._announcements = DeletionAnnouncements(AnnouncementFile(commits.fs, commits.home))
         self._hurried_ms = 0
         self.probe = DiskProbe(
-            session.fs, session.directories, WorkMeters(session.directories),
-            absent=lambda: session.dirs.absent,
+            commits.fs, commits.directories, WorkMeters(commits.directories),
+            absent=lambda: commits.dirs.absent,
         )  # fmt: skip
         self.compacted: Sequence[Cleanable] = ()
         """How dirty the compacted partitions were at the cleaner's last look."""
@@ -88,7 +88,7 @@ class Rounds:
         """Return True if a disk is nearly full and retention must run now; at most every 10 s."""
         if now_ms - self._hurried_ms < _HURRY_EVERY_MS:
             return False
-        short = below_floor(self._session)
+        short = below_floor(self._commits)
         if short:
             self._hurried_ms = now_ms
             _LOGGER.warning(
@@ -99,9 +99,9 @@ class Rounds:
 
     def note_offline(self, report: Report, topics: Collection[str]) -> None:
         """Report compacted partitions (of `topics`, or all) that are offline."""
-        with self._session.exclusive():
+        with self._commits.exclusive():
             names = {
-                name for name, topic in self._session.state.topics.items()
+                name for name, topic in self._commits.state.topics.items()
                 if topic.parsed().compact and (not topics or name in topics)
             }  # fmt: skip
             report.errors += self._offline(names)
@@ -109,7 +109,7 @@ class Rounds:
     def _offline(self, topics: Collection[str]) -> list[str]:
         return [
             f"{topic}-{p}: {error}"
-            for (topic, p), error in self._session.offline.items()
+            for (topic, p), error in self._commits.offline.items()
             if isinstance(error, PartitionOfflineError) and topic in topics
         ]
 
@@ -118,12 +118,12 @@ class Rounds:
 
         A topic's first deletion is announced, and done in the next round, unless `at_once`.
         """
-        session, now = self._session, report.time_ms
-        with session.exclusive():
+        commits, now = self._commits, report.time_ms
+        with commits.exclusive():
             began = monotonic_ms()
-            known = retention_by_partition(session)
-            wanted = group_retention_floors(session, now_ms=now)
-            ids = {name: topic.id for name, topic in session.state.topics.items()}
+            known = retention_by_partition(commits)
+            wanted = group_retention_floors(commits, now_ms=now)
+            ids = {name: topic.id for name, topic in commits.state.topics.items()}
             report.errors += self._offline(ids)
             report.locked_ms.append(monotonic_ms() - began)
         if self.remote_log_manager is not None:
@@ -139,13 +139,13 @@ class Rounds:
                     terms = checked
                     due = self._due_partitions.due(known, terms, now_ms=now)
             self._retain(due, self._announced(due, terms, ids, report, at_once), report)
-        for key, base in idle(session.fs, known, self._due_partitions.held, now_ms=now).items():
+        for key, base in idle(commits.fs, known, self._due_partitions.held, now_ms=now).items():
             with self._quarantined.catching(report, key):
                 if not report.dry_run:
                     self._roll(key, base, report)
                 report.rolled.append((*key, base))
         report.notes += run_housekeeping(
-            session, now_ms=now,
+            commits, now_ms=now,
             ledger_retention_ms=self._options.ledger_retention_ms, dry_run=report.dry_run,
         )  # fmt: skip
 
@@ -233,7 +233,7 @@ class Rounds:
         while left:
             self._lease.check()
             done = delete_due(
-                self._session, left, now_ms=now, budget_ms=self._options.lock_budget_ms
+                self._commits, left, now_ms=now, budget_ms=self._options.lock_budget_ms
             )
             report.locked_ms.append(done.locked_ms)
             report.deleted += [_deleted(k, d) for k, d in done.taken.items() if d.expired]
@@ -248,20 +248,20 @@ class Rounds:
 
     def _roll(self, key: TopicPartition, base: int, report: Report) -> None:
         self._lease.check()
-        with self._session.exclusive():
+        with self._commits.exclusive():
             began = monotonic_ms()
-            roll_if_active(self._session, key, base)
+            roll_if_active(self._commits, key, base)
             report.locked_ms.append(monotonic_ms() - began)
 
     # --- cleaning ------------------------------------------------------------------------------
 
     def check_compacted(self, topics: Collection[str]) -> None:
         """Raise UnknownTopicError or InvalidRequestError unless all topics are compacted."""
-        with self._session.exclusive():
-            known = dict(self._session.state.topics)
+        with self._commits.exclusive():
+            known = dict(self._commits.state.topics)
         for name in topics:
             if name not in known:
-                raise unknown(name, self._session.home, known)
+                raise unknown(name, self._commits.home, known)
             if not known[name].parsed().compact:
                 raise InvalidRequestError(
                     f"topic {name} is not compacted: its cleanup.policy is "
@@ -279,7 +279,7 @@ class Rounds:
         options = self._options
         if not options.cleaner_enable:
             return False
-        compacted = cleanable(self._session, now_ms=report.time_ms, every=True)
+        compacted = cleanable(self._commits, now_ms=report.time_ms, every=True)
         self._quarantined.release_replaced_topics()
         self.compacted = compacted
         due = [
@@ -312,7 +312,7 @@ class Rounds:
             key = TopicPartition(which.topic, which.partition)
             with self._quarantined.catching(report, key):
                 return clean_partition(
-                    self._session,
+                    self._commits,
                     *key,
                     options=options.cleaner(),
                     throttle=self._throttle,
@@ -333,12 +333,12 @@ class Rounds:
             key = TopicPartition(which.topic, which.partition)
             with self._quarantined.catching(report, key):
                 options = self._options.cleaner()
-                job = plan_job(self._session, *key, options=options, now_ms=report.time_ms)
+                job = plan_job(self._commits, *key, options=options, now_ms=report.time_ms)
                 jobs.append(job)
         for job, made in zip(jobs, self._spread(rewrite_all, jobs), strict=True):
             with self._quarantined.catching(report, TopicPartition(job.topic, job.partition)):
                 self._lease.check()
-                yield finish(self._session, job, made)
+                yield finish(self._commits, job, made)
 
     @property
     def uncleanable(self) -> dict[TopicPartition, str]:
@@ -352,21 +352,21 @@ class Rounds:
         self._brake(size)
 
     def _delay_ms(self, topic: str) -> int:
-        known = self._session.state.topics.get(topic)
+        known = self._commits.state.topics.get(topic)
         return known.parsed().file_delete_delay_ms if known is not None else 0
 
     # --- unlinking -----------------------------------------------------------------------------
 
     def adopt_deleted_files(self, now_ms: int) -> None:
         """Schedule the deletion of `.deleted` files that any process has left."""
-        with self._session.exclusive():
-            self._pending |= waiting(self._session, now_ms=now_ms)
-            settle_directories(self._session)  # the process that was to remove them may have died
+        with self._commits.exclusive():
+            self._pending |= waiting(self._commits, now_ms=now_ms)
+            settle_directories(self._commits)  # the process that was to remove them may have died
 
     def purge(self, report: Report) -> None:
         """Unlink retired segments after their file.delete.delay.ms, or at once on a full disk."""
         pending = list(self._pending.items())  # a copy: the cleaner's thread adds to it
-        full = [one.directory for one in below_floor(self._session)]
+        full = [one.directory for one in below_floor(self._commits)]
         due = sorted(
             path
             for path, when in pending
@@ -376,7 +376,7 @@ class Rounds:
             if not report.dry_run:
                 self._lease.check()
             with contextlib.suppress(FileNotFoundError):  # opening a log removes such files, too
-                report.purged_bytes += unlink(self._session.fs, path, dry_run=report.dry_run)
+                report.purged_bytes += unlink(self._commits.fs, path, dry_run=report.dry_run)
             if not report.dry_run:
                 del self._pending[path]
             report.purged.append(path)
@@ -384,15 +384,15 @@ class Rounds:
 
     def _purge_topics(self, report: Report) -> None:
         """Remove deleted topics for good after their file.delete.delay.ms."""
-        session, now_ms = self._session, report.time_ms
-        known = list(session.state.deleted.values())  # a copy: other threads may change it
+        commits, now_ms = self._commits, report.time_ms
+        known = list(commits.state.deleted.values())  # a copy: other threads may change it
         due = [one for one in known if one.until_ms <= now_ms]
         if not due:
             return
-        held = {one.id: deleted_files(session, one) for one in due}
+        held = {one.id: deleted_files(commits, one) for one in due}
         if not report.dry_run:
             self._lease.check()
-            due = purge_topics(session, lambda one: one.until_ms <= now_ms)
+            due = purge_topics(commits, lambda one: one.until_ms <= now_ms)
         for one in due:
             files = held.get(one.id, {})
             report.purged += sorted({os.path.dirname(path) for path in files})
@@ -406,7 +406,7 @@ class Rounds:
     @property
     def next_purge_ms(self) -> float:
         """When the next retired segment or deleted topic may be removed."""
-        topics = [one.until_ms for one in list(self._session.state.deleted.values())]
+        topics = [one.until_ms for one in list(self._commits.state.deleted.values())]
         return min([*list(self._pending.values()), *topics], default=float("inf"))
 
 

@@ -328,9 +328,9 @@ class World:
 
     def plan_retain(self, key: tuple[str, int], now_ms: int) -> Planned:
         """Retention at `now_ms`: what is due is asked first, so the model knows the new start."""
-        session = commits_of(self.opened)
-        with session.exclusive():
-            place = partition_retention.retention_by_partition(session)[TopicPartition(*key)]
+        commits = commits_of(self.opened)
+        with commits.exclusive():
+            place = partition_retention.retention_by_partition(commits)[TopicPartition(*key)]
         held = segments_of(self.fs, place.directory)
         found = segment_deletion.due_segments_of(
             self.fs, place, held, now_ms=now_ms, terms=NO_CONSTRAINTS
@@ -339,16 +339,16 @@ class World:
             f"retention of {key} up to {found.log_start}, {found.rolls=}",
             self.model.with_start(key, found.log_start),
             lambda: segment_deletion.delete_due(
-                session, {TopicPartition(*key): NO_CONSTRAINTS}, now_ms=now_ms, budget_ms=1000
+                commits, {TopicPartition(*key): NO_CONSTRAINTS}, now_ms=now_ms, budget_ms=1000
             ),
         )
 
     def plan_idle_roll(self, key: tuple[str, int]) -> Planned:
-        session = commits_of(self.opened)
+        commits = commits_of(self.opened)
 
         def act() -> None:
-            with session.exclusive():
-                idle_rolling.roll(session, [TopicPartition(*key)])
+            with commits.exclusive():
+                idle_rolling.roll(commits, [TopicPartition(*key)])
 
         return Planned(f"idle roll of {key}", self.model.copy(), act)
 

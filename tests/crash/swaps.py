@@ -114,12 +114,12 @@ class World:
         return world
 
     @property
-    def session(self) -> LogDirCommits:
-        return session_of(self.log)
+    def commits(self) -> LogDirCommits:
+        return commits_of(self.log)
 
     def write(self, segment: Segment, *, roll: bool = False) -> None:
-        with self.session.exclusive(), self.session.step([TopicPartition(TOPIC, 0)]) as step:
-            log = self.session.writer(TOPIC, 0)
+        with self.commits.exclusive(), self.commits.step([TopicPartition(TOPIC, 0)]) as step:
+            log = self.commits.writer(TOPIC, 0)
             first = log.end_offset
             for batch in segment:
                 log.append(self._raw(batch), 0)
@@ -156,7 +156,7 @@ class World:
 
     def seen_at(self, bound: int) -> tuple[Rows, Rows]:
         """What is seen, uncommitted and committed, when all below `bound` is compacted."""
-        closed = plan_job(self.session, TOPIC, 0).bases[-1]
+        closed = plan_job(self.commits, TOPIC, 0).bases[-1]
         newest = {r[1]: r[0] for r, aborted in self.rows if r[0] < closed and not aborted}
         left = [
             (row, aborted)
@@ -167,7 +167,7 @@ class World:
 
     def allowed(self) -> list[tuple[Rows, Rows]]:
         """Every state from before to after: group by group, nothing in between."""
-        job = plan_job(self.session, TOPIC, 0)
+        job = plan_job(self.commits, TOPIC, 0)
         bounds = [0]
         following = dict(zip(job.bases, job.bases[1:], strict=False))
         for made in rewrite(self.fs.kill_clone(), job):
@@ -177,12 +177,8 @@ class World:
         return [self.seen_at(bound) for bound in bounds]
 
 
-def session_of(log: sparklog.Log) -> LogDirCommits:
-    return commits_of(log)
-
-
 def clean(log: sparklog.Log) -> CleanReport:
-    return clean_partition(session_of(log), TOPIC, 0)
+    return clean_partition(commits_of(log), TOPIC, 0)
 
 
 def seen(log: sparklog.Log) -> tuple[Rows, Rows]:

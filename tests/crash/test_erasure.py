@@ -17,6 +17,7 @@ from sparklog.format.erasure import KeyPredicate
 from sparklog.log.log import Log
 from sparklog.logdir.cleaning.cleaner import clean_partition
 from sparklog.logdir.cleaning.erasure import SegmentEraser
+from sparklog.logdir.home import commits_of
 from sparklog.service import leadership
 from sparklog.storage.erasure_report import ErasureReport, PartitionErasure
 from sparklog.testing.crashes import Crash, crashes_now
@@ -37,7 +38,6 @@ from tests.crash.swaps import (
     keyed,
     names,
     seen,
-    session_of,
 )
 from tests.crash.test_tiering import OPTIONS, Machine, cuts, prepared
 from tests.tiered.archives import through_tiers
@@ -55,7 +55,7 @@ cases = pytest.mark.parametrize("case", CASES, ids=lambda s: s.name)
 
 
 def erase(log: Log, *, until: int | None = None, dry_run: bool = False) -> PartitionErasure:
-    eraser = SegmentEraser(session_of(log), KEY, KeyPredicate([b"a"]), until=until)
+    eraser = SegmentEraser(commits_of(log), KEY, KeyPredicate([b"a"]), until=until)
     report = PartitionErasure(topic=TOPIC, partition=0, end=eraser.until)
     eraser.run(report, dry_run=dry_run)
     return report
@@ -190,7 +190,7 @@ def test_what_is_written_meanwhile_stays() -> None:
 
 def test_a_cleaner_that_read_the_old_segments_gives_up() -> None:
     world = World.of(CASES[0])
-    session = session_of(world.log)
+    commits = commits_of(world.log)
     done = False
 
     def between(call: Call) -> None:
@@ -200,12 +200,12 @@ def test_a_cleaner_that_read_the_old_segments_gives_up() -> None:
             erase(world.log)
 
     world.fs.on_call = between
-    report = clean_partition(session, TOPIC, 0)
+    report = clean_partition(commits, TOPIC, 0)
     world.fs.on_call = None
     assert done
     assert report.interrupted
     assert not [row for row in seen(world.log)[0] if row[1] == b"a"]
-    clean_partition(session, TOPIC, 0)
+    clean_partition(commits, TOPIC, 0)
     assert not holding(world.fs, b"\x02a")
 
 

@@ -48,8 +48,8 @@ def test_an_expiry_of_the_ledger_is_cut_anywhere() -> None:
     assert len(before) >= 4
 
     def expire() -> None:
-        session = commits_of(world.opened)
-        gone = expire_ledger(session, retention_ms=3 * DAY_MS, now_ms=world.clock())
+        commits = commits_of(world.opened)
+        gone = expire_ledger(commits, retention_ms=3 * DAY_MS, now_ms=world.clock())
         assert [s.base for s in gone] == before[: len(gone)]
         assert len(gone) >= 2
 

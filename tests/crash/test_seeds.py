@@ -67,9 +67,9 @@ class History:
         if self.world.log is None:
             self._open()
         # A commit whose publishing failed shows when the log is locked next.
-        session = commits_of(self.world.opened)
-        assert session is not None
-        with session.exclusive():
+        commits = commits_of(self.world.opened)
+        assert commits is not None
+        with commits.exclusive():
             pass
         check(self.world.opened, self.world, None)
         self._verify()

@@ -53,10 +53,10 @@ def groups_in(home: str | Path) -> Groups:
 
 
 def floors(log: Log, clock: ManualClock) -> dict[tuple[str, int], int]:
-    session = commits_of(log)
-    found = groups_in(session.home).readers()
-    with session.exclusive():
-        return retention_floors(session.state, found, now_ms=clock(), retention_ms=WEEK_MS)
+    commits = commits_of(log)
+    found = groups_in(commits.home).readers()
+    with commits.exclusive():
+        return retention_floors(commits.state, found, now_ms=clock(), retention_ms=WEEK_MS)
 
 
 def committed(log: Log, group: str) -> dict[int, int]:
@@ -212,14 +212,14 @@ def test_the_slowest_reader_is_the_floor_where_the_topic_asks(log: Log, clock: M
 
 
 def test_the_floor_never_lies_past_the_end(log: Log, clock: ManualClock) -> None:
-    session = commits_of(log)
-    groups_in(session.home).commit("g", {("t", 0): 10**9, ("gone", 0): 1}, now_ms=clock(), host="h")
-    found = groups_in(session.home).readers()
+    commits = commits_of(log)
+    groups_in(commits.home).commit("g", {("t", 0): 10**9, ("gone", 0): 1}, now_ms=clock(), host="h")
+    found = groups_in(commits.home).readers()
     ask = {"now_ms": clock(), "retention_ms": WEEK_MS}
-    assert retention_floor(session.state, "t", 0, found, **ask) == 100
-    assert retention_floor(session.state, "t", 1, found, **ask) is None
-    assert retention_floor(session.state, "gone", 0, found, **ask) is None
-    assert retention_floor(session.state, "u", 0, found, **ask) is None
+    assert retention_floor(commits.state, "t", 0, found, **ask) == 100
+    assert retention_floor(commits.state, "t", 1, found, **ask) is None
+    assert retention_floor(commits.state, "gone", 0, found, **ask) is None
+    assert retention_floor(commits.state, "u", 0, found, **ask) is None
 
 
 def test_a_dead_reader_holds_for_a_week_and_no_longer(log: Log, clock: ManualClock) -> None:

@@ -62,13 +62,13 @@ class TestLedger:
     ) -> None:
         commit(log, 3, writer="gone long ago")
         daily(log, clock, 30)
-        session = commits_of(log)
+        commits = commits_of(log)
         before = ledger_bases(LOCAL, log.path)
         assert len(before) > 5
         ask = {"retention_ms": 10 * DAY_MS, "now_ms": clock()}
-        plan = expire_ledger(session, **ask, dry_run=True)
+        plan = expire_ledger(commits, **ask, dry_run=True)
         assert ledger_bases(LOCAL, log.path) == before
-        gone = expire_ledger(session, **ask)
+        gone = expire_ledger(commits, **ask)
         assert gone == plan
         kept = ledger_bases(LOCAL, log.path)
         assert [s.base for s in gone] + kept == before
@@ -183,13 +183,13 @@ class TestProducers:
         log.append("t", *rows, producer=(7, 0, 0))
         clock.advance(DAY_MS // 2)
         log.append("t", *rows, producer=(8, 0, 0))
-        session = commits_of(log)
-        assert len(session.writer("t", 0).producers) == 2
-        assert expire_producers(session, now_ms=clock()) == 0
+        commits = commits_of(log)
+        assert len(commits.writer("t", 0).producers) == 2
+        assert expire_producers(commits, now_ms=clock()) == 0
         clock.advance(DAY_MS // 2)
-        assert expire_producers(session, now_ms=clock()) == 1
-        assert session.writer("t", 0).producers.get(8) is not None
-        assert session.writer("t", 0).producers.get(7) is None
+        assert expire_producers(commits, now_ms=clock()) == 1
+        assert commits.writer("t", 0).producers.get(8) is not None
+        assert commits.writer("t", 0).producers.get(7) is None
         # Unknown again, it may begin anywhere, as with a broker; the other is still known.
         log.append("t", *rows, producer=(7, 0, 5))
         assert log.append("t", *rows, producer=(8, 0, 0)) == {"t": {0: (1, 2)}}
@@ -264,16 +264,16 @@ class TestSweep:
             self.put(log, f"{chunk_label('unknown', 0)}-i", clock, hour),
             self.put(log, "w0123456789abcdef-j", clock, hour),  # df.write's
         ]
-        session = commits_of(log)
-        plan = sweep(session, now_ms=clock(), dry_run=True)
+        commits = commits_of(log)
+        plan = sweep(commits, now_ms=clock(), dry_run=True)
         assert sorted(s.path for s in plan) == sorted(dead)
         assert all(os.path.exists(path) for path in dead + alive)
-        assert sweep(session, now_ms=clock()) == plan
+        assert sweep(commits, now_ms=clock()) == plan
         assert sum(s.size_bytes for s in plan) == 50
         assert [os.path.exists(path) for path in dead + alive] == [False] * 5 + [True] * 5
         log.reset("w", 6)
         self.put(log, f"{chunk_label('w', 7)}-k", clock, hour)
-        assert sweep(session, now_ms=clock()) == []  # it may come again
+        assert sweep(commits, now_ms=clock()) == []  # it may come again
 
 
 class TestFloor:

@@ -236,17 +236,17 @@ def test_a_move_that_is_interrupted_at_its_end(
     log: Log, dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is done; who writes next meets the old place, and no longer at the second try."""
-    session = commits_of(log)
+    commits = commits_of(log)
     fill(log, 1)
-    forget, left = session.forget_writers, [True]
+    forget, left = commits.forget_writers, [True]
 
     def interrupted() -> None:
-        if left and session.state.topics["t"].dirs[0] == 1:
+        if left and commits.state.topics["t"].dirs[0] == 1:
             left.clear()
             raise KeyboardInterrupt
         forget()
 
-    monkeypatch.setattr(session, "forget_writers", interrupted)
+    monkeypatch.setattr(commits, "forget_writers", interrupted)
     with pytest.raises(KeyboardInterrupt):
         log.move_partition("t", 0, dirs[1])
     assert log.topic("t").dirs[0] == f"{dirs[1]}/t-0"

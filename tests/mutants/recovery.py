@@ -70,7 +70,7 @@ MUTANTS = (
     mutant(
         "log-closed-without-a-copy-of-its-state",
         "logdir/closing.py",
-        "    write_state_copy(fs, session.home, session.ledger.end, state)\n",
+        "    write_state_copy(fs, commits.home, commits.ledger.end, state)\n",
         "",
         f"{LEDGER_REPAIR}::test_nothing_is_lost_of_a_closed_log",
     ),
@@ -105,8 +105,8 @@ MUTANTS = (
     mutant(
         "unsynced-commit-believed",
         "logdir/recovery/log_recovery.py",
-        "if valid_end(session.fs, path, first) < end:",
-        "if valid_end(session.fs, path, first) < first:",
+        "if valid_end(commits.fs, path, first) < end:",
+        "if valid_end(commits.fs, path, first) < first:",
         "crash/test_protocol.py::test_flush_none_prefix[0]",
     ),
     mutant(
@@ -294,15 +294,15 @@ MUTANTS = (
     mutant(
         "move-beside-another-session",
         "logdir/partition_move.py",
-        "        if not session.lock.is_last():\n",
-        "        if session.lock.is_last() is None:\n",
+        "        if not commits.lock.is_last():\n",
+        "        if commits.lock.is_last() is None:\n",
         f"{MOVES}::test_it_is_refused_while_another_session_has_the_log_open",
     ),
     mutant(
         "copy-of-a-failed-move-stays",
         "logdir/partition_move.py",
-        "with session.step(making=[target]) as step:",
-        "with session.step() as step:",
+        "with commits.step(making=[target]) as step:",
+        "with commits.step() as step:",
         f"{MOVES}::test_damage_stops_it",
     ),
     mutant(
@@ -350,14 +350,14 @@ MUTANTS = (
     mutant(
         "copy-of-a-partition-adopted",
         "logdir/opening.py",
-        "return why_foreign(stored_metadata(session.fs, place), key, None) is not None",
+        "return why_foreign(stored_metadata(commits.fs, place), key, None) is not None",
         "return False",
         "advice/test_removing.py::test_a_copy_of_a_partition_is_moved_out_of_the_log_dir",
     ),
     mutant(
         "damaged-topics-file-left-to-the-close",
         "logdir/opening.py",
-        "        repair_topics_file(session)\n",
+        "        repair_topics_file(commits)\n",
         "",
         (
             "advice/test_removing.py::"
@@ -374,7 +374,7 @@ MUTANTS = (
     mutant(
         "damage-since-the-open-is-no-offline-partition",
         "logdir/unclean_election.py",
-        "        if not is_partition_whole(session, *key):",
+        "        if not is_partition_whole(commits, *key):",
         "        if False:",
         "tools/test_handover.py::test_a_partition_that_is_not_whole_is_restored_or_given_up",
     ),

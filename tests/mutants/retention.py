@@ -43,7 +43,7 @@ MUTANTS = (
     mutant(
         "renamed-before-the-start-is-durable",
         "logdir/retention/segment_deletion.py",
-        "not the renames.\n        session.fs.sync_dir(session.home)",
+        "not the renames.\n        commits.fs.sync_dir(commits.home)",
         "not the renames.\n        pass",
         "crash/test_retention.py::test_retention_by_age[all]",
     ),

@@ -53,7 +53,7 @@ MUTANTS = (
     mutant(
         "deletion-not-recorded-first",
         "tiered/copying/deletion.py",
-        "        if fresh:\n            publish(session, clock, fresh)\n",
+        "        if fresh:\n            publish(commits, clock, fresh)\n",
         "",
         "tiered/copying/test_deletion.py",
     ),

@@ -30,8 +30,8 @@ DELETE_RETENTION_MS = 1000
 class Writer:
     """Appends to partition 0 of the topic."""
 
-    def __init__(self, session: LogDirCommits, clock: ManualClock, rng: random.Random) -> None:
-        self.session, self.clock, self.rng = session, clock, rng
+    def __init__(self, commits: LogDirCommits, clock: ManualClock, rng: random.Random) -> None:
+        self.commits, self.clock, self.rng = commits, clock, rng
         self.sequences: dict[int, int] = {}
         self.epochs: dict[int, int] = {}
         self.open: set[int] = set()  # producers with an open transaction
@@ -48,12 +48,12 @@ class Writer:
 
     def append(self, batches: list[bytes], *, roll: bool = False) -> None:
         """Commit raw batches, in order, each an append of its own; then close the segment."""
-        session = self.session
-        with session.exclusive(), session.step([KEY]) as step:
-            log = session.writer(*KEY)
+        commits = self.commits
+        with commits.exclusive(), commits.step([KEY]) as step:
+            log = commits.writer(*KEY)
             first = log.end_offset
             for data in batches:
-                log.append(data, session.state.epoch)
+                log.append(data, commits.state.epoch)
             if roll:
                 log.roll()
             log.sync()

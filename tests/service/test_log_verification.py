@@ -126,9 +126,9 @@ def test_a_compacted_log(tmp_path: Path) -> None:
     with sparklog.open(tmp_path, "rw") as log:
         log.create_topic("t", config={**SMALL, "cleanup.policy": "compact"})
         fill(log, "t", 0, 30)
-        session = commits_of(log)
-        assert session is not None
-        report = clean_partition(session, "t", 0)
+        commits = commits_of(log)
+        assert commits is not None
+        report = clean_partition(commits, "t", 0)
         assert report.records_kept < report.records_read
         assert verify(tmp_path).ok
     found = verify(tmp_path)
@@ -411,18 +411,18 @@ def test_a_damaged_ledger(where: float, log: Path) -> None:
 def test_a_ledger_that_contradicts_itself(tmp_path: Path) -> None:
     """A record that says what the one before rules out."""
     with make(tmp_path / "log", close=False) as log:
-        session = commits_of(log)
-        assert session is not None
+        commits = commits_of(log)
+        assert commits is not None
         record = AppendRecord(ends={TopicPartition("u", 0): OffsetRange(8, 12)})
-        with session.exclusive():
-            session.ledger.append(record, epoch=0, time_ms=5, sync=True)
-            session.idle()
+        with commits.exclusive():
+            commits.ledger.append(record, epoch=0, time_ms=5, sync=True)
+            commits.idle()
             report = verify(tmp_path / "log")
-            state = session.ledger.log.state
+            state = commits.ledger.log.state
         assert "closed" not in report.situation
         assert state.end > 0
-        with session.hold_lock():
-            publish_all(session)
+        with commits.hold_lock():
+            publish_all(commits)
         report = verify(tmp_path / "log")
         text = [f.what for f in report.findings if "contradicts" in f.what]
         assert any("u-0 gets offsets [8, 12) where it ended at 10" in t for t in text)

@@ -137,7 +137,7 @@ def test_a_log_that_is_replaced_under_a_service(path, clock, caplog):
         ticked()
         assert "holds another log" in caplog.text
         assert ticked() == []
-        assert service._leadership.upkeep.rounds._session.state.ends.keys() == {("another", 0)}
+        assert service._leadership.upkeep.rounds._commits.state.ends.keys() == {("another", 0)}
 
 
 def test_a_step_that_fails_while_the_service_closes_is_no_error(path, clock, caplog):
@@ -393,11 +393,11 @@ def test_a_topic_that_is_deleted_meanwhile_and_made_again_is_cleaned(path, clock
     with compacted(path, clock) as log, stepped(Service(path, clock=clock)) as service:
         clean = rounds.clean_partition
 
-        def deleted(session, *given, **named):
+        def deleted(commits, *given, **named):
             log.delete_topic("t")
             if how == "under way":
                 raise FileNotFoundError("its files")
-            return clean(session, *given, **named)
+            return clean(commits, *given, **named)
 
         with monkeypatch.context() as patch:
             patch.setattr(rounds, "clean_partition", deleted)

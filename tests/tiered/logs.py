@@ -81,11 +81,11 @@ def data_of(segment: RemoteSegment, directory: str, log_start: int = 0) -> LogDi
 
 def puts_of(log: sparklog.Log, clock: Clock, topic: str = "t", p: int = 0) -> list[Put]:
     """A put of each closed segment of a partition."""
-    session = commits_of(log)
-    directory = session.partition_path(topic, p)
-    state = session.state
-    held = segments_of(session.fs, directory)
-    largest = largest_timestamps(LogDirSegments(session.fs, directory), state.ends[topic, p])
+    commits = commits_of(log)
+    directory = commits.partition_path(topic, p)
+    state = commits.state
+    held = segments_of(commits.fs, directory)
+    largest = largest_timestamps(LogDirSegments(commits.fs, directory), state.ends[topic, p])
     puts = []
     for n, (one, following) in enumerate(itertools.pairwise(held)):
         segment = RemoteSegment(
@@ -100,7 +100,7 @@ def puts_of(log: sparklog.Log, clock: Clock, topic: str = "t", p: int = 0) -> li
             epochs=((0, one.base),),
             state=SegmentState.COPY_STARTED,
             time_ms=clock(),
-            has_txn_index=session.fs.exists(joined(directory, f"{one.base:020d}.txnindex")),
+            has_txn_index=commits.fs.exists(joined(directory, f"{one.base:020d}.txnindex")),
         )
         puts.append(
             SegmentPut(

@@ -33,7 +33,7 @@ from sparklog.format.metadata_records import (
 from sparklog.fs import LOCAL
 from sparklog.log.log import home_of
 from sparklog.logdir.broker_lockout import is_marked_open
-from sparklog.logdir.closing import give_up_session
+from sparklog.logdir.closing import close_for_handover
 from sparklog.logdir.cluster_metadata import METADATA_DIR, read_bootstrap, read_cluster_metadata
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.meta_properties import is_kept_from_brokers, read_properties
@@ -175,7 +175,7 @@ def test_a_partition_that_is_not_whole_is_restored_or_given_up(tmp_path: Path, c
     whole = file.read_bytes()
     file.write_bytes(whole[:-5])
     with pytest.raises(InvalidRequestError, match=r"isn't complete .*give them up by") as refusal:
-        give_up_session(commits_of(log), lambda: None)
+        close_for_handover(commits_of(log), lambda: None)
     assert "`sparklog verify` reports why" in str(refusal.value)
     assert not verify(path).ok
     if cure == "restore":

@@ -1,7 +1,7 @@
 """Clean a partition, from the plan to the checkpoint, and choose the dirtiest partitions.
 
 The cleaner takes the write lock three times, briefly: to choose closed segments, to swap a group,
-and to write the checkpoint. Several threads may clean several partitions of a session, but each
+and to write the checkpoint. Several threads may clean several partitions of a log, but each
 partition is cleaned by only one thread at a time (a second thread notices that files are missing,
 and stops without harm).
 """
@@ -51,30 +51,30 @@ class _Partition:
 
 
 def cleanable(
-    session: LogDirCommits, *, now_ms: int | None = None, every: bool = False
+    commits: LogDirCommits, *, now_ms: int | None = None, every: bool = False
 ) -> list[Cleanable]:
     """Return the partitions to clean, the dirtiest first; with `every`, all compacted partitions.
 
     Cost: a stat per segment of the compacted topics, under the lock per partition.
     """
-    now = session.clock() if now_ms is None else now_ms
-    with session.exclusive():
+    now = commits.clock() if now_ms is None else now_ms
+    with commits.exclusive():
         keys = [
             (name, p)
-            for name, topic in session.state.topics.items()
+            for name, topic in commits.state.topics.items()
             if topic.parsed().compact
             for p in topic.dirs
-            if (name, p) not in session.offline
+            if (name, p) not in commits.offline
         ]
-    checkpoints = {d: _checkpoints(session, d) for d in session.present}
+    checkpoints = {d: _checkpoints(commits, d) for d in commits.present}
     found = []
     for name, number in sorted(keys):
-        with session.exclusive():
-            known = session.state.topics.get(name)
-            if known is None or number not in known.dirs or (name, number) in session.offline:
+        with commits.exclusive():
+            known = commits.state.topics.get(name)
+            if known is None or number not in known.dirs or (name, number) in commits.offline:
                 continue
-            part = _partition_of(session, name, number)
-        dirt, _ = _dirt(session, part, checkpoints[os.path.dirname(part.directory)], now)
+            part = _partition_of(commits, name, number)
+        dirt, _ = _dirt(commits, part, checkpoints[os.path.dirname(part.directory)], now)
         wanted = dirt.wants_cleaning(part.config)
         if wanted or every:
             found.append(Cleanable(topic=name, partition=number, dirt=dirt, wanted=wanted))
@@ -82,7 +82,7 @@ def cleanable(
 
 
 def plan_job(
-    session: LogDirCommits,
+    commits: LogDirCommits,
     topic: str,
     partition: int,
     *,
@@ -94,16 +94,16 @@ def plan_job(
     Raises: UnknownTopicError; DataCorruptionError: the partition is offline; InvalidRequestError:
     the topic isn't compacted.
     """
-    now = session.clock() if now_ms is None else now_ms
-    with session.exclusive():
-        part = _partition_of(session, topic, partition)
+    now = commits.clock() if now_ms is None else now_ms
+    with commits.exclusive():
+        part = _partition_of(commits, topic, partition)
     if not part.config.compact:
         raise InvalidRequestError(
             f"topic {topic} has cleanup.policy={','.join(part.config.cleanup_policy)}; only "
             "compacted topics are cleaned"
         )
-    checkpoints = _checkpoints(session, os.path.dirname(part.directory))
-    dirt, producers = _dirt(session, part, checkpoints, now)
+    checkpoints = _checkpoints(commits, os.path.dirname(part.directory))
+    dirt, producers = _dirt(commits, part, checkpoints, now)
     return CleanJob(
         topic=topic,
         partition=partition,
@@ -122,7 +122,7 @@ def plan_job(
 
 
 def clean_partition(
-    session: LogDirCommits,
+    commits: LogDirCommits,
     topic: str,
     partition: int,
     *,
@@ -136,13 +136,13 @@ def clean_partition(
     `throttle`: shared by the threads of a service; by default the throttle of `options`.
     Raises: as `plan_job` and `rewrite`; the log is unchanged, or cleaned in part.
     """
-    job = plan_job(session, topic, partition, options=options, now_ms=now_ms)
+    job = plan_job(commits, topic, partition, options=options, now_ms=now_ms)
     report = CleanReport(topic=topic, partition=partition, dirt=job.dirt, dry_run=dry_run)
     if dry_run or not job.dirt.cleanable_bytes:
         return report
-    made = rewrite(session.fs, job, throttle or job.options.throttle())
+    made = rewrite(commits.fs, job, throttle or job.options.throttle())
     try:
-        return finish(session, job, made, report)
+        return finish(commits, job, made, report)
     except FileNotFoundError as error:  # a concurrent erasure removed our files
         report.interrupted, report.next_dirty = True, None
         _LOGGER.warning("%s: it changed while it was cleaned (%s)", job.directory, error)
@@ -150,7 +150,7 @@ def clean_partition(
 
 
 def finish(
-    session: LogDirCommits,
+    commits: LogDirCommits,
     job: CleanJob,
     rewritten: Iterable[Rewritten],
     report: CleanReport | None = None,
@@ -159,16 +159,16 @@ def finish(
     began = monotonic_ms()
     report = report or CleanReport(topic=job.topic, partition=job.partition, dirt=job.dirt)
     for made in rewritten:
-        _swap(session, job, made, report)
+        _swap(commits, job, made, report)
         report.next_dirty = made.next_dirty
         if report.interrupted:
             report.next_dirty = None
             break
     if report.interrupted and isinstance(rewritten, Sequence):
         for made in rewritten:
-            discard(session.fs, job.directory, made)
+            discard(commits.fs, job.directory, made)
     if report.next_dirty is not None:
-        _note(session, job, report)
+        _note(commits, job, report)
     report.took_ms = monotonic_ms() - began
     _LOGGER.info(
         "%s: cleaned up to %s in %d ms: %d segments of %d bytes became %d of %d, %d keys",
@@ -178,13 +178,13 @@ def finish(
     return report
 
 
-def _partition_of(session: LogDirCommits, topic: str, partition: int) -> _Partition:
+def _partition_of(commits: LogDirCommits, topic: str, partition: int) -> _Partition:
     """Return a partition's data; under the lock."""
     key = TopicPartition(topic, partition)
-    directory = session.partition_path(topic, partition)
-    if key in session.offline:
-        raise session.offline[key]
-    state = session.state
+    directory = commits.partition_path(topic, partition)
+    if key in commits.offline:
+        raise commits.offline[key]
+    state = commits.state
     known = state.topics[topic]
     return _Partition(
         topic=topic,
@@ -192,7 +192,7 @@ def _partition_of(session: LogDirCommits, topic: str, partition: int) -> _Partit
         topic_id=known.id,
         directory=directory,
         config=known.parsed(),
-        segments=list_segments(session.fs, directory),
+        segments=list_segments(commits.fs, directory),
         log_start=state.starts.get(key, 0),
         end=state.ends[key],
         plain=not (known.adopted or key in state.idempotent),
@@ -200,18 +200,18 @@ def _partition_of(session: LogDirCommits, topic: str, partition: int) -> _Partit
 
 
 def _dirt(
-    session: LogDirCommits, part: _Partition, checkpoints: Offsets, now: int
+    commits: LogDirCommits, part: _Partition, checkpoints: Offsets, now: int
 ) -> tuple[Dirt, dict[int, tuple[int, int]]]:
     stable, producers = part.end, {}
     start = max(part.log_start, part.segments[0].base)
     if not part.plain:
         state = load_producers(
-            session.fs,
+            commits.fs,
             part.directory,
             part.end,
             log_start=start,
             now=now,
-            expiration_ms=session.options.producer_id_expiration_ms,
+            expiration_ms=commits.options.producer_id_expiration_ms,
         )
         stable = state.last_stable_offset()
         producers = {
@@ -219,7 +219,7 @@ def _dirt(
             for entry in state.entries()
         }
     dirt = find_dirt(
-        session.fs,
+        commits.fs,
         part.directory,
         part.config,
         part.segments,
@@ -232,11 +232,11 @@ def _dirt(
     return dirt, producers
 
 
-def _checkpoints(session: LogDirCommits, directory: str) -> Offsets:
-    return read_offsets(session.fs, directory, CLEANER)
+def _checkpoints(commits: LogDirCommits, directory: str) -> Offsets:
+    return read_offsets(commits.fs, directory, CLEANER)
 
 
-def _swap(session: LogDirCommits, job: CleanJob, made: Rewritten, report: CleanReport) -> None:
+def _swap(commits: LogDirCommits, job: CleanJob, made: Rewritten, report: CleanReport) -> None:
     swap = swap_of(made)
     report.groups += 1
     report.segments += len(made.sources)
@@ -246,17 +246,17 @@ def _swap(session: LogDirCommits, job: CleanJob, made: Rewritten, report: CleanR
     report.records_kept += made.records_kept
     report.keys, report.utilization = made.keys, made.utilization
     if made.is_same:
-        discard(session.fs, job.directory, made)
+        discard(commits.fs, job.directory, made)
         return
-    with session.exclusive():
+    with commits.exclusive():
         began = monotonic_ms()
-        topic = session.state.topics.get(job.topic)
+        topic = commits.state.topics.get(job.topic)
         if (
             topic is None
             or topic.id != job.topic_id
             or job.partition not in topic.dirs
-            or session.partition_path(job.topic, job.partition) != job.directory
-            or not is_possible(session.fs, job.directory, made)
+            or commits.partition_path(job.topic, job.partition) != job.directory
+            or not is_possible(commits.fs, job.directory, made)
         ):
             report.interrupted = True
             _LOGGER.warning(
@@ -265,25 +265,25 @@ def _swap(session: LogDirCommits, job: CleanJob, made: Rewritten, report: CleanR
         else:
             key = TopicPartition(job.topic, job.partition)
             looked = {key: made.next_dirty}
-            raise_offsets(session.fs, os.path.dirname(job.directory), CLEANED, looked)
-            with session.changing_files(swap=(key, swap)):
-                perform(session.fs, job.directory, swap)
-            report.retired += retired_paths(session.fs, job.directory, swap)
+            raise_offsets(commits.fs, os.path.dirname(job.directory), CLEANED, looked)
+            with commits.changing_files(swap=(key, swap)):
+                perform(commits.fs, job.directory, swap)
+            report.retired += retired_paths(commits.fs, job.directory, swap)
         report.locked_ms_max = max(report.locked_ms_max, monotonic_ms() - began)
     if report.interrupted:
-        discard(session.fs, job.directory, made)
+        discard(commits.fs, job.directory, made)
 
 
-def _note(session: LogDirCommits, job: CleanJob, report: CleanReport) -> None:
+def _note(commits: LogDirCommits, job: CleanJob, report: CleanReport) -> None:
     """Write the checkpoint file of the log dir. Source: LogCleanerManager.updateCheckpoints."""
     directory = os.path.dirname(job.directory)
-    with session.exclusive():
+    with commits.exclusive():
         began = monotonic_ms()
-        topic = session.state.topics.get(job.topic)
+        topic = commits.state.topics.get(job.topic)
         if topic is None or topic.id != job.topic_id or report.next_dirty is None:
             return
-        known = _checkpoints(session, directory)
-        live = {key: offset for key, offset in known.items() if key in session.state.ends}
+        known = _checkpoints(commits, directory)
+        live = {key: offset for key, offset in known.items() if key in commits.state.ends}
         offsets = {**live, TopicPartition(job.topic, job.partition): report.next_dirty}
-        write_offsets(session.fs, directory, CLEANER, offsets)
+        write_offsets(commits.fs, directory, CLEANER, offsets)
         report.locked_ms_max = max(report.locked_ms_max, monotonic_ms() - began)

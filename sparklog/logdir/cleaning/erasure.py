@@ -60,7 +60,7 @@ class SegmentEraser:
 
     def __init__(
         self,
-        session: LogDirCommits,
+        commits: LogDirCommits,
         key: TopicPartition,
         predicate: RecordPredicate,
         *,
@@ -69,7 +69,7 @@ class SegmentEraser:
         throttle: Throttle = unthrottled,
     ) -> None:
         """Raises: UnknownTopicError; DataCorruptionError: the partition is offline."""
-        self._session, self._key, self._predicate = session, key, predicate
+        self._commits, self._key, self._predicate = commits, key, predicate
         self._check, self._throttle = check, throttle
         place = self._place()
         self._topic_id = place.topic_id
@@ -118,39 +118,39 @@ class SegmentEraser:
             return True
         active = place.segments[-1].base
         if found:
-            with self._session.exclusive():
-                self._session.make_durable()  # commits with flush=none are rewritten too
+            with self._commits.exclusive():
+                self._commits.make_durable()  # commits with flush=none are rewritten too
         if active in found:
-            with self._session.exclusive():
-                roll_if_active(self._session, self._key, active)
+            with self._commits.exclusive():
+                roll_if_active(self._commits, self._key, active)
             place = self._place()
         by_base = {segment.base: segment for segment in place.segments[:-1]}
         if found.keys() - by_base.keys():
             return False
-        remove_cleaned(self._session.fs, place.directory)
+        remove_cleaned(self._commits.fs, place.directory)
         done = all(self._erase(report, place, by_base[base]) for base in found)
         if done:
             self._leftovers(report, place, dry_run=False)
         return done
 
     def _place(self) -> _Partition:
-        session = self._session
+        commits = self._commits
         self._check()
-        with session.exclusive():
-            directory = session.partition_path(*self._key)
-            if self._key in session.offline:
-                raise session.offline[self._key]
-            topic = session.state.topics[self._key.topic]
-            segments = list_segments(session.fs, directory)
+        with commits.exclusive():
+            directory = commits.partition_path(*self._key)
+            if self._key in commits.offline:
+                raise commits.offline[self._key]
+            topic = commits.state.topics[self._key.topic]
+            segments = list_segments(commits.fs, directory)
             return _Partition(
                 directory, topic.id, segments, [s.base for s in segments],
-                session.state.ends[self._key], topic.parsed().index_interval_bytes,
+                commits.state.ends[self._key], topic.parsed().index_interval_bytes,
             )  # fmt: skip
 
     def _is_other(self, place: _Partition, segment: Segment) -> bool:
         """Return True if a cleaner or a move has replaced a segment since."""
         try:
-            size = self._session.fs.size(joined(place.directory, log_name(segment.base)))
+            size = self._commits.fs.size(joined(place.directory, log_name(segment.base)))
         except FileNotFoundError:
             return True
         return segment.base != place.bases[-1] and size != segment.size
@@ -160,14 +160,14 @@ class SegmentEraser:
     def _scan(self, place: _Partition, segment: Segment) -> Tally:
         eraser = WindowEraser(self._predicate, end=self.until)
         for window, path in segment_windows(
-            self._session.fs, place.directory, segment, place, throttle=self._throttle
+            self._commits.fs, place.directory, segment, place, throttle=self._throttle
         ):
             self._check()
             eraser.look(window, path)
         return eraser.tally
 
     def _erase(self, report: PartitionErasure, place: _Partition, segment: Segment) -> bool:
-        fs = self._session.fs
+        fs = self._commits.fs
         try:
             made, tally = self._rewrite(place, segment)
         except FileNotFoundError:
@@ -180,18 +180,18 @@ class SegmentEraser:
             discard(fs, place.directory, made)
             return True
         self._check()
-        with self._session.exclusive():
-            topic = self._session.state.topics.get(self._key.topic)
+        with self._commits.exclusive():
+            topic = self._commits.state.topics.get(self._key.topic)
             possible = (
                 topic is not None
                 and topic.id == place.topic_id
-                and self._key not in self._session.offline
-                and self._session.partition_path(*self._key) == place.directory
+                and self._key not in self._commits.offline
+                and self._commits.partition_path(*self._key) == place.directory
                 and is_possible(fs, place.directory, made)
             )
             if possible:
                 links = fs.links(joined(place.directory, log_name(segment.base))) - 1
-                with self._session.changing_files(swap=(self._key, swap_of(made))):
+                with self._commits.changing_files(swap=(self._key, swap_of(made))):
                     perform(fs, place.directory, swap_of(made))
         if not possible:
             discard(fs, place.directory, made)
@@ -200,7 +200,7 @@ class SegmentEraser:
         return True
 
     def _rewrite(self, place: _Partition, segment: Segment) -> tuple[Rewritten, Tally]:
-        fs, eraser = self._session.fs, WindowEraser(self._predicate, end=self.until)
+        fs, eraser = self._commits.fs, WindowEraser(self._predicate, end=self.until)
         target = CleanedSegment(fs, place.directory, place.interval_bytes, (segment,))
         try:
             for window, path in segment_windows(
@@ -235,7 +235,7 @@ class SegmentEraser:
         following = (base for base in place.bases if base > segment.base)
         path = joined(place.directory, log_name(segment.base))
         if after is None:
-            links = self._session.fs.links(path) - 1
+            links = self._commits.fs.links(path) - 1
         report.erased_from.append(
             ErasedFrom(
                 place="local", name=path, base=segment.base, end=next(following, place.end),
@@ -249,8 +249,8 @@ class SegmentEraser:
 
     def _leftovers(self, report: PartitionErasure, place: _Partition, *, dry_run: bool) -> None:
         """Unlink files of retention, cleaning and compaction before their delay is over."""
-        fs = self._session.fs
-        with self._session.exclusive():
+        fs = self._commits.fs
+        with self._commits.exclusive():
             for name in fs.listdir(place.directory):
                 if not name.endswith((DELETED, CLEANED)):
                     continue

@@ -24,7 +24,7 @@ from sparklog.log.fork_points import Wanted
 from sparklog.log.timeline import within
 from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.broker_lockout import check_file_system, mark_made
-from sparklog.logdir.closing import close_session, write_checkpoints
+from sparklog.logdir.closing import close_commits, write_checkpoints
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.forking.fork_point import ForkPoint, find_point
 from sparklog.logdir.forking.partition_fork import (
@@ -44,7 +44,7 @@ from sparklog.logdir.offset_checkpoints import (
     read_offsets,
     write_offsets,
 )
-from sparklog.logdir.opening import open_session
+from sparklog.logdir.opening import open_commits
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.paths import check_writable, is_nested, split_path
 from sparklog.logdir.staged_directory import StagedDirectories
@@ -132,16 +132,16 @@ def fork(
     _check_places(fs, sources, targets)
     tally = Tally()
     with StagedDirectories(fs, targets, "fork", waits_for=waits_for) as staged:
-        session = open_session(fs, clock, sources, LogOptions.parse(options or {}))
+        commits = open_commits(fs, clock, sources, LogOptions.parse(options or {}))
         try:
-            with session.exclusive():
-                if session.state.unsynced:
-                    session.write_snapshot()  # linked files must be durable
+            with commits.exclusive():
+                if commits.state.unsynced:
+                    commits.write_snapshot()  # linked files must be durable
             given: Any = {"writer": writer, "batch": batch, "time_ms": time_ms, "offsets": offsets}
-            point = find_point(session, **given)
-            plan = _plan_and_link(session, staged, point, tally, leave_remote=leave_remote)
+            point = find_point(commits, **given)
+            plan = _plan_and_link(commits, staged, point, tally, leave_remote=leave_remote)
         finally:
-            close_session(session)
+            close_commits(commits)
         ids = _complete(fs, clock, staged, plan, tally, threads)
         _write(fs, clock, staged, plan, ids, origin=os.fspath(path))
         write_new_dirs(fs, staged.directories, targets)
@@ -181,7 +181,7 @@ def _check_places(fs: FileSystem, sources: list[str], targets: list[str]) -> Non
 
 
 def _plan_and_link(
-    session: LogDirCommits,
+    commits: LogDirCommits,
     staged: StagedDirectories,
     point: ForkPoint,
     tally: Tally,
@@ -189,13 +189,13 @@ def _plan_and_link(
     leave_remote: bool,
 ) -> _Plan:
     """Choose the files and link them into the new directory. The lock prevents deletions."""
-    with session.exclusive():
+    with commits.exclusive():
         watch = stopwatch()
-        fs, state = session.fs, point.state
-        known = {name: _checkpoint(session, name) for name in (CLEANER, CLEANED)}
+        fs, state = commits.fs, point.state
+        known = {name: _checkpoint(commits, name) for name in (CLEANER, CLEANED)}
         parts = [
             plan_partition_fork(
-                session,
+                commits,
                 state.topics[key.topic],
                 TopicPartition(*key),
                 end,
@@ -212,17 +212,17 @@ def _plan_and_link(
         return _Plan(
             point=point,
             parts=parts,
-            epoch=session.state.epoch + 1,
-            now_ms=max(session.clock(), session.state.time_ms),
+            epoch=commits.state.epoch + 1,
+            now_ms=max(commits.clock(), commits.state.time_ms),
             cleaned=known,
             locked_ms=watch(),
         )
 
 
-def _checkpoint(session: LogDirCommits, name: str) -> Offsets:
+def _checkpoint(commits: LogDirCommits, name: str) -> Offsets:
     found: Offsets = {}
-    for directory in session.present:
-        found |= read_offsets(session.fs, directory, name)
+    for directory in commits.present:
+        found |= read_offsets(commits.fs, directory, name)
     return found
 
 

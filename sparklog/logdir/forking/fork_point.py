@@ -34,30 +34,30 @@ class ForkPoint:
 
 
 def find_point(
-    session: LogDirCommits,
+    commits: LogDirCommits,
     *,
     writer: str | None,
     batch: int | None,
     time_ms: int | None,
     offsets: Wanted | None,
 ) -> ForkPoint:
-    """Return the fork point for a commit, a time, or offsets, in the session's ledger.
+    """Return the fork point for a commit, a time, or offsets, in the log's ledger.
 
     Raises: InvalidRequestError: the ledger does not contain it, or its records expired.
     """
     wanted = ForkPointRequest(writer=writer, batch=batch, time_ms=time_ms, offsets=offsets)
     if writer is not None and batch is not None:
-        at = _after_batch(session, writer, batch)
+        at = _after_batch(commits, writer, batch)
     elif time_ms is not None:
         at = _newest(
-            session, lambda state: state.time_ms <= time_ms, f"was written after {time_ms} ms"
+            commits, lambda state: state.time_ms <= time_ms, f"was written after {time_ms} ms"
         )
     else:
-        at = _before_offsets(session, wanted)
+        at = _before_offsets(commits, wanted)
     state = LogState()
-    fold(session.fs, session.home, at, state=state, first=None)
+    fold(commits.fs, commits.home, at, state=state, first=None)
     if state.abandoned is None:
-        state.abandoned = find_abandoned(session, at)
+        state.abandoned = find_abandoned(commits, at)
     state.topics = {n: topic for n, topic in state.topics.items() if n not in INTERNAL}
     state.ends = {key: end for key, end in state.ends.items() if key.topic in state.topics}
     if writer is not None and batch is not None:
@@ -65,29 +65,29 @@ def find_point(
     return ForkPoint(at, state.time_ms, state)
 
 
-def _after_batch(session: LogDirCommits, writer: str, batch: int) -> int:
-    known = session.state.writers
+def _after_batch(commits: LogDirCommits, writer: str, batch: int) -> int:
+    known = commits.state.writers
     names = sorted(name for name in known if is_writer_of(name, writer))
     if not names:
-        raise no_writer(session.home, writer, known)
-    end = session.ledger.end
-    found = find_commit(session, end, names, batch)
-    if found is None and _was_forked_at(session, names, batch):
+        raise no_writer(commits.home, writer, known)
+    end = commits.ledger.end
+    found = find_commit(commits, end, names, batch)
+    if found is None and _was_forked_at(commits, names, batch):
         return 1
     if found is None:
         last = max(known[name].batch for name in names)
-        first = _first_batch(session.fs, session.home, end, names)
-        raise no_commit(session.home, writer, batch, last=last, first=first)
+        first = _first_batch(commits.fs, commits.home, end, names)
+        raise no_commit(commits.home, writer, batch, last=last, first=first)
     return found[0] + 1
 
 
-def _was_forked_at(session: LogDirCommits, names: list[str], batch: int) -> bool:
+def _was_forked_at(commits: LogDirCommits, names: list[str], batch: int) -> bool:
     """Return True if this log was created by a fork at `batch`, and not reset below `batch`."""
-    if ledger_bases(session.fs, session.home)[0] or batch > max(
-        session.state.writers[name].batch for name in names
+    if ledger_bases(commits.fs, commits.home)[0] or batch > max(
+        commits.state.writers[name].batch for name in names
     ):
         return False
-    ((_, first),) = replay(session.fs, session.home, 0, 1)
+    ((_, first),) = replay(commits.fs, commits.home, 0, 1)
     if not isinstance(first, SnapshotRecord) or first.fork is None:
         return False
     lasts = [first.writers[name].batch for name in names if name in first.writers]
@@ -101,20 +101,20 @@ def _first_batch(fs: FileSystem, home: str, end: int, names: list[str]) -> int |
     return None
 
 
-def _before_offsets(session: LogDirCommits, wanted: ForkPointRequest) -> int:
+def _before_offsets(commits: LogDirCommits, wanted: ForkPointRequest) -> int:
     ends = wanted.ends
     for topic, partition in ends:
-        session.partition_path(topic, partition)  # raises if the partition does not exist
+        commits.partition_path(topic, partition)  # raises if the partition does not exist
 
     def is_within(state: LogState) -> bool:
         return all(state.ends.get(key, 0) <= end for key, end in ends.items())
 
-    return _newest(session, is_within, f"goes beyond {dict(wanted.offsets or {})}")
+    return _newest(commits, is_within, f"goes beyond {dict(wanted.offsets or {})}")
 
 
-def _newest(session: LogDirCommits, holds: Callable[[LogState], bool], why_not: str) -> int:
+def _newest(commits: LogDirCommits, holds: Callable[[LogState], bool], why_not: str) -> int:
     """Return the newest point with a state that satisfies `holds`, which must be monotonic."""
-    fs, home, end = session.fs, session.home, session.ledger.end
+    fs, home, end = commits.fs, commits.home, commits.ledger.end
     limit = end
     for base in reversed([base for base in ledger_bases(fs, home) if base < end]):
         state, at = LogState(), None
@@ -126,4 +126,4 @@ def _newest(session: LogDirCommits, holds: Callable[[LogState], bool], why_not: 
         if at is not None:
             return at
         limit = base
-    raise nothing_to_fork(session.home, why_not)
+    raise nothing_to_fork(commits.home, why_not)

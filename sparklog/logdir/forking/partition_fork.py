@@ -99,7 +99,7 @@ class PartitionFork:
 
 
 def plan_partition_fork(
-    session: LogDirCommits,
+    commits: LogDirCommits,
     topic: TopicState,
     key: TopicPartition,
     end: int,
@@ -114,16 +114,16 @@ def plan_partition_fork(
     DataCorruptionError: the partition is offline, or segments are missing.
     """
     name = str(key)
-    now = session.state.topics.get(key.topic)
+    now = commits.state.topics.get(key.topic)
     if now is None or now.id != topic.id:
         raise topic_deleted(key.topic)
-    if key in session.offline:
-        raise session.offline[key]
-    path = session.partition_path(*key)
-    start, limit = session.state.starts.get(key, 0), session.state.ends[key]
+    if key in commits.offline:
+        raise commits.offline[key]
+    path = commits.partition_path(*key)
+    start, limit = commits.state.starts.get(key, 0), commits.state.ends[key]
     if start > end:
         raise records_gone(name, start, end, limit)
-    local = min(session.state.local_start(*key), end)
+    local = min(commits.state.local_start(*key), end)
     if local > start and not leave_remote:
         raise InvalidRequestError(
             f"{name}: offsets [{start}, {local}) are in remote storage only, which two logs can't "
@@ -134,11 +134,11 @@ def plan_partition_fork(
     part = PartitionFork(
         topic=key.topic, partition=key.partition, number=now.dirs[key.partition], source=path,
         state=replace(topic, adopted=_may_have_gaps(topic, now)), start=start, end=end,
-        plain=not (topic.adopted or now.adopted or key in session.state.idempotent),
-        dense=end < cleaned, epochs=read_epochs(session.fs, path),
+        plain=not (topic.adopted or now.adopted or key in commits.state.idempotent),
+        dense=end < cleaned, epochs=read_epochs(commits.fs, path),
     )  # fmt: skip
     if start < end:
-        _choose_segments(part, segment_bases(session.fs, path), limit)
+        _choose_segments(part, segment_bases(commits.fs, path), limit)
     return part
 
 

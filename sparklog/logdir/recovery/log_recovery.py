@@ -53,89 +53,89 @@ _LOGGER: Final = logging.getLogger(__name__)
 _THREADS: Final = "sparklog-recovery"
 
 
-def quick(session: LogManager, page: Page) -> None:
+def quick(commits: LogManager, page: Page) -> None:
     """Complete or undo the step of a holder that died in this boot. Idempotent.
 
     If files contradict the intent (restored from a copy, cut by hand), runs `full`.
     """
     try:
-        _quick(session, page)
+        _quick(commits, page)
     except (DataCorruptionError, StaleReadError, FileNotFoundError) as error:
-        _LOGGER.warning("%s: the last step can't be undone (%s)", session.home, error)
-        full(session)
+        _LOGGER.warning("%s: the last step can't be undone (%s)", commits.home, error)
+        full(commits)
 
 
-def _quick(session: LogManager, page: Page) -> None:
-    fs, home = session.fs, session.home
-    session.era, session.offline = page.era, page.offline
-    generation = max(page.generation, session.generation)
+def _quick(commits: LogManager, page: Page) -> None:
+    fs, home = commits.fs, commits.home
+    commits.era, commits.offline = page.era, page.offline
+    generation = max(page.generation, commits.generation)
     if make_durable(fs, home, page.ledger_end):
-        session.reload(page.ledger_end + 1, generation=generation, fresh=True)
+        commits.reload(page.ledger_end + 1, generation=generation, fresh=True)
         _LOGGER.warning("%s: completing the step of process %d, which died", home, page.pid)
         ((_, record),) = replay(fs, home, page.ledger_end, page.ledger_end + 1)
-        redo_all(session, record)
-        publish_all(session)
+        redo_all(commits, record)
+        publish_all(commits)
     else:
-        session.state = LogState()
-        fold(fs, home, page.ledger_end, state=session.state, first=None)
+        commits.state = LogState()
+        fold(fs, home, page.ledger_end, state=commits.state, first=None)
         _LOGGER.warning("%s: undoing the step of process %d, which died", home, page.pid)
         if page.intent is None:
             raise DataCorruptionError("it doesn't say which step is in progress", path=home)
-        undo(session, page.intent)
-        session.reload(page.ledger_end, generation=generation, fresh=True)
-    session.idle()
+        undo(commits, page.intent)
+        commits.reload(page.ledger_end, generation=generation, fresh=True)
+    commits.idle()
 
 
-def undo(session: LogManager, intent: Intent) -> None:
+def undo(commits: LogManager, intent: Intent) -> None:
     """Return every log in the intent to its previous state; the ledger first.
 
     The ledger record may be complete although its fsync failed. The record is removed before any
-    data, so that no process finds a record without data. `session.state` must be the state at the
+    data, so that no process finds a record without data. `commits.state` must be the state at the
     time of the intent. Idempotent.
     """
-    fs = session.fs
-    truncate_to(fs, ledger_path(session.home), intent.ledger)
+    fs = commits.fs
+    truncate_to(fs, ledger_path(commits.home), intent.ledger)
     for key, state in intent.logs.items():
-        truncate_to(fs, session.partition_path(*key), state)
+        truncate_to(fs, commits.partition_path(*key), state)
     for path in intent.making:
         remove_tree(fs, path)
     if intent.swap is not None:
         key, swap = intent.swap
-        settle(fs, session.partition_path(*key), swap)
+        settle(fs, commits.partition_path(*key), swap)
 
 
-def full(session: LogManager) -> bool:
+def full(commits: LogManager) -> bool:
     """Recover every partition from the files alone; return True if commits were lost.
 
     Commits can be lost only with flush=none. Cost: a CRC scan from the recovery points.
     """
-    fs, home = session.fs, session.home
-    session.offline.clear()
-    session.dirs = session.read_dirs()
+    fs, home = commits.fs, commits.home
+    commits.offline.clear()
+    commits.dirs = commits.read_dirs()
     end = checked_end(fs, home)
     _LOGGER.warning("%s: recovering after an unclean stop; ledger end %d", home, end)
     state = LogState()
     fold(fs, home, end, state=state, first=None)
     found_end = end
-    end = _durable_prefix(session, state, end)
+    end = _durable_prefix(commits, state, end)
     recover(
         fs,
         ledger_path(home),
         ledger_config(),
-        session.clock,
+        commits.clock,
         end=end,
         recovery_point=_recovery_point(fs, home, end),
         log_start=ledger_bases(fs, home)[0],  # older segments may have expired
     )
     _remove_empty_segments(fs, ledger_path(home), end)
     make_durable(fs, home, end - 1)
-    generation = session.era = max(session.generation + 1, session.clock() * 1000)
-    session.reload(end, generation=generation, fresh=True)
-    settle_directories(session)  # first, because a topic may just have been restored
-    _recover_partitions(session)
-    redo_all(session, None)
-    publish_all(session)
-    session.idle()
+    generation = commits.era = max(commits.generation + 1, commits.clock() * 1000)
+    commits.reload(end, generation=generation, fresh=True)
+    settle_directories(commits)  # first, because a topic may just have been restored
+    _recover_partitions(commits)
+    redo_all(commits, None)
+    publish_all(commits)
+    commits.idle()
     return end < found_end
 
 
@@ -162,22 +162,22 @@ def _remove_empty_segments(fs: FileSystem, path: str, end: int) -> None:
         fs.sync_dir(path)
 
 
-def _recover_partitions(session: LogManager) -> None:
-    points = recovery_points(session)
-    session.note_missing(segments=False)
+def _recover_partitions(commits: LogManager) -> None:
+    points = recovery_points(commits)
+    commits.note_missing(segments=False)
 
     def recover_key(key: TopicPartition) -> None:
-        remaining = partial(session.meters.segments_remain, homes[key], _thread_number())
-        recover_partition(session, key, points, remaining)
-        if key in session.offline:  # recovery has completed a cleaner's swaps
-            error = session.missing(key)
+        remaining = partial(commits.meters.segments_remain, homes[key], _thread_number())
+        recover_partition(commits, key, points, remaining)
+        if key in commits.offline:  # recovery has completed a cleaner's swaps
+            error = commits.missing(key)
             if error is not None:
-                session.offline[key] = error
+                commits.offline[key] = error
 
-    keys = sorted(key for key in session.state.ends if key not in session.offline)
-    homes = {key: os.path.dirname(session.partition_path(*key)) for key in keys}
-    threads = session.options.recovery_threads * len(session.directories)
-    with session.meters.recovering(homes.values()) as done:
+    keys = sorted(key for key in commits.state.ends if key not in commits.offline)
+    homes = {key: os.path.dirname(commits.partition_path(*key)) for key in keys}
+    threads = commits.options.recovery_threads * len(commits.directories)
+    with commits.meters.recovering(homes.values()) as done:
 
         def counted(key: TopicPartition) -> None:
             recover_key(key)
@@ -197,12 +197,12 @@ def _thread_number() -> str:
     return name.rpartition("_")[2] if name.startswith(f"{_THREADS}_") else "0"
 
 
-def _durable_prefix(session: LogManager, state: LogState, end: int) -> int:
+def _durable_prefix(commits: LogManager, state: LogState, end: int) -> int:
     """With flush=none, return the end of the longest ledger prefix with complete data; else `end`.
 
     `state` is set to the state of the prefix.
     """
-    fs, home = session.fs, session.home
+    fs, home = commits.fs, commits.home
     first = last_base(fs, home, end)
     records = list(replay(fs, home, first, end))
     unsynced = [offset for offset, record in records if not record.flushed]
@@ -210,7 +210,7 @@ def _durable_prefix(session: LogManager, state: LogState, end: int) -> int:
         return end
     prefix = LogState()
     for offset, record in records:
-        if offset >= unsynced[0] and not _whole(session, prefix, record):
+        if offset >= unsynced[0] and not _whole(commits, prefix, record):
             _LOGGER.warning(
                 "%s: flush=none lost the commits from ledger offset %d on", home, offset
             )
@@ -224,21 +224,21 @@ def _durable_prefix(session: LogManager, state: LogState, end: int) -> int:
     return end
 
 
-def _whole(session: LogManager, prefix: LogState, record: LedgerRecord) -> bool:
+def _whole(commits: LogManager, prefix: LogState, record: LedgerRecord) -> bool:
     """Return True if all bytes that a record commits are on disk."""
     after = LogState()
     after.apply(prefix.snapshot())
     after.apply(record)
-    session.state = after
+    commits.state = after
     if not isinstance(record, AppendRecord):
         return True
     for key, (first, end) in record.ends.items():
-        path = session.partition_path(*key)
-        if os.path.dirname(path) not in session.present:
+        path = commits.partition_path(*key)
+        if os.path.dirname(path) not in commits.present:
             continue  # its disk is missing: assume that the data are complete
-        if not session.fs.is_dir(path):
+        if not commits.fs.is_dir(path):
             return False
-        if valid_end(session.fs, path, first) < end:
+        if valid_end(commits.fs, path, first) < end:
             return False
     return True
 

@@ -46,183 +46,183 @@ from sparklog.storage.ledger_records import (
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-def publish_all(session: LogManager) -> None:
+def publish_all(commits: LogManager) -> None:
     """Publish the ends of all committed data to readers, by a rename."""
-    end = session.ledger.end
-    durable = None if session.state.unsynced else end
-    state = session.state
+    end = commits.ledger.end
+    durable = None if commits.state.unsynced else end
+    state = commits.state
     ends = {**state.ends, LEDGER: end}
-    publish(session.fs, session.home, ends, state.starts, durable=durable)
+    publish(commits.fs, commits.home, ends, state.starts, durable=durable)
 
 
-def redo_record(session: LogManager, record: LedgerRecord) -> None:
+def redo_record(commits: LogManager, record: LedgerRecord) -> None:
     """Apply the effects of this record, except for the watermarks."""
     match record:
         case SnapshotRecord():
             pass
         case PurgeRecord():
-            settle_directories(session)
+            settle_directories(commits)
         case StartRecord():
             for key, offset in record.starts.items():  # removes epochs below the start
-                if key not in session.offline:
-                    session.writer(*key).delete_records(offset)
-            write_starts(session)
+                if key not in commits.offline:
+                    commits.writer(*key).delete_records(offset)
+            write_starts(commits)
         case TopicRecord() | DropRecord() | AdoptRecord():
             moves = isinstance(record, TopicRecord) and bool(record.left)
             if moves:
-                complete_moves(session)
-            write_starts(session)
-            write_topics(session.fs, session.home, session.state)
+                complete_moves(commits)
+            write_starts(commits)
+            write_topics(commits.fs, commits.home, commits.state)
             if isinstance(record, DropRecord):
-                settle_directories(session, gone=record.id)
+                settle_directories(commits, gone=record.id)
             elif moves:
-                _remove_old_places(session)
+                _remove_old_places(commits)
         case UndeleteRecord():
-            settle_directories(session)
-            _recover_restored(session, record.topic)
-            write_starts(session)
-            publish_all(session)  # before the topics file, because its readers need the ends
-            write_topics(session.fs, session.home, session.state)
+            settle_directories(commits)
+            _recover_restored(commits, record.topic)
+            write_starts(commits)
+            publish_all(commits)  # before the topics file, because its readers need the ends
+            write_topics(commits.fs, commits.home, commits.state)
 
 
-def redo_all(session: LogManager, record: LedgerRecord | None) -> None:
+def redo_all(commits: LogManager, record: LedgerRecord | None) -> None:
     """Apply all effects, as after a crash; `record`: the last record, if only it may be missing."""
     if record is not None:
-        redo_record(session, record)
+        redo_record(commits, record)
         return
-    complete_moves(session)
-    write_starts(session)
-    if _is_undelete_unfinished(session):
-        publish_all(session)
-    write_topics(session.fs, session.home, session.state)
-    settle_directories(session)
+    complete_moves(commits)
+    write_starts(commits)
+    if _is_undelete_unfinished(commits):
+        publish_all(commits)
+    write_topics(commits.fs, commits.home, commits.state)
+    settle_directories(commits)
 
 
-def repair_topics_file(session: LogManager) -> None:
+def repair_topics_file(commits: LogManager) -> None:
     """Rewrite an unreadable topics file. Under the lock. Cost: a read of the file."""
     try:
-        read_topics(session.fs, session.home)
+        read_topics(commits.fs, commits.home)
     except DataCorruptionError as error:
         _LOGGER.warning("%s: written again from the ledger", error)
-        write_topics(session.fs, session.home, session.state)
+        write_topics(commits.fs, commits.home, commits.state)
 
 
-def _is_undelete_unfinished(session: LogManager) -> bool:
+def _is_undelete_unfinished(commits: LogManager) -> bool:
     """Return True if the topics file lacks a topic of the log's state.
 
     In this case a crash interrupted an undelete of the topic, which has records that are not
     published yet.
     """
     try:
-        known = read_topics(session.fs, session.home) or {}
+        known = read_topics(commits.fs, commits.home) or {}
     except DataCorruptionError:
         return False
     ids = {topic.id for topic in known.values()}
-    return any(topic.id not in ids for topic in session.state.topics.values())
+    return any(topic.id not in ids for topic in commits.state.topics.values())
 
 
-def _recover_restored(session: LogManager, topic: str) -> None:
+def _recover_restored(commits: LogManager, topic: str) -> None:
     """Recover the partitions of a topic that was restored, because of a possible power cut.
 
     Everything below a partition's active segment is durable since the roll, as with a recovery
     point. Cost: the active segments are read.
     """
-    points = recovery_points(session)
-    for partition in session.state.topics[topic].dirs:
+    points = recovery_points(commits)
+    for partition in commits.state.topics[topic].dirs:
         key = TopicPartition(topic, partition)
-        session.offline.pop(key, None)
-        if (error := session.missing(key)) is not None:
-            session.go_offline(key, error)
+        commits.offline.pop(key, None)
+        if (error := commits.missing(key)) is not None:
+            commits.go_offline(key, error)
             continue
-        bases = segment_bases(session.fs, session.partition_path(*key))
-        recover_partition(session, key, {key: bases[-1] if bases else 0, **points})
+        bases = segment_bases(commits.fs, commits.partition_path(*key))
+        recover_partition(commits, key, {key: bases[-1] if bases else 0, **points})
 
 
-def write_starts(session: LogManager) -> None:
+def write_starts(commits: LogManager) -> None:
     """Write the state's log starts to the log-start-offset-checkpoint of every log dir."""
-    state = session.state
-    for number, directory in session.dirs.numbered(session.directories):
+    state = commits.state
+    for number, directory in commits.dirs.numbered(commits.directories):
         starts = {
             key: offset
             for key, offset in state.starts.items()
             if state.topics[key.topic].dirs[key.partition] == number
         }
-        write_offsets(session.fs, directory, LOG_START, starts)
+        write_offsets(commits.fs, directory, LOG_START, starts)
 
 
-def complete_moves(session: LogManager) -> None:
+def complete_moves(commits: LogManager) -> None:
     """Rename copies of moved partitions to the partition's name, if the ledger has the move."""
-    fs = session.fs
-    for path, name, partition, number in _copies(session):
-        topic = session.state.topics[name]
-        live = partition_path(session.directories, name, topic, partition)
+    fs = commits.fs
+    for path, name, partition, number in _copies(commits):
+        topic = commits.state.topics[name]
+        live = partition_path(commits.directories, name, topic, partition)
         if topic.dirs.get(partition) == number and not fs.exists(live):
             fs.rename(path, live)
             fs.sync_dir(os.path.dirname(live))
 
 
-def _copies(session: LogManager) -> list[tuple[str, str, int, int]]:
+def _copies(commits: LogManager) -> list[tuple[str, str, int, int]]:
     """Return all `-future` directories of this log's topics: (path, topic, partition, log dir).
 
     A broker's `-future` directories have random marks.
     """
     found = []
-    for number, directory in session.dirs.numbered(session.directories):
-        for entry in session.fs.listdir(directory):
+    for number, directory in commits.dirs.numbered(commits.directories):
+        for entry in commits.fs.listdir(directory):
             future = parse_future_dir(entry)
             if future is not None:
                 topic_id = topic_id_text(bytes.fromhex(future[1]))
-                names = [n for n, topic in session.state.topics.items() if topic.id == topic_id]
+                names = [n for n, topic in commits.state.topics.items() if topic.id == topic_id]
                 found += [(joined(directory, entry), name, future[0], number) for name in names]
     return found
 
 
-def _remove_old_places(session: LogManager) -> None:
+def _remove_old_places(commits: LogManager) -> None:
     """Remove the old directories of moved partitions; retried later if the disk fails."""
     try:
-        settle_directories(session)
+        settle_directories(commits)
     except StorageUnavailableError as error:
-        _LOGGER.warning("%s: the old directory of a moved partition stays: %s", session.home, error)
+        _LOGGER.warning("%s: the old directory of a moved partition stays: %s", commits.home, error)
 
 
-def settle_directories(session: LogManager, *, gone: str = "") -> None:
+def settle_directories(commits: LogManager, *, gone: str = "") -> None:
     """Rename or remove partition directories so that they match the topics; idempotent.
 
     Directories of deleted topics are renamed, and removed when the topic can no longer be restored.
     Directories of restored topics are renamed back. An empty directory belongs to a topic that was
     never committed and is removed. Other partitions may be a user's data: they are renamed to
     Kafka's name for strays. Directories that only look like partitions, such as a query's
-    checkpoint-1, stay. Directories to remove are added to `session.doomed`, because removing large
+    checkpoint-1, stay. Directories to remove are added to `commits.doomed`, because removing large
     directories takes long. A copy of a partition that is in another log dir, or of a deleted topic,
     is removed: a power cut interrupted the move, or it is from an earlier version that moved
     partitions while writers ran. `gone`: the id of a topic that was deleted just now.
     """
-    complete_moves(session)
-    fs = session.fs
-    for number, directory in session.dirs.numbered(session.directories):
+    complete_moves(commits)
+    fs = commits.fs
+    for number, directory in commits.dirs.numbered(commits.directories):
         renames: list[tuple[str, str]] = []
         for name in fs.listdir(directory):
             path = os.path.join(directory, name)
             retired, live = parse_deleted_dir(name), parse_partition_dir(name)
             future = parse_future_dir(name)
-            if future is not None and _is_leftover(session, number, *future, gone):
+            if future is not None and _is_leftover(commits, number, *future, gone):
                 renamed = _renamed(path.rpartition(".")[0], "delete")
                 renames.append((path, renamed))
-                session.doomed.add(renamed)
-            if (retired or live) is None or (live and _number(session, live) == number):
+                commits.doomed.add(renamed)
+            if (retired or live) is None or (live and _number(commits, live) == number):
                 continue
             if not fs.is_dir(path):
                 continue
             if retired is not None:
-                target = _right_path(session, number, *retired)
+                target = _right_path(commits, number, *retired)
                 if target is None:
-                    session.doomed.add(path)
+                    commits.doomed.add(path)
                 elif target != path:
                     renames.append((path, target))
             elif live is not None:
-                renamed, doomed = _retired_path(session, number, live, path)
+                renamed, doomed = _retired_path(commits, number, live, path)
                 renames += [(path, renamed)] if renamed else []
-                session.doomed |= {renamed} if doomed else set()
+                commits.doomed |= {renamed} if doomed else set()
         for path, target in renames:
             fs.rename(path, target)
         if renames:
@@ -230,28 +230,28 @@ def settle_directories(session: LogManager, *, gone: str = "") -> None:
 
 
 def _is_leftover(
-    session: LogManager, number: int, partition: int, mark: str, gone: str
+    commits: LogManager, number: int, partition: int, mark: str, gone: str
 ) -> bool:
     """Return True if a `-future` directory is a copy of our partition by an uncommitted move."""
     topic_id = topic_id_text(bytes.fromhex(mark))
-    return topic_id in (gone, *session.state.deleted) or any(
+    return topic_id in (gone, *commits.state.deleted) or any(
         topic.id == topic_id and topic.dirs.get(partition) != number
-        for topic in session.state.topics.values()
+        for topic in commits.state.topics.values()
     )
 
 
-def _number(session: LogManager, key: TopicPartition) -> int | None:
+def _number(commits: LogManager, key: TopicPartition) -> int | None:
     """Return the number of the log dir of a partition, or None without a topic of it."""
-    known = session.state.topics.get(key.topic)
+    known = commits.state.topics.get(key.topic)
     return None if known is None else known.dirs.get(key.partition)
 
 
-def _right_path(session: LogManager, number: int, partition: int, mark: str) -> str | None:
+def _right_path(commits: LogManager, number: int, partition: int, mark: str) -> str | None:
     """Return the right path of a retired directory: its own, a live partition's, or None.
 
     None: it may be removed.
     """
-    state, directories = session.state, session.directories
+    state, directories = commits.state, commits.directories
     topic_id = topic_id_text(bytes.fromhex(mark))
     deleted = state.deleted.get(topic_id)
     if deleted is not None and deleted.topic.dirs.get(partition) == number:
@@ -259,23 +259,23 @@ def _right_path(session: LogManager, number: int, partition: int, mark: str) -> 
     for name, topic in state.topics.items():
         if topic.id == topic_id and topic.dirs.get(partition) == number:
             path = partition_path(directories, name, topic, partition)
-            return None if session.fs.exists(path) else path
+            return None if commits.fs.exists(path) else path
     return None
 
 
 def _retired_path(
-    session: LogManager, number: int, key: TopicPartition, path: str
+    commits: LogManager, number: int, key: TopicPartition, path: str
 ) -> tuple[str, bool]:
     """Return the new name of a directory without a topic, and whether to remove the directory.
 
     An empty name means that the directory is not renamed.
     """
-    fs, state = session.fs, session.state
-    deleted = _deleted_topic_of(session, number, key, path)
+    fs, state = commits.fs, commits.state
+    deleted = _deleted_topic_of(commits, number, key, path)
     if deleted is not None:
-        renamed = deleted_path(session.directories, deleted.name, deleted.topic, key.partition)
+        renamed = deleted_path(commits.directories, deleted.name, deleted.topic, key.partition)
         return (stray_name(path) if fs.exists(renamed) else renamed), False
-    if _was_moved(session, number, key, path):
+    if _was_moved(commits, number, key, path):
         return _renamed(path, "delete"), True
     dropped = key.topic not in state.topics and key in state.dropped
     if key.topic in INTERNAL and not dropped:
@@ -290,37 +290,37 @@ def _retired_path(
     return stray_name(path), False
 
 
-def _was_moved(session: LogManager, number: int, key: TopicPartition, path: str) -> bool:
+def _was_moved(commits: LogManager, number: int, key: TopicPartition, path: str) -> bool:
     """Return True for the old directory of a moved partition, if the new directory exists.
 
     Returns False for data that were given up there earlier and came back: such data end at or below
     the log start.
     Cost: the last segment is read.
     """
-    fs, known = session.fs, session.state.topics.get(key.topic)
+    fs, known = commits.fs, commits.state.topics.get(key.topic)
     if known is None or known.left.get(key.partition) != number:
         return False
-    if not fs.is_dir(session.partition_path(*key)):
+    if not fs.is_dir(commits.partition_path(*key)):
         return False
     with contextlib.suppress(DataCorruptionError, FileNotFoundError):
-        start, bases = session.state.starts.get(key, 0), segment_bases(fs, path)
+        start, bases = commits.state.starts.get(key, 0), segment_bases(fs, path)
         if stored_topic_id(fs, path) == known.id and bases:
             return bases[-1] > start or valid_end(fs, path, max(bases[-1], start)) > start
     return False
 
 
 def _deleted_topic_of(
-    session: LogManager, number: int, key: TopicPartition, path: str
+    commits: LogManager, number: int, key: TopicPartition, path: str
 ) -> DeletedTopic | None:
     """Return the deleted topic of a partition with the old name still, identified by topic id."""
     found = [
-        topic for topic in session.state.deleted.values()
+        topic for topic in commits.state.deleted.values()
         if topic.name == key.topic and topic.topic.dirs.get(key.partition) == number
     ]  # fmt: skip
     if not found:
         return None
     with contextlib.suppress(DataCorruptionError):
-        topic_id = stored_topic_id(session.fs, path)
+        topic_id = stored_topic_id(commits.fs, path)
         return next((topic for topic in found if topic.id == topic_id), None)
     return None
 

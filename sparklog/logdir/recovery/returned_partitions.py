@@ -18,58 +18,58 @@ from sparklog.logdir.recovery.single_partition import recover_partition, recover
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-def restore_returned(session: LogManager) -> None:
+def restore_returned(commits: LogManager) -> None:
     """Bring offline partitions with available files back online, for all sessions.
 
     Under the lock. Cost: some stats per missing partition.
     """
-    offline, state = session.offline, session.state
+    offline, state = commits.offline, commits.state
     dropped = [key for key in offline if key not in state.ends]
     for key in dropped:
         del offline[key]
     keys = [key for key, error in offline.items() if isinstance(error, PartitionOfflineError)]
     if not keys:
         return
-    returned = _returned(session)
+    returned = _returned(commits)
     back = []
     for key in keys:
-        error = session.missing(key)
+        error = commits.missing(key)
         if error is None:
             back.append(key)
         elif str(error) != str(offline[key]):
             offline[key] = error
     for key in back:
         del offline[key]
-        recover_partition(session, key, recovery_points(session))
+        recover_partition(commits, key, recovery_points(commits))
         if key not in offline:
             _LOGGER.warning("%s-%d is online again", *key)
     if returned:
-        redo_all(session, None)
+        redo_all(commits, None)
     if returned or back:
-        session.idle()
+        commits.idle()
 
 
-def _returned(session: LogManager) -> bool:
+def _returned(commits: LogManager) -> bool:
     """Use log dirs again that were absent and are available, as an open would."""
-    fs, before = session.fs, session.dirs
+    fs, before = commits.fs, commits.dirs
     try:
-        found = find_dirs(fs, session.directories)
+        found = find_dirs(fs, commits.directories)
     except InvalidRequestError as error:  # another directory is there now
-        _LOGGER.warning("%s: %s", session.home, error)
+        _LOGGER.warning("%s: %s", commits.home, error)
         return False
     returned = before.absent.keys() - found.absent.keys()
     if not returned:
-        session.dirs = found
+        commits.dirs = found
         return False
     for number in sorted(returned):
-        path = session.directories[number]
+        path = commits.directories[number]
         try:
-            session.brokers_out += lock_out_brokers(fs, [path])
+            commits.brokers_out += lock_out_brokers(fs, [path])
         except LogLockedError as error:
             found.absent[number] = str(error)
             continue
-        exclude_broker_dirs(fs, session.directories, found)
+        exclude_broker_dirs(fs, commits.directories, found)
         if number not in found.absent:
             mark_open(fs, [path])
-    session.dirs = claim_dirs(fs, session.directories, found)
+    commits.dirs = claim_dirs(fs, commits.directories, found)
     return bool(returned - found.absent.keys())

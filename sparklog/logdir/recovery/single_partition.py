@@ -11,60 +11,60 @@ from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, Offsets, read_off
 from sparklog.logdir.recovery.partition_recovery import recover
 
 
-def recovery_points(session: LogManager) -> Offsets:
+def recovery_points(commits: LogManager) -> Offsets:
     """Return Kafka's recovery points of all log dirs. Unreadable files are ignored."""
     points: Offsets = {}
-    for directory in session.present:
+    for directory in commits.present:
         with contextlib.suppress(DataCorruptionError):  # from the start: slower, but safe
-            points |= read_offsets(session.fs, directory, RECOVERY_POINT)
+            points |= read_offsets(commits.fs, directory, RECOVERY_POINT)
     return points
 
 
 def recover_partition(
-    session: LogManager,
+    commits: LogManager,
     key: TopicPartition,
     points: Offsets,
     remaining: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Recover a partition. A damaged or incomplete partition goes offline."""
-    error = _recovered(session, key, points, remaining)
+    error = _recovered(commits, key, points, remaining)
     if error is not None:
-        session.go_offline(key, error)
+        commits.go_offline(key, error)
 
 
-def check_partition(session: LogManager, key: TopicPartition) -> DataCorruptionError | None:
+def check_partition(commits: LogManager, key: TopicPartition) -> DataCorruptionError | None:
     """Return the error, if any, with which recovery would take the partition offline.
 
     No file is changed.
     """
-    return _recovered(session, key, recovery_points(session), check_only=True)
+    return _recovered(commits, key, recovery_points(commits), check_only=True)
 
 
 def _recovered(
-    session: LogManager,
+    commits: LogManager,
     key: TopicPartition,
     points: Offsets,
     remaining: Callable[[int], None] = lambda _: None,
     *,
     check_only: bool = False,
 ) -> DataCorruptionError | None:
-    known = session.state.topics[key.topic]
+    known = commits.state.topics[key.topic]
     config = known.parsed()
     if known.adopted:  # as in a compacted log, offsets may be missing
         config = replace(config, cleanup_policy=("compact",))
-    path = session.partition_path(*key)
+    path = commits.partition_path(*key)
     try:
         recover(
-            session.fs,
+            commits.fs,
             path,
             config,
-            session.clock,
-            end=session.state.ends[key],
+            commits.clock,
+            end=commits.state.ends[key],
             recovery_point=points.get(key, 0),
-            log_start=session.state.starts.get(key, 0),
-            local_start=session.state.local_start(*key),
-            tail_crc=session.state.tails.get(key, -1),
-            newest_epoch=session.state.epoch,
+            log_start=commits.state.starts.get(key, 0),
+            local_start=commits.state.local_start(*key),
+            tail_crc=commits.state.tails.get(key, -1),
+            newest_epoch=commits.state.epoch,
             remaining=remaining,
             check_only=check_only,
         )

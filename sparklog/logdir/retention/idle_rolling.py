@@ -40,19 +40,19 @@ def idle(
     return found
 
 
-def roll(session: LogDirCommits, keys: list[TopicPartition]) -> None:
+def roll(commits: LogDirCommits, keys: list[TopicPartition]) -> None:
     """Start a new segment in each of these partitions, in a single step. Under the lock.
 
     Offsets don't change, and no record is written. An empty active segment is not rolled.
     """
-    with session.changing_files(keys):
+    with commits.changing_files(keys):
         for key in keys:
-            log = session.writer(*key)
+            log = commits.writer(*key)
             log.roll()
             log.sync()
 
 
-def roll_if_active(session: LogDirCommits, key: TopicPartition, base: int) -> None:
+def roll_if_active(commits: LogDirCommits, key: TopicPartition, base: int) -> None:
     """Roll a partition's segment `base` if still active. Under the lock."""
-    if segment_bases(session.fs, session.partition_path(*key))[-1:] == [base]:
-        roll(session, [key])
+    if segment_bases(commits.fs, commits.partition_path(*key))[-1:] == [base]:
+        roll(commits, [key])

@@ -14,7 +14,7 @@ from sparklog.storage.topic_state import TopicState
 
 @dataclass(frozen=True, slots=True)
 class PartitionRetention:
-    """A partition as in the session's state at some moment."""
+    """A partition as in the log's state at some moment."""
 
     directory: str
     config: TopicConfig
@@ -25,13 +25,13 @@ class PartitionRetention:
 
 
 def retention_by_partition(
-    session: LogDirCommits, *, only: Callable[[TopicState], bool] | None = None
+    commits: LogDirCommits, *, only: Callable[[TopicState], bool] | None = None
 ) -> dict[TopicPartition, PartitionRetention]:
     """Return all partitions that are not offline. Under the lock; cost: a few us per partition.
 
     `only`: selects topics.
     """
-    state = session.state
+    state = commits.state
     found: dict[TopicPartition, PartitionRetention] = {}
     for name, topic in state.topics.items():
         if only is not None and not only(topic):
@@ -39,8 +39,8 @@ def retention_by_partition(
         config = topic.parsed()
         for partition, number in topic.dirs.items():
             key = TopicPartition(name, partition)
-            if key not in session.offline:
-                directory = joined(session.directories[number], partition_dir(name, partition))
+            if key not in commits.offline:
+                directory = joined(commits.directories[number], partition_dir(name, partition))
                 found[key] = retention_of(state, key, directory, config)
     return found
 

@@ -64,7 +64,7 @@ def due_segments_of(
 
 
 def delete_due(
-    session: LogDirCommits,
+    commits: LogDirCommits,
     keys: Mapping[TopicPartition, RetentionConstraints],
     *,
     now_ms: int,
@@ -73,7 +73,7 @@ def delete_due(
     """Delete due segments of some partitions, as many as fit into `budget_ms` under the lock.
 
     Args:
-        session: The open log.
+        commits: The open log.
         keys: {(topic, partition): constraints on retention there}.
         now_ms: The current time.
         budget_ms: The maximum time under the lock.
@@ -84,38 +84,38 @@ def delete_due(
     Cost: a ledger record (an fdatasync) per call, and a directory sync per partition.
     """
     done = Deletion()
-    with session.exclusive():
+    with commits.exclusive():
         began = monotonic_ms()
         for key, terms in keys.items():
             if done.taken and monotonic_ms() - began > budget_ms:
                 break
             try:
-                done.taken[key] = _due_under_lock(session, key, now_ms=now_ms, terms=terms)
+                done.taken[key] = _due_under_lock(commits, key, now_ms=now_ms, terms=terms)
             except (SparklogError, OSError) as error:
                 done.failed[key] = error
-        _delete(session, done)
+        _delete(commits, done)
         done.locked_ms = monotonic_ms() - began
     return done
 
 
 def _due_under_lock(
-    session: LogDirCommits, key: TopicPartition, *, now_ms: int, terms: RetentionConstraints
+    commits: LogDirCommits, key: TopicPartition, *, now_ms: int, terms: RetentionConstraints
 ) -> DueSegments:
     """Under the lock. Raises: UnknownTopicError, or DataCorruptionError if it is offline."""
-    directory = session.partition_path(*key)
-    if key in session.offline:
-        raise session.offline[key]
-    state = session.state
+    directory = commits.partition_path(*key)
+    if key in commits.offline:
+        raise commits.offline[key]
+    state = commits.state
     place = retention_of(state, key, directory, state.topics[key.topic].parsed())
-    segments = segments_of(session.fs, directory)
-    return due_segments_of(session.fs, place, segments, now_ms=now_ms, terms=terms)
+    segments = segments_of(commits.fs, directory)
+    return due_segments_of(commits.fs, place, segments, now_ms=now_ms, terms=terms)
 
 
-def _delete(session: LogDirCommits, done: Deletion) -> None:
+def _delete(commits: LogDirCommits, done: Deletion) -> None:
     rolling = [key for key, found in done.taken.items() if found.rolls]
     if rolling:
-        roll(session, rolling)
-    state = session.state
+        roll(commits, rolling)
+    state = commits.state
     starts: dict[TopicPartition, int] = {}
     local_starts: dict[TopicPartition, int] = {}
     for key, found in done.taken.items():
@@ -125,31 +125,31 @@ def _delete(session: LogDirCommits, done: Deletion) -> None:
             local_starts[key] = found.log_start
         elif not found.local and found.log_start > state.starts.get(key, 0):
             starts[key] = found.log_start
-    if (starts or local_starts) and not _record_starts(session, starts, local_starts):
+    if (starts or local_starts) and not _record_starts(commits, starts, local_starts):
         done.taken.clear()  # not published; the next round deletes below the start
         return
     if any(found.expired for found in done.taken.values()):
         # A power cut must not undo the published starts but not the renames.
-        session.fs.sync_dir(session.home)
+        commits.fs.sync_dir(commits.home)
     for key, found in done.taken.items():
         if found.expired:
-            delay_ms = session.state.topics[key.topic].parsed().file_delete_delay_ms
-            for path in _retire(session, key, [e.base for e in found.expired]):
+            delay_ms = commits.state.topics[key.topic].parsed().file_delete_delay_ms
+            for path in _retire(commits, key, [e.base for e in found.expired]):
                 done.waiting.append(path)
                 done.delay_ms[path] = delay_ms
 
 
 def _record_starts(
-    session: LogDirCommits,
+    commits: LogDirCommits,
     starts: Mapping[TopicPartition, int],
     local_starts: Mapping[TopicPartition, int],
 ) -> bool:
     """Raise starts by a ledger record; return True if they are published. Under the lock."""
-    session.snapshot_if_due(irrevocable=True)
-    with session.step() as step:
+    commits.snapshot_if_due(irrevocable=True)
+    with commits.step() as step:
         step.record = StartRecord(starts=_typed(starts), local_starts=_typed(local_starts) or None)
-    session.forget_writers()
-    return session.is_current
+    commits.forget_writers()
+    return commits.is_current
 
 
 def _typed(starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -157,7 +157,7 @@ def _typed(starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
 
 
 def raise_starts(
-    session: LogDirCommits, wanted: Mapping[TopicPartition, int]
+    commits: LogDirCommits, wanted: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Raise log starts, and return the current log starts. No segment is changed.
 
@@ -166,20 +166,20 @@ def raise_starts(
     durable on return.
     Raises: StorageUnavailableError: the remote segments must not be deleted.
     """
-    with session.exclusive():
-        state = session.state
+    with commits.exclusive():
+        state = commits.state
         known = {key: at for key, at in wanted.items() if at <= state.ends.get(key, -1)}
-        known = {key: at for key, at in known.items() if key not in session.offline}
+        known = {key: at for key, at in known.items() if key not in commits.offline}
         raised = {key: at for key, at in known.items() if at > state.starts.get(key, 0)}
-        if raised and not _record_starts(session, raised, {}):
-            raise StorageUnavailableError(f"{session.home}: the new log starts are not published")
+        if raised and not _record_starts(commits, raised, {}):
+            raise StorageUnavailableError(f"{commits.home}: the new log starts are not published")
         if known:
-            session.fs.sync_dir(session.home)
+            commits.fs.sync_dir(commits.home)
         return {key: state.starts.get(key, 0) for key in known}
 
 
-def _retire(session: LogDirCommits, key: TopicPartition, bases: list[int]) -> list[str]:
-    directory = session.partition_path(*key)
-    waiting = [path for base in bases for path in retire(session.fs, directory, base)]
-    session.fs.sync_dir(directory)
+def _retire(commits: LogDirCommits, key: TopicPartition, bases: list[int]) -> list[str]:
+    directory = commits.partition_path(*key)
+    waiting = [path for base in bases for path in retire(commits.fs, directory, base)]
+    commits.fs.sync_dir(directory)
     return waiting

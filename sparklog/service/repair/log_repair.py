@@ -18,7 +18,7 @@ from sparklog.errors import DataCorruptionError, LogLockedError, SparklogError
 from sparklog.format.checkpoint_files import parse_offsets
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.logdir.broker_lockout import KAFKA_LOCK_NAME, is_marked_open, lock_out_brokers
-from sparklog.logdir.closing import close_session
+from sparklog.logdir.closing import close_commits
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.high_watermarks import publish
 from sparklog.logdir.ledger import LEDGER
@@ -30,7 +30,7 @@ from sparklog.logdir.offset_checkpoints import (
     RECOVERY_POINT,
     write_offsets,
 )
-from sparklog.logdir.opening import open_session
+from sparklog.logdir.opening import open_commits
 from sparklog.logdir.quarantined_files import QuarantinedFiles
 from sparklog.logdir.recovery.redo import publish_all, write_starts
 from sparklog.logdir.topics_file import write_topics
@@ -156,42 +156,42 @@ class LogRepair:
     # -- logs that can be opened
 
     def _in_session(self) -> None:
-        session = open_session(self.fs, self.clock, self.log_dir_state.directories, self.options)
+        commits = open_commits(self.fs, self.clock, self.log_dir_state.directories, self.options)
         try:
             if self.log_dir_state.situation is Situation.CRASHED:
-                self.done.append(f"recovered {session.home} by opening it")
+                self.done.append(f"recovered {commits.home} by opening it")
             for key, findings in self._by_partition().items():
-                with self._quiet(session):
-                    part = self._part_now(session, key)
+                with self._quiet(commits):
+                    part = self._part_now(commits, key)
                     if part is not None:
                         self._rebuild(key, part, findings)
-            with self._quiet(session):
-                self._render(session)
+            with self._quiet(commits):
+                self._render(commits)
             self._set_aside()
         finally:
-            close_session(session)
+            close_commits(commits)
 
     @contextlib.contextmanager
-    def _quiet(self, session: LogDirCommits) -> Iterator[None]:
+    def _quiet(self, commits: LogDirCommits) -> Iterator[None]:
         """Lock the log.
 
         The next holder of the lock reopens every file, even if this process dies in this context.
         """
-        with session.exclusive():
-            session.idle()
+        with commits.exclusive():
+            commits.idle()
             try:
                 yield
             finally:
-                session.forget()
+                commits.forget()
 
-    def _part_now(self, session: LogDirCommits, key: TopicPartition) -> ExpectedPartition | None:
+    def _part_now(self, commits: LogDirCommits, key: TopicPartition) -> ExpectedPartition | None:
         """Return a partition's state under the lock, unless its topic was deleted."""
-        part, state = self.parts.get(key), session.state
+        part, state = self.parts.get(key), commits.state
         if part is None:
             return None
         if key == LEDGER:
-            return replace(part, end=session.ledger.end)
-        if key not in state.ends or session.partition_path(*key) != part.path:
+            return replace(part, end=commits.ledger.end)
+        if key not in state.ends or commits.partition_path(*key) != part.path:
             return None
         return replace(
             part,
@@ -200,12 +200,12 @@ class LogRepair:
             local_start=state.local_start(*key),
         )
 
-    def _render(self, session: LogDirCommits) -> None:
+    def _render(self, commits: LogDirCommits) -> None:
         """Write the files that follow from the ledger. Under the lock."""
-        write_topics(self.fs, session.home, session.state)
-        write_starts(session)
-        publish_all(session)
-        ends = {**session.state.ends, LEDGER: session.ledger.end}
+        write_topics(self.fs, commits.home, commits.state)
+        write_starts(commits)
+        publish_all(commits)
+        ends = {**commits.state.ends, LEDGER: commits.ledger.end}
         points = {key: part.recovery_point for key, part in self.parts.items()}
         for path in self._of_the_log(FixKind.CHECKPOINT):
             directory, name = os.path.split(path)

@@ -144,9 +144,9 @@ class CopyConfirmation:
         self, cache: RemoteLogMetadataCache, key: TopicPartition, known: Places
     ) -> list[RemoteSegment]:
         """Return a partition's copies that are not recorded as damaged."""
-        session = self._remote_log.session
+        commits = self._remote_log.commits
         if self._bad is None:
-            self._bad = damaged_copies(session.fs, session.home)
+            self._bad = damaged_copies(commits.fs, commits.home)
         copies = self._remote_log.valid_copies(cache, key, known[key])
         return [copy for copy in copies if copy.id not in self._bad]
 
@@ -198,12 +198,12 @@ class CopyConfirmation:
 
     def _note(self, key: TopicPartition, copy: RemoteSegment, what: str) -> None:
         """Record a damaged copy, for the report and for the next round."""
-        session = self._remote_log.session
+        commits = self._remote_log.commits
         assert self._bad is not None
         self._bad.add(copy.id)
         self._faults.setdefault(key, []).append(f"offsets [{copy.base}, {copy.end}): {what}")
         if not self._report.dry_run:
-            note_damaged(session.fs, session.home, copy.id, what)
+            note_damaged(commits.fs, commits.home, copy.id, what)
 
     def _report_faults(self) -> None:
         for key, faults in self._faults.items():

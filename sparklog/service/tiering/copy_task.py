@@ -59,14 +59,14 @@ class CopyTask:
         self._remote_log, self._store = remote_log, store
         self._batch, self._stopping = batch, stopping
         self._uncopyable: dict[TopicPartition, str] = {}
-        self._appends = LedgerAppends(remote_log.session)  # of the current round
+        self._appends = LedgerAppends(remote_log.commits)  # of the current round
 
     def plan(
         self, known: dict[TopicPartition, TieredPartition], report: Report
     ) -> list[_SegmentToCopy]:
         """Return the segments to copy: the oldest of each partition first, in turns."""
         turns: list[tuple[int, _SegmentToCopy]] = []
-        self._appends = LedgerAppends(self._remote_log.session)
+        self._appends = LedgerAppends(self._remote_log.commits)
         with self._remote_log.locked_cache() as cache:
             for key, tiered in known.items():
                 started = [s for s in cache.all(tiered.id) if s.state is SegmentState.COPY_STARTED]
@@ -122,9 +122,9 @@ class CopyTask:
 
         A roll within a commit that is still running looks like a closed segment (PROTOCOL, H5).
         """
-        session = self._remote_log.session
-        with session.exclusive():
-            known = retention_by_partition(session, only=is_tiered)
+        commits = self._remote_log.commits
+        with commits.exclusive():
+            known = retention_by_partition(commits, only=is_tiered)
             sure = [each for each in wanted if self._is_still_there(each, known.get(each.key))]
         puts = []
         for segment in sure:
@@ -154,10 +154,10 @@ class CopyTask:
 
         Cost: a listing.
         """
-        session, candidate = self._remote_log.session, wanted.candidate
-        if place is None or session.state.topics[wanted.key.topic].id != wanted.partition.topic_id:
+        commits, candidate = self._remote_log.commits, wanted.candidate
+        if place is None or commits.state.topics[wanted.key.topic].id != wanted.partition.topic_id:
             return False
-        size = closed_segment_bytes(session.fs, place.directory, candidate.base, candidate.end)
+        size = closed_segment_bytes(commits.fs, place.directory, candidate.base, candidate.end)
         return size == candidate.size and candidate.end <= place.end
 
     def _planned_put(self, wanted: _SegmentToCopy) -> _Put:
@@ -305,7 +305,7 @@ class CopyTask:
         """
         remote_log = self._remote_log
         for _ in delete_copies(
-            remote_log.session,
+            remote_log.commits,
             remote_log.clock,
             self._store,
             segments,

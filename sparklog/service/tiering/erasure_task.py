@@ -385,7 +385,7 @@ class ErasureTask:
     def _delete(self, copies: Sequence[RemoteSegment]) -> None:
         remote_log = self._remote_log
         for _ in delete_copies(
-            remote_log.session, remote_log.clock, self._segment_store, copies, check=self._check
+            remote_log.commits, remote_log.clock, self._segment_store, copies, check=self._check
         ):
             pass
 

@@ -52,9 +52,9 @@ class ExpirationTask:
     ) -> None:
         self._remote_log, self._store, self._segment_store = remote_log, store, segment_store
         self._marked: dict[TopicIdPartition, int] = {}
-        session = remote_log.session
+        commits = remote_log.commits
         self._announcements = DeletionAnnouncements(
-            AnnouncementFile(session.fs, session.home), "copy", "copies"
+            AnnouncementFile(commits.fs, commits.home), "copy", "copies"
         )
 
     # --- retention --------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class ExpirationTask:
             return
         if starts:
             self._remote_log.lease.check()
-            raise_starts(self._remote_log.session, starts)
+            raise_starts(self._remote_log.commits, starts)
         self._delete(known, report)
         self._mark_starts(known)
 
@@ -114,9 +114,9 @@ class ExpirationTask:
         The log start is part of an object's name. Copies completely below the log start are
         deleted, so that they need no such object.
         """
-        session = self._remote_log.session
-        with session.exclusive():
-            starts = {key: session.state.starts.get(key, 0) for key in known}
+        commits = self._remote_log.commits
+        with commits.exclusive():
+            starts = {key: commits.state.starts.get(key, 0) for key in known}
         for key, one in known.items():
             start = starts[key]
             within = any(copy.base < start < copy.end for copy in one.valid_copies)
@@ -137,9 +137,9 @@ class ExpirationTask:
     def _delete(self, known: dict[TopicPartition, TieredPartition], report: Report) -> None:
         """Delete unreferenced copies, judged by the current log starts."""
         reported = {(r.topic, r.partition, r.base, r.end) for r in report.removed}
-        session, deletable = self._remote_log.session, []
-        with session.exclusive():
-            starts = {key: session.state.starts.get(key, 0) for key in known}
+        commits, deletable = self._remote_log.commits, []
+        with commits.exclusive():
+            starts = {key: commits.state.starts.get(key, 0) for key in known}
         preview = self._remote_log.preview
         if preview is not None:
             starts = {key: max(at, preview.starts.get(key, 0)) for key, at in starts.items()}
@@ -158,7 +158,7 @@ class ExpirationTask:
         remote_log = self._remote_log
         return list(
             delete_copies(
-                remote_log.session,
+                remote_log.commits,
                 remote_log.clock,
                 self._segment_store,
                 deletable,
@@ -170,9 +170,9 @@ class ExpirationTask:
 
     def remove_deleted_topics(self, report: Report) -> None:
         """Delete all objects of deleted topics, and publish that they are deleted."""
-        session = self._remote_log.session
-        with session.exclusive():
-            live = ids_with_records(session.state)
+        commits = self._remote_log.commits
+        with commits.exclusive():
+            live = ids_with_records(commits.state)
         with self._remote_log.locked_cache() as cache:
             known = [key for key in list(cache.keys()) if self._remote_log.is_ours(key.topic_id)]
             dead = {key: cache.all(key) for key in known if key.topic_id not in live}
@@ -190,7 +190,7 @@ class ExpirationTask:
             )
             self._remote_log.lease.check()
             publish_deleted_partitions(
-                session, self._remote_log.clock, [record]
+                commits, self._remote_log.clock, [record]
             )  # the reconciliation then looks for leftovers
             gone = self._deleted(copies)
             report.removed += [_removed(s, "topic", "its topic was deleted") for s in gone]
@@ -214,9 +214,9 @@ class ExpirationTask:
         old. A copy with missing objects is removed from the metadata if its local segment exists,
         which is then copied again; otherwise every reconciliation reports an error.
         """
-        session = self._remote_log.session
-        with session.exclusive():
-            live = ids_with_records(session.state)
+        commits = self._remote_log.commits
+        with commits.exclusive():
+            live = ids_with_records(commits.state)
         by_id = {one.id: one for one in known.values()}
         topics = {one.id: topic for (topic, _), one in known.items()}
         with self._remote_log.locked_cache() as cache:
@@ -293,11 +293,11 @@ class ExpirationTask:
     ) -> None:
         """Remove missing copies from the metadata if local segments contain their offsets."""
         with self._remote_log.locked_cache():
-            session = self._remote_log.session
-            with session.exclusive():
+            commits = self._remote_log.commits
+            with commits.exclusive():
                 key = TopicPartition(missing[0].topic, missing[0].partition)
-                local_start = session.state.local_start(*key)
-                log_start = session.state.starts.get(key, 0)
+                local_start = commits.state.local_start(*key)
+                log_start = commits.state.starts.get(key, 0)
             safe = []
             for segment in missing:
                 first = max(segment.base, log_start)

@@ -39,8 +39,8 @@ _UNREADABLE: Final = (DataCorruptionError, StaleReadError, FileNotFoundError)
 class LedgerAppends:
     """The recorded appends to partitions from given offsets on; reads the ledger on demand."""
 
-    def __init__(self, session: LogDirCommits) -> None:
-        self._session = session
+    def __init__(self, commits: LogDirCommits) -> None:
+        self._commits = commits
         self._lows: dict[TopicPartition, int] = {}
         self._appends: dict[TopicPartition, Appends] = {}
         self._cleaned: dict[str, Offsets] = {}
@@ -55,11 +55,11 @@ class LedgerAppends:
             lows[key] = min(lows.get(key, base), base)
         if lows == self._lows:
             return
-        session = self._session
-        with session.exclusive():
-            end = session.position
-            ids = {name: topic.id for name, topic in session.state.topics.items()}
-        known = _read(session, lows, end)
+        commits = self._commits
+        with commits.exclusive():
+            end = commits.position
+            ids = {name: topic.id for name, topic in commits.state.topics.items()}
+        known = _read(commits, lows, end)
         self._lows = lows
         self._appends = {
             TopicPartition(name, p): appends
@@ -72,7 +72,7 @@ class LedgerAppends:
         """Return the comparison with the appends that `load` has read."""
 
         def read(first: int, end: int) -> AppendedBatches | None:
-            return _batches(self._session, place.directory, first, end)
+            return _batches(self._commits, place.directory, first, end)
 
         log_dir = os.path.dirname(place.directory)
         gaps_below = _NO_LIMIT if place.config.compact else self._cleaned_below(key, log_dir)
@@ -81,20 +81,20 @@ class LedgerAppends:
     def _cleaned_below(self, key: TopicPartition, log_dir: str) -> int:
         if log_dir not in self._cleaned:
             try:
-                self._cleaned[log_dir] = read_offsets(self._session.fs, log_dir, CLEANER)
+                self._cleaned[log_dir] = read_offsets(self._commits.fs, log_dir, CLEANER)
             except DataCorruptionError:  # `verify` reports it
                 return _NO_LIMIT
         return self._cleaned[log_dir].get(key, 0)
 
 
-def _read(session: LogDirCommits, lows: Mapping[TopicPartition, int], end: int) -> AppendsById:
+def _read(commits: LogDirCommits, lows: Mapping[TopicPartition, int], end: int) -> AppendsById:
     """Return the appends that the ledger recorded before `end`, as far as `lows` needs them."""
     known: AppendsById = {}
-    bases = _needed(session, lows, end)
+    bases = _needed(commits, lows, end)
     for base, stop in zip(bases, [*bases[1:], end], strict=True):
         state: LogState | None = None
         try:
-            for _, record in replay(session.fs, session.home, base, stop):
+            for _, record in replay(commits.fs, commits.home, base, stop):
                 if state is None:
                     if not isinstance(record, SnapshotRecord):
                         break  # the ledger segment is damaged
@@ -107,9 +107,9 @@ def _read(session: LogDirCommits, lows: Mapping[TopicPartition, int], end: int) 
     return known
 
 
-def _needed(session: LogDirCommits, lows: Mapping[TopicPartition, int], end: int) -> list[int]:
+def _needed(commits: LogDirCommits, lows: Mapping[TopicPartition, int], end: int) -> list[int]:
     """Return the base offsets of the ledger's segments with appends from `lows` on."""
-    fs, home, needed = session.fs, session.home, list[int]()
+    fs, home, needed = commits.fs, commits.home, list[int]()
     for base in reversed([base for base in ledger_bases(fs, home) if base < end]):
         needed.insert(0, base)
         with contextlib.suppress(*_UNREADABLE):
@@ -121,12 +121,12 @@ def _needed(session: LogDirCommits, lows: Mapping[TopicPartition, int], end: int
 
 
 def _batches(
-    session: LogDirCommits, directory: str, first: int, end: int
+    commits: LogDirCommits, directory: str, first: int, end: int
 ) -> AppendedBatches | None:
     """Return the batches of local segments in [first, end), if they can be read."""
     batches = AppendedBatches()
     try:
-        for found in PartitionReader(LogDirSegments(session.fs, directory)).touching(first, end):
+        for found in PartitionReader(LogDirSegments(commits.fs, directory)).touching(first, end):
             window = found.window
             batches.add(window.data, window.batches.table, window.position)
     except (SparklogError, FileNotFoundError):

@@ -106,8 +106,8 @@ class RemoteLog:
     """
 
     def __init__(self, log: Log, lease: Lease, clock: Clock) -> None:
-        self.session, self.clock, self.lease = commits_of(log), clock, lease
-        view = LogDirView(self.fs, self.session.directories)
+        self.commits, self.clock, self.lease = commits_of(log), clock, lease
+        view = LogDirView(self.fs, self.commits.directories)
         self._consumer = RemoteLogMetadataConsumer(view, clock)
         self._mutex = threading.RLock()
         self.foreign_topics: dict[str, str] | None = None
@@ -118,7 +118,7 @@ class RemoteLog:
     @property
     def fs(self) -> FileSystem:
         """The log's file system."""
-        return self.session.fs
+        return self.commits.fs
 
     def with_planned_starts(
         self, known: dict[TopicPartition, PartitionRetention], *, dry_run: bool
@@ -147,14 +147,14 @@ class RemoteLog:
         if segments:
             with self._mutex:
                 self.lease.check()
-                publish(self.session, self.clock, segments, found=found)
+                publish(self.commits, self.clock, segments, found=found)
 
     def topics(self, *, now_ms: int) -> dict[str, str]:
         """Return {topic id: topic} of all topics with objects that this log may change."""
         with self.locked_cache() as cache:
             found = {key.topic_id: d.topic for key, d in prefixes(cache, {}, now_ms=now_ms).items()}
-            with self.session.exclusive():
-                topics = self.session.state.topics
+            with self.commits.exclusive():
+                topics = self.commits.state.topics
                 return found | {t.id: name for name, t in topics.items() if is_tiered(t)}
 
     def is_ours(self, topic_id: str) -> bool:
@@ -168,14 +168,14 @@ class RemoteLog:
         """
         with self.locked_cache() as cache:
             with_copies = {topic_id for topic_id, _ in cache.keys()}  # noqa: SIM118
-            with self.session.exclusive():
+            with self.commits.exclusive():
                 known = retention_by_partition(
-                    self.session,
+                    self.commits,
                     only=lambda topic: (
                         (is_tiered(topic) or topic.id in with_copies) and self.is_ours(topic.id)
                     ),
                 )
-                ids = {name: self.session.state.topics[name].id for name, _ in known}
+                ids = {name: self.commits.state.topics[name].id for name, _ in known}
             named = {key: TopicIdPartition(ids[key.topic], key.partition) for key in known}
             self._forget(set(known), set(named.values()))
             return {
@@ -188,8 +188,8 @@ class RemoteLog:
     def has_copies(self, key: TopicPartition) -> bool:
         """Return True if the metadata contains any copy of a partition, in any state."""
         with self.locked_cache() as cache:
-            with self.session.exclusive():
-                topic = self.session.state.topics.get(key.topic)
+            with self.commits.exclusive():
+                topic = self.commits.state.topics.get(key.topic)
             return topic is not None and bool(cache.all(TopicIdPartition(topic.id, key.partition)))
 
     def _forget(self, keys: set[TopicPartition], ids: set[TopicIdPartition]) -> None:
@@ -209,7 +209,7 @@ class RemoteLog:
 
         Retention also never relies on copies that another log owns and may delete at any time.
         """
-        ids = {name: topic.id for name, topic in self.session.state.topics.items()}
+        ids = {name: topic.id for name, topic in self.commits.state.topics.items()}
         found = {key: RetentionConstraints(floor) for key, floor in floors.items()}
         for key, place in known.items():
             # Segments of a compacted topic stay local. The cleaner would not see older values of
@@ -233,7 +233,7 @@ class RemoteLog:
         self, cache: RemoteLogMetadataCache, key: TopicPartition, place: PartitionRetention
     ) -> list[RemoteSegment]:
         """Return a partition's valid copies, ascending; in a dry run including planned copies."""
-        topic = self.session.state.topics.get(key.topic)  # it may have been deleted
+        topic = self.commits.state.topics.get(key.topic)  # it may have been deleted
         return (
             []
             if topic is None
@@ -256,7 +256,7 @@ class RemoteLog:
         readable = cache.readable(key)
         if not readable:
             return []
-        epoch = self.session.state.epoch
+        epoch = self.commits.state.epoch
         seen = self._valid.get(key)
         if seen is not None and seen.is_current(readable, place, epoch):
             return seen.valid_copies

@@ -102,8 +102,8 @@ class RemoteLogManager:
     @staticmethod
     def wanted(log: Log, url: str | None) -> bool:
         """Return True if a log has remote storage, or is about to get it."""
-        session = commits_of(log)
-        return url is not None or read_settings(session.fs, session.home) is not None
+        commits = commits_of(log)
+        return url is not None or read_settings(commits.fs, commits.home) is not None
 
     @property
     def store(self) -> Store | None:
@@ -175,9 +175,9 @@ class RemoteLogManager:
             self._replace_damaged(copy_task, report)
         else:
             copy_task.plan(self.remote_log.partitions(), report)  # says what waits
-        session = self.remote_log.session
-        with session.exclusive():
-            held = group_retention_floors(session, now_ms=report.time_ms)
+        commits = self.remote_log.commits
+        with commits.exclusive():
+            held = group_retention_floors(commits, now_ms=report.time_ms)
         expiration_task.expire(self.remote_log.partitions(), held, report, at_once=not copying)
         expiration_task.remove_deleted_topics(report)
 
@@ -219,8 +219,8 @@ class RemoteLogManager:
         if refused is not None and not dry_run:
             raise InvalidRequestError(refused)
         self._find_foreign_topics(store, Report(path="", time_ms=self._clock(), dry_run=dry_run))
-        with self.remote_log.session.exclusive():
-            topic_id = self.remote_log.session.state.topics[key.topic].id
+        with self.remote_log.commits.exclusive():
+            topic_id = self.remote_log.commits.state.topics[key.topic].id
         if not self.remote_log.is_ours(topic_id):
             return [f"{key}: {(self.remote_log.foreign_topics or {})[topic_id]}"]
         task = self._erasure_task(store, (lambda: None) if dry_run else self.remote_log.lease.check)
@@ -272,8 +272,8 @@ class RemoteLogManager:
 
     def _replace_damaged(self, copy_task: CopyTask, report: Report) -> None:
         """Replace damaged copies if local segments contain all of their records."""
-        session = self.remote_log.session
-        damaged = damaged_copies(session.fs, session.home)
+        commits = self.remote_log.commits
+        damaged = damaged_copies(commits.fs, commits.home)
         refused = not self._plain and refusal(self._stored_settings(), self._keyring) is not None
         if not damaged or refused:
             return
@@ -319,11 +319,11 @@ class RemoteLogManager:
 
     def _forget_damaged(self, damaged: set[str]) -> None:
         """Forget damaged copies that no reader uses any more."""
-        session = self.remote_log.session
+        commits = self.remote_log.commits
         with self.remote_log.locked_cache() as cache:
             readable = {s.id for key in cache.keys() for s in cache.readable(key)}  # noqa: SIM118
         for segment_id in damaged - readable:
-            forget_damaged(session.fs, session.home, segment_id)
+            forget_damaged(commits.fs, commits.home, segment_id)
 
     def _reconcile(self, expiration_task: ExpirationTask, report: Report) -> None:
         """Reconcile before copying, because this may find copies that the metadata has lost."""
@@ -347,7 +347,7 @@ class RemoteLogManager:
         if self._topic_owners is None:
             self._topic_owners = TopicOwners(
                 self.remote_log.fs,
-                self.remote_log.session.home,
+                self.remote_log.commits.home,
                 store,
                 self._clock,
                 take_over=self._take_over,
@@ -377,7 +377,7 @@ class RemoteLogManager:
 
     def _prepare(self, *, dry_run: bool) -> Store:
         """Open the store, store its URL in the log's settings, and create the metadata topic."""
-        session = self.remote_log.session
+        commits = self.remote_log.commits
         settings = self._stored_settings()
         url = self._url or (settings.url if settings is not None else None)
         assert url is not None
@@ -394,19 +394,19 @@ class RemoteLogManager:
         self.remote_log.lease.check()
         kept = RemoteSettings(url) if settings is None else replace(settings, url=url)
         if kept != settings:  # before the first request, because the URL is given only once
-            write_settings(session.fs, session.home, kept)
+            write_settings(commits.fs, commits.home, kept)
         fresh = with_key_id(kept, self._keyring, plain=self._plain, look=self._find_key_id)
         if fresh != kept:
-            write_settings(session.fs, session.home, fresh)
-        ensure_topic(session)
+            write_settings(commits.fs, commits.home, fresh)
+        ensure_topic(commits)
         self._prepared = True
         return self._store
 
     def _stored_settings(self) -> RemoteSettings | None:
         """Return the log's settings, unless they are damaged and a new URL was given."""
-        session = self.remote_log.session
+        commits = self.remote_log.commits
         try:
-            return read_settings(session.fs, session.home)
+            return read_settings(commits.fs, commits.home)
         except DataCorruptionError:
             if self._url is None:
                 raise

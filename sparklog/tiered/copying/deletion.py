@@ -26,7 +26,7 @@ STEP: Final = 500
 
 
 def delete_copies(
-    session: "LogDirCommits",
+    commits: "LogDirCommits",
     clock: Clock,
     store: SegmentStore[RemoteSegment],
     copies: Sequence[RemoteSegment],
@@ -45,9 +45,9 @@ def delete_copies(
         begun = [s.become(SegmentState.DELETE_STARTED, clock()) for s in step]
         fresh = [s for s, before in zip(begun, step, strict=True) if s.state is not before.state]
         if fresh:
-            publish(session, clock, fresh)
+            publish(commits, clock, fresh)
         store.delete(begun, check=check)
         check()
         done = [s.become(SegmentState.DELETE_FINISHED, clock()) for s in begun]
-        publish(session, clock, done)
+        publish(commits, clock, done)
         yield from done

@@ -86,35 +86,35 @@ def _take(found: FoundManifests, name: str, raw: bytes | Exception) -> None:
         found.manifests.append(manifest)
 
 
-def _directories(session: "LogDirCommits") -> list[Directory]:
+def _directories(commits: "LogDirCommits") -> list[Directory]:
     """Return the prefixes of all partitions that may have copies."""
-    with session.exclusive():
+    with commits.exclusive():
         return [
             Directory(name, partition, topic.id)
-            for name, topic in session.state.topics.items()
+            for name, topic in commits.state.topics.items()
             for partition in topic.dirs
             if topic.parsed().remote_storage_enable
         ]
 
 
-def _check_some(session: "LogDirCommits", store: Store) -> None:
+def _check_some(commits: "LogDirCommits", store: Store) -> None:
     """Reject a store without any copy if the log has offsets that only copies can contain.
 
     Cost: a local listing of each partition; listings in the store until a copy is found.
     """
-    view = LogDirView(session.fs, session.directories)
+    view = LogDirView(commits.fs, commits.directories)
     needed = []
-    for directory in _directories(session):
+    for directory in _directories(commits):
         key = TopicPartition(directory.topic, directory.partition)
         path = view.topics()[directory.topic].dirs[directory.partition]
         start, end = view.spans([key])[key]
         try:
-            local = next(iter(segment_bases(session.fs, path)), end)
+            local = next(iter(segment_bases(commits.fs, path)), end)
         except FileNotFoundError:  # offline: its remote offsets are unknown
             continue
         if start < local:
             needed.append(f"{directory.topic}-{directory.partition} [{start}, {local})")
-    if needed and not any(store.list(directory.prefix) for directory in _directories(session)):
+    if needed and not any(store.list(directory.prefix) for directory in _directories(commits)):
         raise StorageUnavailableError(
             f"{store.url} has no copy of this log, though offsets are in remote storage only: "
             f"{', '.join(needed[:_SHOWN])}{', ...' if needed[_SHOWN:] else ''}. It is another "
@@ -124,27 +124,27 @@ def _check_some(session: "LogDirCommits", store: Store) -> None:
         )
 
 
-def fill(session: "LogDirCommits", clock: Clock, store: Store) -> FoundManifests:
+def fill(commits: "LogDirCommits", clock: Clock, store: Store) -> FoundManifests:
     """Write all copies of this log's topics in the bucket to the metadata topic.
 
     The metadata topic must be empty.
     """
-    manifests = find(store, _directories(session))
+    manifests = find(store, _directories(commits))
     segments = [manifest.segment for manifest in manifests.manifests]
-    publish(session, clock, segments, found=True)
+    publish(commits, clock, segments, found=True)
     for name, fault in manifests.damaged.items():
         _LOGGER.error("%s: not a usable copy: %s", name, fault)
     if segments:
         _LOGGER.warning(
-            "%s: %d copies found in %s and taken over", session.home, len(segments), store.url
+            "%s: %d copies found in %s and taken over", commits.home, len(segments), store.url
         )
     return manifests
 
 
-def _settings(session: "LogDirCommits", url: str | None) -> RemoteSettings | None:
+def _settings(commits: "LogDirCommits", url: str | None) -> RemoteSettings | None:
     """Return the log's settings of remote storage, with `url` if given."""
     try:
-        settings = read_settings(session.fs, session.home)
+        settings = read_settings(commits.fs, commits.home)
     except DataCorruptionError:
         if url is None:
             raise
@@ -176,8 +176,8 @@ def rebuild(
         that the log needs.
     """
     with open_log(path, mode="rw", options=options, fs=fs, clock=clock) as log:
-        session = commits_of(log)
-        settings = _settings(session, url)
+        commits = commits_of(log)
+        settings = _settings(commits, url)
         if store is None:
             if settings is None:
                 raise InvalidRequestError(
@@ -187,15 +187,15 @@ def rebuild(
                 )
             store = open_store(settings.url, storage_options)
         store.list("-")  # there is no such name: only checks that the store can be reached
-        with session.exclusive():
-            known = REMOTE_METADATA in session.state.topics
-            topics = session.state.topics.items()
+        with commits.exclusive():
+            known = REMOTE_METADATA in commits.state.topics
+            topics = commits.state.topics.items()
             tiered = {t.id: name for name, t in topics if t.parsed().remote_storage_enable}
-        _check_some(session, store)
+        _check_some(commits, store)
         if settings is not None:
-            write_settings(fs, session.home, settings)
-            TopicOwners(fs, session.home, store, clock, take_over=True).foreign(tiered)
+            write_settings(fs, commits.home, settings)
+            TopicOwners(fs, commits.home, store, clock, take_over=True).foreign(tiered)
         if known:
-            drop_topic(session, REMOTE_METADATA)
-        ensure_topic(session)
-        return fill(session, clock, store)
+            drop_topic(commits, REMOTE_METADATA)
+        ensure_topic(commits)
+        return fill(commits, clock, store)

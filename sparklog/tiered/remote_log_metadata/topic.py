@@ -68,16 +68,16 @@ _LOGGER: Final = logging.getLogger(__name__)
 Row = tuple[str, bytes | None]
 
 
-def ensure_topic(session: "LogDirCommits") -> bool:
+def ensure_topic(commits: "LogDirCommits") -> bool:
     """Create the topic if missing; return True if the topic was created.
 
     Raises InvalidRequestError if the log dir contains a broker's own topic of this name.
     """
-    return create_internal(session, REMOTE_METADATA, CONFIG)
+    return create_internal(commits, REMOTE_METADATA, CONFIG)
 
 
 def publish(
-    session: "LogDirCommits",
+    commits: "LogDirCommits",
     clock: Clock,
     segments: Sequence[RemoteSegment],
     *,
@@ -89,14 +89,14 @@ def publish(
     The commit is atomic up to 5,000 records; beyond that a crash may leave only the first states.
     """
     rows = [row for segment in segments for row in _rows(segment, found=found)]
-    _commit(session, clock, rows)
+    _commit(commits, clock, rows)
 
 
 def publish_deleted_partitions(
-    session: "LogDirCommits", clock: Clock, partitions: Sequence[PartitionDeleteRecord]
+    commits: "LogDirCommits", clock: Clock, partitions: Sequence[PartitionDeleteRecord]
 ) -> None:
     """Commit that partitions and all their copies are deleted; sweeps still use their ids."""
-    _commit(session, clock, [(f"{p.topic_id}-{p.partition}", to_bytes(p)) for p in partitions])
+    _commit(commits, clock, [(f"{p.topic_id}-{p.partition}", to_bytes(p)) for p in partitions])
 
 
 def _rows(segment: RemoteSegment, *, found: bool) -> Iterator[Row]:
@@ -110,18 +110,18 @@ def _rows(segment: RemoteSegment, *, found: bool) -> Iterator[Row]:
         yield key, None
 
 
-def _commit(session: "LogDirCommits", clock: Clock, rows: Sequence[Row]) -> None:
-    with session.exclusive():
-        topic = session.state.topics.get(REMOTE_METADATA)
+def _commit(commits: "LogDirCommits", clock: Clock, rows: Sequence[Row]) -> None:
+    with commits.exclusive():
+        topic = commits.state.topics.get(REMOTE_METADATA)
     if topic is None:
         raise UnknownTopicError(
-            f"{session.home} has no {REMOTE_METADATA}; {CURE}", path=session.home
+            f"{commits.home} has no {REMOTE_METADATA}; {CURE}", path=commits.home
         )
-    info = describe(session.directories, REMOTE_METADATA, topic)
+    info = describe(commits.directories, REMOTE_METADATA, topic)
 
     def stage(framing: Framing) -> ChunkStager:
         return ChunkStager(
-            ChunksInMemory(session.home), clock, framing, spread=session.position
+            ChunksInMemory(commits.home), clock, framing, spread=commits.position
         )
 
     for first in range(0, len(rows), _ROWS_MAX):
@@ -131,9 +131,9 @@ def _commit(session: "LogDirCommits", clock: Clock, rows: Sequence[Row]) -> None
             pa.array(values, pa.binary(), from_pandas=False),
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
-        append(session, stage, info, batch, partition=0, producer=None, framing=Framing())
-    with session.exclusive():
-        session.make_durable()  # even with flush=none, as deletions in the bucket can't be undone
+        append(commits, stage, info, batch, partition=0, producer=None, framing=Framing())
+    with commits.exclusive():
+        commits.make_durable()  # even with flush=none, as deletions in the bucket can't be undone
 
 
 class RemoteLogMetadataConsumer:

@@ -32,7 +32,7 @@ from sparklog.format.names import (
 from sparklog.format.producer_snapshot import format_snapshot
 from sparklog.fs import LOCAL, FileSystem, read_bytes, write_durably
 from sparklog.logdir.broker_lockout import lock_out_brokers
-from sparklog.logdir.closing import close_session, give_up_session
+from sparklog.logdir.closing import close_commits, close_for_handover
 from sparklog.logdir.cluster_metadata import ClusterMetadata, metadata_dirs, read_cluster_metadata
 from sparklog.logdir.home import open_log
 from sparklog.logdir.ledger import has_ledger
@@ -49,7 +49,7 @@ from sparklog.logdir.offset_checkpoints import (
     RECOVERY_POINT,
     raise_offsets,
 )
-from sparklog.logdir.opening import open_session
+from sparklog.logdir.opening import open_commits
 from sparklog.logdir.partition.directories import remove_tree
 from sparklog.logdir.paths import is_nested, split_path
 from sparklog.logdir.segment_files import joined
@@ -113,14 +113,14 @@ def hand_over_into(
     outside = [metadata_log_dir] if metadata_log_dir not in (None, *theirs) else []
     held = lock_out_brokers(fs, [*theirs, *(each for each in outside if each)])
     try:
-        session = open_session(fs, clock, own, LogOptions(), news=False)
+        commits = open_commits(fs, clock, own, LogOptions(), news=False)
         try:
             join.plan(check=False)  # if this raises, the log stays unchanged
         except BaseException:
-            close_session(session)
+            close_commits(commits)
             raise
         made: list[HandedOverTopics] = []
-        give_up_session(session, lambda: made.append(join.run()))
+        close_for_handover(commits, lambda: made.append(join.run()))
         return made[0]
     finally:
         for file in held:

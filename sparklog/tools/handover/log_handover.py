@@ -22,7 +22,7 @@ from sparklog.fs import LOCAL, FileSystem, read_bytes, write_durably
 from sparklog.log.log import home_of
 from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.broker_lockout import is_marked_open, lock_out_brokers
-from sparklog.logdir.closing import close_session, give_up_session
+from sparklog.logdir.closing import close_commits, close_for_handover
 from sparklog.logdir.cluster_metadata import (
     BOOTSTRAP_NAME,
     METADATA_DIR,
@@ -42,7 +42,7 @@ from sparklog.logdir.meta_properties import (
     give_to_brokers,
     read_properties,
 )
-from sparklog.logdir.opening import open_session
+from sparklog.logdir.opening import open_commits
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.recovery.redo import settle_directories
 from sparklog.opening import Path, check_log_dirs
@@ -147,16 +147,16 @@ def hand_over(
     outside = [metadata] if metadata is not None and metadata not in directories else []
     held = lock_out_brokers(fs, outside)
     try:
-        session = open_session(fs, clock, directories, LogOptions(), news=False)
+        commits = open_commits(fs, clock, directories, LogOptions(), news=False)
         try:
             handover.plan(check=False)  # if this raises, the log stays unchanged
         except BaseException:
-            close_session(session)
+            close_commits(commits)
             raise
-        with session.exclusive():
-            settle_directories(session)  # a broker would continue an unfinished move
+        with commits.exclusive():
+            settle_directories(commits)  # a broker would continue an unfinished move
         made: list[HandedOver] = []
-        give_up_session(session, lambda: made.append(handover.run()))
+        close_for_handover(commits, lambda: made.append(handover.run()))
         return made[0]
     finally:
         for file in held:

@@ -91,8 +91,8 @@ def move_to_store(
     remote = options or RemoteOptions()
     keyring = Keyring.load(remote.remote_keyring) if remote.remote_keyring else None
     with open_log(path, mode="rw", storage_options=storage_options, remote=remote) as log:
-        session = commits_of(log)
-        with session.exclusive():
+        commits = commits_of(log)
+        with commits.exclusive():
 
             def plan(log_id: str) -> NewLog:
                 if read_home(target) is not None:  # everything but cleaning up was done before
@@ -100,7 +100,7 @@ def move_to_store(
                         log_id=log_id, snapshot=current_state(target).log.snapshot(),
                         partitions=(), objects=(),
                     )  # fmt: skip
-                return _Plan(log, session, target, log_id, keyring, clock).whole()
+                return _Plan(log, commits, target, log_id, keyring, clock).whole()
 
             new = make_log(target, f"the log dir {log.path}", plan, threads, progress, clock)
     return describe_log(new, target, watch(), time_ms=new.snapshot.time_ms)
@@ -159,25 +159,25 @@ class _Plan:
     def __init__(
         self,
         log: Log,
-        session: LogDirCommits,
+        commits: LogDirCommits,
         target: Store,
         log_id: str,
         keyring: Keyring | None,
         clock: Clock,
     ) -> None:
-        self._log, self._session, self._target = log, session, target
+        self._log, self._commits, self._target = log, commits, target
         self._log_id, self._keyring = log_id, keyring
-        self._time_ms = max(clock(), session.state.time_ms)
+        self._time_ms = max(clock(), commits.state.time_ms)
         self._keys: dict[str, ObjectKey] = {}
         self._made: dict[str, LogObject] = {}
         self._objects: list[NewObject] = []
         self._manifests: list[NewObject] = []
 
     def whole(self) -> NewLog:
-        session = self._session
-        if session.offline:
-            raise next(iter(session.offline.values()))
-        snapshot = _snapshot(session, self._time_ms)
+        commits = self._commits
+        if commits.offline:
+            raise next(iter(commits.offline.values()))
+        snapshot = _snapshot(commits, self._time_ms)
         partitions = [self._partition(key, snapshot) for key in sorted(snapshot.ends)]
         latest = max((e for one in partitions for e, _ in one.epochs), default=0)
         self._add_groups()
@@ -191,7 +191,7 @@ class _Plan:
         )
 
     def _add_groups(self) -> None:
-        readers = Groups(GroupFiles(self._session.fs, self._session.home)).readers()
+        readers = Groups(GroupFiles(self._commits.fs, self._commits.home)).readers()
         for path in readers.damaged:
             raise DataCorruptionError(
                 "the position of a group can't be read, so it can't be moved: let its reader "
@@ -211,7 +211,7 @@ class _Plan:
             self._extent(key, topic, segments, span, start, list(epochs), gaps=gaps)
             for span in _spans(segments, start, end)
         ]
-        producers = self._session.writer(*key).producers.entries() if end else []
+        producers = self._commits.writer(*key).producers.entries() if end else []
         return NewPartition(
             key=key,
             extents=tuple(extents),
@@ -334,9 +334,9 @@ def _measured(log: SegmentLog, end: int) -> tuple[int, int]:
     return size, latest
 
 
-def _snapshot(session: LogDirCommits, time_ms: int) -> SnapshotRecord:
+def _snapshot(commits: LogDirCommits, time_ms: int) -> SnapshotRecord:
     """Return the log dir's state without directories and tier."""
-    state = session.state
+    state = commits.state
     topics = {
         name: replace(
             topic,
@@ -348,7 +348,7 @@ def _snapshot(session: LogDirCommits, time_ms: int) -> SnapshotRecord:
     ends = {key: end for key, end in state.ends.items() if key.topic in topics}
     abandoned = state.abandoned
     if abandoned is None:
-        abandoned = find_abandoned(session, session.ledger.end)
+        abandoned = find_abandoned(commits, commits.ledger.end)
     return replace(
         state.snapshot(),
         time_ms=time_ms,
@@ -358,15 +358,15 @@ def _snapshot(session: LogDirCommits, time_ms: int) -> SnapshotRecord:
         local_starts=None,
         deleted={},
         dropped={key: end for key, end in state.dropped.items() if key.topic not in INTERNAL},
-        writers={name: _whole(session, name, last) for name, last in state.writers.items()},
+        writers={name: _whole(commits, name, last) for name, last in state.writers.items()},
         idempotent=frozenset(state.idempotent & ends.keys()),
         abandoned={k: some for k, some in within(abandoned, state).items() if k in ends},
     )
 
 
-def _whole(session: LogDirCommits, writer: str, last: LastMicroBatch) -> LastMicroBatch:
+def _whole(commits: LogDirCommits, writer: str, last: LastMicroBatch) -> LastMicroBatch:
     """Return the writer's last micro-batch with its offsets, because the ledger isn't moved."""
     if last.ends is not None:
         return last
-    found = find_commit(session, session.ledger.end, [writer], last.batch)
+    found = find_commit(commits, commits.ledger.end, [writer], last.batch)
     return last if found is None else last._replace(ends=found[1].ends)

@@ -37,13 +37,13 @@ class CompactedLog:
         self.directory = path / f"{TOPIC}-0"
 
     @property
-    def session(self) -> LogDirCommits:
+    def commits(self) -> LogDirCommits:
         return commits_of(self.log)
 
     def write(self, *batches: bytes, roll: bool = False) -> int:
         """Append whole batches; returns the log's end."""
-        with self.session.exclusive(), self.session.step([TopicPartition(TOPIC, 0)]) as step:
-            log = self.session.writer(TOPIC, 0)
+        with self.commits.exclusive(), self.commits.step([TopicPartition(TOPIC, 0)]) as step:
+            log = self.commits.writer(TOPIC, 0)
             first = log.end_offset
             for data in batches:
                 log.append(data, 0)
@@ -59,7 +59,7 @@ class CompactedLog:
         return self.write(*(batch(record, **how) for record in records), roll=True)
 
     def clean(self, **how: Any) -> CleanReport:
-        return clean_partition(self.session, TOPIC, 0, **how)
+        return clean_partition(self.commits, TOPIC, 0, **how)
 
     def rows(self, isolation: str = "read_uncommitted") -> list[tuple[int, str | None, str | None]]:
         table = self.log.read(TOPIC, isolation=isolation, columns=["offset", "key", "value"])

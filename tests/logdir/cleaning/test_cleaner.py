@@ -109,9 +109,9 @@ class TestProducers:
         log.write(batch(("b", "2")), roll=True)
         log.clean()
         assert log.offsets() == [2, 3]
-        with log.session.exclusive():
-            log.session.forget_writers()
-            state = log.session.writer(TOPIC, 0)
+        with log.commits.exclusive():
+            log.commits.forget_writers()
+            state = log.commits.writer(TOPIC, 0)
             assert judged(state, first) == (0, 1)
             assert sorted(e.producer_id for e in state.producers.entries()) == [1, 2, 3]
 
@@ -241,13 +241,13 @@ class TestFiles:
         """Their inodes are looked at again under the lock."""
         log = make()
         log.segment(("a", "1"), ("a", "2"))
-        job = plan_job(log.session, TOPIC, 0)
-        made = list(rewrite(log.session.fs, job))
+        job = plan_job(log.commits, TOPIC, 0)
+        made = list(rewrite(log.commits.fs, job))
         source = log.directory / f"{0:020d}.log"
         data = source.read_bytes()
         source.rename(source.with_suffix(".other"))
         source.write_bytes(data)
-        report = finish(log.session, job, made)
+        report = finish(log.commits, job, made)
         assert report.interrupted
         assert report.next_dirty is None
         assert not list(log.directory.glob("*.cleaned"))
@@ -257,21 +257,21 @@ class TestFiles:
     def test_a_topic_that_was_made_again(self, make) -> None:
         log = make()
         log.segment(("a", "1"), ("a", "2"))
-        job = plan_job(log.session, TOPIC, 0)
-        made = list(rewrite(log.session.fs, job))
+        job = plan_job(log.commits, TOPIC, 0)
+        made = list(rewrite(log.commits.fs, job))
         log.log.delete_topic(TOPIC)
         log.log.create_topic(TOPIC, config={"cleanup.policy": "compact"})
-        assert finish(log.session, job, made).interrupted
+        assert finish(log.commits, job, made).interrupted
 
     def test_the_long_part_travels(self, make) -> None:
         """Job and result pickle, as a Spark task needs it."""
         log = make()
         log.segment(("a", "1"), ("a", "2"))
         log.segment(("a", "3"))
-        job = pickle.loads(pickle.dumps(plan_job(log.session, TOPIC, 0)))
-        made = pickle.loads(pickle.dumps(list(rewrite(log.session.fs, job))))
+        job = pickle.loads(pickle.dumps(plan_job(log.commits, TOPIC, 0)))
+        made = pickle.loads(pickle.dumps(list(rewrite(log.commits.fs, job))))
         assert log.offsets() == [0, 1, 2]
-        assert finish(log.session, job, made).next_dirty == 3
+        assert finish(log.commits, job, made).next_dirty == 3
         assert log.offsets() == [2]
 
     def test_dry_run_touches_nothing(self, make) -> None:
@@ -287,19 +287,19 @@ class TestFiles:
         """The write lock is free while the long part runs, and appends go on in between."""
         log = make()
         log.segment(*((str(n % 3), str(n)) for n in range(30)))
-        job = plan_job(log.session, TOPIC, 0)
-        for made in rewrite(log.session.fs, job):
+        job = plan_job(log.commits, TOPIC, 0)
+        for made in rewrite(log.commits.fs, job):
             log.write(batch(("9", "during")))
-            finish(log.session, job, [made])
+            finish(log.commits, job, [made])
         assert log.keys() == ["0", "1", "2", "9"]
 
     def test_several_threads_clean_several_partitions(self, make) -> None:
         log = make()
         log.log.alter_topic(TOPIC, partitions=4)
-        session = log.session
+        commits = log.commits
         for p in range(4):
-            with session.exclusive(), session.step([(TOPIC, p)]) as step:
-                writer = session.writer(TOPIC, p)
+            with commits.exclusive(), commits.step([(TOPIC, p)]) as step:
+                writer = commits.writer(TOPIC, p)
                 writer.append(batch(*((str(n % 5), "v") for n in range(500))), 0)
                 writer.roll()
                 writer.sync()
@@ -308,7 +308,7 @@ class TestFiles:
 
         def work(p: int) -> None:
             try:
-                clean_partition(session, TOPIC, p)
+                clean_partition(commits, TOPIC, p)
             except BaseException as error:
                 failures.append(error)
 
@@ -319,7 +319,7 @@ class TestFiles:
             thread.join()
         assert not failures
         assert len(log.rows()) == 20
-        found = read_offsets(session.fs, str(log.directory.parent), CLEANER)
+        found = read_offsets(commits.fs, str(log.directory.parent), CLEANER)
         assert found == {(TOPIC, p): 500 for p in range(4)}
 
 
@@ -327,14 +327,14 @@ class TestCleanable:
     def test_the_dirtiest_first(self, make) -> None:
         log = make(min_cleanable_dirty_ratio=0.4)
         log.log.create_topic("u", config={"cleanup.policy": "delete"})
-        assert cleanable(log.session) == []
+        assert cleanable(log.commits) == []
         log.segment(("a", "1"), ("b", "2"))
-        (found,) = cleanable(log.session)
+        (found,) = cleanable(log.commits)
         assert (found.topic, found.partition, found.dirt.ratio) == (TOPIC, 0, 1.0)
         log.clean()
-        assert cleanable(log.session) == []
+        assert cleanable(log.commits) == []
         log.segment(("c", "1"))
-        (every,) = cleanable(log.session, every=True)
+        (every,) = cleanable(log.commits, every=True)
         assert 0.3 < every.dirt.ratio < 0.4
         assert not every.wanted
 
@@ -342,9 +342,9 @@ class TestCleanable:
         log = make(min_cleanable_dirty_ratio=1, max_compaction_lag_ms=10_000, segment_ms=10**12)
         log.segment(("a", "1"))
         log.clock.advance(9_999)
-        assert cleanable(log.session) == []
+        assert cleanable(log.commits) == []
         log.clock.advance(2)
-        assert [c.dirt.overdue_ms for c in cleanable(log.session)] == [1]
+        assert [c.dirt.overdue_ms for c in cleanable(log.commits)] == [1]
 
     def test_min_compaction_lag(self, make) -> None:  # testCleanableOffsetsForTime
         log = make(min_compaction_lag_ms=1000)

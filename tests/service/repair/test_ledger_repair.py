@@ -145,10 +145,10 @@ def test_a_writer_goes_on_once_its_last_batch_is_declared(logs: Path) -> None:
         assert commit(log, "new", 0).replayed
         with pytest.raises(BatchConflictError, match="was repaired at"):
             commit(log, "another", 0)
-        session = commits_of(log)
-        assert session is not None
-        session.write_snapshot()
-        assert session.state.lost is not None
+        commits = commits_of(log)
+        assert commits is not None
+        commits.write_snapshot()
+        assert commits.state.lost is not None
         log.delete_records("u", {0: end})  # what was lost is out of reach
         assert not commit(log, "another", 0).replayed
     assert [f for f in verify(path).findings if "contradicts" in f.what] == []
@@ -173,11 +173,11 @@ def test_a_flipped_bit_is_corrected_wherever_it_is(logs: Path) -> None:
 def _with_segments(path: Path) -> list[int]:
     """Give the ledger two more segments; return the bases of all."""
     with sparklog.open(path, "rw", clock=at(2000)) as log:
-        session = commits_of(log)
-        assert session is not None
+        commits = commits_of(log)
+        assert commits is not None
         for batch in (1, 2):
-            with session.exclusive():
-                session.write_snapshot()
+            with commits.exclusive():
+                commits.write_snapshot()
             commit(log, "p", batch)
         return [int(p.stem) for p in sorted((path / LEDGER).glob("*.log"))]
 

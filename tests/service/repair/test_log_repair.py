@@ -140,9 +140,9 @@ def test_a_repair_waits_for_nobody_who_holds_the_log(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with make(path, close=False) as log:
         (path / "t-0" / "00000000000000000024.index").unlink()
-        session = commits_of(log)
-        assert session is not None
-        with session.exclusive():
+        commits = commits_of(log)
+        assert commits is not None
+        with commits.exclusive():
             report = verify(path, repair=True, options={"lock.timeout.ms": 50})
         assert not report.ok
         assert "has held the write lock" in str(report.refused)
@@ -274,11 +274,11 @@ def _churn(path: Path, number: int) -> None:
 def _clean(path: Path) -> None:
     with sparklog.open(path, "rw") as log:
         log.create_topic("kept", config={**SMALL, "cleanup.policy": "compact"})
-        session = commits_of(log)
-        assert session is not None
+        commits = commits_of(log)
+        assert commits is not None
         while True:
             fill(log, "kept", 0, 20)
-            clean_partition(session, "kept", 0)
+            clean_partition(commits, "kept", 0)
 
 
 def _faulty_world() -> World:

@@ -200,12 +200,12 @@ def test_only_ledger_segments_that_are_needed_are_read(
 ) -> None:
     """The ledger is read from the last snapshot before the first append that is copied."""
     with filled(path, clock, 12) as log:
-        session = commits_of(log)
+        commits = commits_of(log)
         for _ in range(2):
-            with session.exclusive():
-                session.write_snapshot()
+            with commits.exclusive():
+                commits.write_snapshot()
             grow(log, clock, 12)
-        first, second, _ = ledger_bases(session.fs, path)
+        first, second, _ = ledger_bases(commits.fs, path)
         wanted = closed(path)
         for base, _ in (wanted[0], wanted[-1]):
             change(Path(path, "t-0", f"{base:020d}.log"))

@@ -121,11 +121,11 @@ def test_a_snapshot_keeps_what_the_last_batches_are(tmp_path: Path) -> None:
     path = tmp_path / "log"
     make(path)
     with sparklog.open(path, "rw") as log:
-        session = commits_of(log)
-        assert session is not None
-        with session.exclusive():
-            session.write_snapshot()
-            assert len(session.state.tails) == 2
+        commits = commits_of(log)
+        assert commits is not None
+        with commits.exclusive():
+            commits.write_snapshot()
+            assert len(commits.state.tails) == 2
     swap(path, bases(path)[-1])
     with sparklog.open(path, "rw") as log:
         assert sorted(log.offline()) == [("t", 0), ("t", 1)]
