@@ -23,13 +23,12 @@ Modules that they use:
 - `log_backed/`: partitions, records and locks of a log-backed checkpoint
 - `spark_files/`: offset log, commit log and state files, as Spark writes them
 - `batches`: plans, commits and state of each batch, and whether the query can go back to it;
-`batch_selection`: finds a batch by number, time or offsets
+`rollback_request`: a request to go back to a batch, by number, time or offsets
 - `truncation`: which files to drop when going back; `truncated_copy`: writes the others
 - `query_sink`: the query's sink; `file_sink_cut`: truncates the log of Spark's file sink
 - `staged_checkpoint`: a checkpoint built beside its final name; `unfinished_reset`: completes a
   reset
-- `running_query`: detects a running query; `nesting`: checks that checkpoint and log are apart;
-`ownership`: owner and mode of new files
+- `running_query`: detects a running query
 """
 
 from sparklog.checkpoint.backup.archiving import Archived, archive

@@ -5,16 +5,30 @@ every state store, and for file sources their own log up to N's offset. With asy
 tracking most batches have neither plan nor commit, and the plan before N is the previous existing
 plan; such queries have no state. Source: MicroBatchExecution.populateStartOffsets,
 AsyncProgressTrackingMicroBatchExecution (4.2).
+
+The log of a file source, `sources/<i>/`, has the files that each of its own batches found:
+
+    <n>             a line `v1`, then {"path": ..., "timestamp": ..., "batchId": n} for each file
+    <n>.compact     the same for all batches up to n; every 10th file
+
+An offset {"logOffset": n} is the newest entry that a query's batch has read. A truncation must
+remove later entries: Spark would consider their files as seen, and read them all at once. Source:
+FileStreamSource, CompactibleFileStreamLog (Spark 4.2).
 """
 
 import bisect
+import re
 from functools import cached_property
 from typing import Final
 
 from sparklog.checkpoint.files import Checkpoint, batch_numbers
-from sparklog.checkpoint.spark_files.commit_log import Commit, parse_commit
-from sparklog.checkpoint.spark_files.file_source_log import missing_entries
-from sparklog.checkpoint.spark_files.offset_log import BatchOffsets, log_offset_of, parse_offsets
+from sparklog.checkpoint.spark_files.metadata_logs import (
+    BatchOffsets,
+    Commit,
+    log_offset_of,
+    parse_commit,
+    parse_offsets,
+)
 from sparklog.checkpoint.spark_files.state_schema import has_all_in_one
 from sparklog.checkpoint.spark_files.state_stores import (
     StateStore,
@@ -32,6 +46,7 @@ _PARTITIONS: Final = (
     "spark.sql.streaming.internal.stateStore.partitions",
     _SHUFFLE,
 )  # keys in the plan's conf; the first has priority
+_SOURCE_ENTRY: Final = re.compile(r"([0-9]+)(\.compact)?")
 
 
 class Batches:
@@ -221,3 +236,29 @@ def _partitions_in_conf(plan: BatchOffsets) -> int | None:
     """Return the number of state partitions in a plan's conf."""
     partitions = next((plan.conf[key] for key in _PARTITIONS if key in plan.conf), "")
     return int(partitions) if partitions.isdecimal() and int(partitions) else None
+
+
+def entries_of(checkpoint: Checkpoint, source: str) -> dict[int, str]:
+    """Return {number of the entry: file name}."""
+    names = checkpoint.names(f"sources/{source}")
+    matches = {name: _SOURCE_ENTRY.fullmatch(name) for name in names}
+    return {int(match[1]): name for name, match in matches.items() if match is not None}
+
+
+def missing_entries(checkpoint: Checkpoint, source: str, log_offset: int) -> str | None:
+    """Return why a source can't go back to `log_offset`, or None."""
+    entries = entries_of(checkpoint, source)
+    at = log_offset
+    while at in entries:
+        if entries[at].endswith(".compact") or at == 0:
+            return None
+        at -= 1
+    if log_offset < 0:
+        return None
+    return f"sources/{source}/{at} is gone, the file source's list of what it has read"
+
+
+def entries_after(checkpoint: Checkpoint, source: str, log_offset: int) -> list[str]:
+    """Return the paths of the entries that must be removed to go back to `log_offset`."""
+    entries = entries_of(checkpoint, source)
+    return [f"sources/{source}/{name}" for n, name in entries.items() if n > log_offset]

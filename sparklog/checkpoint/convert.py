@@ -19,10 +19,10 @@ from sparklog.checkpoint.log_backed.lock import LOCK_NAME, CheckpointLock
 from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, has_marker, write_marker
 from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import FileWriter, Record, append, create
-from sparklog.checkpoint.ownership import copy_log_dir_ownership, copy_mode_and_owner
 from sparklog.checkpoint.running_query import check_no_running_batch, keep_stopped
 from sparklog.checkpoint.spark_files.checksums import hadoop_name
 from sparklog.checkpoint.staged_checkpoint import remove_log_dir
+from sparklog.checkpoint.truncated_copy import copy_log_dir_ownership, copy_mode_and_owner
 from sparklog.checkpoint.unfinished_reset import complete
 from sparklog.clock import Clock, system_clock
 from sparklog.fs import LOCAL, FileSystem, read_bytes

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import local_path
-from sparklog.checkpoint.ownership import copy_mode_and_owner
 from sparklog.checkpoint.query_sink import Announce, QuerySink, SinkKind
 from sparklog.checkpoint.spark_files.file_sink_log import (
     SINK_LOG,
@@ -21,7 +20,7 @@ from sparklog.checkpoint.spark_files.file_sink_log import (
     moved,
     write_sink_log,
 )
-from sparklog.checkpoint.truncated_copy import CopyStats, link_or_copy
+from sparklog.checkpoint.truncated_copy import CopyStats, copy_mode_and_owner, link_or_copy
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import FileSystem
 from sparklog.logdir.staged_directory import StagedDirectory, check_parent, remove_all

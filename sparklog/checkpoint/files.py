@@ -6,6 +6,7 @@ manager created can be continued without a conversion. A live record takes prece
 
 import bisect
 import json
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Set
@@ -31,8 +32,10 @@ from sparklog.checkpoint.log_backed.partition import (
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes
 from sparklog.logdir.ledger import ledger_path
+from sparklog.logdir.paths import is_within, store_url
 from sparklog.text_checks import path_text
 
+_LOGGER: Final = logging.getLogger(__name__)
 _OURS: Final = frozenset({RUNS, RESET})
 
 
@@ -398,3 +401,34 @@ def _id_of(data: bytes) -> object:
         return json.loads(data)["id"]
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def check_not_nested(checkpoint: str, log: str | os.PathLike[str]) -> None:
+    """Check the paths of a query's checkpoint and log, with links resolved.
+
+    A checkpoint within a log dir is logged as a warning.
+    Raises: InvalidRequestError: the log is in the checkpoint's directory. A reset would exchange
+        the log together with the checkpoint, and an archive would contain it; a log at `sparklog`
+        would use the same directory as the checkpoint's records.
+    """
+    if store_url(log) is not None:
+        return
+    root = os.path.realpath(checkpoint)
+    for directory in map(str.strip, os.fspath(log).split(",")):
+        local = local_path(directory)
+        if local is None:
+            continue
+        home = os.path.realpath(local)
+        if is_within(home, root):
+            raise InvalidRequestError(
+                f"the log dir {directory} is in the query's checkpoint {checkpoint}, whose files "
+                "come and go with resets, forks and archives: give the log a directory of its own "
+                "(with the query stopped it can be moved, `mv`, as it is)",
+                path=directory,
+            )
+        if is_within(root, home):
+            _LOGGER.warning(
+                "the checkpoint %s is in the log dir %s: a Kafka broker won't start there, and "
+                "what removes the log removes the checkpoint; keep them apart", checkpoint,
+                directory,
+            )  # fmt: skip

@@ -5,18 +5,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sparklog.checkpoint.batch_selection import Target, check_sources, select_batch
-from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.file_sink_cut import copy_output
 from sparklog.checkpoint.files import Checkpoint, own_path
-from sparklog.checkpoint.history import writer_name
-from sparklog.checkpoint.nesting import check_not_nested
-from sparklog.checkpoint.query_sink import Announce, choose_sink
+from sparklog.checkpoint.query_sink import Announce
+from sparklog.checkpoint.rollback_request import RollbackRequest, Target
 from sparklog.checkpoint.running_query import report_concurrent_cleanup
 from sparklog.checkpoint.staged_checkpoint import FORK, staged_checkpoint
 from sparklog.checkpoint.truncated_copy import copy_truncated
 from sparklog.checkpoint.truncation import plan_truncation
-from sparklog.checkpoint.unfinished_reset import check_log, complete
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.diskless.log_creation import fork as fork_in_store
 from sparklog.errors import InvalidRequestError
@@ -52,6 +48,20 @@ class Forked:
             f"{self.new_path} continues after batch {self.batch} of {self.path}{log}: "
             f"{self.linked_files} files linked, {self.copied_bytes} bytes copied, {self.took_ms} ms"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ForkRequest(RollbackRequest):
+    new_log: Path | None
+    new_output: Path | None
+
+    def __post_init__(self) -> None:
+        if (self.log is None) != (self.new_log is None):
+            raise InvalidRequestError("give both log and new_log, or none of them")
+        if (self.output is None) != (self.new_output is None):
+            raise InvalidRequestError("give both output and new_output, or none of them")
+        if self.log is not None and self.new_log is not None:
+            _check_homes(self.log, self.new_log, self.fs)
 
 
 def fork(
@@ -94,23 +104,23 @@ def fork(
     Cost: files are linked if possible; the last segment of each partition is copied.
     """
     watch = stopwatch()
-    _check_pairs(log, new_log, output, new_output, fs)
+    request = _ForkRequest(
+        to=to, log=log, new_log=new_log, writer=writer, sources=sources, output=output,
+        new_output=new_output, sink=sink, announce=announce, storage_options=storage_options,
+        fs=fs, clock=clock,
+    )  # fmt: skip
     target = own_path(new_path)
     with report_concurrent_cleanup(path):
         checkpoint = Checkpoint.open(path, fs, to_end=False, needs_id=True)
         _check_target(fs, checkpoint.path, target)
-        complete(checkpoint.path, storage_options=storage_options, fs=fs, clock=clock)
-        batches = Batches(checkpoint)
-        batch = select_batch(batches, to)
-        batches.check_reachable(batch)
-        check_sources(batches, batch, sources or {}, fs=fs, storage_options=storage_options)
-        writer_id = None if log is None else _check_log(checkpoint, log, writer, storage_options)
-        files = _files_of(checkpoint, batch, log, output, new_output, sink, announce)
+        request.complete_reset(checkpoint.path)
+        batches, batch = request.select_batch(checkpoint)
+        writer_id = request.writer_in_log(checkpoint)
+        files = _files_of(checkpoint, batch, request)
         with staged_checkpoint(fs, target, FORK) as staged:
             truncation = plan_truncation(batches, batch, target, is_reset=False)
             copied = copy_truncated(checkpoint, truncation, staged.directory, clock=clock)
-            if log is not None and new_log is not None:
-                _fork_log(log, new_log, writer_id, batch, storage_options, fs, clock)
+            _fork_log(request, writer_id, batch)
             if files is not None:
                 copy_output(batches, batch, *files)
             staged.publish()
@@ -127,36 +137,20 @@ def fork(
 
 
 def _files_of(
-    checkpoint: Checkpoint,
-    batch: int,
-    log: Path | None,
-    output: Path | None,
-    new_output: Path | None,
-    sink: str | None,
-    announce: Announce | None,
+    checkpoint: Checkpoint, batch: int, request: _ForkRequest
 ) -> tuple[str, str] | None:
     """Announce the effect on the sink. Return a file sink's old and new directory, if any.
 
     Raises: InvalidRequestError: see `choose_sink`.
     """
-    chosen = choose_sink(checkpoint, log=log, output=output, sink=sink)
+    chosen = request.choose_sink(checkpoint)
     text, files = chosen.effect(batch), None
-    if chosen.output is not None and new_output is not None:
-        files = chosen.output, path_text(new_output)
+    if chosen.output is not None and request.new_output is not None:
+        files = chosen.output, path_text(request.new_output)
         text = f"Sink: the files of {files[0]} up to batch {batch} become the output {files[1]}."
-    if announce is not None and text:
-        announce(text)
+    if request.announce is not None and text:
+        request.announce(text)
     return files
-
-
-def _check_log(
-    checkpoint: Checkpoint, log: Path, writer: str | None, storage_options: Mapping[str, Any] | None
-) -> str:
-    """Return the query's name in the log."""
-    name = writer_name(checkpoint, writer)
-    check_log(log, name, checkpoint.fs, storage_options)
-    check_not_nested(checkpoint.path, log)
-    return name
 
 
 def _check_target(fs: FileSystem, path: str, target: str) -> None:
@@ -166,21 +160,6 @@ def _check_target(fs: FileSystem, path: str, target: str) -> None:
         )
     if fs.exists(target):
         raise InvalidRequestError(f"{target} exists: a fork wants a new directory", path=target)
-
-
-def _check_pairs(
-    log: Path | None,
-    new_log: Path | None,
-    output: Path | None,
-    new_output: Path | None,
-    fs: FileSystem,
-) -> None:
-    if (log is None) != (new_log is None):
-        raise InvalidRequestError("give both log and new_log, or none of them")
-    if (output is None) != (new_output is None):
-        raise InvalidRequestError("give both output and new_output, or none of them")
-    if log is not None and new_log is not None:
-        _check_homes(log, new_log, fs)
 
 
 def _check_homes(log: Path, new_log: Path, fs: FileSystem) -> None:
@@ -195,19 +174,14 @@ def _check_homes(log: Path, new_log: Path, fs: FileSystem) -> None:
         )
 
 
-def _fork_log(
-    log: Path,
-    new_log: Path,
-    writer: str | None,
-    batch: int,
-    storage_options: Mapping[str, Any] | None,
-    fs: FileSystem,
-    clock: Clock,
-) -> None:
+def _fork_log(request: _ForkRequest, writer: str | None, batch: int) -> None:
+    log, new_log, fs, clock = request.log, request.new_log, request.fs, request.clock
+    if log is None or new_log is None:
+        return
     if url_of(log, fs=fs) is None:
         fork_log(log, new_log, writer=writer, batch=batch, fs=fs, clock=clock)
         return
     fork_in_store(
         os.fspath(log), os.fspath(new_log), writer=writer, batch=batch,
-        storage_options=storage_options, clock=clock,
+        storage_options=request.storage_options, clock=clock,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.log_backed.metadata_marker import MARKER_START
 from sparklog.checkpoint.query_sink import query_name
-from sparklog.checkpoint.spark_files.offset_log import document_of, rows_between
+from sparklog.checkpoint.spark_files.metadata_logs import document_of, rows_between
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.html import foreign

@@ -23,7 +23,7 @@ from sparklog.checkpoint.log_backed.partition import (
     partition_dirs,
 )
 from sparklog.checkpoint.log_backed.partition_writer import FileWriter, copy_ranges
-from sparklog.checkpoint.ownership import copy_mode_and_owner
+from sparklog.checkpoint.truncated_copy import copy_mode_and_owner
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.format.checkpoint_files import Epochs
 from sparklog.format.names import CLEANED, log_name

@@ -13,15 +13,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from sparklog.checkpoint.batch_selection import Target, check_sources, select_batch
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.file_sink_cut import FileSinkCut, plan_sink_cut
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.history import writer_name
 from sparklog.checkpoint.log_backed.layout import LOGS
 from sparklog.checkpoint.log_backed.lock import CheckpointLock
-from sparklog.checkpoint.nesting import check_not_nested
-from sparklog.checkpoint.query_sink import Announce, QuerySink, SinkKind, choose_sink
+from sparklog.checkpoint.query_sink import Announce, QuerySink, SinkKind
+from sparklog.checkpoint.rollback_request import RollbackRequest, Target
 from sparklog.checkpoint.running_query import (
     check_no_running_batch,
     keep_stopped,
@@ -30,7 +28,7 @@ from sparklog.checkpoint.running_query import (
 from sparklog.checkpoint.staged_checkpoint import RESET, is_mount_point, staged_checkpoint
 from sparklog.checkpoint.truncated_copy import copy_truncated
 from sparklog.checkpoint.truncation import Truncation, plan_truncation
-from sparklog.checkpoint.unfinished_reset import UnfinishedReset, check_log, complete, write
+from sparklog.checkpoint.unfinished_reset import UnfinishedReset, write
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import InvalidRequestError, LogLockedError
 from sparklog.fs import LOCAL, FileSystem
@@ -116,37 +114,37 @@ def reset(
         announce: called with a sentence on the effect on the sink, before anything is changed.
         dry_run: only plan the reset.
         storage_options: fsspec's options, for a log or sources in a bucket; never stored.
-
     Raises: InvalidRequestError: the query can't go back to the batch (names the earliest possible
         batch), or the file system can't exchange directories (use `fork`). LogLockedError: the
         query is running. DataCorruptionError; StorageUnavailableError. The checkpoint is then
         unchanged; if only the log failed, the checkpoint is reset, and the log follows at the next
         call of `reset` or batch of the sink.
     """
+    request = RollbackRequest(
+        to=to, log=log, writer=writer, sources=sources, output=output, sink=sink,
+        announce=announce, storage_options=storage_options, fs=fs, clock=clock,
+    )  # fmt: skip
     checkpoint = Checkpoint.open(path, fs, needs_id=True)
     _check_no_mount_point(checkpoint)
     if not dry_run:
-        complete(checkpoint.path, storage_options=storage_options, fs=fs, clock=clock)
+        request.complete_reset(checkpoint.path)
     with report_concurrent_cleanup(checkpoint.path), contextlib.ExitStack() as stack:
         if not dry_run:
             stack.enter_context(keep_stopped(checkpoint, _RESET_OR_FORK))
             checkpoint = Checkpoint.open(path, fs, needs_id=True)
-        batches = Batches(checkpoint)
-        batch = select_batch(batches, to)
-        batches.check_reachable(batch)
-        check_sources(batches, batch, sources or {}, fs=fs, storage_options=storage_options)
+        batches, batch = request.select_batch(checkpoint)
         check_no_running_batch(batches, clock())
-        chosen = choose_sink(checkpoint, log=log, output=output, sink=sink)
+        chosen = request.choose_sink(checkpoint)
         _check_log_named(chosen, checkpoint, batch, sink)
         truncation = plan_truncation(batches, batch, checkpoint.path, is_reset=True)
-        done = _describe(batches, truncation, log, writer, storage_options, dry_run=dry_run)
+        done = _describe(batches, truncation, request, dry_run=dry_run)
         announced: list[str] = []
         cut = plan_sink_cut(batches, batch, chosen, announced.append)
         done = replace(done, sink="".join(announced))
         if announce is not None and announced:
             announce(done.sink)
         if not dry_run:
-            _carry_out(batches, truncation, done, cut, storage_options, fs, clock)
+            _carry_out(batches, truncation, done, cut, request)
     return done
 
 
@@ -172,26 +170,17 @@ def _check_log_named(
 
 
 def _describe(
-    batches: Batches,
-    truncation: Truncation,
-    log: Path | None,
-    writer: str | None,
-    storage_options: Mapping[str, Any] | None,
-    *,
-    dry_run: bool,
+    batches: Batches, truncation: Truncation, request: RollbackRequest, *, dry_run: bool
 ) -> Reset:
     checkpoint = batches.checkpoint
-    writer_id = None if log is None else writer_name(checkpoint, writer)
-    if log is not None and writer_id is not None:
-        check_log(log, writer_id, checkpoint.fs, storage_options)
-        check_not_nested(checkpoint.path, log)
+    writer_id = request.writer_in_log(checkpoint)
     known = {*batches.planned, *batches.committed}
     return Reset(
         path=checkpoint.path,
         batch=truncation.batch,
         batches=sorted(b for b in known if b > truncation.batch),
         files=len(truncation.dropped.intersection(checkpoint.paths())),
-        log=None if log is None else resolved(log),
+        log=None if request.log is None else resolved(request.log),
         writer=writer_id,
         dry_run=dry_run,
     )
@@ -202,11 +191,9 @@ def _carry_out(
     truncation: Truncation,
     wanted: Reset,
     cut: FileSinkCut | None,
-    storage_options: Mapping[str, Any] | None,
-    fs: FileSystem,
-    clock: Clock,
+    request: RollbackRequest,
 ) -> None:
-    checkpoint = batches.checkpoint
+    checkpoint, fs, clock = batches.checkpoint, request.fs, request.clock
     before = _plans(checkpoint)
     with (
         staged_checkpoint(fs, checkpoint.path, RESET) as staged,
@@ -236,7 +223,7 @@ def _carry_out(
                 "directories: use sparklog.checkpoint.fork instead, and start the query with that",
                 path=checkpoint.path,
             )
-        complete(checkpoint.path, storage_options=storage_options, fs=fs, clock=clock)
+        request.complete_reset(checkpoint.path)
 
 
 def _plans(checkpoint: Checkpoint) -> list[tuple[str, int]]:

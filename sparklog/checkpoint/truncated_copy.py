@@ -2,7 +2,7 @@
 
 The original is unchanged. Files are hard-linked: Spark replaces files, and never changes them.
 Records are copied as the bytes of their batches; a closed segment that stays complete is linked as
-well.
+well. New files get the owner and mode of the old files, because the query may run as another user.
 """
 
 import contextlib
@@ -30,12 +30,11 @@ from sparklog.checkpoint.log_backed.partition_writer import (
     copy_ranges,
     create,
 )
-from sparklog.checkpoint.ownership import copy_log_dir_ownership, copy_mode_and_owner
 from sparklog.checkpoint.truncation import Truncation
 from sparklog.clock import Clock
 from sparklog.errors import LogLockedError, StorageUnavailableError
 from sparklog.format.names import log_name
-from sparklog.fs import FileSystem, write_durably
+from sparklog.fs import FileSystem, LocalFileSystem, write_durably
 from sparklog.logdir.segment_files import joined
 from sparklog.storage.leader_epochs import assigned
 
@@ -233,3 +232,21 @@ def _copy_segment(
             copy_ranges(file, ranges, output.write)
         stats.copied_bytes += output.size
         output.close()
+
+
+def copy_mode_and_owner(fs: FileSystem, path: str, model: str) -> None:
+    """Give `path`, which was just made, the mode of `model`, and its owner if that is allowed."""
+    if isinstance(fs, LocalFileSystem):
+        fs.copy_mode_and_owner(path, model)
+
+
+def copy_log_dir_ownership(fs: FileSystem, root: str, directory: str, file: str) -> None:
+    """Set mode and owner of a checkpoint's new log dir and all files in it, by two models."""
+    logs = os.path.join(root, LOGS)
+    partitions = [path for n in fs.listdir(logs) if fs.is_dir(path := os.path.join(logs, n))]
+    copy_mode_and_owner(fs, os.path.join(logs, LOCK_NAME), file)
+    for partition in partitions:
+        for name in fs.listdir(partition):
+            copy_mode_and_owner(fs, os.path.join(partition, name), file)
+    for path in (*partitions, logs):
+        copy_mode_and_owner(fs, path, directory)

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.batches import Batches, entries_after
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.log_backed.layout import BUILDING, METADATA_PARTITION, RESET, RUNS
 from sparklog.checkpoint.spark_files.checksums import hadoop_name, spark_name
-from sparklog.checkpoint.spark_files.file_source_log import entries_after
-from sparklog.checkpoint.spark_files.offset_log import log_offset_of
+from sparklog.checkpoint.spark_files.metadata_logs import log_offset_of
 from sparklog.checkpoint.spark_files.state_stores import parse_name, unreferenced_files
 from sparklog.errors import DataCorruptionError
 

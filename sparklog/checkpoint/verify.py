@@ -302,7 +302,8 @@ class _Verifier:
                 check_hadoop(data, checkpoint.read(hadoop), where, checkpoint.real(hadoop))
             if checkpoint.exists(spark):
                 check_spark(data, checkpoint.read(spark), where, checkpoint.locate(spark)[0])
-            if path.endswith(".sst") and not _ends_as_sst(data):
+            magic = int.from_bytes(data[-8:], "little")
+            if path.endswith(".sst") and magic not in _SST_MAGICS:
                 raise DataCorruptionError(
                     "the file doesn't end as an SST file",
                     path=where,
@@ -474,7 +475,3 @@ class _Verifier:
             pass  # removed by Spark; _check_batches reports files that a batch needs
         except StorageUnavailableError as error:
             self._out.add(Severity.DAMAGE, self._checkpoint.real(path), str(error))
-
-
-def _ends_as_sst(data: bytes) -> bool:
-    return int.from_bytes(data[-8:], "little") in _SST_MAGICS

@@ -17,7 +17,7 @@ from sparklog.checkpoint import history as read_history
 from sparklog.checkpoint import import_ as import_checkpoint
 from sparklog.checkpoint import reset as reset_checkpoint
 from sparklog.checkpoint import verify as verify_checkpoint
-from sparklog.checkpoint.batch_selection import Target
+from sparklog.checkpoint.rollback_request import Target
 from sparklog.cli.archive import (
     archive,
     check_checkpoint,

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Final
 
-from sparklog.checkpoint.files import local_path
+from sparklog.checkpoint.files import check_not_nested, local_path
 from sparklog.checkpoint.log_backed.file_lookup import FileLookup
 from sparklog.checkpoint.log_backed.layout import LOGS
 from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, has_marker
-from sparklog.checkpoint.nesting import check_not_nested
 from sparklog.checkpoint.unfinished_reset import complete
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem

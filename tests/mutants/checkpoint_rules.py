@@ -83,7 +83,7 @@ MUTANTS = (
     ),
     mutant(
         "whole-batch-behind-a-torn-one-is-cut-off",
-        "checkpoint/log_backed/torn_tail.py",
+        "checkpoint/log_backed/partition.py",
         "return cls(short, found)",
         "return cls(short, None)",
         f"{PARTITION}::test_a_flipped_bit_is_damage_where_somebody_needs_the_record",
@@ -140,21 +140,21 @@ MUTANTS = (
     ),
     mutant(
         "fork-by-a-time-takes-the-batch-after-it",
-        "checkpoint/batch_selection.py",
+        "checkpoint/rollback_request.py",
         "if batches.offsets(b).timestamp_ms <= when_ms]",
         "if batches.offsets(b).timestamp_ms - 1000 <= when_ms]",
         f"{FORK}::test_by_time",
     ),
     mutant(
         "fork-by-offsets-reads-past-them",
-        "checkpoint/batch_selection.py",
+        "checkpoint/rollback_request.py",
         "known.get(partition, limit + 1) <= limit for",
         "known.get(partition, limit) <= limit for",
         f"{FORK}::test_by_offsets",
     ),
     mutant(
         "retention-has-passed-the-batch",
-        "checkpoint/batch_selection.py",
+        "checkpoint/rollback_request.py",
         "                if offset < start:\n",
         "                if offset < 0:\n",
         f"{FORK}::test_retention_that_has_passed",
@@ -205,8 +205,8 @@ MUTANTS = (
     mutant(
         "log-without-its-fork",
         "checkpoint/fork.py",
-        "    if (log is None) != (new_log is None):\n",
-        "    if log is None and new_log is not None:\n",
+        "        if (self.log is None) != (self.new_log is None):\n",
+        "        if self.log is None and self.new_log is not None:\n",
         f"{FORK}::test_refusals",
     ),
     mutant(

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import sparklog
 from sparklog import OffsetOutOfRangeError
-from sparklog.checkpoint.spark_files.offset_log import topics_of
+from sparklog.checkpoint.spark_files.metadata_logs import topics_of
 from sparklog.source import open_homes
 from sparklog.source.offsets import from_json, origins_from_json, parse_offsets, to_json
 from sparklog.storage.groups import Origin

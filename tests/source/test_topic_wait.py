@@ -18,7 +18,7 @@ from sparklog import (
     TopicReplacedError,
     UnknownTopicError,
 )
-from sparklog.checkpoint.spark_files.offset_log import rows_between, topics_of
+from sparklog.checkpoint.spark_files.metadata_logs import rows_between, topics_of
 from sparklog.clock import ManualClock
 from sparklog.fs.files import LocalFile
 from sparklog.fs.local import LocalFileSystem

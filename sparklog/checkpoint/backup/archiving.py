@@ -28,10 +28,9 @@ from sparklog.checkpoint.backup.upload import (
     check_threads,
 )
 from sparklog.checkpoint.batches import Batches
-from sparklog.checkpoint.files import Checkpoint, local_path, own_path
+from sparklog.checkpoint.files import Checkpoint, check_not_nested, local_path, own_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
 from sparklog.checkpoint.history import query_id, writer_name
-from sparklog.checkpoint.nesting import check_not_nested
 from sparklog.checkpoint.query_sink import SinkKind
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.diskless.home_object import known_home

@@ -5,7 +5,7 @@ from typing import Final
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint, batch_numbers
-from sparklog.checkpoint.spark_files.offset_log import parse_offsets
+from sparklog.checkpoint.spark_files.metadata_logs import parse_offsets
 from sparklog.checkpoint.spark_files.state_schema import store_schema
 from sparklog.checkpoint.spark_files.state_stores import (
     StateStore,

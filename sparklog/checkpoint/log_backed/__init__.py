@@ -1,8 +1,8 @@
 """A log-backed checkpoint: its files are records of partitions in Kafka's format.
 
 - `layout`: the partition and key of a file's records
-- `partition`: reads records; `partition_writer`: appends and cleans them; `file_lookup`: reads a
-  single file
+- `partition`: reads records, and distinguishes a torn tail from damage; `partition_writer`:
+  appends and cleans records; `file_lookup`: reads a single file
 - `lock`: `sparklog.lock`; `metadata_marker`: a file that makes Spark's own manager fail
-- `torn_tail`: bytes after the last complete batch; `damaged_records`: identifies damaged records
+- `damaged_records`: identifies damaged records
 """

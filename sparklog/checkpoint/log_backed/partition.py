@@ -6,6 +6,12 @@ incomplete batch at the end of the last segment is a write in progress, or a tor
 ignored. A damaged record is ignored, too, if its file is known (damaged_records.py) and a newer
 record of the same file follows, or if it is a deletion: then no content is missing.
 
+A torn write is at the end of a file and has too few bytes or, after a power cut, wrong bytes. If a
+complete batch follows, the batch before it was complete, too, and was damaged since.
+service.verification also searches for the next complete batch, but only in a range of offsets that
+the ledger confirms. Here any batch with a good CRC counts, as in Segment.scala, because its offset,
+which the CRC doesn't cover, may be damaged as well.
+
 Batches are read as in any log (log.batch_windows). Unlike in logdir.partition, no ledger defines
 where a partition ends: the last complete batch does. And a log dir stops at damage, whereas here
 the newest record of a key may be known after it. Source:
@@ -28,7 +34,6 @@ from numpy.typing import NDArray
 
 from sparklog.checkpoint.log_backed.damaged_records import DamagedRecord, examine
 from sparklog.checkpoint.log_backed.layout import partition_tag
-from sparklog.checkpoint.log_backed.torn_tail import TornTail
 from sparklog.errors import DataCorruptionError, LogLockedError
 from sparklog.format.batch import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC, Buffer
 from sparklog.format.checkpoint_files import Epochs
@@ -428,3 +433,41 @@ def partition_dirs(fs: FileSystem, logs: str) -> list[str]:
     """Return the names of the partition directories of a log dir."""
     names = fs.listdir(logs) if fs.is_dir(logs) else []
     return [n for n in names if not n.startswith(".") and fs.is_dir(os.path.join(logs, n))]
+
+
+@dataclass(frozen=True, slots=True)
+class TornTail:
+    """The bytes after the last complete batch: a torn write, unless a complete batch follows."""
+
+    is_short: bool  # the file ends before the batch does
+    next_batch: int | None  # position of the next complete batch
+
+    @classmethod
+    def read(cls, file: File, position: int, size: int) -> "TornTail":
+        """Examine the bytes [position, size) of a segment. Cost: a CRC for each candidate."""
+        raw = file.pread(size - position, position)
+        length = int.from_bytes(raw[8:LOG_OVERHEAD], "big", signed=True)
+        short = len(raw) < HEADER_SIZE or length + LOG_OVERHEAD > len(raw)
+        found = next((position + at for at in _candidates(raw) if _is_whole(raw, at)), None)
+        return cls(short, found)
+
+
+def _candidates(raw: bytes) -> list[int]:
+    """Return positions after the first byte where magic and length fit a batch."""
+    bytes_ = np.frombuffer(raw, np.uint8)
+    last = len(raw) - HEADER_SIZE
+    if last < 1:
+        return []
+    at = np.flatnonzero(bytes_[17 : last + 17] == MAGIC) + 1
+    length = np.zeros(len(at), np.int64)
+    for place in range(4):
+        length = length << 8 | bytes_[at + 8 + place]
+    fits = (length >= HEADER_SIZE - LOG_OVERHEAD) & (at + LOG_OVERHEAD + length <= len(raw))
+    candidates: list[int] = at[fits].tolist()
+    return candidates
+
+
+def _is_whole(raw: bytes, at: int) -> bool:
+    size = LOG_OVERHEAD + int.from_bytes(raw[at + 8 : at + LOG_OVERHEAD], "big")
+    crc = int.from_bytes(raw[at + CRC_START - 4 : at + CRC_START], "big")
+    return crc32c(memoryview(raw)[at + CRC_START : at + size]) == crc

@@ -21,7 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sparklog.checkpoint.files import Checkpoint, batch_numbers
-from sparklog.checkpoint.spark_files.offset_log import parse_offsets
+from sparklog.checkpoint.spark_files.metadata_logs import parse_offsets
 from sparklog.checkpoint.spark_files.state_stores import (
     DEFAULT_STORE,
     StateStoreMetadata,

@@ -168,7 +168,8 @@ class StateStore:
         self, checkpoint: Checkpoint, version: int, ids: Collection[str]
     ) -> list[StateVersion]:
         """Return the known versions up to `version` on its branch, oldest first."""
-        at = next((v for v in (StateVersion(version, i) for i in ids) if self._has(v)), None)
+        branches = (StateVersion(version, i) for i in ids)
+        at = next((v for v in branches if v in self.snapshots or v in self.changes), None)
         if at is None or at in self.snapshots:
             return [] if at is None else [at]
         name = self.changes[at]
@@ -178,9 +179,6 @@ class StateStore:
             data = plain(checkpoint.read(path), where)
             self._lineages[name] = sorted(StateVersion(*each) for each in read_lineage(data, where))
         return [*self._lineages[name], at]
-
-    def _has(self, version: StateVersion) -> bool:
-        return version in self.snapshots or version in self.changes
 
 
 def parse_name(name: str) -> StateFileName | None:

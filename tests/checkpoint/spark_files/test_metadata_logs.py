@@ -2,9 +2,9 @@
 
 import pytest
 
-from sparklog.checkpoint.spark_files.commit_log import parse_commit
-from sparklog.checkpoint.spark_files.offset_log import (
+from sparklog.checkpoint.spark_files.metadata_logs import (
     log_offset_of,
+    parse_commit,
     parse_offsets,
     rows_between,
     topics_of,

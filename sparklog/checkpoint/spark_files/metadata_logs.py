@@ -1,11 +1,21 @@
-"""`offsets/N`: the offsets that batch N reads up to, as planned before it runs.
+"""Spark's logs of batches: `offsets/N`, the plan of batch N, and `commits/N`, its completion.
+
+`offsets/N` has the offsets that batch N reads up to, as planned before it runs:
 
     v1, or v2                                  the version
     {"batchWatermarkMs": ..., "batchTimestampMs": ..., "conf": {...}}
     {"topic": {"0": 123}}                      v1: a line for each source, `-` for none
     name:{"topic": {"0": 123}}                 v2 (sources by name): the same with a name
 
-Source: OffsetSeqLog, OffsetSeq (Spark 4.2).
+`commits/N`:
+
+    v1, v2 or v3
+    {"nextBatchWatermarkMs": 0, "stateUniqueIds": {"<operator>": [["<id>", ...], ...]}}
+
+From v2 on, with state checkpoint format 2, each partition of an operator has the ids of its stores,
+which are part of the names of the state files of this batch.
+
+Source: OffsetSeqLog, OffsetSeq, CommitLog (Spark 4.2).
 """
 
 import json
@@ -18,7 +28,9 @@ from sparklog.errors import DataCorruptionError
 from sparklog.storage.source_offsets import ASIDE
 
 _NONE: Final = "-"
-_VERSIONS: Final = ("v1", "v2")
+_OFFSET_VERSIONS: Final = ("v1", "v2")
+_COMMIT_VERSIONS: Final = ("v1", "v2", "v3")
+StateIds = Mapping[int, list[list[str]]]
 TopicOffsets = dict[TopicPartition, int]
 
 
@@ -42,7 +54,7 @@ def parse_offsets(data: bytes, *, batch: int, path: str) -> BatchOffsets:
 
     Raises: DataCorruptionError: it isn't in Spark's format.
     """
-    file = read_metadata_log(data, path, _VERSIONS)
+    file = read_metadata_log(data, path, _OFFSET_VERSIONS)
     by_name = file.version == 2
     sources: dict[str, str | None] = {}
     for number, line in enumerate(file.lines):
@@ -151,3 +163,39 @@ def _number(metadata: Mapping[str, Any], key: str, path: str) -> int:
     if type(value) is not int:
         raise DataCorruptionError(f"{key} is {value!r}, want a number", path=path)
     return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A commit. `state_ids`: operator -> partition -> ids of the partition's stores.
+
+    Format 1 has no ids.
+    """
+
+    batch: int
+    version: int
+    next_watermark_ms: int
+    state_ids: StateIds | None
+
+
+def parse_commit(data: bytes, *, batch: int, path: str) -> Commit:
+    """Parse the content of `commits/<batch>`; `path` is for errors.
+
+    Raises: DataCorruptionError: it isn't in Spark's format.
+    """
+    version, metadata, _ = read_metadata_log(data, path, _COMMIT_VERSIONS)
+    watermark = metadata.get("nextBatchWatermarkMs", 0)
+    ids = metadata.get("stateUniqueIds")
+    try:
+        state_ids = None if not ids else {int(key): _partitions(ids[key]) for key in ids}
+    except (TypeError, ValueError, LookupError) as error:
+        raise DataCorruptionError(f"stateUniqueIds can't be read: {error}", path=path) from error
+    if type(watermark) is not int:
+        raise DataCorruptionError(f"nextBatchWatermarkMs is {watermark!r}", path=path)
+    return Commit(batch=batch, version=version, next_watermark_ms=watermark, state_ids=state_ids)
+
+
+def _partitions(value: object) -> list[list[str]]:
+    if not isinstance(value, list) or not all(isinstance(part, list) for part in value):
+        raise TypeError(f"{value!r} is no list of lists")
+    return [[str(each) for each in part] for part in value]
