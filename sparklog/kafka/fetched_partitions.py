@@ -22,7 +22,7 @@ from sparklog.kafka.partition_cache import PartitionCache
 from sparklog.log.aborted_transactions import AbortedTxn
 from sparklog.log.partition_reader import Allocate, ReadBudget
 from sparklog.log.raw_batches import read_batches
-from sparklog.log.read_retry import check_topic_id
+from sparklog.log.read_retry import PartitionRead, check_topic_id
 from sparklog.log.verified_batches import FileRange, VerifiedBatches
 from sparklog.storage.leader_epochs import UNDEFINED, end_offset_for
 from sparklog.storage.view import Offsets, View
@@ -175,12 +175,11 @@ class FetchReader:
         fetched.stable_offset = end if committed else -1
         if fetched.next_offset >= end or not (budget.left_bytes or budget.at_least_one):
             return
-        batches = read_batches(
-            self._view, key.topic, key.partition, fetched.next_offset, end, budget,
-            topic_id=fetched.topic_id, incarnation=incarnation,
-            isolation="read_committed" if committed else "read_uncommitted", allocate=allocate,
-            verified=verified,
+        read = PartitionRead(
+            self._view, key.topic, key.partition, fetched.next_offset, end,
+            "read_committed" if committed else "read_uncommitted", fetched.topic_id, incarnation,
         )  # fmt: skip
+        batches = read_batches(read, budget, allocate=allocate, verified=verified)
         if batches.file_range is not None:
             fetched.parts.append(batches.file_range)
         fetched.parts += batches.parts

@@ -11,8 +11,8 @@ from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
 from sparklog.format.checkpoint_files import Epochs
 from sparklog.kafka.messages import ErrorCode
-from sparklog.log.last_stable_offset import last_stable_offset
 from sparklog.log.partition_reader import reader_of
+from sparklog.log.read_retry import last_stable_offset
 from sparklog.storage.view import Offsets, View
 
 KNOWN_MAX: Final = 20_000

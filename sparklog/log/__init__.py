@@ -8,10 +8,9 @@ The engine opens no files and does not depend on a home.
 - `client_batches`, `producing`: validate the batches of Kafka producers; commit many at once
 - `topic_names`: internal and reserved topics, ids of new topics
 - `fetch`, `partition_reader`, `offset_lookup`, `time_lookup`, `aborted_transactions`,
-  `last_stable_offset`, `read_retry`: read offsets or times as Arrow batches
-- `raw_batches`: read offsets as undecoded record batches, for Kafka's Fetch
+  `read_retry`: read offsets or times as Arrow batches
+- `raw_batches`: read offsets as undecoded record batches, for Kafka's Fetch and for copies
 - `verified_batches`: batches that passed their CRC and can be sent from their file
-- `batch_stream`: stream undecoded batches of a range of offsets
 - `batch_windows`, `index_entries`: read the bytes and the indexes of a segment
 - `batch_figures`, `batch_sample`: batch sizes and compression rates
 - `positions`, `truncation_detection`: positions of readers, and whether they are still valid

@@ -1,33 +1,28 @@
 """Read records partition by partition, without a lock and in bounded memory."""
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
 from sparklog.clock import monotonic_ms, pause
 from sparklog.common import TopicPartition
-from sparklog.errors import (
-    DataCorruptionError,
-    OffsetOutOfRangeError,
-    UnknownTopicError,
-)
+from sparklog.errors import OffsetOutOfRangeError
 from sparklog.format.columns import one_binary, one_int32
 from sparklog.log.arguments import refused
 from sparklog.log.group_progress import GroupProgress
-from sparklog.log.last_stable_offset import last_stable_offset
-from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import Position, resolve
 from sparklog.log.read_retry import (
+    STALE_READ_ERRORS,
+    PartitionRead,
     StaleReadRetries,
-    check_incarnation,
     check_topic_id,
-    final_error,
+    last_stable_offset,
+    replaced,
 )
 from sparklog.log.timeline import Timeline
 from sparklog.storage.offset_ranges import OffsetRange, outside, subtract
-from sparklog.storage.segments import StaleReadError
 from sparklog.storage.view import View, unknown_partition
 
 HEADERS_TYPE: Final = pa.list_(
@@ -53,8 +48,6 @@ BRIDGE_OFFSETS: Final = 4096
 GROWTH_MS: Final = 1000  # how often a follower looks for added partitions
 Taken: TypeAlias = Callable[[int, int], None]
 """Called with (partition, next offset) when the reader has consumed all earlier records."""
-
-_LOGGER: Final = logging.getLogger(__name__)
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
@@ -91,65 +84,84 @@ def known_partitions(view: View, topic: str, partitions: Iterable[int] | None) -
     return wanted
 
 
-def read(
-    view: View,
-    topic: str,
-    partitions: Iterable[int] | None,
-    start: Position,
-    end: Position,
-    *,
-    isolation: str,
-    columns: Sequence[str] | None,
-    follow_on: bool,
-    progress: GroupProgress | None,
-    timeline: Timeline | None = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRead:
+    """How a topic's records are read.
+
+    Attributes:
+        view: The view of the log.
+        topic: The topic.
+        partitions: The partitions. None: all, also those that are added while a reader follows.
+        schema: The columns to return, some of SCHEMA.
+        isolation: "read_uncommitted" or "read_committed".
+        progress: Commits the offsets of a group.
+        timeline: Names the offsets of abandoned micro-batches, which are left out.
+    """
+
+    view: View
+    topic: str
+    partitions: Sequence[int] | None
+    schema: pa.Schema
+    isolation: str
+    progress: GroupProgress | None = None
+    timeline: Timeline | None = None
+
+    def planned(
+        self, partition: int, start: int, end: int, topic_id: str | None, incarnation: int
+    ) -> PartitionRead:
+        """Return the read of a partition's offsets [start, end)."""
+        return PartitionRead(
+            self.view, self.topic, partition, start, end, self.isolation, topic_id, incarnation
+        )
+
+    @property
+    def taken(self) -> Taken | None:
+        """Notes the progress of the group."""
+        return None if self.progress is None else self.progress.taken
+
+
+def read_topic(
+    wanted: TopicRead, start: Position, end: Position, *, follow_on: bool
 ) -> pa.RecordBatchReader:
     """Read records as described at `Log.read`.
 
-    Args:
-        progress: Commits the offsets of a group; reading starts at the group's committed offsets.
+    With `progress`, reading starts at the group's committed offsets.
     """
-    schema = schema_of(columns)
-    check_isolation(isolation)
-    numbers = known_partitions(view, topic, partitions)
+    check_isolation(wanted.isolation)
+    view, topic, progress = wanted.view, wanted.topic, wanted.progress
+    numbers = known_partitions(view, topic, wanted.partitions)
     spans = view.spans([TopicPartition(topic, p) for p in numbers])
     if progress is not None:
         start = progress.resume(numbers, start, spans)
-    given: Any = {"schema": schema, "isolation": isolation, "progress": progress}
-    given["timeline"] = timeline
+    isolation = wanted.isolation
     first = resolve(view, topic, numbers, start, spans, name="start", isolation=isolation)
     if follow_on:
-        batches = follow(view, topic, partitions, first, **given)
+        batches = follow(wanted, first)
     else:
         last = resolve(view, topic, numbers, end, spans, name="end", isolation=isolation)
         ids = {p: view.topic_id(topic, p) for p in numbers}
-        batches = read_ranges(view, topic, first, last, ids, **given)
+        batches = read_ranges(wanted, first, last, ids)
     if progress is not None:
         progress.begin(first)
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    return pa.RecordBatchReader.from_batches(wanted.schema, batches)
 
 
 def read_partition(
-    view: View,
-    topic: str,
-    partition: int,
-    start: int,
-    end: int,
-    *,
+    read: PartitionRead,
     schema: pa.Schema,
-    isolation: str = "read_uncommitted",
-    topic_id: str | None = None,
-    incarnation: int | None = None,
+    *,
     taken: Taken | None = None,
     without: Sequence[OffsetRange] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records with start <= offset < end; `end` is at or below the high watermark.
+    """Yield a partition's records.
 
     Files are opened late, and a re-created topic can have files with the same names. The topic id
-    is therefore checked after each read, and records of another topic id are never returned.
+    is therefore checked after each read, and records of another topic id are never returned. By
+    default, the topic id and the incarnation are those at the first batch.
 
     Args:
-        topic_id: The topic id at planning time; by default the id at the first batch.
+        read: The partition and its offsets.
+        schema: The columns to return.
         taken: Called with the next offset when the caller asks for more records, and at the end.
         without: Sorted offset ranges to leave out. Ranges of BRIDGE_OFFSETS or more are not read.
 
@@ -158,84 +170,28 @@ def read_partition(
     OffsetOutOfRangeError, DataCorruptionError, or StorageUnavailableError if remote storage has no
     object of the topic.
     """
-    begun = view.renew() if incarnation is None else incarnation
-    topic_id = topic_id or view.topic_id(topic, partition)
-    for first, last in subtract(start, end, without, bridge=BRIDGE_OFFSETS):
-        yield from _read_span(
-            view, topic, partition, first, last,
-            schema=schema, isolation=isolation, topic_id=topic_id, begun=begun, taken=taken,
-            without=without,
-        )  # fmt: skip
-    if taken is not None and start < end:
-        taken(partition, end)
-
-
-def _read_span(
-    view: View,
-    topic: str,
-    partition: int,
-    start: int,
-    end: int,
-    *,
-    schema: pa.Schema,
-    isolation: str,
-    topic_id: str | None,
-    begun: int,
-    taken: Taken | None,
-    without: Sequence[OffsetRange],
-) -> Iterator[pa.RecordBatch]:
-    at, tries = start, StaleReadRetries()
-    while at < end:
-        try:
-            reader = reader_of(view, topic, partition, topic_id)
-            for rows, following in reader.read_from(
-                at, end, columns=schema.names, isolation=isolation
-            ):
-                check_incarnation(view, begun)
-                check_topic_id(view, topic, partition, topic_id)
-                at = following
-                tries = StaleReadRetries()
-                rows = outside(rows, without) if without else rows
-                if rows.num_rows:
-                    yield complete(rows, topic, partition, schema)
-                if taken is not None:
-                    taken(partition, at)
-            return
-        except (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorruptionError) as error:
-            # A roll, a cleaning or an undo may have moved files: list again before judging.
-            check_incarnation(view, begun)
-            judge_failed_read(view, topic, partition, topic_id, at, end, error)
-            if not tries.should_retry(view, topic, partition, at, end):
-                raise final_error(view, topic, partition, at, end, error) from error
-            _LOGGER.debug("%s-%d at %d: %s; reading again", topic, partition, at, error)
-            reader_of(view, topic, partition).refresh()
-
-
-def judge_failed_read(
-    view: View,
-    topic: str,
-    partition: int,
-    topic_id: str | None,
-    at: int,
-    end: int,
-    error: Exception,
-) -> None:
-    """Raise the error that explains a failed read of [at, end), unless segments only moved.
-
-    Raises UnknownTopicError, TopicReplacedError, OffsetOutOfRangeError.
-    """
-    view.refresh()
-    check_topic_id(view, topic, partition, topic_id)
-    key = TopicPartition(topic, partition)
-    start, mark = view.spans([key])[key]
-    if at < start:
-        raise OffsetOutOfRangeError(
-            f"{topic}-{partition}: offsets [{at}, {min(start, end)}) were deleted, the log starts "
-            f"at {start} now; start again at 'earliest'",
-            offset=at,
-            start=start,
-            end=mark,
-        ) from error
+    read = read.begun()
+    topic, partition = read.topic, read.partition
+    for first, last in subtract(read.start, read.end, without, bridge=BRIDGE_OFFSETS):
+        rest, retries = read._replace(start=first, end=last), StaleReadRetries()
+        while rest.start < last:
+            try:
+                batches = rest.reader().read_from(
+                    rest.start, last, columns=schema.names, isolation=read.isolation
+                )
+                for rows, following in batches:
+                    read.check()
+                    rest, retries = rest._replace(start=following), StaleReadRetries()
+                    rows = outside(rows, without) if without else rows
+                    if rows.num_rows:
+                        yield complete(rows, topic, partition, schema)
+                    if taken is not None:
+                        taken(partition, following)
+                break
+            except STALE_READ_ERRORS as error:
+                rest.prepare_retry(error, retries)
+    if taken is not None and read.start < read.end:
+        taken(partition, read.end)
 
 
 def complete(rows: pa.RecordBatch, topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
@@ -254,39 +210,30 @@ def complete(rows: pa.RecordBatch, topic: str, partition: int, schema: pa.Schema
 
 
 def read_ranges(
-    view: View,
-    topic: str,
+    wanted: TopicRead,
     first: Mapping[int, int],
     last: Mapping[int, int],
     ids: Mapping[int, str | None],
-    *,
-    schema: pa.Schema,
-    isolation: str,
-    progress: GroupProgress | None = None,
-    timeline: Timeline | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of {partition: offset} ranges [first, last), partition by partition."""
+    """Yield the records of {partition: offset} ranges [first, last), partition by partition.
+
+    `ids`: {partition: topic id}.
+    """
+    view, topic = wanted.view, wanted.topic
     begun = view.renew()
-    abandoned = {} if timeline is None else timeline.abandoned()
+    abandoned = {} if wanted.timeline is None else wanted.timeline.abandoned()
     for partition, start in first.items():
         end = last[partition]
-        if isolation == "read_committed":
+        if wanted.isolation == "read_committed":
             end = min(end, last_stable_offset(view, topic, partition, end))
         yield from read_partition(
-            view,
-            topic,
-            partition,
-            start,
-            end,
-            schema=schema,
-            isolation=isolation,
-            topic_id=ids[partition],
-            incarnation=begun,
-            taken=None if progress is None else progress.taken,
+            wanted.planned(partition, start, end, ids[partition], begun),
+            wanted.schema,
+            taken=wanted.taken,
             without=abandoned.get(TopicPartition(topic, partition), ()),
         )
-    if progress is not None:
-        progress.flush()
+    if wanted.progress is not None:
+        wanted.progress.flush()
 
 
 def _added(
@@ -303,33 +250,29 @@ def _added(
 
 
 def follow(
-    view: View,
-    topic: str,
-    partitions: Iterable[int] | None,
+    wanted: TopicRead,
     positions: Mapping[int, int],
     *,
-    schema: pa.Schema,
-    isolation: str,
-    progress: GroupProgress | None = None,
-    timeline: Timeline | None = None,
     poll_ms: float | None = None,
     ended: Callable[[], bool] = lambda: False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield records as they are committed, within about `poll_ms` (default: the view's).
 
     Never ends, unless `ended` returns True; `ended` is called whenever there are no new records.
-    With `partitions` None, partitions that are added to the topic are read too, from their
+    Without a list of partitions, partitions that are added to the topic are read too, from their
     beginning.
     """
+    view, topic, timeline = wanted.view, wanted.topic, wanted.timeline
     view.set_following()
     at = dict(positions)
     begun = view.renew()
     ids = {p: view.topic_id(topic, p) for p in at}
     look_ms = monotonic_ms() + GROWTH_MS
     while True:
-        check_incarnation(view, begun)
+        if view.renew() != begun:
+            raise replaced(view.home)
         has_records = False
-        if partitions is None and monotonic_ms() >= look_ms:
+        if wanted.partitions is None and monotonic_ms() >= look_ms:
             at |= _added(view, topic, at, ids)
             look_ms = monotonic_ms() + GROWTH_MS
         keys = [TopicPartition(topic, p) for p in at]
@@ -343,27 +286,20 @@ def follow(
                     start=start,
                     end=end,
                 )
-            if isolation == "read_committed":
+            if wanted.isolation == "read_committed":
                 end = last_stable_offset(view, topic, partition, end)
             if at[partition] < end:
                 has_records = True
                 yield from read_partition(
-                    view,
-                    topic,
-                    partition,
-                    at[partition],
-                    end,
-                    schema=schema,
-                    isolation=isolation,
-                    topic_id=ids[partition],
-                    incarnation=begun,
-                    taken=None if progress is None else progress.taken,
+                    wanted.planned(partition, at[partition], end, ids[partition], begun),
+                    wanted.schema,
+                    taken=wanted.taken,
                     without=() if timeline is None else timeline.of(*key),
                 )
                 at[partition] = end
         if not has_records:
-            if progress is not None:
-                progress.flush()
+            if wanted.progress is not None:
+                wanted.progress.flush()
             for p, topic_id in ids.items():
                 check_topic_id(view, topic, p, topic_id)
             if ended():

@@ -19,7 +19,13 @@ from sparklog.log import admin, arguments
 from sparklog.log.appending import Data, append, known_topic
 from sparklog.log.commit import CommitResult, Ends, Identity, commit, committed, outcome
 from sparklog.log.commits_table import commits_table
-from sparklog.log.fetch import check_isolation, known_partitions, read
+from sparklog.log.fetch import (
+    TopicRead,
+    check_isolation,
+    known_partitions,
+    read_topic,
+    schema_of,
+)
 from sparklog.log.group_lag import commit_checked, readers_table
 from sparklog.log.group_progress import GroupProgress
 from sparklog.log.partition_reader import reader_of
@@ -433,11 +439,12 @@ class Log:
         start, end = arguments.position("start", start), arguments.position("end", end)
         numbers = arguments.partition_numbers(partitions)
         progress = None if group is None else group_progress(self, group, topic)
-        return read(
-            self._view, topic, numbers, start, end,
-            isolation=isolation, columns=columns, progress=progress, follow_on=follow,
-            timeline=timeline_of(self._open_home, timeline),
+        wanted = TopicRead(
+            view=self._view, topic=topic, partitions=numbers, progress=progress,
+            timeline=timeline_of(self._open_home, timeline), schema=schema_of(columns),
+            isolation=isolation,
         )  # fmt: skip
+        return read_topic(wanted, start, end, follow_on=follow)
 
     def commit_offsets(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Register how far a group has read: {topic: {partition: next offset to read}}.

@@ -7,9 +7,8 @@ from typing import Final
 
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
-from sparklog.log.last_stable_offset import last_stable_offset
 from sparklog.log.partition_reader import PartitionReader
-from sparklog.log.read_retry import retry_on_stale_read
+from sparklog.log.read_retry import last_stable_offset, retry_on_stale_read
 from sparklog.storage.view import View
 
 EARLIEST: Final = -2

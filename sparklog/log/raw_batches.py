@@ -1,4 +1,6 @@
-"""Read undecoded record batches, for Kafka's Fetch. Batches are neither decoded nor copied.
+"""Read undecoded record batches: for Kafka's Fetch, and as a stream of a range of offsets.
+
+Batches are neither decoded nor copied.
 
 Homes fill in base offset and leader epoch; every batch must pass its CRC and begin at the expected
 offset. Batches of magic 0 and 1 are returned unchanged: clients whose Fetch version is supported
@@ -8,27 +10,22 @@ can read them, and brokers do not convert them since 4.0 (KIP-724).
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from sparklog.errors import DataCorruptionError, SparklogError, UnknownTopicError
+from sparklog.errors import SparklogError
 from sparklog.format.batch import CONTROL, TRANSACTIONAL
 from sparklog.log.aborted_transactions import AbortedTxn
 from sparklog.log.batch_windows import Window
-from sparklog.log.fetch import judge_failed_read
-from sparklog.log.partition_reader import Allocate, PartitionReader, ReadBudget, reader_of
-from sparklog.log.read_retry import (
-    StaleReadRetries,
-    check_incarnation,
-    check_topic_id,
-    final_error,
+from sparklog.log.partition_reader import (
+    Allocate,
+    PartitionReader,
+    ReadBudget,
+    StreamedBatches,
 )
+from sparklog.log.read_retry import STALE_READ_ERRORS, PartitionRead, StaleReadRetries
 from sparklog.log.verified_batches import FileRange, VerifiedBatches
-from sparklog.storage.segments import StaleReadError
-from sparklog.storage.view import View
-
-_STALE: Final = (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorruptionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +45,19 @@ class RawBatches:
 
 
 def read_batches(
-    view: View,
-    topic: str,
-    partition: int,
-    start: int,
-    end: int,
+    read: PartitionRead,
     budget: ReadBudget,
     *,
-    topic_id: str | None,
-    incarnation: int,
-    isolation: str = "read_uncommitted",
     allocate: Allocate | None = None,
     verified: VerifiedBatches | None = None,
 ) -> RawBatches:
-    """Return as many batches as `budget` allows, beginning with the batch that contains `start`.
+    """Return as many batches as `budget` allows, beginning with the batch that contains the start.
 
     Args:
-        end: At or below the high watermark; for read_committed, the last stable offset. A batch
-            that reaches past `end` is not returned.
+        read: Its `topic_id` and `incarnation` are those when its end was determined. For
+            read_committed, the end is at or below the last stable offset. A batch that reaches
+            past the end is not returned.
         budget: The remaining size; the returned batches are charged to it.
-        topic_id, incarnation: The topic's id and the view's incarnation when `end` was determined.
         allocate: Returns memory to read local files into; `parts` may refer to it.
         verified: Batches that can be returned as `file_range`; verified batches are added to it. By
             default all batches are returned in memory.
@@ -80,36 +70,51 @@ def read_batches(
     Memory: the batches, and at most 4 KiB or the same size again of other data. Cost: an index
         lookup, a pread per 2 MiB, a CRC pass.
     """
-    tries = StaleReadRetries()
+    retries = StaleReadRetries()
     while True:
         try:
-            reader = reader_of(view, topic, partition, topic_id)
+            reader = read.reader()
             if reader.segments.gaps:  # a new reader: batches must match the aborted transactions
                 reader = PartitionReader(reader.segments)
-            batches = _read(reader, start, end, budget, isolation, allocate, verified)
-        except _STALE as error:
-            # A roll, a cleaning or an undo may have moved files: list again before judging.
-            check_incarnation(view, incarnation)
-            judge_failed_read(view, topic, partition, topic_id, start, end, error)
-            if not tries.should_retry(view, topic, partition, start, end):
-                raise final_error(view, topic, partition, start, end, error) from error
-            reader_of(view, topic, partition).refresh()
+            batches = _read(reader, read, budget, allocate, verified)
+        except STALE_READ_ERRORS as error:
+            read.prepare_retry(error, retries)
             continue
-        check_incarnation(view, incarnation)
-        check_topic_id(view, topic, partition, topic_id)
+        read.check()
         return batches
+
+
+def stream_batches(read: PartitionRead) -> Iterator[StreamedBatches]:
+    """Yield the batches that contain offsets of `read`.
+
+    The first batch may begin before the start, the last may end behind the end. Control batches and
+    aborted batches are included. In a compacted topic, offsets may be missing between batches.
+    Raises: see `sparklog.log.fetch.read_partition`. Memory: a few MiB, or the size of the largest
+    batch.
+    """
+    read, retries = read.begun(), StaleReadRetries()
+    while read.start < read.end:
+        try:
+            batches = read.reader().touching(read.start, read.end, isolation=read.isolation)
+            for raw in batches:
+                read.check()
+                following = int(raw.window.batches.table["last_offset"][-1]) + 1
+                read, retries = read._replace(start=following), StaleReadRetries()
+                yield raw
+            return
+        except STALE_READ_ERRORS as error:
+            read.prepare_retry(error, retries)
 
 
 def _read(
     reader: PartitionReader,
-    start: int,
-    end: int,
+    read: PartitionRead,
     budget: ReadBudget,
-    isolation: str,
     allocate: Allocate | None,
     verified: VerifiedBatches | None,
 ) -> RawBatches:
-    committed = isolation == "read_committed"
+    start, end = read.start, read.end
+    committed = read.isolation == "read_committed"
     # If segments can be replaced, read these before the batches: a cleaning removes both.
     early = reader.aborted(start, end) if committed and reader.segments.gaps else None
     parts: list[memoryview] = []

@@ -5,13 +5,14 @@ import logging
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from sparklog.clock import attempts
 from sparklog.common import TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
     LogReplacedError,
+    OffsetOutOfRangeError,
     SparklogError,
     StorageUnavailableError,
     TopicReplacedError,
@@ -22,6 +23,10 @@ from sparklog.storage.segments import StaleReadError, UndeterminedLossError
 from sparklog.storage.view import View
 
 RETRY_MS: Final = 1000
+STALE_READ_ERRORS: Final = (
+    StaleReadError, FileNotFoundError, UnknownTopicError, DataCorruptionError,
+)  # fmt: skip
+"""Errors of a read whose segments may only have moved: see `PartitionRead.prepare_retry`."""
 _ADVICE: Final = re.compile("`sparklog |restore|repair")
 _LOGGER: Final = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -43,27 +48,96 @@ class StaleReadRetries:
         self._tries = stale_read_attempts()
         self._layout: tuple[tuple[int, str], ...] = ()
 
-    def should_retry(self, view: View, topic: str, partition: int, at: int, end: int) -> bool:
-        """Return whether to retry a failed read of [at, end), after the view was refreshed."""
-        layout = _layout(view, topic, partition, at, end)
+    def should_retry(self, read: "PartitionRead") -> bool:
+        """Return whether to retry a failed read, after the view was refreshed."""
+        layout = read.layout()
         if layout and layout != self._layout:
             self._layout, self._tries = layout, stale_read_attempts()
         return next(self._tries, None) is not None
 
 
-def _layout(
-    view: View, topic: str, partition: int, at: int, end: int
-) -> tuple[tuple[int, str], ...]:
-    """Return the segments of [at, end), or () if they can't be listed."""
-    try:
-        segments = reader_of(view, topic, partition).segments.metadata()
-    except (SparklogError, FileNotFoundError):
-        return ()
-    return tuple(
-        (segment.base, segment.where)
-        for segment in segments
-        if segment.base < end and (segment.end or end) > at
-    )
+class PartitionRead(NamedTuple):
+    """The offsets [start, end) of a partition to read, and the log in which they were planned.
+
+    Attributes:
+        view: The view of the log.
+        topic: The topic.
+        partition: The partition.
+        start: The first offset to read.
+        end: At or below the high watermark when the read was planned.
+        isolation: "read_uncommitted" or "read_committed".
+        topic_id: The topic id when the read was planned, or None for the topic of an old broker.
+        incarnation: The view's incarnation when the read was planned. None: see `begun`.
+    """
+
+    view: View
+    topic: str
+    partition: int
+    start: int
+    end: int
+    isolation: str = "read_uncommitted"
+    topic_id: str | None = None
+    incarnation: int | None = None
+
+    def begun(self) -> "PartitionRead":
+        """Return the read with the present incarnation and topic id, unless they are known."""
+        incarnation = self.view.renew() if self.incarnation is None else self.incarnation
+        topic_id = self.topic_id or self.view.topic_id(self.topic, self.partition)
+        return self._replace(topic_id=topic_id, incarnation=incarnation)
+
+    def reader(self) -> PartitionReader:
+        """Return the partition's reader. Raises UnknownTopicError, PartitionOfflineError."""
+        return reader_of(self.view, self.topic, self.partition, self.topic_id)
+
+    def check(self) -> None:
+        """Raise an error unless the records that were just read belong to the planned log.
+
+        Raises LogReplacedError, TopicReplacedError, UnknownTopicError.
+        """
+        self._check_incarnation()
+        check_topic_id(self.view, self.topic, self.partition, self.topic_id)
+
+    def _check_incarnation(self) -> None:
+        if self.view.renew() != self.incarnation:
+            raise replaced(self.view.home)
+
+    def prepare_retry(self, error: Exception, retries: StaleReadRetries) -> None:
+        """List the segments again after one of STALE_READ_ERRORS, so that the read can be retried.
+
+        A roll, a cleaning or an undo may have moved files. Raises the error that explains the
+        failed read unless segments only moved: LogReplacedError, UnknownTopicError,
+        TopicReplacedError, OffsetOutOfRangeError. When the retries end, raises `final_error`.
+        """
+        view, topic, partition = self.view, self.topic, self.partition
+        self._check_incarnation()
+        view.refresh()
+        check_topic_id(view, topic, partition, self.topic_id)
+        key = TopicPartition(topic, partition)
+        start, mark = view.spans([key])[key]
+        if self.start < start:
+            raise OffsetOutOfRangeError(
+                f"{topic}-{partition}: offsets [{self.start}, {min(start, self.end)}) were "
+                f"deleted, the log starts at {start} now; start again at 'earliest'",
+                offset=self.start,
+                start=start,
+                end=mark,
+            ) from error
+        if not retries.should_retry(self):
+            raise final_error(self, error) from error
+        _LOGGER.debug("%s-%d at %d: %s; reading again", topic, partition, self.start, error)
+        reader_of(view, topic, partition).refresh()
+
+    def layout(self) -> tuple[tuple[int, str], ...]:
+        """Return the segments of the offsets, or () if they can't be listed."""
+        try:
+            segments = reader_of(self.view, self.topic, self.partition).segments.metadata()
+        except (SparklogError, FileNotFoundError):
+            return ()
+        return tuple(
+            (segment.base, segment.where)
+            for segment in segments
+            if segment.base < self.end and (segment.end or self.end) > self.start
+        )
 
 
 def retry_on_stale_read(
@@ -78,15 +152,16 @@ def retry_on_stale_read(
 
     Raises as `read_partition`, except for an offset below the log start.
     """
-    topic_id, tries = view.topic_id(topic, partition), StaleReadRetries()
+    topic_id, retries = view.topic_id(topic, partition), StaleReadRetries()
+    read = PartitionRead(view, topic, partition, start, end, topic_id=topic_id)
     while True:
         try:
-            return ask(reader_of(view, topic, partition, topic_id))
+            return ask(read.reader())
         except (StaleReadError, FileNotFoundError, DataCorruptionError) as error:
             view.refresh()
             check_topic_id(view, topic, partition, topic_id)
-            if not tries.should_retry(view, topic, partition, start, end):
-                raise final_error(view, topic, partition, start, end, error) from error
+            if not retries.should_retry(read):
+                raise final_error(read, error) from error
             _LOGGER.debug("%s-%d: %s; requesting again", topic, partition, error)
             reader_of(view, topic, partition).refresh()
 
@@ -105,10 +180,15 @@ def check_topic_id(view: View, topic: str, partition: int, topic_id: str | None)
         )
 
 
-def check_incarnation(view: View, incarnation: int) -> None:
-    """Raise LogReplacedError if a log dir was replaced since the view had this incarnation."""
-    if view.renew() != incarnation:
-        raise replaced(view.home)
+def last_stable_offset(view: View, topic: str, partition: int, end: int) -> int:
+    """Return the first offset of the oldest transaction that is open at `end`, or `end`.
+
+    Readers with read_committed may read below it. Retries while segments move, as
+    `retry_on_stale_read`.
+    """
+    return retry_on_stale_read(
+        view, topic, partition, 0, end, lambda reader: reader.last_stable_offset(end)
+    )
 
 
 def replaced(home: str) -> LogReplacedError:
@@ -119,14 +199,13 @@ def replaced(home: str) -> LogReplacedError:
     )
 
 
-def final_error(
-    view: View, topic: str, partition: int, at: int, end: int, error: Exception
-) -> SparklogError:
-    """Return the error for [at, end) after all retries have failed."""
+def final_error(read: PartitionRead, error: Exception) -> SparklogError:
+    """Return the error for the offsets of `read` after all retries have failed."""
+    view, topic, partition, at, end = read[:5]
     if isinstance(error, LogReplacedError):
         return error
     if isinstance(error, DataCorruptionError):
-        return with_advice(error, view.home, copy=_is_copy(view, topic, partition, at))
+        return with_advice(error, view.home, copy=_is_copy(read))
     if any(isinstance(link, UndeterminedLossError) for link in (error, error.__cause__)):
         return StorageUnavailableError(
             f"{topic}-{partition}: offsets [{at}, {end}) can't be read: {error}"
@@ -140,18 +219,19 @@ def final_error(
             "start over"
         )
     return DataCorruptionError(
-        f"{error}; {_advice(view.home, copy=_is_copy(view, topic, partition, at))}",
+        f"{error}; {_advice(view.home, copy=_is_copy(read))}",
         path=reader_of(view, topic, partition).where,
         first=at,
         end=end,
     )
 
 
-def _is_copy(view: View, topic: str, partition: int, at: int) -> bool:
-    """Return whether an offset is only in a log dir's remote storage.
+def _is_copy(read: PartitionRead) -> bool:
+    """Return whether the first offset is only in a log dir's remote storage.
 
     `sparklog verify` does not read remote storage.
     """
+    view, topic, partition, at = read[:4]
     if "://" in view.home:
         return False
     with contextlib.suppress(SparklogError, FileNotFoundError):

@@ -7,9 +7,9 @@ from sparklog.errors import OffsetOutOfRangeError
 from sparklog.fs import FileSystem
 from sparklog.log.fetch import read_partition, schema_of
 from sparklog.log.partition_reader import reader_of
+from sparklog.log.read_retry import PartitionRead
 from sparklog.logdir.ledger import (
     LEDGER,
-    LEDGER_TOPIC,
     LedgerFiles,
     deleted_topic_ends,
     fold,
@@ -66,7 +66,7 @@ class LedgerReader(LedgerFiles):
         schema = schema_of(["offset", "value"])
         while at < end:
             try:
-                for batch in read_partition(view, LEDGER_TOPIC, 0, at, end, schema=schema):
+                for batch in read_partition(PartitionRead(view, *LEDGER, at, end), schema):
                     for at, record in parse_rows(batch, path):
                         yield at, record
                     at += 1

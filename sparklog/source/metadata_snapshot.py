@@ -9,9 +9,9 @@ from sparklog.format.index import OFFSET_ENTRY
 from sparklog.format.names import INDEX
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.index_entries import whole_entries
-from sparklog.log.last_stable_offset import last_stable_offset
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import offsets_for_times
+from sparklog.log.read_retry import last_stable_offset
 from sparklog.log.timeline import Timeline
 from sparklog.log.truncation_detection import LogTruncationDetector
 from sparklog.source.byte_offsets import BytesByOffset

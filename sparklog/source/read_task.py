@@ -16,6 +16,7 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.log.fetch import read_partition, schema_of
+from sparklog.log.read_retry import PartitionRead
 from sparklog.source.data_loss import DataLossPolicy
 from sparklog.source.input_partitions import PlannedRange
 from sparklog.source.open_homes import cached_home
@@ -50,12 +51,11 @@ class ReadTask:
         wanted = schema_of(self.schema.names)
         key, at = piece.topic_partition, piece.start
         while at < piece.end:
+            read = PartitionRead(
+                view, *key, at, piece.end, self.options.isolation_level, piece.topic_id
+            )
             try:
-                for batch in read_partition(
-                    view, piece.topic, piece.partition, at, piece.end,
-                    schema=wanted, isolation=self.options.isolation_level,
-                    topic_id=piece.topic_id, without=piece.without,
-                ):  # fmt: skip
+                for batch in read_partition(read, wanted, without=piece.without):
                     yield fit(batch, self.schema)
                 return
             except OffsetOutOfRangeError as error:

@@ -14,6 +14,7 @@ from sparklog.errors import OffsetOutOfRangeError, TopicReplacedError, UnknownTo
 from sparklog.log.fetch import read_partition, schema_of
 from sparklog.log.partition_reader import PartitionReader, reader_of
 from sparklog.log.positions import EARLIEST, LATEST, offsets_for_times, resolve
+from sparklog.log.read_retry import PartitionRead
 from sparklog.storage.view import View
 
 TOPIC = "t"
@@ -96,7 +97,9 @@ class ViewContract:
     def test_every_record_is_read(self, view: View) -> None:
         view.set_following()
         for (topic, p), (start, end) in view.spans([FIRST, SECOND]).items():
-            found = read_partition(view, topic, p, start, end, schema=schema_of(["offset"]))
+            found = read_partition(
+                PartitionRead(view, topic, p, start, end), schema_of(["offset"])
+            )
             assert [o for rows in found for o in rows["offset"].to_pylist()] == [*range(start, end)]
 
     def test_times_are_found(self, view: View) -> None:
@@ -108,9 +111,8 @@ class ViewContract:
 
     def test_a_plan_for_another_topic(self, view: View) -> None:
         start, end = view.spans([FIRST])[FIRST]
-        found = read_partition(
-            view, TOPIC, 0, start, end, schema=schema_of(["offset"]), topic_id="A" * 22
-        )
+        read = PartitionRead(view, TOPIC, 0, start, end, topic_id="A" * 22)
+        found = read_partition(read, schema_of(["offset"]))
         with pytest.raises(TopicReplacedError):
             list(found)
 

@@ -19,6 +19,7 @@ from sparklog.diskless import home
 from sparklog.diskless.extents import Extent
 from sparklog.log.fetch import read_partition, schema_of
 from sparklog.log.log import home_of
+from sparklog.log.read_retry import PartitionRead
 from sparklog.storage.view import View
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.target import open_store
@@ -61,10 +62,9 @@ class Bucket:
         options = RemoteOptions(remote_fetch_threads=threads)
         log = home.open_log(self.url, store=self.store, remote=options)
         assert self.plan is not None
-        rows = read_partition(
-            self.plan.open(home_of(log).view), *KEY, 0, self.end,
-            schema=schema_of(["offset", "value"]), topic_id=self.topic_id,
-        )  # fmt: skip
+        view = self.plan.open(home_of(log).view)
+        read = PartitionRead(view, *KEY, 0, self.end, topic_id=self.topic_id)
+        rows = read_partition(read, schema_of(["offset", "value"]))
         assert sum(batch.num_rows for batch in rows) == self.end
 
     def get(self, threads: int) -> None:

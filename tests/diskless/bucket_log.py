@@ -34,6 +34,7 @@ from sparklog.format import records
 from sparklog.format.checkpoint_files import Epochs
 from sparklog.format.compression import Codec
 from sparklog.log.fetch import read_partition, schema_of
+from sparklog.log.read_retry import PartitionRead
 from sparklog.storage.ledger_records import AppendRecord, DropRecord, StartRecord, TopicRecord
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.segment_store import SegmentPut
@@ -338,10 +339,10 @@ def read_all(
     """(offset, value) of the records of a partition."""
     first, mark = view.spans([key])[key]
     rows: list[tuple[int, bytes]] = []
-    for batch in read_partition(
-        view, *key, max(start, first), mark if end is None else end,
-        schema=schema_of(["offset", "value"]), topic_id=view.topic_id(*key),
-    ):  # fmt: skip
+    read = PartitionRead(
+        view, *key, max(start, first), mark if end is None else end, topic_id=view.topic_id(*key)
+    )
+    for batch in read_partition(read, schema_of(["offset", "value"])):
         rows += zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
     return rows
 

@@ -19,9 +19,9 @@ from sparklog.errors import (
 )
 from sparklog.format.scan import rebase
 from sparklog.log.fetch import read_partition, schema_of
-from sparklog.log.last_stable_offset import last_stable_offset
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import offsets_for_times
+from sparklog.log.read_retry import PartitionRead, last_stable_offset
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.segments import UndeterminedLossError
@@ -53,7 +53,7 @@ def records_of(view: Any, start: int, end: int, **given: Any) -> list[tuple[int,
     """Offsets and values of partition 0, without a look at its span."""
     found = []
     schema = schema_of(["offset", "value"])
-    for rows in read_partition(view, "t", 0, start, end, schema=schema, **given):
+    for rows in read_partition(PartitionRead(view, "t", 0, start, end, **given), schema):
         found += list(zip(rows["offset"].to_pylist(), rows["value"].to_pylist(), strict=True))
     return found
 
@@ -278,7 +278,7 @@ def test_an_object_that_was_merged_away_under_a_reader(log: BucketLog, cut: bool
     reader = reader_of(view, "t", 0)
     list(reader.read(0, 10))
     old = log.state.extents[T0]
-    for rows in read_partition(view, "t", 0, 0, end, schema=schema, topic_id=topic_id):
+    for rows in read_partition(PartitionRead(view, "t", 0, 0, end, topic_id=topic_id), schema):
         found += list(zip(rows["offset"].to_pylist(), rows["value"].to_pylist(), strict=True))
         if not moved:
             moved = True

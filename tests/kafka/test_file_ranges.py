@@ -20,6 +20,7 @@ from sparklog.log import read_retry, verified_batches
 from sparklog.log.log import view_of
 from sparklog.log.partition_reader import ReadBudget, reader_of
 from sparklog.log.raw_batches import read_batches
+from sparklog.log.read_retry import PartitionRead
 from sparklog.log.verified_batches import VerifiedBatches
 from tests.kafka.test_fetching import MIB, asked, fetch, found, memory_of, offsets
 from tests.kafka.wire import Wire
@@ -225,10 +226,10 @@ def test_too_many_files_at_once_are_read(log: Log) -> None:
     view, verified = view_of(log), VerifiedBatches(descriptors_max=1)
 
     def read() -> Any:
-        return read_batches(
-            view, "t", 0, 0, 100, ReadBudget(MIB), topic_id=log.topic("t").id,
-            incarnation=view.renew(), verified=verified,
-        )  # fmt: skip
+        read = PartitionRead(
+            view, "t", 0, 0, 100, topic_id=log.topic("t").id, incarnation=view.renew()
+        )
+        return read_batches(read, ReadBudget(MIB), verified=verified)
 
     read()
     held = read()
@@ -240,10 +241,8 @@ def test_too_many_files_at_once_are_read(log: Log) -> None:
 def test_no_batch_reaches_past_the_end(log: Log) -> None:
     """Which is a high watermark or a last stable offset."""
     view, verified = view_of(log), VerifiedBatches()
-    whole = read_batches(
-        view, "t", 0, 0, 100, ReadBudget(MIB), topic_id=None, incarnation=view.renew(),
-        verified=verified,
-    )
+    read = PartitionRead(view, "t", 0, 0, 100, incarnation=view.renew())
+    whole = read_batches(read, ReadBudget(MIB), verified=verified)
     table = scan(b"".join(whole.parts), path="answer").table
     end = int(table["base_offset"][3])
     for reached in (end, end + 1):
@@ -255,10 +254,8 @@ def test_no_batch_reaches_past_the_end(log: Log) -> None:
 def test_what_is_remembered_is_bounded(log: Log) -> None:
     view, verified = view_of(log), VerifiedBatches(rows_max=50)
     for p in range(2):
-        read_batches(
-            view, "t", p, 0, 100, ReadBudget(MIB), topic_id=None, incarnation=view.renew(),
-            verified=verified,
-        )  # fmt: skip
+        read = PartitionRead(view, "t", p, 0, 100, incarnation=view.renew())
+        read_batches(read, ReadBudget(MIB), verified=verified)
     assert 0 < verified._rows <= 50
 
 

@@ -31,6 +31,7 @@ from sparklog.log import read_retry
 from sparklog.log.log import view_of
 from sparklog.log.partition_reader import PartitionReader, ReadBudget
 from sparklog.log.raw_batches import RawBatches, read_batches
+from sparklog.log.read_retry import PartitionRead
 from tests import paths
 from tests.log.homes import IN_LOG_DIR
 from tests.logdir.partitions import flip
@@ -52,9 +53,13 @@ def log(log_path: str) -> Iterator[Log]:
 def raw(
     log: Log, start: int, end: int, budget: ReadBudget, topic: str = "t", **given: Any
 ) -> RawBatches:
+    return read_batches(planned(log, topic, 0, start, end, **given), budget)
+
+
+def planned(log: Log, topic: str, p: int, start: int, end: int, **given: Any) -> PartitionRead:
     view = view_of(log)
-    given.setdefault("topic_id", view.topic_id(topic, 0))
-    return read_batches(view, topic, 0, start, end, budget, incarnation=view.renew(), **given)
+    known: Any = {"topic_id": view.topic_id(topic, p), "incarnation": view.renew()}
+    return PartitionRead(view, topic, p, start, end, **(known | given))
 
 
 def table_of(found: RawBatches) -> Any:
@@ -205,10 +210,8 @@ class TestGolden:
         key = TopicPartition(topic, int(number))
         view = view_of(golden)
         start, end = view.spans([key])[key]
-        found = read_batches(
-            view, topic, key.partition, start, end, ReadBudget(1 << 30),
-            topic_id=view.topic_id(*key), incarnation=view.renew(), isolation="read_committed",
-        )  # fmt: skip
+        read = planned(golden, *key, start, end, isolation="read_committed")
+        found = read_batches(read, ReadBudget(1 << 30))
         files = sorted((GOLDEN / "logdir" / name).glob("*.log"))
         stored = b"".join(path.read_bytes() for path in files)
         assert stored.endswith(b"".join(found.parts))
@@ -230,21 +233,14 @@ class TestGolden:
         for budget in (1, 5_000, 1 << 30):
             at, seen = start, []
             while at < end:
-                found = read_batches(
-                    view, topic, key.partition, at, end, ReadBudget(budget),
-                    topic_id=view.topic_id(*key), incarnation=view.renew(),
-                    isolation="read_committed",
-                )  # fmt: skip
+                read = planned(golden, *key, at, end, isolation="read_committed")
+                found = read_batches(read, ReadBudget(budget))
                 seen += [offset for offset in kept_by_a_client(found) if offset >= at]
                 at = found.next_offset
             assert seen == expected
 
     def test_who_reads_uncommitted_is_told_of_none(self, golden: Log) -> None:
-        view = view_of(golden)
-        found = read_batches(
-            view, "txn", 0, 0, 50, ReadBudget(1 << 30),
-            topic_id=view.topic_id("txn", 0), incarnation=view.renew(),
-        )  # fmt: skip
+        found = read_batches(planned(golden, "txn", 0, 0, 50), ReadBudget(1 << 30))
         assert found.aborted == ()
 
 

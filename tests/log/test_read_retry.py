@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sparklog.log import read_retry
-from sparklog.log.read_retry import StaleReadRetries
+from sparklog.log.read_retry import PartitionRead, StaleReadRetries
 from sparklog.storage.segments import SegmentMetadata
 
 
@@ -32,7 +32,8 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def tried(view: Any, tries: StaleReadRetries, at: int = 0, end: int = 10) -> int:
     """How often in a row it may go on; 9 at most."""
-    return next((n for n in range(9) if not tries.should_retry(view, "t", 0, at, end)), 9)
+    read = PartitionRead(view, "t", 0, at, end)
+    return next((n for n in range(9) if not tries.should_retry(read)), 9)
 
 
 def test_a_read_is_given_up_where_nothing_moves() -> None:
@@ -43,7 +44,7 @@ def test_a_slow_reader_goes_on_as_long_as_each_look_finds_other_segments() -> No
     view, tries = Moving("a"), StaleReadRetries()
     for merge in range(50):
         view.wheres[0] = f"merged {merge}"
-        assert tries.should_retry(view, "t", 0, 0, 10)
+        assert tries.should_retry(PartitionRead(view, "t", 0, 0, 10))
     assert tried(view, tries) == 2
 
 
@@ -51,6 +52,6 @@ def test_what_moves_elsewhere_does_not_count() -> None:
     """Segments roll behind what is read, for ever: damage is told all the same."""
     view, tries = Moving("damaged", "b"), StaleReadRetries()
     for roll in range(3):
-        assert tries.should_retry(view, "t", 0, 0, 10)
+        assert tries.should_retry(PartitionRead(view, "t", 0, 0, 10))
         view.wheres.append(f"rolled {roll}")
-    assert not tries.should_retry(view, "t", 0, 0, 10)
+    assert not tries.should_retry(PartitionRead(view, "t", 0, 0, 10))

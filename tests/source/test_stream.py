@@ -12,11 +12,11 @@ import sparklog
 from sparklog import Log, OffsetOutOfRangeError
 from sparklog.clock import ManualClock
 from sparklog.log.fetch import read_partition
+from sparklog.log.read_retry import PartitionRead
 from sparklog.source import metadata_snapshot, read_task
 from sparklog.source.options import parse
 from sparklog.source.schema import full_schema
 from sparklog.source.stream import StreamReader
-from sparklog.storage.view import View
 from tests.source.test_replaced import WARNS, values
 
 BEGIN = {"t": {"0": 0, "1": 0}}
@@ -80,10 +80,10 @@ def test_available_now_is_what_was_there_at_the_trigger(log: Log) -> None:
 def test_what_expires_before_a_task_reads_it(
     log: Log, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def expired(view: View, topic: str, partition: int, at: int, end: int, **named: Any) -> Any:
-        if at < 40:
-            raise OffsetOutOfRangeError("gone", offset=at, start=40, end=100)
-        return read_partition(view, topic, partition, at, end, **named)
+    def expired(read: PartitionRead, *given: Any, **named: Any) -> Any:
+        if read.start < 40:
+            raise OffsetOutOfRangeError("gone", offset=read.start, start=40, end=100)
+        return read_partition(read, *given, **named)
 
     monkeypatch.setattr(read_task, "read_partition", expired)
     start, last = {"t": {"0": 5, "1": 100}}, {"t": {"0": 100, "1": 100}}

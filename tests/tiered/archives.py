@@ -10,6 +10,7 @@ from sparklog.format.scan import scan
 from sparklog.fs import read_bytes
 from sparklog.log.fetch import read_partition, schema_of
 from sparklog.log.log import view_of
+from sparklog.log.read_retry import PartitionRead
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.storage.view import View
@@ -126,7 +127,7 @@ def _read(view: View) -> dict[tuple[str, int], Records]:
         keys = [TopicPartition(name, p) for p in topic.dirs]
         for (_, p), (start, end) in view.spans(keys).items():
             held: Records = {}
-            for rows in read_partition(view, name, p, start, end, schema=schema):
+            for rows in read_partition(PartitionRead(view, name, p, start, end), schema):
                 pairs = zip(*(rows.column(at).to_pylist() for at in (0, 1)), strict=True)
                 for offset, value in pairs:
                     assert offset not in held

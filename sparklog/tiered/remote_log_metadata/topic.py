@@ -33,6 +33,7 @@ from sparklog.log.admin import create_internal
 from sparklog.log.appending import append
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.log.fetch import read_partition, schema_of
+from sparklog.log.read_retry import PartitionRead
 from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.topics_file import describe
 from sparklog.logdir.view import LogDirView
@@ -179,10 +180,9 @@ class RemoteLogMetadataConsumer:
         start, end = self._view.spans([METADATA])[METADATA]
         at = max(self._at, start)
         schema = schema_of(["key", "value", "offset"])
+        read = PartitionRead(self._view, *METADATA, at, end, topic_id=self._topic_id)
         try:
-            for rows in read_partition(
-                self._view, *METADATA, at, end, schema=schema, topic_id=self._topic_id
-            ):
+            for rows in read_partition(read, schema):
                 for key, value, offset in zip(
                     *(rows.column(name).to_pylist() for name in schema.names), strict=True
                 ):

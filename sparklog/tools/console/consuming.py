@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from sparklog.clock import monotonic_ms
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
-from sparklog.log.fetch import check_isolation, follow, read_ranges, schema_of
+from sparklog.log.fetch import TopicRead, check_isolation, follow, read_ranges, schema_of
 from sparklog.log.log import Log, group_progress, home_of, view_of
 from sparklog.log.positions import Position, resolve
 from sparklog.log.timeline import timeline_of
@@ -127,18 +127,20 @@ def consume(
     progress = None if group is None else group_progress(log, group, topic)
     if progress is not None:
         start = progress.resume(numbers, start, spans)
-    given: Any = {"isolation": isolation}
-    reads: Any = {"schema": schema, "timeline": timeline_of(home_of(log), timeline), **given}
-    first = resolve(view, topic, numbers, start, spans, name="start", **given)
+    reads = TopicRead(
+        view=view, topic=topic, partitions=partitions, schema=schema, isolation=isolation,
+        timeline=timeline_of(home_of(log), timeline),
+    )  # fmt: skip
+    first = resolve(view, topic, numbers, start, spans, name="start", isolation=isolation)
     if progress is not None:
         progress.begin(dict(first))
     patience = _IdleTimeout(timeout_ms, stopped)
     if follow_on:
-        batches = follow(view, topic, partitions, first, ended=patience.is_over, **reads)
+        batches = follow(reads, first, ended=patience.is_over)
     else:
-        last = resolve(view, topic, numbers, end, spans, name="end", **given)
+        last = resolve(view, topic, numbers, end, spans, name="end", isolation=isolation)
         ids = {p: view.topic_id(topic, p) for p in numbers}
-        batches = read_ranges(view, topic, first, last, ids, **reads)
+        batches = read_ranges(reads, first, last, ids)
     shown = [*wanted, *(name for name in _PLACES if name not in wanted)]
     try:
         for rows, behind in _limited(batches, match, max_messages):

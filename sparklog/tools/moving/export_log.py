@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError
-from sparklog.log.batch_stream import stream_batches
 from sparklog.log.log import Log, view_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import Position
+from sparklog.log.raw_batches import stream_batches
+from sparklog.log.read_retry import PartitionRead
 from sparklog.logdir.paths import split_path
 from sparklog.opening import open_log, same_place, url_of
 from sparklog.progress import Progress, shows_progress
@@ -114,7 +115,8 @@ class _Copy:
         batches = BatchCopy(at, span[0], end, config, transactions=transactions)
         view = view_of(self.log)
         path = reader_of(view, self.topic, p).where
-        for raw in stream_batches(view, self.topic, p, *span, isolation=self.isolation):
+        read = PartitionRead(view, self.topic, p, *span, isolation=self.isolation)
+        for raw in stream_batches(read):
             batches.add(raw, path)
             if batches.nbytes >= preserved_offsets.COMMIT_BYTES:
                 self._commit(p, span, batches.take())

@@ -10,9 +10,9 @@ import pyarrow as pa
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
 from sparklog.log.fetch import check_isolation
-from sparklog.log.last_stable_offset import last_stable_offset
 from sparklog.log.log import Log, view_of
 from sparklog.log.positions import Position, resolve
+from sparklog.log.read_retry import last_stable_offset
 from sparklog.progress import Progress
 
 Offsets: TypeAlias = dict[int, int]

@@ -21,7 +21,7 @@ from sparklog.log.batch_windows import Window, abort_reader
 from sparklog.log.offset_lookup import Lookup
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.log.raw_batches import RawBatches, read_batches
-from sparklog.log.read_retry import retry_on_stale_read
+from sparklog.log.read_retry import PartitionRead, retry_on_stale_read
 from sparklog.storage.view import View
 from sparklog.ui.browse.limits import Budget, ChunkReadBudget
 
@@ -89,10 +89,11 @@ def read_chunk(
 
 
 def _read(source: Source, start: int, room: ChunkReadBudget) -> RawBatches:
-    return read_batches(
-        source.view, source.topic, source.partition, start, source.mark, room,
-        topic_id=source.topic_id, incarnation=source.incarnation, isolation="read_committed",
+    read = PartitionRead(
+        source.view, source.topic, source.partition, start, source.mark, "read_committed",
+        source.topic_id, source.incarnation,
     )  # fmt: skip
+    return read_batches(read, room)
 
 
 def _decoded(source: Source, raw: RawBatches, start: int, end: int, budget: Budget) -> Chunk:

@@ -27,9 +27,8 @@ from sparklog.diskless.state import DisklessState
 from sparklog.diskless.state_objects import StateObjects, decode_state
 from sparklog.errors import BatchConflictError, StorageUnavailableError
 from sparklog.log import commit as log_commit
-from sparklog.log import fetch
 from sparklog.log.commit import CommitResult
-from sparklog.log.read_retry import StaleReadRetries
+from sparklog.log.read_retry import PartitionRead, StaleReadRetries, final_error
 from sparklog.storage.checksummed_json import seal
 from sparklog.storage.groups import reader_to_json
 from sparklog.storage.ledger_records import TopicRecord
@@ -227,11 +226,15 @@ def _one_position() -> Iterator[None]:
         yield
 
 
+def _unjudged(self: PartitionRead, error: Exception, retries: StaleReadRetries) -> None:
+    raise final_error(self, error) from error
+
+
 @contextmanager
 def _damage_at_once() -> Iterator[None]:
     with (
         mock.patch.object(StaleReadRetries, "should_retry", return_value=False),
-        mock.patch.object(fetch, "judge_failed_read", _nothing),
+        mock.patch.object(PartitionRead, "prepare_retry", _unjudged),
     ):
         yield
 
