@@ -4,7 +4,7 @@ Source: ReplicaManager.readFromLog, Partition.readRecords (Kafka 4.1).
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
@@ -39,7 +39,8 @@ class FetchedPartition:
 
     `topic` or `topic_uuid`: the name or id in the request. `current_epoch`, `last_epoch`: the
     leader epochs that the client considers current, and of the last record that it has (-1 if it
-    does not say). `key`, `topic_id`: set once the partition is resolved.
+    does not say). `key`, `topic_id`: set once the partition is resolved. `span`: log start offset
+    and high watermark.
     """
 
     topic: str
@@ -79,6 +80,21 @@ def partitions_of(body: Any) -> list[FetchedPartition]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class RequestRead:
+    """How all partitions of a Fetch request are read.
+
+    `committed`: the client wants read_committed. `incarnation`: the view's, when the partitions'
+    spans were determined. `allocate`: provides the buffers that files are read into. `sends_files`:
+    data may be returned as file ranges.
+    """
+
+    committed: bool
+    incarnation: int
+    allocate: Allocate
+    sends_files: bool
+
+
 class FetchReader:
     """Reads partitions for Fetch requests. Shared by the pool's threads."""
 
@@ -87,12 +103,14 @@ class FetchReader:
         self._verified = VerifiedBatches()
         self._damages: set[tuple[str, int | None]] = set()
 
-    def is_at_end(self, fetched: FetchedPartition, span: Offsets, *, committed: bool) -> bool:
+    def is_at_end(self, fetched: FetchedPartition, *, committed: bool) -> bool:
         """Return True if memory shows that a partition has neither new records nor an error.
 
-        Sets the offsets for the response in that case. Also returns False if memory cannot tell.
+        Sets the stable offset for the response in that case. Also returns False if memory cannot
+        tell.
         """
         assert fetched.key is not None
+        span = fetched.span
         if fetched.last_epoch >= 0:
             return False
         if fetched.current_epoch >= 0:
@@ -105,41 +123,30 @@ class FetchReader:
         offset = fetched.next_offset
         if end is None or not end <= offset <= span[1] or offset < span[0]:
             return False
-        fetched.span, fetched.stable_offset = span, end if committed else -1
+        fetched.stable_offset = end if committed else -1
         return True
 
     def read(
         self,
         wanted: Iterable[FetchedPartition],
-        spans: Mapping[TopicPartition, Offsets],
+        request: RequestRead,
         bytes_max: int,
         at_least_one: bool,
-        committed: bool,
-        incarnation: int,
-        allocate: Allocate | None = None,
-        sends_files: bool = False,
     ) -> int:
         """Read up to `bytes_max` bytes in the order of the request; return the bytes read.
 
         `at_least_one`: the first batch of the request is returned whatever its size. All other
         batches obey the partition limits. Errors are set only on partitions without records.
-        `allocate`: provides the buffers that files are read into. `sends_files`: whether data may
-        be returned as file ranges.
         """
         size = 0
         for fetched in wanted:
-            assert fetched.key is not None
             budget = ReadBudget(
                 max(min(fetched.bytes_max - fetched.size_bytes, bytes_max - size), 0),
                 at_least_one=at_least_one and not size,
             )
             held = fetched.size_bytes
             try:
-                self._read_one(
-                    fetched, fetched.key, spans[fetched.key], budget, committed, incarnation,
-                    allocate,
-                    self._verified if sends_files else None,
-                )  # fmt: skip
+                self._read_one(fetched, request, budget)
             except Exception as error:  # noqa: BLE001 - the client is told, by a code
                 if not fetched.size_bytes:
                     fetched.error = self._code(error, fetched)
@@ -147,24 +154,17 @@ class FetchReader:
         return size
 
     def _read_one(
-        self,
-        fetched: FetchedPartition,
-        key: TopicPartition,
-        span: Offsets,
-        budget: ReadBudget,
-        committed: bool,
-        incarnation: int,
-        allocate: Allocate | None,
-        verified: VerifiedBatches | None,
+        self, fetched: FetchedPartition, request: RequestRead, budget: ReadBudget
     ) -> None:
+        key, span, committed = fetched.key, fetched.span, request.committed
+        assert key is not None
         wrong = self._memory.epoch_error(key, span, fetched.current_epoch)
         if wrong is not None:
             fetched.error = wrong
             return
         if not span[0] <= fetched.next_offset <= span[1]:
             # The cached high watermark may be older than the client's last one.
-            span = self._view.spans([key])[key]
-        fetched.span = span
+            span = fetched.span = self._view.spans([key])[key]
         if fetched.last_epoch >= 0 and self._diverges(fetched, key, span):
             return
         if not span[0] <= fetched.next_offset <= span[1]:
@@ -177,9 +177,11 @@ class FetchReader:
             return
         read = PartitionRead(
             self._view, key.topic, key.partition, fetched.next_offset, end,
-            "read_committed" if committed else "read_uncommitted", fetched.topic_id, incarnation,
+            "read_committed" if committed else "read_uncommitted", fetched.topic_id,
+            request.incarnation,
         )  # fmt: skip
-        batches = read_batches(read, budget, allocate=allocate, verified=verified)
+        verified = self._verified if request.sends_files else None
+        batches = read_batches(read, budget, allocate=request.allocate, verified=verified)
         if batches.file_range is not None:
             fetched.parts.append(batches.file_range)
         fetched.parts += batches.parts

@@ -16,7 +16,12 @@ from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.client import Client
 from sparklog.kafka.error_codes import error_code
-from sparklog.kafka.fetched_partitions import FetchedPartition, FetchReader, partitions_of
+from sparklog.kafka.fetched_partitions import (
+    FetchedPartition,
+    FetchReader,
+    RequestRead,
+    partitions_of,
+)
 from sparklog.kafka.messages import Answer, Api, Encoded, ErrorCode, Records, Request, prepare
 from sparklog.kafka.offset_listing import READ_COMMITTED
 from sparklog.kafka.partitions import Watch, known_partition
@@ -239,7 +244,9 @@ class Fetching:
             consumer.is_news, consumer.incarnation = False, incarnation
             spans = await self._partitions.spans(keys)
             for fetched in resolved:
-                if fetched.key not in spans:
+                if fetched.key in spans:
+                    fetched.span = spans[fetched.key]
+                else:
                     gone = _unknown_error(fetched, {})
                     fetched.key = None
                     fetched.error = ErrorCode.none if fetched.size_bytes else gone
@@ -248,7 +255,7 @@ class Fetching:
                 fetched
                 for fetched in resolved
                 if fetched.key is not None
-                and not self._reader.is_at_end(fetched, spans[fetched.key], committed=committed)
+                and not self._reader.is_at_end(fetched, committed=committed)
             ]
             if not rest:
                 return 0
@@ -259,10 +266,10 @@ class Fetching:
             )
             self.memory.hold(allowed)
             try:
-                return await self._broker.run(
-                    self._reader.read, rest, spans, allowed, not held, committed, incarnation,
-                    lease.allocate, request.connection.sends_files,
-                )  # fmt: skip
+                read = RequestRead(
+                    committed, incarnation, lease.allocate, request.connection.sends_files
+                )
+                return await self._broker.run(self._reader.read, rest, read, allowed, not held)
             finally:
                 self.memory.release(allowed)
         except Exception as error:  # noqa: BLE001 - the client is told, by a code

@@ -395,7 +395,9 @@ class PartitionReader:
             if hinted and not _is_true(found, data, position, limit, at):
                 hinted, position, span = False, 0, step
                 continue
-            table = _up_to(found.table, end)
+            # Drop the rows behind the batch that reaches `end`: a crash can leave anything there.
+            reached = np.flatnonzero(found.table["last_offset"] >= end - 1)
+            table = found.table[: int(reached[0]) + 1] if len(reached) else found.table
             useful = table[(table["last_offset"] >= at) & (table["base_offset"] < end)]
             if len(useful):
                 self._check_order(useful, at, file.path)
@@ -494,12 +496,6 @@ def _size_of(data: bytes | memoryview, at: int = 0) -> int:
 
 def _replaced(batches: Batches, table: Table) -> Batches:
     return Batches(table, batches.end, batches.error)
-
-
-def _up_to(table: Table, end: int) -> Table:
-    """Drop the rows behind the batch that reaches `end`; a crash can leave anything there."""
-    reached = np.flatnonzero(table["last_offset"] >= end - 1)
-    return table[: int(reached[0]) + 1] if len(reached) else table
 
 
 def _damage(error: DataCorruptionError, first: int, end: int) -> DataCorruptionError:

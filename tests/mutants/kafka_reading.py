@@ -28,15 +28,15 @@ MUTANTS = (
     mutant(
         "aborted-transactions-of-a-fetch-that-was-read-as-uncommitted",
         "kafka/fetched_partitions.py",
-        'isolation="read_committed" if committed else "read_uncommitted"',
-        'isolation="read_uncommitted"',
+        '"read_committed" if committed else "read_uncommitted", fetched.topic_id,',
+        '"read_uncommitted", fetched.topic_id,',
         f"{ISOLATION}::test_a_committed_fetch_ends_at_the_last_stable_offset",
     ),
     mutant(
         "fetch-past-the-high-watermark",
         "kafka/fetched_partitions.py",
-        "fetched.next_offset, end, budget,",
-        "fetched.next_offset, end + 1000, budget,",
+        "fetched.next_offset, end,\n",
+        "fetched.next_offset, end + 1000,\n",
         f"{ISOLATION}::test_no_fetch_passes_the_high_watermark",
     ),
     mutant(
@@ -119,7 +119,7 @@ MUTANTS = (
     mutant(
         "end-that-only-the-client-knows-of-is-out-of-range",
         "kafka/fetched_partitions.py",
-        "span = self._view.spans([key])[key]",
+        "span = fetched.span = self._view.spans([key])[key]",
         "pass",
         f"{REFUSALS}::test_an_end_that_only_the_client_knows_of[directory]",
     ),

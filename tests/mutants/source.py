@@ -221,8 +221,8 @@ MUTANTS = (
     mutant(
         "task-reads-another-topic-of-the-planned-name",
         "source/read_task.py",
-        "topic_id=piece.topic_id, without",
-        "topic_id=None, without",
+        "self.options.isolation_level, piece.topic_id",
+        "self.options.isolation_level, None",
         f"{REPLACED}::test_between_planning_and_reading",
     ),
     mutant(
