@@ -8,11 +8,12 @@ Source: UnifiedLog.deleteOldSegments and its three rules (Kafka 4.1). The oldest
     reader has not read are not deleted by size or age.
 
 For tiered topics the rules apply to local segments, by local.retention.*, and delete only segments
-with a finished remote copy. Remote copies expire by retention.* (KIP-405).
+with a finished remote copy. Remote copies expire by retention.* (KIP-405), by the same rules:
+see `RetentionWalk`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from sparklog.config import TopicConfig
@@ -129,96 +130,127 @@ def due(
     Args:
         local_start: The local log start offset, if it is above the log start offset.
     """
-    walk = _Walk(segments, config, max(log_start, local_start), end, terms)
-    at = 0
-    # Not the active segment, and not a segment that a crash left below the local start if the
-    # segment has no remote copy any more.
-    while at + 1 < len(segments) and walk.ends[at] <= walk.low and not walk.lacks(at, log_start):
-        walk.take(at, walk.named(LOG_START), f"all below the log start {walk.low}")
-        at += 1
-    stays = walk.stays_from(at, log_start)
-    size_bytes, age_ms = retention_limits(config, local=terms.local)
-    name = walk.named("retention.bytes")
-    deletes = config.delete and not terms.announcing
-    if deletes and size_bytes >= 0:
-        while at < len(segments) and not walk.is_last_and_empty(at):
-            if walk.size - size_bytes - segments[at].size < 0 or stays(at):
-                break
-            walk.take(at, name, f"{walk.size} bytes, {name}={size_bytes}")
-            at += 1
-    next_ms = NEVER_MS
-    name = walk.named("retention.ms")
-    if deletes and age_ms >= 0:
-        while at < len(segments) and not walk.is_last_and_empty(at):
-            newest = largest(segments[at].base)
-            if now_ms - newest <= age_ms:
-                next_ms = newest + age_ms
-                break
-            if stays(at):
-                break
-            walk.take(at, name, f"newest record {now_ms - newest} ms old, {age_ms} allowed")
-            at += 1
-    rolls = walk.rolls or (bool(segments) and at == len(segments))
-    return DueSegments(tuple(walk.gone), walk.start, rolls, next_ms, walk.held_back, terms.local)
+    tier, ends = terms.tier, [*(s.base for s in segments[1:]), end]
+    walk = RetentionWalk(
+        segments, ends, start=max(log_start, local_start), size=sum(s.size for s in segments),
+        floor=terms.floor, prefix="local." if terms.local else "",
+    )  # fmt: skip
 
-
-class _Walk:
-    """State that the rules share while they go from the oldest segment to the newest."""
-
-    def __init__(
-        self,
-        segments: Sequence[LocalSegment],
-        config: TopicConfig,
-        low: int,
-        end: int,
-        terms: RetentionConstraints,
-    ) -> None:
-        self.ends = [*(s.base for s in segments[1:]), end]
-        self.size = sum(s.size for s in segments)
-        self.low = self.start = low
-        self.gone: list[Expired] = []
-        self.held_back = 0
-        self.rolls = False
-        self._segments, self._config, self._terms = segments, config, terms
-
-    def named(self, rule: str) -> str:
-        return f"local.{rule}" if self._terms.local else rule
-
-    def take(self, at: int, rule: str, why: str) -> None:
-        segment = self._segments[at]
-        self.gone.append(Expired(segment.base, self.ends[at], segment.size, rule, why))
-        self.size -= segment.size
-        self.start = max(self.start, self.ends[at])
-
-    def is_last_and_empty(self, at: int) -> bool:
-        return at + 1 == len(self._segments) and not self._segments[at].size
-
-    def lacks(self, at: int, log_start: int) -> bool:
-        """Return whether a segment has offsets above the log start that no remote copy contains."""
-        tier = self._terms.tier
+    def lacks_copy(at: int) -> bool:
+        """Return whether a segment has offsets above the log start that no copy contains."""
         if tier is None or not tier.copying:
             return False
-        return not tier.holds(max(self._segments[at].base, log_start), self.ends[at])
+        return not tier.holds(max(segments[at].base, log_start), ends[at])
 
-    def stays_from(self, first: int, log_start: int) -> Callable[[int], bool]:
-        """Return a function that checks whether a segment must be retained despite the rules."""
-        segments, tier, floor = self._segments, self._terms.tier, self._terms.floor
+    low = walk.start
+    # Not the active segment, and not a segment that a crash left below the local start if the
+    # segment has no remote copy any more.
+    while walk.at + 1 < len(segments) and ends[walk.at] <= low and not lacks_copy(walk.at):
+        walk.take(LOG_START, f"all below the log start {low}")
+    # Without copying, remote-only segments are older and must expire first.
+    is_behind = tier is not None and not tier.copying and bool(segments)
+    is_behind = is_behind and segments[walk.at].base > log_start
+    if config.delete and not terms.announcing:
+        walk.expire(
+            retention_limits(config, local=terms.local),
+            lambda at: lacks_copy(at) if terms.local else is_behind or walk.is_needed(at),
+            now_ms=now_ms,
+            newest=lambda at: largest(segments[at].base),
+            stop=len(segments) - (not segments[-1].size) if segments else 0,
+        )
+    closes = walk.at == len(segments) or (terms.local and walk.retained == len(segments) - 1)
+    return walk.due(rolls=bool(segments) and closes, local=terms.local)
 
-        def is_wanted(at: int) -> bool:
-            is_needed = floor is not None and self.ends[at] > floor
-            self.held_back = segments[at].size if is_needed else self.held_back
-            return is_needed
 
-        if tier is None:
-            return is_wanted
-        if not tier.copying:  # remote-only segments are older and must expire first
-            gap = first < len(segments) and segments[first].base > log_start
-            return lambda at: gap or is_wanted(at)
+@dataclass(slots=True)
+class RetentionWalk:
+    """Applies the rules to a partition's segments, or to its copies, oldest first.
 
-        def has_no_copy(at: int) -> bool:
-            if not self.lacks(at, log_start):
-                return False
-            self.rolls = self.rolls or at + 1 == len(segments)
-            return True
+    Attributes:
+        segments: The segments; a copy counts as a segment.
+        ends: The end offset of each segment.
+        start: The log start offset after the deletion of the segments that were taken.
+        size: The bytes of the log without them.
+        floor: The offset of the slowest registered reader, if the topic respects readers.
+        prefix: The prefix of the rules' names.
+        are_copies: Whether the segments are copies; `size` then includes local segments.
+        at: The index of the oldest segment that was not taken.
+        retained: The index of the segment that exceeds a limit, but stays.
+        held_back: The bytes of that segment if it stays only for a registered reader.
+        next_ms: No further segment expires by age before that time.
+    """
 
-        return has_no_copy
+    segments: Sequence[LocalSegment]
+    ends: Sequence[int]
+    start: int
+    size: int
+    floor: int | None = None
+    prefix: str = ""
+    are_copies: bool = False
+    at: int = 0
+    retained: int | None = None
+    held_back: int = 0
+    next_ms: float = NEVER_MS
+    expired: list[Expired] = field(default_factory=list)
+
+    def take(self, rule: str, why: str) -> None:
+        """Take the oldest segment that is left."""
+        segment, end = self.segments[self.at], self.ends[self.at]
+        name = f"{self.prefix}{rule}"
+        self.expired.append(Expired(segment.base, end, segment.size, name, why))
+        self.size -= segment.size
+        self.start = max(self.start, end)
+        self.at += 1
+
+    def is_needed(self, at: int) -> bool:
+        """Return whether a registered reader has not read all records of a segment."""
+        is_needed = self.floor is not None and self.ends[at] > self.floor
+        self.held_back = self.segments[at].size if is_needed else self.held_back
+        return is_needed
+
+    def expire(
+        self,
+        limits: tuple[int, int],
+        stays: Callable[[int], bool],
+        *,
+        now_ms: int,
+        newest: Callable[[int], int],
+        stop: int,
+    ) -> None:
+        """Take the segments that exceed a limit, by size and then by age.
+
+        Args:
+            limits: See `retention_limits`.
+            stays: Returns whether a segment is retained despite the limits.
+            now_ms: The current time.
+            newest: Returns the largest timestamp (ms) of a segment.
+            stop: The index of the first segment that is always retained.
+        """
+        max_bytes, max_age_ms = limits
+        both = " in both tiers" if self.are_copies else ""
+        while max_bytes >= 0 and self.at < stop:
+            if self.size - max_bytes - self.segments[self.at].size < 0 or self._keeps(stays):
+                break
+            rule = "retention.bytes"
+            self.take(rule, f"{self.size} bytes{both}, {self.prefix}{rule}={max_bytes}")
+        # Kafka deletes a local segment that is older than the limit, and a copy that is as old.
+        expires_ms = max_age_ms if self.are_copies else max_age_ms + 1
+        while max_age_ms >= 0 and self.at < stop:
+            newest_ms = newest(self.at)
+            if now_ms - newest_ms < expires_ms:
+                self.next_ms = newest_ms + max_age_ms
+                break
+            if self._keeps(stays):
+                break
+            why = f"newest record {now_ms - newest_ms} ms old, {max_age_ms} allowed"
+            self.take("retention.ms", why)
+
+    def _keeps(self, stays: Callable[[int], bool]) -> bool:
+        is_kept = stays(self.at)
+        self.retained = self.at if is_kept else self.retained
+        return is_kept
+
+    def due(self, *, rolls: bool = False, local: bool = False) -> DueSegments:
+        """Return the segments that were taken."""
+        expired = tuple(self.expired)
+        return DueSegments(expired, self.start, rolls, self.next_ms, self.held_back, local)

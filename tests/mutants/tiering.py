@@ -72,18 +72,11 @@ MUTANTS = (
         "tiered/copying/test_plan.py::test_nothing_is_copied_over_another_copy",
     ),
     mutant(
-        "copy-that-a-reader-wants-expires",
+        "copies-expire-past-a-hole",
         "tiered/copying/plan.py",
-        "if floor is not None and copy.end > floor:",
-        "if floor is not None and copy.base > floor:",
-        "tiered/copying/test_plan.py::test_registered_readers_hold_copies_back",
-    ),
-    mutant(
-        "tier-retention-off-by-one",
-        "tiered/copying/plan.py",
-        "size - config.retention_bytes - copy.size >= 0",
-        "size - config.retention_bytes - copy.size > 0",
-        "tiered/copying/test_plan.py::test_size_is_of_both_tiers[250-expected2]",
+        "if c.base > starts[at]), len(live))",
+        "if c.base < starts[at]), len(live))",
+        "tiered/copying/test_plan.py::test_nothing_expires_past_a_hole",
     ),
     mutant(
         "only-copy-is-surplus",

@@ -64,13 +64,9 @@ class TierObserver:
         floors: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, RetentionConstraints]:
         """Return the constraints of each partition's retention: groups and valid copies."""
-        found = {key: RetentionConstraints(floor) for key, floor in floors.items()}
-        for key, place in places.items():
-            if _is_tiered(place) and not place.config.compact:
-                copied = plan.copied_ranges(self._valid_copies(ids[key.topic], key, place))
-                tier = Tier(copied, copying=not place.config.remote_log_copy_disable)
-                found[key] = RetentionConstraints(floors.get(key), tier)
-        return found
+        return plan.retention_terms(
+            places, floors, lambda key, place: self._valid_copies(ids[key.topic], key, place)
+        )
 
     def observe(
         self,

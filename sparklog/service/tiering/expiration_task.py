@@ -89,7 +89,13 @@ class ExpirationTask:
                     floor=floors.get(key),
                 )
                 if due.expired:
-                    gone[key] = [_removed(e.segment, e.rule, e.why) for e in due.expired]
+                    gone[key] = [
+                        Removed(
+                            topic=key.topic, partition=key.partition, base=e.base, end=e.end,
+                            bytes=e.bytes, rule=e.rule, why=e.why,
+                        )
+                        for e in due.expired
+                    ]
                     starts[key] = due.log_start
         ids = {key.topic: one.topic_id for key, one in known.items()}
         held = self._announcements.unannounced(gone, ids, now=at_once, dry_run=report.dry_run)

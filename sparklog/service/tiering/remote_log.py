@@ -17,7 +17,7 @@ from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
-from sparklog.log.due_segments import LocalSegment, RetentionConstraints, Tier
+from sparklog.log.due_segments import LocalSegment, RetentionConstraints
 from sparklog.log.log import Log
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.partition.leader_epochs import read_epochs
@@ -210,24 +210,15 @@ class RemoteLog:
         Retention also never relies on copies that another log owns and may delete at any time.
         """
         ids = {name: topic.id for name, topic in self.commits.state.topics.items()}
-        found = {key: RetentionConstraints(floor) for key, floor in floors.items()}
-        for key, place in known.items():
-            # Segments of a compacted topic stay local. The cleaner would not see older values of
-            # a key in copies, and would remove the tombstone that hides them.
-            tiered = place.config.remote_storage_enable and not place.config.compact
-            if tiered and key.topic in ids:
-                copied: tuple[tuple[int, int], ...] = ()
-                looked = self.foreign_topics is not None or self.preview is not None
-                relied = looked and self.is_ours(ids[key.topic])
-                if cache is not None and relied:
-                    copied = plan.copied_ranges(
-                        self._valid_copies(
-                            cache, TopicIdPartition(ids[key.topic], key.partition), place
-                        )
-                    )
-                tier = Tier(copied, copying=not place.config.remote_log_copy_disable)
-                found[key] = RetentionConstraints(floors.get(key), tier)
-        return found
+        is_checked = self.foreign_topics is not None or self.preview is not None
+
+        def copies(key: TopicPartition, place: PartitionRetention) -> list[RemoteSegment]:
+            topic_id = ids.get(key.topic)  # None: deleted meanwhile
+            if cache is None or not is_checked or topic_id is None or not self.is_ours(topic_id):
+                return []
+            return self._valid_copies(cache, TopicIdPartition(topic_id, key.partition), place)
+
+        return plan.retention_terms(known, floors, copies)
 
     def valid_copies(
         self, cache: RemoteLogMetadataCache, key: TopicPartition, place: PartitionRetention

@@ -6,12 +6,21 @@ segments are in sparklog.log.due_segments, with a `Tier`.
 
 import bisect
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.format.checkpoint_files import Epochs
-from sparklog.log.due_segments import LocalSegment, Tier
+from sparklog.log.due_segments import (
+    DueSegments,
+    LocalSegment,
+    RetentionConstraints,
+    RetentionWalk,
+    Tier,
+    retention_limits,
+)
+from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.storage.leader_epochs import clipped
 from sparklog.tiered.remote_log_metadata.metadata_cache import is_within_leader_epochs
 from sparklog.tiered.remote_segment import Epochs as SegmentEpochs
@@ -25,27 +34,6 @@ class CandidateSegment:
     base: int
     end: int
     size: int
-
-
-@dataclass(frozen=True, slots=True)
-class ExpiredSegment:
-    """An expired copy, and the rule (log.start.offset, retention.bytes, retention.ms)."""
-
-    segment: RemoteSegment
-    rule: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class ExpiredSegments:
-    """The expired copies of a partition, oldest first, and the log start after their deletion.
-
-    `held_back`: bytes that are retained only for a registered reader.
-    """
-
-    expired: tuple[ExpiredSegment, ...]
-    log_start: int
-    held_back: int = 0
 
 
 def valid_copies(
@@ -138,6 +126,27 @@ def epochs_of(entries: Epochs, base: int, end: int) -> SegmentEpochs:
     return tuple(known) or ((0, base),)
 
 
+def retention_terms(
+    places: Mapping[TopicPartition, PartitionRetention],
+    floors: Mapping[TopicPartition, int],
+    copies: Callable[[TopicPartition, PartitionRetention], Iterable[RemoteSegment]],
+) -> dict[TopicPartition, RetentionConstraints]:
+    """Return the constraints on the deletion of local segments: registered readers and copies.
+
+    Segments of a compacted topic stay local. The cleaner would not see older values of a key in
+    copies, and would remove the tombstone that hides them. Args: floors: the positions of the
+    slowest readers. copies: returns a partition's valid copies; called for tiered topics only.
+    """
+    terms = {key: RetentionConstraints(floor) for key, floor in floors.items()}
+    for key, place in places.items():
+        config = place.config
+        if config.remote_storage_enable and not config.compact:
+            ranges = copied_ranges(copies(key, place))
+            tier = Tier(ranges, copying=not config.remote_log_copy_disable)
+            terms[key] = RetentionConstraints(floors.get(key), tier)
+    return terms
+
+
 def expired_segments(
     copies: Sequence[RemoteSegment],
     segments: Sequence[LocalSegment],
@@ -146,7 +155,7 @@ def expired_segments(
     log_start: int,
     now_ms: int,
     floor: int | None = None,
-) -> ExpiredSegments:
+) -> DueSegments:
     """Return the copies that exceed the limits of the partition, local and remote together.
 
     Stops at the first copy that does not exceed them, at the position of a registered reader
@@ -161,33 +170,22 @@ def expired_segments(
         if end > log_start and not copied.holds(max(s.base, log_start), end)
     )
     live = [c for c in copies if c.end > log_start]
-    size, start = only_local + sum(c.size for c in live), log_start
-    expired: list[ExpiredSegment] = []
-    for copy in live if config.delete else ():
-        if copy.base > start:
-            break
-        breach = _breach(copy, config, size=size, now_ms=now_ms)
-        if breach is None:
-            break
-        if floor is not None and copy.end > floor:
-            return ExpiredSegments(tuple(expired), start, copy.size)
-        expired.append(ExpiredSegment(copy, *breach))
-        size -= copy.size
-        start = copy.end
-    return ExpiredSegments(tuple(expired), start)
-
-
-def _breach(
-    copy: RemoteSegment, config: TopicConfig, *, size: int, now_ms: int
-) -> tuple[str, str] | None:
-    """Return the rule by which the oldest copy expires, and the reason, or None."""
-    if config.retention_bytes >= 0 and size - config.retention_bytes - copy.size >= 0:
-        why = f"{size} bytes in both tiers, retention.bytes={config.retention_bytes}"
-        return "retention.bytes", why
-    age = now_ms - copy.max_timestamp
-    if 0 <= config.retention_ms <= age:
-        return "retention.ms", f"newest record {age} ms old, {config.retention_ms} allowed"
-    return None
+    starts = [log_start, *(c.end for c in live)]
+    hole = next((at for at, c in enumerate(live) if c.base > starts[at]), len(live))
+    walk = RetentionWalk(
+        [LocalSegment(c.base, c.size) for c in live],
+        starts[1:],
+        start=log_start,
+        size=only_local + sum(c.size for c in live),
+        floor=floor,
+        are_copies=True,
+    )
+    if config.delete:
+        walk.expire(
+            retention_limits(config, local=False), walk.is_needed, now_ms=now_ms,
+            newest=lambda at: live[at].max_timestamp, stop=hole,
+        )  # fmt: skip
+    return walk.due()
 
 
 def unreferenced_segments(

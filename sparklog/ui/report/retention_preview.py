@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.fs import FileSystem
-from sparklog.log.due_segments import NEVER_MS, LocalSegment, RetentionConstraints, Tier, due
+from sparklog.log.due_segments import (
+    NEVER_MS,
+    DueSegments,
+    LocalSegment,
+    RetentionConstraints,
+    Tier,
+    due,
+)
 from sparklog.log.partition_reader import reader_of
 from sparklog.logdir.cleaning.plan import Segment, find_dirt, list_segments
 from sparklog.logdir.offset_checkpoints import CLEANER, read_offsets
@@ -44,7 +51,7 @@ def preview_retention(
     if not is_tiered and held:
         log_start = max(log_start, held[0].base)
 
-    def copied(at_ms: int) -> plan.ExpiredSegments:
+    def copied(at_ms: int) -> DueSegments:
         return plan.expired_segments(
             copies, held, config, log_start=log_start, now_ms=at_ms, floor=floor(at_ms)
         )
@@ -63,7 +70,7 @@ def preview_retention(
 
     def remote(at_ms: int) -> list[Taken]:
         gone = copied(at_ms).expired if copies else ()
-        return [(e.rule, Where.REMOTE, e.segment.size, e.segment.end) for e in gone]
+        return [(e.rule, Where.REMOTE, e.bytes, e.end) for e in gone]
 
     _, next_ms, held_back = local(now_ms)
     ways = (lambda at: local(at)[0], remote)

@@ -135,7 +135,7 @@ def due(
     found = expired_segments(
         copies, segments, config(**given), log_start=log_start, now_ms=now_ms, floor=floor
     )
-    return [e.segment.base for e in found.expired], found.log_start
+    return [e.base for e in found.expired], found.log_start
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,6 @@ def test_no_offset_above_the_new_start_is_given_up(data: st.DataObject) -> None:
         floor=data.draw(st.none() | st.integers(0, end)),
     )  # fmt: skip
     assert found.log_start >= log_start
-    taken = [e.segment for e in found.expired]
-    for offset in range(log_start, found.log_start):
-        assert any(s.base <= offset < s.end for s in taken)  # each offset that goes had expired
-    assert all(s.end <= found.log_start for s in taken)
+    for offset in range(log_start, found.log_start):  # each offset that goes had expired
+        assert any(s.base <= offset < s.end for s in found.expired)
+    assert all(s.end <= found.log_start for s in found.expired)
