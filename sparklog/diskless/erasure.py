@@ -16,18 +16,21 @@ reports the garbage that the service has not deleted yet.
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, Final
 
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import ENTRY_BYTES_MAX, MergeRecord, decode
+from sparklog.diskless.erasure_notes import note_ended, note_unfinished
 from sparklog.diskless.extents import Extent
 from sparklog.diskless.garbage import Garbage, is_past
+from sparklog.diskless.lease import TermLease
 from sparklog.diskless.merge_plan import Merge, grouped
 from sparklog.diskless.merge_source import Slice, SourceLog, SourceReader
 from sparklog.diskless.merging import Merger
-from sparklog.diskless.names import entry_name, parse_staged, staged_prefix
+from sparklog.diskless.names import entry_name, ledger_prefix, parse_staged, staged_prefix
 from sparklog.diskless.segment_ids import Level, level_of
 from sparklog.diskless.service_log import ConflictError, ServiceLog
 from sparklog.diskless.state import DisklessState
@@ -38,9 +41,15 @@ from sparklog.format.scan import scan
 from sparklog.log.batch_windows import Window, walk
 from sparklog.log.record_erasure import Tally, WindowEraser
 from sparklog.pluralize import pluralize
-from sparklog.storage.erasure_report import ErasedFrom, PartitionErasure, RemovedFile
+from sparklog.storage.erasure_report import ErasedFrom, ErasureReport, PartitionErasure, RemovedFile
 from sparklog.storage.leader_epochs import clipped
+from sparklog.storage.log_state import LogState
+from sparklog.storage.round_report import Report
 from sparklog.storage.segment_store import SourceChangedError
+from sparklog.storage.topic_state import TopicState
+from sparklog.storage.unfinished_erasure import UnfinishedErasure
+from sparklog.storage.upkeep import ErasureRequest, Loan
+from sparklog.tiered.copying.older_versions import versions_left
 from sparklog.tiered.copying.rewritten_log import RewrittenData
 from sparklog.tiered.copying.segment_objects import LogObject
 from sparklog.tiered.layout.object_names import Directory, manifest_name, parse_log, parse_manifest
@@ -49,6 +58,15 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 _TRIES: Final = 8
 _ENTRIES: Final = 64  # ledger entries requested concurrently
 _IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; larger segments go to a file
+_UPLOAD_MS: Final = 3_600_000
+"""Age (ms) at which an erasure assumes that an unfinished upload has no writer any more."""
+_NOT_COVERED: Final = (
+    "backups and replicas of the bucket; in other stores than S3 older versions, too: delete those "
+    "yourself",
+    "pieces of uploads that a killed process left less than an hour ago (of a disk `.partial` "
+    "files): run the same erasure once more after that hour",
+    "block caches of readers (remote.cache.directory) keep blocks until others take their place",
+)
 Reports = Mapping[TopicPartition, PartitionErasure]
 
 
@@ -524,3 +542,79 @@ def _chunks(data: bytes, path: str) -> Iterator[Window]:
 
 def _slices(extents: Sequence[Extent], reader: SourceReader) -> list[Slice]:
     return [Slice.of(piece) for extent in extents for piece in reader.pieces(extent)]
+
+
+class DisklessErasure:
+    """A bucket: a `sparklog.log.erasure.ErasureHome`. Args: as `DisklessUpkeep`."""
+
+    not_covered: tuple[str, ...] = _NOT_COVERED
+
+    def __init__(
+        self,
+        log: ServiceLog,
+        lease: TermLease,
+        merger: Merger,
+        garbage: Garbage,
+        request: ErasureRequest,
+        *,
+        check: Callable[[], None],
+    ) -> None:
+        self._log, self._lease, self._garbage, self._check = log, lease, garbage, check
+        self._merger, self._request = merger, request
+        self.path, self.log_id, self.now_ms = log.store.url, log.log_id, log.clock
+
+    def locked_state(self) -> AbstractContextManager[LogState]:
+        """Return the newest state, which nothing changes."""
+        return nullcontext(self._log.follow().log)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Return an empty context: erasures may run at the same time."""
+        return nullcontext()
+
+    def begin(self, begun: UnfinishedErasure) -> UnfinishedErasure:
+        """Record that an erasure starts; see `note_unfinished`."""
+        return note_unfinished(self._log.store, begun)
+
+    def end(self, ended: UnfinishedErasure, report: ErasureReport) -> None:
+        """Record the rest of an erasure; see `note_ended`."""
+        note_ended(self._log.store, ended)
+
+    def older_versions(self, report: ErasureReport, until_ms: int) -> list[str]:
+        """Return messages about older versions of entries, staged objects and segments."""
+        prefixes = [ledger_prefix(self.log_id), staged_prefix(self.log_id)]
+        prefixes += [
+            Directory(part.topic, part.partition, report.topic_id).prefix
+            for part in report.partitions
+        ]
+        return versions_left(self._log.store, prefixes, until_ms)
+
+    def erase(self, topic: TopicState, report: ErasureReport, loan: Loan) -> None:
+        """Erase as the holder of the lease, or while another process is its holder."""
+        dry_run = self._request.dry_run
+        leads = not dry_run and self._leads(loan, report)
+        eraser = ExtentEraser(
+            self._log, self._merger if leads else self._merger.without_lease(), self._garbage,
+            self._request.selection(), check=self._check if leads else lambda: None,
+        )  # fmt: skip
+        parts = {TopicPartition(part.topic, part.partition): part for part in report.partitions}
+        try:
+            report.pending += eraser.run(parts, dry_run=dry_run)
+            if leads:
+                self._garbage.purge(Report(path=self.path, time_ms=self.now_ms()))
+            elif not dry_run:
+                notes = self._lease.known_notes()
+                eraser.strip(
+                    self._log.follow(), parts, cut_below=notes.cut_below, let_go=notes.let_go
+                )
+            if not dry_run:
+                self._log.store.sweep_uploads(self.now_ms() - _UPLOAD_MS)
+            report.pending += eraser.leftovers(self._log.follow(), parts, dry_run=dry_run)
+        except (SparklogError, OSError) as error:
+            report.errors.append(f"{self._request.topic}: {error}")
+
+    def _leads(self, loan: Loan, report: ErasureReport) -> bool:
+        try:
+            return loan.begin()
+        except (SparklogError, OSError) as error:
+            report.errors.append(f"{self.path}: {error}")
+            return False

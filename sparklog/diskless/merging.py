@@ -89,6 +89,16 @@ class Merger:
         """The term of new merges."""
         return self._term()
 
+    def without_lease(self) -> "Merger":
+        """Return a merger for a process that is not the service.
+
+        Like a writer's merges, its merges are void after a service has taken over.
+        """
+        return Merger(
+            self._log, term=lambda: self._log.state.term, keyring=self._keyring,
+            threads=self._threads,
+        )  # fmt: skip
+
     def reader(self, state: DisklessState, wanted: Sequence[Extent] = ()) -> SourceReader:
         """Return a reader for extents of `state`; `wanted`: the extents that a round will read."""
         entries = self._log.commits.head.entries.cache

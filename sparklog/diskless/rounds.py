@@ -19,15 +19,13 @@ from sparklog.common import TopicPartition
 from sparklog.diskless.cleaning import Cleaner
 from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.damaged_partitions import DamagedPartitions
-from sparklog.diskless.erasure import ExtentEraser
-from sparklog.diskless.erasure_notes import note_ended, note_unfinished
+from sparklog.diskless.erasure import DisklessErasure
 from sparklog.diskless.garbage import Garbage
 from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.home_object import read_home
 from sparklog.diskless.lease import ServiceNotes, Tenure, TermLease
 from sparklog.diskless.merge_plan import Merge, due_merges
 from sparklog.diskless.merging import Merged, Merger
-from sparklog.diskless.names import ledger_prefix, staged_prefix
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.retention import due_extents, raise_log_starts
 from sparklog.diskless.segment_healing import SegmentHealer
@@ -41,38 +39,26 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnknownTopicError,
 )
-from sparklog.log.admin import unknown
 from sparklog.log.deletion_announcements import Announced, DeletionAnnouncements
 from sparklog.log.due_segments import DueSegments, RetentionConstraints
+from sparklog.log.erasure import Erasure
 from sparklog.log.group_lag import retention_floors
 from sparklog.pluralize import pluralize
 from sparklog.storage import round_report
-from sparklog.storage.erasure_report import ErasureReport, PartitionErasure
+from sparklog.storage.erasure_report import ErasureReport
 from sparklog.storage.group_store import Groups
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.round_report import Cleanable, Deleted, Report
 from sparklog.storage.segment_store import SourceChangedError
 from sparklog.storage.upkeep import AS_DUE, Due, ErasureRequest, Loan, Request, Work
-from sparklog.tiered.copying.older_versions import versions_left
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import log_object
-from sparklog.tiered.layout.object_names import Directory
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 CHECK_MS: Final = 5_000
 """How often a standby service tries to acquire the lease (ms); each try is two GETs."""
 _HOME_MS: Final = 60_000
 """How often to check that the log was not replaced (ms)."""
-
-_UPLOAD_MS: Final = 3_600_000
-"""Age (ms) at which an erasure assumes that an unfinished upload has no writer any more."""
-_NOT_COVERED: Final = (
-    "backups and replicas of the bucket; in other stores than S3 older versions, too: delete those "
-    "yourself",
-    "pieces of uploads that a killed process left less than an hour ago (of a disk `.partial` "
-    "files): run the same erasure once more after that hour",
-    "block caches of readers (remote.cache.directory) keep blocks until others take their place",
-)
 
 
 class DisklessUpkeep:
@@ -332,80 +318,10 @@ class DisklessUpkeep:
 
     def erase(self, request: ErasureRequest, report: ErasureReport, loan: Loan) -> None:
         """Erase records; see `Upkeep.erase`."""
-        state = self.log.follow()
-        topic = state.log.topics.get(request.topic)
-        lives = request.deleted_topic_warnings(state.log.deleted)
-        if topic is None:
-            if lives:
-                raise InvalidRequestError(lives[0])
-            raise unknown(request.topic, self.log.store.url, state.log.topics)
-        report.pending += lives
-        report.log_id, report.topic_id = self.log.log_id, topic.id
-        parts: dict[TopicPartition, PartitionErasure] = {}
-        for partition in request.partitions_of(topic.dirs):
-            key = TopicPartition(request.topic, partition)
-            end = state.log.ends[key]
-            end = end if request.before is None else min(end, request.before)
-            parts[key] = PartitionErasure(topic=key.topic, partition=partition, end=end)
-        report.partitions += parts.values()
-        report.not_covered += _NOT_COVERED
-        begun, store = request.begun(report), self.log.store
-        if report.dry_run:
-            self._erase(request, report, parts, own=False)
-            return
-        try:
-            begun = note_unfinished(store, begun)
-            self._erase(request, report, parts, own=self._leads(loan, report))
-            now_ms = self.log.clock()
-            prefixes = [ledger_prefix(self.log.log_id), staged_prefix(self.log.log_id)]
-            prefixes += [Directory(*key, topic.id).prefix for key in parts]
-            report.pending += versions_left(store, prefixes, begun.copied_until(report, now_ms))
-            note_ended(store, begun.ended(report, now_ms))
-        except (SparklogError, OSError) as error:
-            report.errors.append(f"{store.url}: {error}")
-
-    def _erase(
-        self,
-        request: ErasureRequest,
-        report: ErasureReport,
-        parts: Mapping[TopicPartition, PartitionErasure],
-        *,
-        own: bool,
-    ) -> None:
-        """Erase as the holder of the lease (`own`), or while another process is its holder."""
-        check = self._check if own else lambda: None
-        merger = self.merger
-        if not own:  # like a writer's merges: void once a service takes over
-            merger = Merger(
-                self.log, term=lambda: self.log.state.term, keyring=self._keyring,
-                threads=self._options.threads,
-            )  # fmt: skip
-        eraser = ExtentEraser(
-            self.log, merger, self.garbage, request.predicate, check=check
+        home = DisklessErasure(
+            self.log, self.lease, self.merger, self.garbage, request, check=self._check
         )
-        try:
-            report.pending += eraser.run(parts, dry_run=report.dry_run)
-            if own:
-                self.garbage.purge(Report(path=self.log.store.url, time_ms=self.log.clock()))
-            elif not report.dry_run:
-                notes = self.lease.known_notes()
-                eraser.strip(
-                    self.log.follow(), parts, cut_below=notes.cut_below, let_go=notes.let_go
-                )
-            if not report.dry_run:
-                self.log.store.sweep_uploads(self.log.clock() - _UPLOAD_MS)
-            report.pending += eraser.leftovers(
-                self.log.follow(), parts, dry_run=report.dry_run
-            )
-        except (SparklogError, OSError) as error:
-            report.errors.append(f"{request.topic}: {error}")
-
-    def _leads(self, loan: Loan, report: ErasureReport) -> bool:
-        try:
-            return loan.begin()
-        except (SparklogError, OSError) as error:
-            report.errors.append(f"{self.log.store.url}: {error}")
-            return False
+        Erasure(home, request, report, loan).run()
 
     def check_compacted(self, topics: Collection[str], report: Report) -> None:
         """Raise UnknownTopicError or InvalidRequestError unless all topics exist and are compacted.

@@ -18,7 +18,8 @@ The engine opens no files and does not depend on a home.
 - `fork_points`: where a log can be forked
 - `due_segments`: segments that retention deletes; `deletion_announcements`: warns before
 - `dirty_ratio`, `record_cleaning`, `cleaned_transactions`, `cleaner_options`: compaction
-- `record_erasure`: removes the records that a predicate selects
+- `erasure`: erases records of a topic in any home; `record_erasure`: removes the records that a
+  predicate selects
 - `group_lag`, `group_progress`, `reader_reset`: registered readers
 - `producer_state`, `producer_state_loading`: idempotent and transactional producers
 """

@@ -5,7 +5,7 @@
 - `leadership`: opens the log, and acquires and lends the lease
 - `backend`: how the service opens and observes a log, by its home; `store_upkeep`: a log in a
   bucket
-- `erasure`: `erase`, which removes records for good; `erasure_request`, `log_dir_erasure`
+- `erasure`: `erase`, which removes records for good; `log_dir_erasure`
 - `log_dir_upkeep`: background work on log dirs (`sparklog.storage.upkeep`); `rounds`: its steps
 - `announcement_file`: announcements before the first retention in a topic
 - `quarantined_partitions`: damaged partitions, which the rounds skip

@@ -13,7 +13,7 @@ from typing import Final
 from sparklog.clock import Clock, monotonic_ms, pause
 from sparklog.errors import StorageUnavailableError
 from sparklog.storage.lease import UpkeepLease
-from sparklog.storage.upkeep import OpenUpkeep, Upkeep
+from sparklog.storage.upkeep import ErasureRequest, OpenUpkeep, Upkeep
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _POLL_MS: Final = 100  # poll interval while waiting for the lease
@@ -113,8 +113,7 @@ class Leadership:
         self,
         upkeep: Upkeep,
         turns: Collection[threading.Lock],
-        wait_ms: float,
-        waiting: Callable[[str], None],
+        request: ErasureRequest,
     ) -> Iterator["BorrowedLease"]:
         """Provide the lease in turns, also from a service that is its holder.
 
@@ -122,12 +121,11 @@ class Leadership:
         unless this service was its holder before.
         Args:
             turns: the locks of this service's own work that would interfere.
-            wait_ms: how long to wait for another process.
-            waiting: called once with a description of this process.
+            request: how long to wait for another process, and the callback for its description.
         """
         lends = self._lends
         self.lend(False)
-        borrowed = BorrowedLease(self, upkeep.lease, turns, wait_ms, waiting)
+        borrowed = BorrowedLease(self, upkeep.lease, turns, request)
         try:
             yield borrowed
         finally:
@@ -175,16 +173,15 @@ class BorrowedLease:
         leadership: Leadership,
         lease: UpkeepLease,
         turns: Collection[threading.Lock],
-        wait_ms: float,
-        waiting: Callable[[str], None],
+        request: ErasureRequest,
     ) -> None:
         self._leadership, self._lease, self._turns = leadership, lease, turns
-        self._wait_ms, self._waiting = wait_ms, waiting
+        self._request = request
         self._was_ours = lease.held
         self._held = contextlib.ExitStack()
         self._began_ms: float | None = None  # None without the lease
         self._ended_ms, self._rest_ms = 0.0, 0.0
-        self._said = False
+        self._has_reported = False
 
     def is_over(self) -> bool:
         """Return True if the turn has lasted long enough and others should work."""
@@ -199,7 +196,9 @@ class BorrowedLease:
         for turn in self._turns:
             self._held.enter_context(turn)
         try:
-            is_ours = self._leadership.borrow(self._lease, self._wait_ms, self._report_waiting)
+            is_ours = self._leadership.borrow(
+                self._lease, self._request.wait_ms, self._report_waiting
+            )
         except BaseException:
             self._held.close()
             raise
@@ -235,10 +234,10 @@ class BorrowedLease:
             return True
         return self._leadership.leading() is None
 
-    def _report_waiting(self, who: str) -> None:
-        if not self._said:
-            self._said = True
-            self._waiting(who)
+    def _report_waiting(self, holder: str) -> None:
+        if not self._has_reported:
+            self._has_reported = True
+            self._request.waiting(holder)
 
 
 def _describe_holder(lease: UpkeepLease) -> str:

@@ -7,14 +7,13 @@ quarantined files.
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from sparklog.clock import attempts
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
 from sparklog.format.names import is_retired_dir_of
-from sparklog.log.admin import unknown
 from sparklog.log.batch_windows import walk
 from sparklog.log.record_erasure import WindowEraser
 from sparklog.logdir.chunk_files import CHUNK_PREFIX, dead_chunks
@@ -29,6 +28,7 @@ from sparklog.service.tiering.remote_log_manager import RemoteLogManager
 from sparklog.service.verification.leftover_files import is_quarantined_of
 from sparklog.storage.erasure_report import ErasureReport, PartitionErasure, RemovedFile
 from sparklog.storage.lease import LeaseLostError
+from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.unfinished_erasure import UnfinishedErasure
 from sparklog.storage.upkeep import ErasureRequest, Loan
@@ -50,11 +50,6 @@ _NOT_COVERED_REMOTE: Final = (
 )
 
 
-def _missing(topic: str, home: str, known: Collection[str], lives: Sequence[str]) -> SparklogError:
-    """Return the error for a topic that does not exist, or can still be undeleted."""
-    return InvalidRequestError(lives[0]) if lives else unknown(topic, home, known)
-
-
 def _refused(keys: Sequence[TopicPartition], manager: RemoteLogManager) -> list[str]:
     """Return a message per partition with copies that another service does not hand over."""
     leader = manager.remote_log.lease.describe()
@@ -67,118 +62,81 @@ def _refused(keys: Sequence[TopicPartition], manager: RemoteLogManager) -> list[
 
 
 class LogDirErasure:
-    """An erasure. `manager`: manages the copies in remote storage, if there are any."""
+    """Log dirs: a `sparklog.log.erasure.ErasureHome`, for a single erasure.
+
+    `manager`: manages the copies in remote storage, if there are any.
+    """
+
+    not_covered: tuple[str, ...] = _NOT_COVERED
 
     def __init__(
         self, commits: LogDirCommits, manager: RemoteLogManager | None, request: ErasureRequest
     ) -> None:
         self._commits, self._manager, self._request = commits, manager, request
-
-    def run(self, report: ErasureReport, loan: Loan) -> None:
-        """Erase or, in a dry run, count the records; see `Upkeep.erase`."""
-        commits, request = self._commits, self._request
-        with commits.exclusive():
-            known = commits.state.topics
-            lives = request.deleted_topic_warnings(commits.state.deleted)
-            if request.topic not in known:
-                raise _missing(request.topic, commits.home, known, lives)
-            topic = known[request.topic]
-            report.log_id, report.topic_id = commits.dirs.log, topic.id
-            partitions = request.partitions_of(topic.dirs)
-        with self._alone(report) as alone:
-            if alone:
-                self._run(topic, partitions, lives, report, loan)
+        self._predicate = request.selection()
+        self._is_tiered = False  # whether the erased partitions have, or may have, copies
+        self.path, self.log_id, self.now_ms = commits.home, commits.dirs.log, commits.clock
 
     @contextlib.contextmanager
-    def _alone(self, report: ErasureReport) -> Iterator[bool]:
-        """Acquire the erasure lock, except in a dry run. Yield False if another erasure runs."""
-        commits, request = self._commits, self._request
-        if report.dry_run:
-            yield True
-            return
-        path, has_reported = joined(commits.home, LOCK_NAME), False
-        with contextlib.closing(commits.fs.open_lock(path)) as file:
-            for _ in attempts(int(request.wait_ms), longest_ms=_POLL_MS):
+    def locked_state(self) -> Iterator[LogState]:
+        """Provide the state under the lock."""
+        with self._commits.exclusive():
+            yield self._commits.state
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[str | None]:
+        """Acquire the erasure lock. Yield an error if another erasure runs."""
+        path, has_reported = joined(self.path, LOCK_NAME), False
+        with contextlib.closing(self._commits.fs.open_lock(path)) as file:
+            for _ in attempts(int(self._request.wait_ms), longest_ms=_POLL_MS):
                 if file.try_lock(0, 1, exclusive=True):
-                    yield True
+                    yield None
                     return
                 if not has_reported:
-                    request.waiting("another erasure of this log")
+                    self._request.waiting("another erasure of this log")
                     has_reported = True
-        report.errors.append(
+        yield (
             f"{path}: another process, or thread, erases records of this log; one at a time: wait "
             "for it, then run this one again"
         )
-        yield False
 
-    def _run(
-        self,
-        topic: TopicState,
-        partitions: list[int],
-        lives: list[str],
-        report: ErasureReport,
-        loan: Loan,
-    ) -> None:
-        commits, request = self._commits, self._request
-        begun = request.begun(report)
-        if not report.dry_run:
-            with commits.exclusive():
-                begun = note_unfinished(commits.fs, commits.home, begun)
-        report.pending += lives
-        try:
-            self._work(topic, partitions, begun, report, loan)
-        except BaseException as error:
-            report.errors.append(f"the erasure did not finish: {error!r}")
-            raise
-        finally:  # readers must close rewritten files, even if the erasure failed
-            self._note(begun, report)
+    def begin(self, begun: UnfinishedErasure) -> UnfinishedErasure:
+        """Record that an erasure starts; see `note_unfinished`."""
+        with self._commits.exclusive():
+            return note_unfinished(self._commits.fs, self.path, begun)
 
-    def _note(self, begun: UnfinishedErasure, report: ErasureReport) -> None:
+    def end(self, ended: UnfinishedErasure, report: ErasureReport) -> None:
         """Record the erased records and the remaining work. Readers then reopen rewritten files."""
-        if report.dry_run:
-            return
-        commits = self._commits
         about = {
             "time_ms": report.time_ms, "topic": report.topic, "topic_id": report.topic_id,
             "partitions": {str(part.partition): part.records for part in report.partitions},
             "keys": len(report.keys_sha256), "complete": report.complete,
         }  # fmt: skip
-        with commits.exclusive():
-            note_erasure(commits.fs, commits.home, about, begun.ended(report, commits.clock()))
+        with self._commits.exclusive():
+            note_erasure(self._commits.fs, self.path, about, ended)
 
-    def _work(
-        self,
-        topic: TopicState,
-        partitions: list[int],
-        begun: UnfinishedErasure,
-        report: ErasureReport,
-        loan: Loan,
-    ) -> None:
-        request = self._request
-        report.not_covered += _NOT_COVERED
-        done: dict[TopicPartition, PartitionErasure] = {}
-        for partition in partitions:
-            key = TopicPartition(request.topic, partition)
-            part = PartitionErasure(topic=key.topic, partition=partition, end=-1)
-            report.partitions.append(part)
-            if self._local(key, part, dry_run=report.dry_run):
-                done[key] = part
+    def erase(self, topic: TopicState, report: ErasureReport, loan: Loan) -> None:
+        """Erase from local segments, then from copies, and from other files of the log dirs."""
+        done = {
+            TopicPartition(part.topic, part.partition): part
+            for part in report.partitions
+            if self._local(part)
+        }
         manager = self._manager
         if manager is not None and (
             is_tiered(topic) or any(map(manager.remote_log.has_copies, done))
         ):
+            self._is_tiered = True
             report.not_covered += _NOT_COVERED_REMOTE
             self._copies(done, manager, report, loan)
-            self._versions(topic, begun, manager, report)
-        self._leftovers(report, partitions)
+        self._leftovers(report)
 
-    def _local(self, key: TopicPartition, part: PartitionErasure, *, dry_run: bool) -> bool:
+    def _local(self, part: PartitionErasure) -> bool:
+        """Erase from a partition's segments. Return False, and report the error, if this failed."""
+        key = TopicPartition(part.topic, part.partition)
         try:
-            eraser = SegmentEraser(
-                self._commits, key, self._request.predicate, until=self._request.before
-            )
-            part.end = eraser.until
-            eraser.run(part, dry_run=dry_run)
+            eraser = SegmentEraser(self._commits, key, self._predicate, until=part.end)
+            eraser.run(part, dry_run=self._request.dry_run)
         except (SparklogError, OSError) as error:
             part.error = str(error)
             return False
@@ -193,12 +151,12 @@ class LogDirErasure:
     ) -> None:
         """Read the partitions' copies, then replace copies with erased records while leading."""
         seen = {key: SeenCopies() for key in parts}
-        if not report.dry_run:
+        if not self._request.dry_run:
             for key, part in parts.items():
                 self._look(key, part, manager, seen[key])
         for at, (key, part) in enumerate(parts.items()):
             try:
-                left = self._remote(key, part, manager, seen[key], loan, dry_run=report.dry_run)
+                left = self._remote(key, part, manager, seen[key], loan)
             except (DataCorruptionError, InvalidRequestError) as error:
                 part.error = str(error)
                 continue
@@ -217,16 +175,14 @@ class LogDirErasure:
         manager: RemoteLogManager,
         seen: SeenCopies,
         loan: Loan,
-        *,
-        dry_run: bool,
     ) -> list[str] | None:
         """Erase from a partition's copies. Return what remains, or None without the lease.
 
         Other processes may copy segments between two turns with the lease; those copies are read,
         too.
         """
-        predicate = self._request.predicate
-        if dry_run:
+        predicate = self._predicate
+        if self._request.dry_run:
             return manager.erase(key, predicate, part, seen, dry_run=True)
         while loan.begin():
             left = manager.erase(key, predicate, part, seen, is_over=loan.is_over)
@@ -244,29 +200,26 @@ class LogDirErasure:
         seen: SeenCopies,
     ) -> None:
         try:
-            manager.scan(key, self._request.predicate, part, seen)
+            manager.scan(key, self._predicate, part, seen)
         except (SparklogError, OSError) as error:  # `_remote` meets and reports the error again
             _LOGGER.info("%s: its copies can't be read: %s", key, error)
 
-    def _versions(
-        self,
-        topic: TopicState,
-        begun: UnfinishedErasure,
-        manager: RemoteLogManager,
-        report: ErasureReport,
-    ) -> None:
-        """Report older versions of replaced copies that remain in the bucket."""
+    def older_versions(self, report: ErasureReport, until_ms: int) -> list[str]:
+        """Return messages about older versions of replaced copies that remain in the bucket."""
+        if self._manager is None or not self._is_tiered:
+            return []
         keys = [TopicPartition(part.topic, part.partition) for part in report.partitions]
-        until_ms = begun.copied_until(report, self._commits.clock())
         try:
-            report.pending += manager.older_versions(keys, topic.id, until_ms)
+            return self._manager.older_versions(keys, report.topic_id, until_ms)
         except (SparklogError, OSError) as error:
             report.not_covered.append(f"whether the bucket keeps older versions: {error}")
+            return []
 
     # --- files besides segments ----------------------------------------------------------------
 
-    def _leftovers(self, report: ErasureReport, partitions: list[int]) -> None:
+    def _leftovers(self, report: ErasureReport) -> None:
         commits, topic = self._commits, self._request.topic
+        partitions = [part.partition for part in report.partitions]
         for part in report.partitions:
             shared = [one for one in part.erased_from if one.place == "local" and one.links]
             for one in shared:
@@ -302,7 +255,7 @@ class LogDirErasure:
         """Erase from a staged file: unlink a dead file, report a file that may be committed yet."""
         with contextlib.suppress(FileNotFoundError):
             size = self._commits.fs.size(path)
-            eraser = WindowEraser(self._request.predicate)
+            eraser = WindowEraser(self._predicate)
             with (
                 contextlib.suppress(DataCorruptionError, InvalidRequestError),
                 self._commits.fs.open(path) as file,
@@ -312,7 +265,7 @@ class LogDirErasure:
             if not eraser.tally.records:
                 return
             if dead:
-                if not report.dry_run:
+                if not self._request.dry_run:
                     self._commits.fs.unlink(path)
                 why = "staged by an attempt that failed"
                 report.partitions[0].removed.append(
@@ -328,6 +281,6 @@ class LogDirErasure:
         """Delete the blocks that readers cached beside the log. Readers fetch them again."""
         fs = self._commits.fs
         for name in fs.listdir(path):
-            if name.endswith(".block") and not report.dry_run:
+            if name.endswith(".block") and not self._request.dry_run:
                 with contextlib.suppress(FileNotFoundError):
                     fs.unlink(joined(path, name))

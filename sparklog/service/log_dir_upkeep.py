@@ -9,6 +9,7 @@ from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.errors import LogReplacedError, StorageUnavailableError
 from sparklog.fs import FileSystem
+from sparklog.log.erasure import Erasure
 from sparklog.log.log import Log, home_of
 from sparklog.logdir.home import commits_of, open_log
 from sparklog.logdir.ledger import has_ledger
@@ -188,7 +189,8 @@ class LogDirUpkeep:
 
     def erase(self, request: ErasureRequest, report: ErasureReport, loan: Loan) -> None:
         """Erase records for good, in local and remote storage; see `Upkeep.erase`."""
-        LogDirErasure(self._commits, self.remote_log_manager, request).run(report, loan)
+        home = LogDirErasure(self._commits, self.remote_log_manager, request)
+        Erasure(home, request, report, loan).run()
 
     def close(self) -> None:
         """Close the log. Idempotent."""

@@ -11,10 +11,10 @@ from sparklog.clock import Clock, monotonic_ms, system_clock
 from sparklog.errors import LogReplacedError, SparklogError, StorageUnavailableError
 from sparklog.format.erasure import RecordPredicate
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.erasure import erasure_report
 from sparklog.metrics import Sample
 from sparklog.opening import resolved, url_of
 from sparklog.service.backend import service_backend
-from sparklog.service.erasure_request import erasure_request
 from sparklog.service.exit_hooks import cancel_close_at_exit, close_at_exit, spark_session_check
 from sparklog.service.health import Examiner, ServiceStatus, health_samples
 from sparklog.service.health.call_timeout import call_with_timeout
@@ -32,7 +32,7 @@ from sparklog.service.tiering.remote_log_manager import OpenStore
 from sparklog.storage.erasure_report import ErasureReport
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.round_report import Report
-from sparklog.storage.upkeep import AS_DUE, WORKS, Request, Upkeep, Work
+from sparklog.storage.upkeep import AS_DUE, WORKS, ErasureRequest, Request, Upkeep, Work
 from sparklog.tiered.encryption.policy import check_keyring
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.settings import RemoteSettings
@@ -327,15 +327,15 @@ class Service:
         Like `sparklog.service.erase`, with the service's own options. Each time that copies are to
         be replaced, waits for the current step of the round.
         """
-        request, report = erasure_request(
-            self.path, topic, keys, self._clock(), predicate=predicate, partitions=partitions,
-            null_key=null_key, before=before, before_ms=before_ms, dry_run=dry_run,
-            wait_ms=wait_ms, waiting=waiting,
+        request = ErasureRequest(
+            topic=topic, keys=keys, predicate=predicate, partitions=partitions, null_key=null_key,
+            before=before, before_ms=before_ms, dry_run=dry_run, wait_ms=wait_ms, waiting=waiting,
         )  # fmt: skip
+        report = erasure_report(request, self.path, self._clock())
         began = monotonic_ms()
         with self._opened_log() as upkeep:
             turns = [self._work_locks[work] for work in upkeep.paused_while_lent]
-            with self._leadership.borrowing(upkeep, turns, wait_ms, waiting) as loan:
+            with self._leadership.borrowing(upkeep, turns, request) as loan:
                 upkeep.erase(request, report, loan)
         report.took_ms = monotonic_ms() - began
         return report

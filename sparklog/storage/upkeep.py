@@ -17,6 +17,8 @@ the leadership. Verification and repair are not part of upkeep; for a log dir se
 `sparklog.service.verify`.
 """
 
+import hashlib
+import json
 import os
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,9 +27,9 @@ from typing import Final, Literal, Protocol, get_args
 
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
-from sparklog.format.erasure import RecordPredicate
+from sparklog.format.erasure import KeyPredicate, RecordPredicate
 from sparklog.storage.deleted_topic import DeletedTopic
-from sparklog.storage.erasure_report import ErasureReport
+from sparklog.storage.erasure_report import ErasureReport, sha256_of
 from sparklog.storage.lease import UpkeepLease
 from sparklog.storage.round_report import Cleanable, Report
 from sparklog.storage.unfinished_erasure import UnfinishedErasure
@@ -35,6 +37,8 @@ from sparklog.storage.unfinished_erasure import UnfinishedErasure
 Work = Literal["tier", "retain", "merge", "clean"]
 WORKS: Final[tuple[Work, ...]] = get_args(Work)
 """All kinds of work, in the order within a round."""
+
+_NAME_DIGITS: Final = 4  # of a hash: enough to recognize a request, too few to guess its keys
 
 Due = Mapping[Work, float]
 """When a kind of work is due next, in ms since the epoch."""
@@ -58,20 +62,49 @@ AS_DUE: Final = Request()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureRequest:
-    """A request to erase the records of a topic that match `predicate`.
-
-    `partitions`: only these. `before`: only offsets below it. `name`: identifies equal requests;
-    see `UnfinishedErasure`. `wait_ms`: how long to wait for other processes that are in the way;
-    `waiting` is called once with a description of them.
-    """
+    """A request to erase records of a topic; the fields are those of `sparklog.service.erase`."""
 
     topic: str
-    predicate: RecordPredicate
+    keys: Collection[bytes] = ()
+    predicate: RecordPredicate | None = None
     partitions: Collection[int] | None = None
+    null_key: bool = False
     before: int | None = None
-    name: str = ""
+    before_ms: int | None = None
+    dry_run: bool = False
     wait_ms: float = 0
     waiting: Callable[[str], None] = lambda who: None
+
+    def check(self) -> None:
+        """Raise InvalidRequestError for arguments that are wrong in any log."""
+        if not all(isinstance(key, bytes) for key in self.keys):
+            raise InvalidRequestError("keys: want a collection of bytes, as they are in the log")
+        if self.partitions is not None and not self.partitions:
+            raise InvalidRequestError("partitions: none is given; leave it out for all of them")
+        with_keys = self.keys or self.null_key or self.before_ms is not None
+        if self.predicate is not None and with_keys:
+            raise InvalidRequestError("give either keys (with null_key, before_ms) or a predicate")
+        self.selection()
+
+    def selection(self) -> RecordPredicate:
+        """Return the predicate that selects the records. Raises: InvalidRequestError."""
+        if self.predicate is not None:
+            return self.predicate
+        return KeyPredicate(self.keys, null_key=self.null_key, before_ms=self.before_ms)
+
+    def bounded(self, end: int) -> int:
+        """Return the first offset that is not erased in a partition that ends at `end`."""
+        return end if self.before is None else min(end, self.before)
+
+    @property
+    def name(self) -> str:
+        """Identifies equal requests; see `UnfinishedErasure`."""
+        fields: list[object] = [
+            sha256_of(self.keys), self.null_key, self.before, self.before_ms,
+            self.partitions and sorted(self.partitions),
+        ]  # fmt: skip
+        fields += [] if self.predicate is None else [type(self.predicate).__qualname__]
+        return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:_NAME_DIGITS]
 
     def begun(self, report: ErasureReport) -> UnfinishedErasure:
         """Return the log's record of the erasure, until the erasure is complete."""

@@ -15,7 +15,7 @@ from sparklog.format.names import parse_future_dir, parse_partition_dir
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.erasures_file import unfinished_erasures
 from sparklog.logdir.home import commits_of
-from sparklog.service.erasure_request import erasure_request
+from sparklog.storage.upkeep import ErasureRequest
 from sparklog.testing.crashfs import CrashFS
 from tests.crash.model import KEYS, Deleted, Model
 
@@ -75,15 +75,6 @@ def is_due(world: World, deleted: Deleted) -> bool:
     return world.clock() + STEP_MS >= deleted.at_ms + delay_ms
 
 
-def request_name(world: World, topic: str, key: bytes) -> str:
-    """What the log calls a request to erase a key."""
-    request, _ = erasure_request(
-        world.path, topic, [key], 0, predicate=None, partitions=None, null_key=False, before=None,
-        before_ms=None, dry_run=False, wait_ms=0, waiting=lambda who: None,
-    )  # fmt: skip
-    return request.name
-
-
 def _begun(
     world: World, log: sparklog.Log, model: Model, known: Sequence[Model]
 ) -> frozenset[tuple[int, bytes]]:
@@ -94,7 +85,7 @@ def _begun(
         (life, key)
         for topic, life in model.lives.items()
         for key in KEYS
-        if (world.ids[life], request_name(world, topic, key)) in there
+        if (world.ids[life], ErasureRequest(topic=topic, keys=[key]).name) in there
     }
     live = set(model.lives.values())
     wanted = [{each for each in one.begun if each[0] in live} for one in known]

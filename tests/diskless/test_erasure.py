@@ -84,7 +84,7 @@ class Granted:
 def erase(
     home: Home, *, leading: bool = True, dry_run: bool = False, **given: Any
 ) -> ErasureReport:
-    request = ErasureRequest(topic="t", predicate=OfAlice(), **given)
+    request = ErasureRequest(topic="t", predicate=OfAlice(), dry_run=dry_run, **given)
     report = ErasureReport(
         path=home.store.url, log_id="", topic="t", topic_id="", time_ms=home.clock(),
         dry_run=dry_run,

@@ -246,7 +246,7 @@ MUTANTS = (
         "erasure-goes-by-its-first-listing",
         "service/tiering/erasure_task.py",
         "            if copy.id in seen.clean:\n                continue\n",
-        "            if copy.id in seen.clean | seen.told:\n                continue\n",
+        "            if copy.id in seen.clean | seen.reported:\n                continue\n",
         "service/test_erasure_pieces.py::test_what_a_service_makes_meanwhile_is_looked_at",
     ),
     mutant(

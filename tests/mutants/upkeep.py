@@ -188,4 +188,47 @@ MUTANTS = (
             "test_what_compaction_and_erasure_rewrote_is_not_compared"
         ),
     ),
+    # --- Erasures, in each home -------------------------------------------------------------------
+    mutant(
+        "an-erasure-above-its-bound",
+        "storage/upkeep.py",
+        "return end if self.before is None else min(end, self.before)",
+        "return end",
+        "log/test_erasure.py::test_records_below_the_bound_alone",
+    ),
+    mutant(
+        "an-erasure-goes-on-to-the-present-end",
+        "log/erasure.py",
+        "end=request.bounded(state.ends[TopicPartition(request.topic, partition)]),",
+        "end=request.bounded(1 << 62),",
+        "log/test_erasure.py::test_records_that_are_written_meanwhile_stay",
+    ),
+    mutant(
+        "an-erasure-that-is-not-listed-when-it-begins",
+        "log/erasure.py",
+        "            begun = home.begin(begun)\n",
+        "            assert begun\n",
+        "log/test_erasure.py::test_an_erasure_is_listed_until_it_is_complete",
+    ),
+    mutant(
+        "a-failed-erasure-that-is-not-ended",
+        "log/erasure.py",
+        "            report.errors.append(f\"the erasure did not finish: {error!r}\")\n",
+        "            assert error\n",
+        "log/test_erasure.py::test_an_erasure_is_listed_until_it_is_complete",
+    ),
+    mutant(
+        "a-dry-run-is-listed",
+        "log/erasure.py",
+        "            if request.dry_run:\n                self._erase(topic, begun)\n",
+        "            if not home:\n                self._erase(topic, begun)\n",
+        "log/test_erasure.py::test_an_erasure_is_listed_until_it_is_complete",
+    ),
+    mutant(
+        "an-erasure-is-complete-beside-a-topic-that-can-be-restored",
+        "log/erasure.py",
+        "            report.pending += restorable\n",
+        "",
+        "log/test_erasure.py::test_a_deleted_topic_that_can_be_restored",
+    ),
 )

@@ -298,7 +298,7 @@ def test_who_borrows_the_lease_gives_it_back_for_a_while(
 
     module.pause = pause  # type: ignore[attr-defined]  # `pauses` takes it back
     ended = 1e18
-    with leadership.borrowing(upkeep, [], 60_000, lambda who: None) as loan:
+    with leadership.borrowing(upkeep, [], ErasureRequest(topic="t", wait_ms=60_000)) as loan:
         assert loan.begin()
         assert len(pauses) == 1  # the first time nobody is waited for
         assert not loan.is_over()
@@ -320,7 +320,7 @@ def test_our_own_work_goes_on_between_two_holds(
     upkeep, _ = leadership.open()
     assert leadership.leading()
     turn = Lock()
-    with leadership.borrowing(upkeep, [turn], 60_000, lambda who: None) as loan:
+    with leadership.borrowing(upkeep, [turn], ErasureRequest(topic="t", wait_ms=60_000)) as loan:
         assert not turn.locked()
         assert loan.begin()
         assert turn.locked()
