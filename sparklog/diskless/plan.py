@@ -3,7 +3,6 @@
 With a plan a task requests only the bytes of its records: no state, no entry, no listing.
 """
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -15,7 +14,6 @@ from sparklog.diskless.extents import Extents
 from sparklog.diskless.process_lock import ProcessLock
 from sparklog.diskless.segments import DisklessSegments, PartitionState
 from sparklog.diskless.state import DisklessState
-from sparklog.errors import DataCorruptionError
 from sparklog.format.names import TXNINDEX
 from sparklog.storage.segments import (
     IndexKind,
@@ -23,7 +21,7 @@ from sparklog.storage.segments import (
     SegmentLog,
     StaleReadError,
 )
-from sparklog.storage.view import CachedPartition, Offsets, ReadPlan, TopicInfo, View
+from sparklog.storage.view import CachedPartition, Offsets, TopicInfo, View
 
 T = TypeVar("T")
 
@@ -64,7 +62,7 @@ class DisklessPlan:
         return PlannedView(self, whole)  # type: ignore[arg-type]
 
 
-class PlannedView:
+class PlannedView(View):
     """A task's view of a log: its planned range, until it has to refresh."""
 
     def __init__(self, plan: DisklessPlan, whole: WholeView) -> None:
@@ -72,7 +70,7 @@ class PlannedView:
         self._lock = ProcessLock()
         self._fresh = True
         self._before = 0  # the incarnation of the complete view at its first use
-        self.incarnation, self.poll_ms = 0, whole.poll_ms
+        self.poll_ms = whole.poll_ms
         where = f"{whole.home}/{plan.key.topic}-{plan.key.partition}-{plan.topic_id}"
         self._kept = CachedPartition(_PlannedSegments(plan, where, whole.objects))
 
@@ -80,10 +78,6 @@ class PlannedView:
     def home(self) -> str:
         """The URL."""
         return self._whole.home
-
-    def metadata_snapshot(self) -> contextlib.AbstractContextManager[None]:
-        """See `DisklessView.metadata_snapshot`."""
-        return contextlib.nullcontext()
 
     def renew(self) -> int:
         """Return the `incarnation`: 0 until the planned log is replaced."""
@@ -134,10 +128,6 @@ class PlannedView:
             return {self._plan.key: self._plan.span}
         return self._current().spans(keys)
 
-    def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
-        """Return no partitions."""
-        return {}
-
     def of_partition(
         self,
         topic: str,
@@ -150,13 +140,6 @@ class PlannedView:
         if self._fresh and mine:
             return self._kept.cached(make)
         return self._current().of_partition(topic, partition, make, topic_id)
-
-    def plan(self, key: TopicPartition, start: int, end: int) -> ReadPlan | None:
-        """Return None: the range is planned already."""
-        return None
-
-    def local_files(self, key: TopicPartition) -> None:
-        """Return None, because no records are stored in files of this host."""
 
     def set_following(self) -> None:
         """Wait for an unavailable store as long as a follower does."""

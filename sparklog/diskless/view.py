@@ -8,8 +8,8 @@ with a single check. All other answers come from the known state.
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final, Protocol
 
 from sparklog.clock import monotonic_ms
 from sparklog.common import TopicPartition
@@ -20,15 +20,13 @@ from sparklog.diskless.plan import DisklessPlan
 from sparklog.diskless.process_lock import ProcessLock
 from sparklog.diskless.segments import DisklessSegments, PartitionState, partition_state
 from sparklog.diskless.state import DisklessState
-from sparklog.errors import DataCorruptionError, UnknownTopicError
-from sparklog.log.topic_names import INTERNAL
+from sparklog.log.listed_view import ListedView
 from sparklog.storage.segments import PartitionSegments
 from sparklog.storage.topic_state import TopicState
-from sparklog.storage.view import CachedPartition, Offsets, TopicInfo, unknown_partition
+from sparklog.storage.view import Offsets, TopicInfo, unknown_partition
 from sparklog.tiered.layout.object_names import Directory
 from sparklog.tiered.reading.store_retry import StoreRetry
 
-T = TypeVar("T")
 POLL_MS: Final = 250
 """Poll interval of followers (ms); each poll is a GET. Kafka's consumers wait up to 500 ms."""
 HOME_MS: Final = 30_000
@@ -47,8 +45,11 @@ class KnownState(Protocol):
         """Fold new entries and return the state. Cost: a GET if there are none."""
 
 
-class DisklessView:
+class DisklessView(ListedView[TopicState]):
     """Implements `sparklog.storage.view.View`. Makes no request before the first question.
+
+    `news` checks whether the log was replaced. The state contains the changes of this process, so
+    `forget` has no effect.
 
     Args:
         url: the log's URL as the user gave it.
@@ -64,19 +65,13 @@ class DisklessView:
         *,
         timer: Callable[[], float] = monotonic_ms,
     ) -> None:
-        self._url, self.objects, self._open_state = url.rstrip("/"), objects, open_state
-        self._timer = timer
-        self.incarnation, self.poll_ms = 0, float(POLL_MS)
+        super().__init__(url.rstrip("/"))
+        self.objects, self._open_state, self._timer = objects, open_state, timer
+        self.poll_ms = float(POLL_MS)
         self._known: KnownState | None = None
         self._opening = ProcessLock()
         self._checked_ms = 0.0
-        self._kept: dict[TopicPartition, CachedPartition] = {}
         self._look = threading.local()
-
-    @property
-    def home(self) -> str:
-        """The URL."""
-        return self._url
 
     # --- the known state, and new entries --------------------------------------------------------
 
@@ -139,9 +134,9 @@ class DisklessView:
         raws = self.objects.remote.retry.call(lambda: self._found(names))
         self._checked_ms = self._timer()
         if not all(each in raw for each, raw in zip(ids, raws, strict=False)):
-            _LOGGER.info("another log is stored at %s now; opening it", self._url)
+            _LOGGER.info("another log is stored at %s now; opening it", self.home)
             with self._opening:
-                self._known, self._kept = None, {}
+                self._known, self._cached = None, {}
                 self.objects.entries.clear()
                 self.incarnation += 1
 
@@ -153,19 +148,9 @@ class DisklessView:
                 raise raw
         return [raw if isinstance(raw, bytes) else b"" for raw in raws]
 
-    def renew(self) -> int:
-        """Return the `incarnation`. Whether the log was replaced is checked by `news`."""
-        return self.incarnation
-
     def refresh(self) -> None:
         """Fold new entries."""
         self.news()
-
-    def forget(self) -> None:
-        """No-op: the state already contains the changes of this process."""
-
-    def local_files(self, key: TopicPartition) -> None:
-        """Return None, because no records are stored in files of this host."""
 
     def set_following(self) -> None:
         """Wait for an unavailable store as long as a follower does."""
@@ -179,44 +164,33 @@ class DisklessView:
         return TopicInfo(name, topic.id, max(dirs) + 1, topic.parsed(), dirs)
 
     def _where(self, topic: str, partition: int, topic_id: str) -> str:
-        return f"{self._url}/{Directory(topic, partition, topic_id).prefix[:-1]}"
+        return f"{self.home}/{Directory(topic, partition, topic_id).prefix[:-1]}"
 
-    def topics(self) -> dict[str, TopicInfo]:
-        """Return the topics, as of now."""
-        topics = self.news().log.topics
-        return {
-            name: self.describe(name, topic)
-            for name, topic in sorted(topics.items())
-            if name not in INTERNAL
-        }
+    def _described(self) -> dict[str, TopicInfo]:
+        topics = self.state.log.topics
+        return {name: self.describe(name, topic) for name, topic in topics.items()}
 
-    def partitions(self, topic: str) -> list[int]:
-        """Return a topic's partitions, ascending.
+    def _topic_names(self) -> Collection[str]:
+        return self.state.log.topics.keys()
 
-        Raises: UnknownTopicError. Cost: a GET if the topic is not in the known state.
-        """
-        topic_state = self.state.log.topics.get(topic) or self.news().log.topics.get(topic)
-        if topic_state is not None:
-            return sorted(topic_state.dirs)
-        held = ", ".join(sorted(set(self.state.log.topics) - INTERNAL)) or "none"
-        raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {held}")
+    def _state(self, topic: str) -> TopicState | None:
+        return self.state.log.topics.get(topic)
+
+    def _numbers(self, topic: str) -> Collection[int]:
+        state = self._state(topic)
+        return () if state is None else state.dirs.keys()
+
+    def _find(self, key: TopicPartition) -> TopicState | None:
+        state = self.state.log.topics.get(key.topic)
+        return state if state is not None and key.partition in state.dirs else None
 
     def topic_id(self, topic: str, partition: int) -> str | None:
         """Return a partition's topic id, if the partition exists.
 
         Cost: a GET if the partition is not in the known state.
         """
-        for asks in (False, True):
-            state = self.news() if asks else self.state
-            topic_state = state.log.topics.get(topic)
-            if topic_state is not None and partition in topic_state.dirs:
-                return topic_state.id
-        return None
-
-    def bases(self, topic: str) -> Mapping[int, int]:
-        """Return the first offsets of partitions that an earlier topic of this name also had."""
-        topic_state = self.state.log.topics.get(topic)
-        return {} if topic_state is None else topic_state.bases
+        state = self._look_up(TopicPartition(topic, partition))
+        return None if state is None else state.id
 
     def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
         """Return {(topic, partition): (log start offset, end)} as of now. Cost: a GET.
@@ -232,48 +206,27 @@ class DisklessView:
             by_partition[key] = start, max(start, log.ends.get(key, 0))
         return by_partition
 
-    def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
-        """Return no partitions: there is no disk that could be missing."""
-        return {}
-
     # --- segments --------------------------------------------------------------------------------
 
-    def of_partition(
-        self,
-        topic: str,
-        partition: int,
-        make: Callable[[PartitionSegments], T],
-        topic_id: str | None = None,
-    ) -> T:
-        """Return `make`'s result for a partition's segments; see `sparklog.storage.view`."""
-        key = TopicPartition(topic, partition)
-        known = partition_state(self.state, key) or partition_state(self.news(), key)
-        if known is None:
-            raise unknown_partition(self, topic, partition)
-        kept = self._kept.get(key)
-        if (
-            kept is None
-            or kept.segments.topic_id != known.topic_id
-            or topic_id not in (None, known.topic_id)
-        ):
-            kept = self._kept[key] = CachedPartition(self.segments(key, known))
-        kept.segments.gaps = known.gaps
-        return kept.cached(make)
+    def _update(self, key: TopicPartition, segments: PartitionSegments, place: TopicState) -> bool:
+        if segments.topic_id != place.id:
+            return False
+        segments.gaps = key in self.state.gaps
+        return True
 
-    def segments(self, key: TopicPartition, known: PartitionState) -> DisklessSegments:
+    def _open(self, key: TopicPartition, place: TopicState) -> DisklessSegments:
         """Return the segments of a partition. Each listing is as of its time."""
-        log_id = self.state.log_id
 
         def look() -> PartitionState | None:
             now = partition_state(self.state, key)
-            return now if now is not None and now.topic_id == known.topic_id else None
+            return now if now is not None and now.topic_id == place.id else None
 
         def news() -> None:
             self.renew_if_replaced()
             self.news()
 
-        where = self._where(*key, known.topic_id)
-        return DisklessSegments(where, key, log_id, self.objects, look, news)
+        where = self._where(*key, place.id)
+        return DisklessSegments(where, key, self.state.log_id, self.objects, look, news)
 
     def plan(self, key: TopicPartition, start: int, end: int) -> DisklessPlan | None:
         """Return the plan for a task that reads [start, end): the extents in this range.

@@ -9,9 +9,8 @@ Source: PROTOCOL, "Read".
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Final, Protocol, TypeVar
+from collections.abc import Collection, Sequence
+from typing import Final, Protocol
 
 from sparklog.clock import attempts
 from sparklog.common import TopicPartition
@@ -25,6 +24,7 @@ from sparklog.errors import (
 from sparklog.format.checkpoint_files import PartitionMetadata, parse_partition_metadata
 from sparklog.format.names import PARTITION_METADATA, parse_partition_dir
 from sparklog.fs import FileSystem, read_bytes
+from sparklog.log.listed_view import ListedView
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.broker_lockout import is_marked_open, was_closed_by_us
@@ -63,12 +63,11 @@ from sparklog.storage.local_files import LocalFiles
 from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import PartitionSegments, StaleReadError
 from sparklog.storage.topic_state import TopicState
-from sparklog.storage.view import CachedPartition, TopicInfo, unknown_partition
+from sparklog.storage.view import TopicInfo, unknown_partition
 
 _LOGGER: Final = logging.getLogger(__name__)
 _PATIENCE_MS: Final = 20  # before the ledger is folded because watermarks are missing
 UNTIL: Final = ("high-watermark", "log-end")
-T = TypeVar("T")
 
 
 def check_until(until: str) -> None:
@@ -87,7 +86,7 @@ class RemoteStorage(Protocol):
         """After this call, wait for the store like a reader that never ends."""
 
 
-class LogDirView:
+class LogDirView(ListedView[str]):
     """The log dirs on disk. Listings are cached until `refresh`; offsets are never cached.
 
     Each use first checks whether the log dirs were replaced, and then clears all caches.
@@ -102,24 +101,16 @@ class LogDirView:
         remote: RemoteStorage | None = None,
     ) -> None:
         check_until(until)
+        super().__init__(directories[0])
         self._fs, self._directories, self._until = fs, list(directories), until
         self._remote = remote
         self._paths: dict[TopicPartition, str] = {}
         self._missing: dict[TopicPartition, tuple[str, str]] = {}
-        self._cache: dict[TopicPartition, CachedPartition] = {}
         self._identity = LogDirIdentity(fs, self._directories)
         self._published = PublishedFile(fs, self.home)
         self._is_published_current = False
         self._last_erasure = LastErasure(fs, self.home)
-        self.poll_ms: float = 20
-        self.incarnation = 0
-        """Increases when the log dirs are replaced; as of the last use."""
         self.refresh()
-
-    @property
-    def home(self) -> str:
-        """The first log dir."""
-        return self._directories[0]
 
     @property
     def directories(self) -> list[str]:
@@ -133,7 +124,7 @@ class LogDirView:
         another stat.
         """
         if self._last_erasure.is_new():
-            self._cache = {}
+            self._cached = {}
         if self._forget_replaced():
             self._list()
         return self.incarnation
@@ -142,7 +133,7 @@ class LogDirView:
         if self._identity.is_current():
             return False
         self._identity.renew()  # first, so that later reads are at least as new
-        self._paths, self._cache = {}, {}
+        self._paths, self._cached = {}, {}
         self.incarnation += 1
         _LOGGER.info("%s was replaced; reading the new log", self.home)
         return True
@@ -165,10 +156,8 @@ class LogDirView:
             if not self._missing or self._written == self._read_topics():
                 break
         paths = self._paths
-        self._cache = {
-            k: cached for k, cached in self._cache.items() if paths.get(k) == cached.segments.where
-        }
-        for key, cached in self._cache.items():
+        self._keep_cached(lambda key, segments: paths.get(key) == segments.where)
+        for key, cached in list(self._cached.items()):
             cached.segments.gaps = self._has_gaps(key.topic)
 
     def _read_topics(self) -> dict[str, TopicState] | None:
@@ -212,7 +201,7 @@ class LogDirView:
         return paths
 
     def _number(self, key: TopicPartition) -> int | None:
-        known = (self._written or {}).get(key.topic)
+        known = self._state(key.topic)
         return None if known is None else known.dirs.get(key.partition)
 
     def _is_ours(self) -> bool:
@@ -240,7 +229,7 @@ class LogDirView:
         self.refresh()
         found = {key: self._offline_error(key) for key in self._missing}
         for key, path in [*self._paths.items()]:
-            known = (self._written or {}).get(key.topic)
+            known = self._state(key.topic)
             topic_id = None if known is None else known.id
             try:
                 if why_foreign(stored_metadata(self._fs, path), key, topic_id) is not None:
@@ -256,13 +245,10 @@ class LogDirView:
         start, end = marks.starts.get(key, 0), marks.ends.get(key, 0)
         if key in self._missing:
             return offline_error(*self._missing[key], start, end)
-        path, known = self._paths[key], (self._written or {}).get(key.topic)
+        path, known = self._paths[key], self._state(key.topic)
         if known is not None and key.partition not in known.dirs:
             return not_of_log(path, why, key)
         return offline_error(path, why, start, end, remedy=RENAME_BACK)
-
-    def plan(self, key: TopicPartition, start: int, end: int) -> None:
-        """No plan: a task lists the directory itself."""
 
     def local_files(self, key: TopicPartition) -> LocalFiles | None:
         """Return a partition's local segments; see `sparklog.storage.view.View`."""
@@ -288,13 +274,7 @@ class LogDirView:
         """Clear the listing: partitions were added or removed."""
         self._paths = {}
 
-    def metadata_snapshot(self) -> AbstractContextManager[None]:
-        """No-op: each call reads the files."""
-        return nullcontext()
-
-    def topics(self) -> dict[str, TopicInfo]:
-        """List the topics, without internal topics."""
-        self.refresh()
+    def _described(self) -> dict[str, TopicInfo]:
         found: dict[str, dict[int, str]] = {}
         missing = {key: path for key, (path, _) in self._missing.items()}
         for (topic, partition), path in sorted({**self._paths, **missing}.items()):
@@ -303,7 +283,7 @@ class LogDirView:
         topics: dict[str, TopicInfo] = {}
         ids: dict[str, str | None] = {}
         for name, dirs in found.items():
-            state = (self._written or {}).get(name)
+            state = self._state(name)
             if state is None and self._written is not None and self._guarded:
                 continue  # not committed yet; or dropped, but not removed yet
             if state is not None:
@@ -318,68 +298,36 @@ class LogDirView:
             why = {p: self._offline_error(TopicPartition(name, p)) for p in missing_partitions}
             topics[name] = TopicInfo(name, topic_id or "", max(dirs) + 1, config, dirs, why)
             ids[name] = topic_id
-        self._drop_former(ids)
+        # The segments of former topics with these names had the same paths.
+        self._keep_cached(
+            lambda key, segments: segments.topic_id in (None, ids.get(key.topic, segments.topic_id))
+        )
         return topics
 
-    def _drop_former(self, ids: Mapping[str, str | None]) -> None:
-        """Clear cached segments of former topics with these names, which had the same paths."""
-        for key, cached in list(self._cache.items()):
-            topic_id = cached.segments.topic_id
-            if key.topic in ids and topic_id not in (None, ids[key.topic]):
-                del self._cache[key]
+    def _topic_names(self) -> Collection[str]:
+        return {topic for topic, _ in self._paths}
 
-    def bases(self, topic: str) -> dict[int, int]:
-        """Return {partition: first offset} of partitions that start above 0.
+    def _state(self, topic: str) -> TopicState | None:
+        return (self._written or {}).get(topic)
 
-        These start at the end of a former topic of the same name. The result is as of the last
-        `refresh`.
-        """
-        known = (self._written or {}).get(topic)
-        return {} if known is None else known.bases
+    def _numbers(self, topic: str) -> Collection[int]:
+        return {p for t, p in (*self._paths, *self._missing) if t == topic}
 
-    def partitions(self, topic: str) -> list[int]:
-        """Return a topic's partitions in ascending order. Offline partitions are included.
+    def _find(self, key: TopicPartition) -> str | None:
+        return self._paths.get(key)
 
-        Raises: UnknownTopicError."""
-        for again in (False, True):
-            if again:
-                self.refresh()
-            found = sorted({p for t, p in (*self._paths, *self._missing) if t == topic})
-            if found:
-                return found
-        names = ", ".join(sorted({t for t, _ in self._paths} - INTERNAL)) or "none"
-        raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {names}")
-
-    def of_partition(
-        self,
-        topic: str,
-        partition: int,
-        make: Callable[[PartitionSegments], T],
-        topic_id: str | None = None,
-    ) -> T:
-        """Return `make(segments)` for a partition's segments; see `sparklog.storage.view`."""
-        key = TopicPartition(topic, partition)
-        self.renew()
-        if key not in self._paths:
-            self.refresh()
+    def _error_without(self, key: TopicPartition) -> DataCorruptionError | UnknownTopicError:
         if key in self._missing:
-            raise self._offline_error(key)
-        if key not in self._paths:
-            raise unknown_partition(self, topic, partition)
-        cached = self._cache.get(key)
-        if cached is None or topic_id not in (None, cached.segments.topic_id):
-            self._check_owner(key)
-            cached = self._cache[key] = CachedPartition(self._segments(key))
-        return cached.cached(make)
+            return self._offline_error(key)
+        return unknown_partition(self, *key)
 
-    def _segments(self, key: TopicPartition) -> PartitionSegments:
+    def _open(self, key: TopicPartition, place: str) -> PartitionSegments:
+        self._check_owner(key)
         topic_id = self.topic_id(*key)  # first, because it lists again if the partition moved
-        if topic_id is None and (known := (self._written or {}).get(key.topic)) is not None:
-            topic_id = known.id  # partition.metadata is missing; remote segments need the id
-        if key in self._missing:
-            raise self._offline_error(key)
+        if topic_id is None and (state := self._state(key.topic)) is not None:
+            topic_id = state.id  # partition.metadata is missing; remote segments need the id
         if key not in self._paths:
-            raise unknown_partition(self, *key)
+            raise self._error_without(key)
         local = LogDirSegments(
             self._fs, self._paths[key], gaps=self._has_gaps(key.topic), topic_id=topic_id
         )
@@ -401,7 +349,7 @@ class LogDirView:
 
     def _why_foreign(self, key: TopicPartition) -> str | None:
         """Return why the directory in a partition's place is foreign, if it is."""
-        found, known = self._metadata(*key), (self._written or {}).get(key.topic)
+        found, known = self._metadata(*key), self._state(key.topic)
         why = why_foreign(found, key, None if known is None else known.id)
         if why is not None and not self._is_ours():  # a broker may have created the topic again
             why = why_foreign(found, key, None)
@@ -411,7 +359,7 @@ class LogDirView:
         """Return True if offsets may be missing because of compaction, by sparklog or a broker."""
         if topic == LEDGER_TOPIC:
             return False
-        known = (self._written or {}).get(topic)
+        known = self._state(topic)
         return known is None or known.adopted or known.parsed().compact
 
     def topic_id(self, topic: str, partition: int) -> str | None:
@@ -422,7 +370,7 @@ class LogDirView:
         """
         found, key = self._metadata(topic, partition), TopicPartition(topic, partition)
         if found is None:
-            known = (self._written or {}).get(topic)
+            known = self._state(topic)
             return known.id if known and key in self._missing else None
         why = why_foreign(found, key, None)
         if why is not None:
@@ -468,7 +416,10 @@ class LogDirView:
         guarded = is_marked_open(self._fs, self.home)
         starts, ends = self._marks(keys) if guarded else self._brokers_marks(keys)
         # An unpublished partition starts at its base, which may be a former topic's end.
-        first = {key: starts.get(key, self.bases(key.topic).get(key.partition, 0)) for key in keys}
+        first = {
+            key: starts[key] if key in starts else self.bases(key.topic).get(key.partition, 0)
+            for key in keys
+        }
         ours = guarded or was_closed_by_us(self._fs, self._dirs.own(self._directories))
         for key in first:
             # A broker may have deleted segments since. sparklog raises the log start first.
@@ -481,7 +432,7 @@ class LogDirView:
         return {key: (first[key], max(first[key], ends.get(key, 0))) for key in keys}
 
     def _is_tiered(self, topic: str) -> bool:
-        known = (self._written or {}).get(topic)
+        known = self._state(topic)
         return known is not None and known.parsed().remote_storage_enable
 
     def _first_base(self, key: TopicPartition) -> int:
@@ -567,7 +518,7 @@ class LogDirView:
 
     def _is_same(self, key: TopicPartition) -> bool:
         """Return True if a partition is the same as when sparklog closed the log."""
-        known = (self._written or {}).get(key.topic)
+        known = self._state(key.topic)
         return known is not None and self.topic_id(*key) == known.id
 
     def _brokers_marks(self, keys: Sequence[TopicPartition]) -> tuple[Offsets, Offsets]:

@@ -9,7 +9,7 @@ DataCorruptionError.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -103,12 +103,16 @@ class ReadPlan(Protocol):
 
 
 class View(Protocol):
-    """A reader's view of a log. Threads may share it. Opening a view makes no requests."""
+    """A reader's view of a log. Threads may share it. Opening a view makes no requests.
 
-    incarnation: int
+    Views derive from this class. The methods with a body are right for a home without files of
+    this host, whose partitions are always online.
+    """
+
+    incarnation: int = 0
     """Increases when the log is replaced by another log under the same path; as of the last use."""
 
-    poll_ms: float
+    poll_ms: float = 20
     """How long a follower waits between two polls; depends on the cost of a poll."""
 
     @property
@@ -117,12 +121,14 @@ class View(Protocol):
 
     def renew(self) -> int:
         """Clear all caches if the log was replaced; return the `incarnation`. Cheap."""
+        return self.incarnation
 
     def refresh(self) -> None:
         """List topics and partitions again."""
 
     def forget(self) -> None:
         """Clear the listing: partitions were added or removed. The next call lists again."""
+        return
 
     def metadata_snapshot(self) -> AbstractContextManager[None]:
         """Allow answers in this thread to be as of the first request within the context.
@@ -130,6 +136,7 @@ class View(Protocol):
         Topics, ids and spans then take a single request instead of a request each. Has no effect in
         homes that make no requests.
         """
+        return nullcontext()
 
     def topics(self) -> dict[str, TopicInfo]:
         """List the topics, without internal topics."""
@@ -154,6 +161,7 @@ class View(Protocol):
 
     def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
         """Return the missing and damaged partitions, each with the error that any use raises."""
+        return {}
 
     def of_partition(
         self,
@@ -175,6 +183,7 @@ class View(Protocol):
         Returns None if a task can read through the log's own view without additional cost, as in a
         log dir. Makes no requests. Size: about 100 bytes per extent in the range.
         """
+        return None
 
     def local_files(self, key: TopicPartition) -> LocalFiles | None:
         """Return the partition's segments that are files of this host, or None without any.
@@ -182,6 +191,7 @@ class View(Protocol):
         Makes no requests to an object store. Cost: two stats without a change since the last call,
         else a listing. Raises: UnknownTopicError, PartitionOfflineError.
         """
+        return None
 
     def set_following(self) -> None:
         """After this call, wait for remote storage like a reader that never ends."""

@@ -86,6 +86,31 @@ class HomeContract:
         one.commits.catch_up()
         assert list(one.known_topics()) == ["t"]
 
+    def test_readers_see_topics_that_others_create(self, open_log: Open) -> None:
+        commits, view = home_of(open_log("rw")).commits, home_of(open_log("r")).view
+        assert view.topics() == {}
+        create_topic(commits, "t", 2, {}, False)
+        assert view.partitions("t") == [0, 1]
+        create_topic(commits, "u", 1, {}, False)
+        topic_id = view.of_partition("u", 0, lambda segments: segments.topic_id)
+        create_topic(commits, "w", 1, {}, False)
+        assert view.topic_id("w", 0)
+        topics = view.topics()
+        assert list(topics) == ["t", "u", "w"]
+        assert topic_id == topics["u"].id
+
+    def test_readers_see_a_topic_that_others_create_again(self, open_log: Open) -> None:
+        commits, view = home_of(open_log("rw")).commits, home_of(open_log("r")).view
+        create_topic(commits, "t", 1, {}, False)
+        before = view.of_partition("t", 0, lambda segments: segments)
+        assert view.topics()["t"].id == before.topic_id
+        drop_topic(commits, "t")
+        create_topic(commits, "t", 1, {}, False)
+        assert view.topics()["t"].id != before.topic_id
+        now = view.of_partition("t", 0, lambda segments: segments)
+        assert now is not before
+        assert now.topic_id == view.topics()["t"].id
+
     def test_what_tasks_stage_shows_when_it_is_committed(self, open_log: Open) -> None:
         one, reader = open_log("rw"), open_log("r")
         one.create_topic("t")

@@ -225,14 +225,14 @@ MUTANTS = (
     mutant(
         "segments-of-a-topic-that-was-made-again",
         "diskless/view.py",
-        "            or kept.segments.topic_id != known.topic_id\n",
+        "        if segments.topic_id != place.id:\n            return False\n",
         "",
         f"{VIEW}::test_segments_of_a_topic_that_was_made_again",
     ),
     mutant(
         "a-look-at-a-topic-that-was-made-again",
         "diskless/view.py",
-        "return now if now is not None and now.topic_id == known.topic_id else None",
+        "return now if now is not None and now.topic_id == place.id else None",
         "return now",
         f"{VIEW}::test_segments_of_a_topic_that_was_made_again",
     ),

@@ -2,7 +2,58 @@
 
 from tests.mutants.mutant import mutant
 
+
+def in_both_homes(test: str) -> tuple[str, ...]:
+    """Return a test of the homes' contract for a log dir and for a bucket."""
+    homes = ("TestLogDir", "TestMemoryStore")
+    return tuple(f"testing/test_home_contracts.py::{home}::{test}" for home in homes)
+
+
 MUTANTS = (
+    mutant(
+        "a-new-topic-is-unknown-to-readers",
+        "log/listed_view.py",
+        "            self.refresh()\n            numbers = self._numbers(topic)\n",
+        "            pass\n",
+        *in_both_homes("test_readers_see_topics_that_others_create"),
+    ),
+    mutant(
+        "a-new-partition-is-unknown-to-readers",
+        "log/listed_view.py",
+        "            self.refresh()\n            place = self._find(key)\n",
+        "            pass\n",
+        *in_both_homes("test_readers_see_topics_that_others_create"),
+    ),
+    mutant(
+        "segments-of-any-topic-of-the-name",
+        "log/listed_view.py",
+        "            or topic_id not in (None, cached.segments.topic_id)\n",
+        "",
+        *(
+            f"{file}::test_what_is_made_of_a_partition_is_kept"
+            for file in (
+                "testing/test_reading_contracts.py::TestLogDir",
+                "testing/test_reading_contracts.py::TestBucketAlone",
+                "diskless/test_segments.py::TestView",
+            )
+        ),
+    ),
+    mutant(
+        "segments-of-a-partition-that-was-replaced-stay",
+        "log/listed_view.py",
+        "            if not is_same(key, cached.segments):\n",
+        "            if key is None:\n",
+        "testing/test_home_contracts.py::TestLogDir::"
+        "test_readers_see_a_topic_that_others_create_again",
+    ),
+    mutant(
+        "cached-segments-are-not-updated",
+        "log/listed_view.py",
+        "            or not self._update(key, cached.segments, place)\n",
+        "",
+        "testing/test_home_contracts.py::TestMemoryStore::"
+        "test_readers_see_a_topic_that_others_create_again",
+    ),
     mutant(
         "any-name-of-an-object",
         "diskless/names.py",

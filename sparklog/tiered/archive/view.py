@@ -6,10 +6,9 @@ replaced by another log: a re-created topic has another id in its prefix.
 
 import errno
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
@@ -17,11 +16,11 @@ from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
     StorageUnavailableError,
-    UnknownTopicError,
 )
 from sparklog.format.checkpoint_files import Epochs
+from sparklog.log.listed_view import ListedView
 from sparklog.storage.segments import IndexBytes, IndexKind, PartitionSegments, SegmentMetadata
-from sparklog.storage.view import CachedPartition, Offsets, TopicInfo, unknown_partition
+from sparklog.storage.view import Offsets, TopicInfo
 from sparklog.tiered.archive.listing import REFRESH_MS, BucketListing
 from sparklog.tiered.layout.manifest import MANIFEST_BYTES_MAX, manifest_object, parse
 from sparklog.tiered.layout.object_names import Directory
@@ -30,7 +29,6 @@ from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.reading.remote_segment_log import BytesLog, RemoteSegmentLog
 from sparklog.tiered.remote_segment import RemoteSegment
 
-T = TypeVar("T")
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -137,53 +135,35 @@ class ArchiveSegments:
         return FileNotFoundError(errno.ENOENT, "not in the archive", self._where)
 
 
-class ArchiveView:
-    """The readers' view of an archive: `sparklog.storage.view.View`."""
+class ArchiveView(ListedView[Directory]):
+    """The readers' view of an archive: `sparklog.storage.view.View`.
+
+    Readers do not change a bucket, so `forget` has no effect. Tasks list the copies themselves.
+    """
 
     def __init__(self, url: str, objects: RemoteObjects, *, refresh_ms: float = REFRESH_MS) -> None:
         """Raises: StorageUnavailableError. Cost: a listing, and a manifest per topic."""
-        self._url, self.objects = url.rstrip("/"), objects
-        self.incarnation, self.poll_ms = 0, 20.0  # the age of the listing limits requests
+        super().__init__(url.rstrip("/"))
+        self.objects = objects  # `poll_ms` is short, because the age of the listing limits requests
         self._listing = BucketListing(objects, refresh_ms=refresh_ms)
-        self._kept: dict[TopicPartition, CachedPartition] = {}
         self._seen: dict[TopicPartition, list[RemoteSegment]] = {}  # listed copies at the last use
         self._topics: dict[str, _Topic] = {}
         self._partitions: dict[TopicPartition, Directory] = {}
         self._described_of: frozenset[Directory] | None = None
         self.refresh()
 
-    @property
-    def home(self) -> str:
-        """The URL."""
-        return self._url
-
-    def renew(self) -> int:
-        """Return the `incarnation`, which never changes."""
-        return self.incarnation
-
     def refresh(self) -> None:
         """List the bucket again, unless that was just done."""
         self._partitions = self._listing.all(news=True)
         held = frozenset(self._partitions.values())
         if self._described_of != held:
-            self._topics, self._described_of = self._described(), held
-        for key, kept in list(self._kept.items()):
-            now = self._partitions.get(key)
-            if now is None or now.topic_id != kept.segments.topic_id:
-                del self._kept[key]
-            else:
-                kept.segments.gaps = self._has_gaps(key.topic)
+            self._topics, self._described_of = self._read_topics(), held
+        ids = {(key, directory.topic_id) for key, directory in self._partitions.items()}
+        self._keep_cached(lambda key, segments: (key, segments.topic_id) in ids)
+        for key, cached in list(self._cached.items()):
+            cached.segments.gaps = self._has_gaps(key.topic)
 
-    def forget(self) -> None:
-        """No-op: reading a bucket does not change it."""
-
-    def metadata_snapshot(self) -> AbstractContextManager[None]:
-        """Has no effect: each answer is determined separately."""
-        return nullcontext()
-
-    def topics(self) -> dict[str, TopicInfo]:
-        """Return the topics; lists the bucket if the last listing is old."""
-        self.refresh()
+    def _described(self) -> dict[str, TopicInfo]:
         by_topic: dict[str, dict[int, str]] = {}
         for topic, partition in sorted(self._partitions):
             by_topic.setdefault(topic, {})[partition] = self._where(topic, partition)
@@ -193,16 +173,14 @@ class ArchiveView:
             if (known := self._topics.get(name)) is not None
         }
 
-    def partitions(self, topic: str) -> list[int]:
-        """Return a topic's partitions, ascending. Raises UnknownTopicError."""
-        for again in (False, True):
-            if again:
-                self.refresh()
-            numbers = sorted(p for t, p in self._partitions if t == topic)
-            if numbers:
-                return numbers
-        held = ", ".join(sorted({t for t, _ in self._partitions})) or "none"
-        raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {held}")
+    def _topic_names(self) -> Collection[str]:
+        return {topic for topic, _ in self._partitions}
+
+    def _numbers(self, topic: str) -> Collection[int]:
+        return {p for t, p in self._partitions if t == topic}
+
+    def _find(self, key: TopicPartition) -> Directory | None:
+        return self._partitions.get(key)
 
     def topic_id(self, topic: str, partition: int) -> str | None:
         """Return the topic id of a partition in the last listing, or None."""
@@ -211,49 +189,22 @@ class ArchiveView:
         directory = self._listing.all().get(TopicPartition(topic, partition))
         return None if directory is None else directory.topic_id
 
-    def bases(self, topic: str) -> Mapping[int, int]:
-        """Return no offsets: records of an earlier topic are not known."""
-        return {}
-
     def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
         """Return {(topic, partition): (log start offset, end of the last copy)} as listed."""
         return {key: self._listing.span(key) for key in keys}
 
-    def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
-        """Return no partitions: a partition either is in the bucket or does not exist."""
-        return {}
+    def _open(self, key: TopicPartition, place: Directory) -> ArchiveSegments:
+        return ArchiveSegments(
+            self._where(*key),
+            key,
+            self.objects,
+            self._listing,
+            gaps=self._has_gaps(key.topic),
+            topic_id=self.topic_id(*key),
+        )
 
-    def of_partition(
-        self,
-        topic: str,
-        partition: int,
-        make: Callable[[PartitionSegments], T],
-        topic_id: str | None = None,
-    ) -> T:
-        """Return `make`'s result for a partition's segments; see `sparklog.storage.view`."""
-        key = TopicPartition(topic, partition)
-        if key not in self._partitions:
-            self.refresh()
-        if key not in self._partitions:
-            raise unknown_partition(self, topic, partition)
-        kept = self._kept.get(key)
-        if kept is not None and self._is_replaced(key):
-            kept = None
-        if kept is None or topic_id not in (None, kept.segments.topic_id):
-            kept = self._kept[key] = CachedPartition(
-                ArchiveSegments(
-                    self._where(topic, partition),
-                    key,
-                    self.objects,
-                    self._listing,
-                    gaps=self._has_gaps(topic),
-                    topic_id=self.topic_id(topic, partition),
-                )
-            )
-        return kept.cached(make)
-
-    def _is_replaced(self, key: TopicPartition) -> bool:
-        """Return True if a copy was deleted since the last use and must not be read.
+    def _update(self, key: TopicPartition, segments: PartitionSegments, place: Directory) -> bool:
+        """Return False if a copy was deleted since the last use and must not be read.
 
         Copies are deleted when they expire and by erasures. Cost: none, unless the bucket was
         listed.
@@ -262,14 +213,8 @@ class ArchiveView:
         before = self._seen.get(key)
         self._seen[key] = now
         if before is None or before is now:
-            return False
-        return not {copy.id for copy in before} <= {copy.id for copy in now}
-
-    def plan(self, key: TopicPartition, start: int, end: int) -> None:
-        """Return None: tasks list the copies themselves."""
-
-    def local_files(self, key: TopicPartition) -> None:
-        """Return None, because no records are stored in files of this host."""
+            return True
+        return {copy.id for copy in before} <= {copy.id for copy in now}
 
     def set_following(self) -> None:
         """Wait for an unavailable store as long as a follower does."""
@@ -282,13 +227,13 @@ class ArchiveView:
     # --- helpers -----------------------------------------------------------------------------
 
     def _where(self, topic: str, partition: int) -> str:
-        return f"{self._url}/{topic}-{partition}"
+        return f"{self.home}/{topic}-{partition}"
 
     def _has_gaps(self, topic: str) -> bool:
         known = self._topics.get(topic)
         return known is None or known.gaps or known.config.compact
 
-    def _described(self) -> dict[str, _Topic]:
+    def _read_topics(self) -> dict[str, _Topic]:
         """Return the topics and their configs, from the newest manifest of each."""
         numbers: dict[str, list[int]] = {}
         for topic, partition in self._partitions:
