@@ -14,13 +14,16 @@ from sparklog.checkpoint.staged_checkpoint import FORK, staged_checkpoint
 from sparklog.checkpoint.truncated_copy import copy_truncated
 from sparklog.checkpoint.truncation import plan_truncation
 from sparklog.clock import Clock, stopwatch, system_clock
+from sparklog.diskless.log_creation import BucketTarget
 from sparklog.diskless.log_creation import fork as fork_in_store
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.fork_points import ForkPointRequest
 from sparklog.logdir.forking.fork import fork as fork_log
 from sparklog.logdir.paths import is_nested
 from sparklog.opening import check_log_dirs, url_of
 from sparklog.text_checks import path_text
+from sparklog.tiered.target import open_store
 
 Path = str | os.PathLike[str]
 
@@ -178,10 +181,10 @@ def _fork_log(request: _ForkRequest, writer: str | None, batch: int) -> None:
     log, new_log, fs, clock = request.log, request.new_log, request.fs, request.clock
     if log is None or new_log is None:
         return
+    wanted = ForkPointRequest(writer=writer, batch=batch)
     if url_of(log, fs=fs) is None:
-        fork_log(log, new_log, writer=writer, batch=batch, fs=fs, clock=clock)
+        fork_log(log, new_log, wanted, fs=fs, clock=clock)
         return
-    fork_in_store(
-        os.fspath(log), os.fspath(new_log), writer=writer, batch=batch,
-        storage_options=request.storage_options, clock=clock,
-    )  # fmt: skip
+    options = request.storage_options
+    target = BucketTarget(store=open_store(os.fspath(new_log), options), clock=clock)
+    fork_in_store(open_store(os.fspath(log), options), target, wanted)

@@ -12,15 +12,17 @@ from sparklog.cli.open_log import check_log
 from sparklog.cli.output import bytes_bar, print_json
 from sparklog.cli.parsing import as_text, parse_time
 from sparklog.cli.storage import StoreAccess, access_options
-from sparklog.diskless.log_creation import MadeLog
+from sparklog.diskless.log_creation import BucketTarget, MadeLog
 from sparklog.diskless.log_creation import fork as fork_in_store
 from sparklog.errors import InvalidRequestError
+from sparklog.log.fork_points import ForkPointRequest
 from sparklog.logdir.forking.fork import Forked
 from sparklog.logdir.forking.fork import fork as fork_log
 from sparklog.opening import url_of
 from sparklog.pluralize import pluralize
 from sparklog.quantities import size_text
 from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.target import open_store
 
 
 @click.command(cls=Command)
@@ -68,23 +70,19 @@ def fork(
         raise click.UsageError("--writer and --batch belong together")
     if [writer, when, offsets].count(None) != 2:
         raise click.UsageError("give a fork point: --writer with --batch, --time or --offsets")
-    point: dict[str, Any] = {
-        "writer": writer,
-        "batch": batch,
-        "time_ms": parse_time(when, "--time"),
-        "offsets": _offsets(offsets),
-    }
+    wanted = ForkPointRequest(
+        writer=writer,
+        batch=batch,
+        time_ms=parse_time(when, "--time"),
+        offsets=_offsets(offsets),
+        leave_remote=leave_remote,
+    )
     if url_of(path) is not None or url_of(new_path, mode="rw") is not None:
-        return _fork_in_store(path, new_path, point, access, dry_run=dry_run, as_json=as_json)
+        return _fork_in_store(path, new_path, wanted, access, dry_run=dry_run, as_json=as_json)
     if dry_run:
         raise click.UsageError("--dry-run is for a log in a store")
     check_log(path, archives=False)
-    made = fork_log(
-        path,
-        new_path,
-        leave_remote=leave_remote,
-        **point,
-    )
+    made = fork_log(path, new_path, wanted)
     if as_json:
         print_json(to_dict(made))
         return EXIT_OK
@@ -103,7 +101,7 @@ def fork(
 def _fork_in_store(
     path: str,
     new_path: str,
-    point: dict[str, Any],
+    wanted: ForkPointRequest,
     access: StoreAccess,
     *,
     dry_run: bool,
@@ -116,10 +114,11 @@ def _fork_in_store(
                 "home; use `sparklog export --all --to` instead",
                 path=one,
             )
+    source, store = open_store(path, access.storage), open_store(new_path, access.storage)
     with bytes_bar("copying", shown=not as_json) as progress:
         made = fork_in_store(
-            path, new_path, storage_options=access.storage, dry_run=dry_run, progress=progress,
-            options=RemoteOptions.parse(access.options)[0], **point,
+            source, BucketTarget(store=store, dry_run=dry_run), wanted,
+            options=RemoteOptions.parse(access.options)[0], progress=progress,
         )  # fmt: skip
     print_made(made, as_json=as_json)
     return EXIT_OK

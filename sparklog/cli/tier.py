@@ -17,7 +17,7 @@ from sparklog.cli.open_log import check_log, check_log_dirs
 from sparklog.cli.output import bytes_bar, console, count_bar, print_json
 from sparklog.cli.parsing import parse_when
 from sparklog.cli.storage import StoreAccess, access_options, parse_storage_options, storage_option
-from sparklog.diskless.log_creation import restore_tier
+from sparklog.diskless.log_creation import BucketTarget, restore_tier
 from sparklog.log.positions import Position
 from sparklog.opening import holds_home, open_log, url_of
 from sparklog.pluralize import pluralize
@@ -31,6 +31,7 @@ from sparklog.tiered.remote_log_metadata.rebuild import rebuild as rebuild_metad
 from sparklog.tiered.restoring import restore as restore_log
 from sparklog.tiered.status import TierStatus, by_topic, keys_of
 from sparklog.tiered.status import status as tier_status
+from sparklog.tiered.target import open_store
 from sparklog.tools.moving.export_log import export_log
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 
@@ -199,9 +200,11 @@ def _into_store(
     as_json: bool,
 ) -> int:
     with bytes_bar("copying", shown=not as_json) as progress:
+        store = open_store(path, access.storage)
         made = restore_tier(
-            url, path, topics=topics or None, storage_options=access.storage, threads=threads,
-            options=RemoteOptions.parse(access.options)[0], dry_run=dry_run, progress=progress,
+            open_store(url, access.storage),
+            BucketTarget(store=store, threads=threads, dry_run=dry_run), topics=topics or None,
+            options=RemoteOptions.parse(access.options)[0], progress=progress,
         )  # fmt: skip
     print_made(made, as_json=as_json)
     return EXIT_OK

@@ -5,6 +5,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from sparklog.tiered.layout.manifest import log_object
+from sparklog.tiered.remote_segment import RemoteSegment
+
 Extents = tuple["Extent", ...]
 """A partition's extents by base offset; each starts where the previous one ends."""
 
@@ -54,6 +57,15 @@ class Extent(NamedTuple):
     def place(self) -> tuple[int, int, str, int]:
         """Identifies the extent: a merge refers to the extents that it replaces by this."""
         return self.base, self.end, self.object, self.start
+
+
+def segment_extent(segment: RemoteSegment, crc: int = -1) -> Extent:
+    """Return the extent of a closed segment. `crc`: the CRC-32C of its log; -1 if unknown."""
+    epoch = segment.epochs[-1][0] if segment.epochs else 0
+    return Extent(
+        segment.base, segment.end, log_object(segment), 0, segment.size, segment.max_timestamp,
+        epoch, -1, segment.id, crc=crc,
+    )  # fmt: skip
 
 
 def find(extents: Extents, sources: Sequence[tuple[int, int, str, int]]) -> int:

@@ -15,8 +15,8 @@ service would write too, and deletes leftovers. Source: DISKLESS, The store; Ent
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from sparklog.common import TopicPartition
@@ -35,13 +35,19 @@ from sparklog.diskless.extents import Extent, Extents
 from sparklog.diskless.names import HOME, IMPORT, entry_name, staged_prefix, state_prefix
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.log.copied_log import copy_all
 from sparklog.progress import Progress
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.ledger_records import LastMicroBatch, ResetRecord, SnapshotRecord
 from sparklog.storage.ledger_records import encode as encode_record
+from sparklog.storage.segment_store import SegmentPut
+from sparklog.tiered.copying.segment_objects import LogObject, look_at_log, put_log
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.layout.topic_owners import PREFIX as OWNERS
 from sparklog.tiered.layout.topic_owners import owner_bytes
 from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.remote_segment import RemoteSegment
 
 _STEP_BYTES: Final = ENTRY_BYTES_MAX // 4
 """Estimated size of an entry's parts; the estimate may be wrong by half."""
@@ -88,6 +94,49 @@ class NewLog:
     def size(self) -> int:
         """Size of the objects that extents refer to, in bytes."""
         return sum(max(new.size, 0) for new in self.objects)
+
+
+class NewSegments:
+    """The closed segments of a new log that are uploaded, with their keys and manifests.
+
+    `objects`, `manifests`, `keys`: as in `NewLog`; the keys of planned segments are known after
+    their upload. `time_ms`: the time of the upload.
+    """
+
+    def __init__(self, target: Store, time_ms: int) -> None:
+        self._target, self._time_ms = target, time_ms
+        self._uploaded: dict[str, LogObject] = {}
+        self.objects: list[NewObject] = []
+        self.manifests: list[NewObject] = []
+        self.keys: dict[str, ObjectKey] = {}
+
+    def plan(self, put: SegmentPut[RemoteSegment], keyring: Keyring | None) -> None:
+        """Add a segment to `objects` and `manifests`, encrypted if a key ring is given."""
+        write = partial(self._put_log, put, keyring)
+        self.objects.append(NewObject(log_object(put.segment), put.segment.size, write))
+        self._plan_manifest(put)
+
+    def upload(self, put: SegmentPut[RemoteSegment], keyring: Keyring | None) -> LogObject:
+        """Upload a segment's log now, and add its manifest to `manifests`."""
+        self._put_log(put, keyring)
+        self._plan_manifest(put)
+        return self._uploaded[log_object(put.segment)]
+
+    def _put_log(self, put: SegmentPut[RemoteSegment], keyring: Keyring | None) -> None:
+        name = log_object(put.segment)
+        made = self._uploaded[name] = put_log(self._target, put, keyring=keyring)
+        if made.wrapped is not None:
+            self.keys[name] = ObjectKey(put.segment.id, made.wrapped, put.segment.size)
+
+    def _plan_manifest(self, put: SegmentPut[RemoteSegment]) -> None:
+        write = partial(self._put_manifest, put)
+        self.manifests.append(NewObject(manifest_object(put.segment), -1, write))
+
+    def _put_manifest(self, put: SegmentPut[RemoteSegment]) -> None:
+        """Write the manifest; an earlier call may have uploaded the log."""
+        made = self._uploaded.get(log_object(put.segment)) or look_at_log(put)
+        manifest, raw = made.manifest(self._time_ms)
+        self._target.put(manifest.name, raw)
 
 
 class LogImport:
@@ -206,21 +255,15 @@ class LogImport:
     def _bring(self, objects: Sequence[NewObject], total: int, progress: Progress | None) -> None:
         """Write the objects that don't exist with their size yet, several concurrently."""
         done = 0
-        with ThreadPoolExecutor(self._threads, "sparklog-import") as pool:
-            writes = [
-                (new, None if self._held.get(new.name) == new.size else pool.submit(new.write))
-                for new in objects
-            ]
-            try:
-                for new, future in writes:
-                    if future is not None:
-                        future.result()
-                    done += max(new.size, 0)
-                    if progress is not None:
-                        progress(done, total)
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        for new in copy_all((partial(self._write_missing, new) for new in objects), self._threads):
+            done += max(new.size, 0)
+            if progress is not None:
+                progress(done, total)
+
+    def _write_missing(self, new: NewObject) -> NewObject:
+        if self._held.get(new.name) != new.size:
+            new.write()
+        return new
 
     def _write_ledger(self, new: NewLog) -> DisklessState:
         """Write the entries.

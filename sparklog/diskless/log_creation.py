@@ -1,11 +1,10 @@
-"""Creates a log in a bucket from remote segments, or as a fork of another log.
+"""Creates a log in a bucket from remote segments, or as a fork of another log in a store.
 
-`fork` takes URLs, `fork_stores` any stores, for example a backup.
+A `BucketTarget` is the place of the new log, and creates the log that a source plans.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
 
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.diskless.capability_check import check_capabilities
@@ -19,6 +18,7 @@ from sparklog.diskless.state import DisklessState
 from sparklog.diskless.state_objects import StateObjects
 from sparklog.diskless.tier_import import plan_tier_import
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
+from sparklog.log.copied_log import offsets_by_topic
 from sparklog.log.fork_points import ForkPointRequest
 from sparklog.log.topic_names import new_topic_id
 from sparklog.progress import Progress, shows_progress
@@ -26,7 +26,6 @@ from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.opening import open_objects
 from sparklog.tiered.reading.options import RemoteOptions
-from sparklog.tiered.target import open_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,115 +50,161 @@ class MadeLog:
     time_ms: int = 0
 
 
-@shows_progress("restoring")
-def restore_tier(
-    url: str,
-    new_url: str,
-    *,
-    topics: Collection[str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    new_storage_options: Mapping[str, Any] | None = None,
-    options: RemoteOptions | None = None,
-    threads: int = 8,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-    clock: Clock = system_clock,
-) -> MadeLog:
-    """Create a log at `new_url` from the remote segments at `url`; it continues at their end.
+def _nothing() -> None:
+    """The default of `BucketTarget.finish`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketTarget:
+    """The place of a new log in a bucket, and how the log is created there.
 
     Args:
-        topics: all by default. storage_options: for both URLs, unless there are
-            `new_storage_options`. options: the key ring, if manifests are encrypted.
+        store: The place. It must be empty, or contain what an interrupted call left.
+        threads: The number of objects to copy in parallel.
+        dry_run: Plan the log and write nothing.
+        log_id: The id of the new log, if no other process can use the place; random by default.
+        finish: Called once the log exists. If it fails, or is never called, a second call completes
+            the log and calls it.
+        clock: The current time.
+    """
+
+    store: Store
+    threads: int = 8
+    dry_run: bool = False
+    log_id: str | None = None
+    finish: Callable[[], object] = _nothing
+    clock: Clock = system_clock
+
+    def create(
+        self, origin: str, plan: Callable[[str], NewLog], progress: Progress | None = None
+    ) -> NewLog:
+        """Create the log that `plan` returns for a log id.
+
+        Args:
+            origin: Describes the source. A second call must pass the same to complete what this
+                call left.
+            plan: Returns the contents of the new log.
+            progress: Called with the copied bytes, and the bytes to copy.
+
+        Raises: as `LogImport.claim` and `run`.
+        """
+        store = self.store
+        home = LogImport(
+            store,
+            origin,
+            write_state=_write_state,
+            create_home=lambda store, log_id: place_home(store, log_id, self.clock).log_id,
+            threads=self.threads,
+        )
+        is_log = home.claim(dry_run=self.dry_run)
+        try:
+            new = plan(known_home(store).log_id if is_log else self.log_id or new_topic_id())
+        except SparklogError as error:  # release the prefix, so that another call can use it
+            if not isinstance(error, StorageUnavailableError):
+                home.release()
+            raise
+        if self.dry_run:
+            return new
+        if is_log:
+            home.complete(new, finish=self.finish)
+        else:
+            if self.log_id is None:  # else no other process can use the place
+                check_capabilities(store)
+            home.run(new, progress=progress, finish=self.finish)
+        return new
+
+    def describe(self, new: NewLog, took_ms: int, **more: int) -> MadeLog:
+        """Return a description of the new log, for people and scripts."""
+        snapshot = new.snapshot
+        return MadeLog(
+            path=self.store.url,
+            epoch=snapshot.epoch,
+            offsets=offsets_by_topic(snapshot.ends, snapshot.starts),
+            writers={name: last.batch for name, last in sorted(snapshot.writers.items())},
+            copied_objects=len(new.objects),
+            copied_bytes=new.size,
+            took_ms=took_ms,
+            dry_run=self.dry_run,
+            **more,
+        )
+
+
+def _write_state(store: Store, state: DisklessState) -> None:
+    StateObjects(store, lambda: state.log_id).write(state)
+
+
+@shows_progress("restoring")
+def restore_tier(
+    source: Store,
+    target: BucketTarget,
+    *,
+    topics: Collection[str] | None = None,
+    options: RemoteOptions | None = None,
+    progress: Progress | None = None,
+) -> MadeLog:
+    """Create a log from the remote segments in `source`; it continues at their end.
+
+    Args:
+        source: The remote segments.
+        target: The place of the new log.
+        topics: The topics to restore; all by default.
+        options: The key ring, if manifests are encrypted.
+        progress: See `BucketTarget.create`.
     Topics keep their ids, configs and leader epochs, and their records until retention.* is set.
-    Raises: InvalidRequestError: `new_url` isn't empty, or contains the import of another call;
+    Raises: InvalidRequestError: the place isn't empty, or contains the import of another call;
         UnknownTopicError; DataCorruptionError: copies are missing or damaged;
         StorageUnavailableError. No log exists then; call again to continue.
     Cost: a request per copy that is examined, and one or two more per copied object.
     """
     watch = stopwatch()
-    source = open_store(url, storage_options)
-    target = open_store(new_url, new_storage_options or storage_options)
-    check_apart(source, target)
+    check_apart(source, target.store)
     if read_home(source) is not None:
         raise InvalidRequestError(
-            f"{url} is a log, not remote segments: fork it (`sparklog fork`)", path=url
+            f"{source.url} is a log, not remote segments: fork it (`sparklog fork`)",
+            path=source.url,
         )
     objects = open_objects(lambda: source, options or RemoteOptions())
     suffix = "" if topics is None else f", topics {', '.join(sorted(set(topics)))}"
 
     def plan(log_id: str) -> NewLog:
         return plan_tier_import(
-            objects, target, log_id, topics=topics, threads=threads, clock=clock
-        )
+            objects, target.store, log_id,
+            topics=topics, threads=target.threads, clock=target.clock,
+        )  # fmt: skip
 
-    new = make_log(
-        target, f"the tier at {source.url}{suffix}", plan, threads, progress, clock, dry_run=dry_run
-    )
-    return describe_log(new, target, watch(), dry_run=dry_run)
+    new = target.create(f"the tier at {source.url}{suffix}", plan, progress)
+    return target.describe(new, watch())
 
 
 @shows_progress("forking")
 def fork(
-    url: str,
-    new_url: str,
+    source: Store,
+    target: BucketTarget,
+    wanted: ForkPointRequest,
     *,
-    writer: str | None = None,
-    batch: int | None = None,
-    time_ms: int | None = None,
-    offsets: Mapping[str, Mapping[int, int]] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    new_storage_options: Mapping[str, Any] | None = None,
+    origin: str | None = None,
+    adapt: Callable[[NewLog], NewLog] = lambda new: new,
     options: RemoteOptions | None = None,
-    threads: int = 8,
-    dry_run: bool = False,
     progress: Progress | None = None,
-    clock: Clock = system_clock,
 ) -> MadeLog:
-    """Create a log at `new_url` with the state of the log at `url` at one of its commits.
+    """Create a log with the state of the log in `source` at one of its commits.
 
-    Args: writer, batch, time_ms, offsets: as for a log dir's fork (`sparklog.logdir.forking`).
-        options: the key ring, if encrypted segments contain an end offset.
+    Args:
+        source: The old log: a bucket, or a backup.
+        target: The place of the new log.
+        wanted: The commit after which the fork ends.
+        origin: A second call must pass the same to complete what this call left.
+        adapt: Changes how objects and manifests of the new log are written.
+        options: The key ring, if encrypted segments contain an end offset.
+        progress: See `BucketTarget.create`.
     Raises: InvalidRequestError, OffsetOutOfRangeError: the requested records don't exist any more
-        (retention, compaction, deleted topics), or `new_url` isn't empty; UnknownTopicError;
+        (retention, compaction, deleted topics), or the place isn't empty; UnknownTopicError;
         DataCorruptionError; StorageUnavailableError. No log exists then.
     Cost: a GET per entry up to the point, a copy by the store per object, and a pass over each
         segment that contains an end offset.
     """
-    return fork_stores(
-        open_store(url, storage_options),
-        open_store(new_url, new_storage_options or storage_options),
-        ForkPointRequest(writer=writer, batch=batch, time_ms=time_ms, offsets=offsets),
-        options=options, threads=threads, dry_run=dry_run, progress=progress, clock=clock,
-    )  # fmt: skip
-
-
-@shows_progress("forking")
-def fork_stores(
-    source: Store,
-    target: Store,
-    wanted: ForkPointRequest,
-    *,
-    origin: str | None = None,
-    log_id: str | None = None,
-    adapt: Callable[[NewLog], NewLog] = lambda new: new,
-    finish: Callable[[], object] = lambda: None,
-    options: RemoteOptions | None = None,
-    threads: int = 8,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-    clock: Clock = system_clock,
-) -> MadeLog:
-    """Create a log in `target` with the state of the log in `source` at a commit; see `fork`.
-
-    Args:
-        origin: a second call must pass the same to complete what this call left.
-        log_id: of the new log, if no other process can use the target; random by default.
-        adapt: changes how objects and manifests of the new log are written.
-        finish: called once the log exists. If it fails, or is never called, a second call completes
-            the log and calls it.
-    """
     watch = stopwatch()
-    check_apart(source, target)
+    check_apart(source, target.store)
     options = options or RemoteOptions()
     keyring = Keyring.load(options.remote_keyring) if options.remote_keyring else None
     entries = EntryReader(source, known_home(source).log_id)
@@ -176,20 +221,18 @@ def fork_stores(
             older=lambda: [one for one in (states.newest(),) if one is not None],
         )
         point, new = plan_fork(
-            log, target, log_id, wanted, keyring=keyring, dry_run=dry_run, clock=clock
-        )
+            log, target.store, log_id, wanted,
+            keyring=keyring, dry_run=target.dry_run, clock=target.clock,
+        )  # fmt: skip
         points.append(point)
         return adapt(new)
 
-    new = make_log(
-        target, origin or f"the fork of {source.url} at {_words(wanted)}", plan, threads, progress,
-        clock, log_id=log_id, finish=finish, dry_run=dry_run,
-    )  # fmt: skip
+    origin = origin or f"the fork of {source.url} at {_words(wanted)}"
+    new = target.create(origin, plan, progress)
     point = points[-1]
-    return describe_log(
-        new, target, watch(), dry_run=dry_run, ledger_offset=point.count,
-        time_ms=point.state.log.time_ms,
-    )  # fmt: skip
+    return target.describe(
+        new, watch(), ledger_offset=point.count, time_ms=point.state.log.time_ms
+    )
 
 
 def _words(wanted: ForkPointRequest) -> str:
@@ -213,69 +256,3 @@ def current_state(store: Store) -> DisklessState:
     entries = EntryReader(store, known_home(store).log_id)
     states = StateObjects(store, lambda: entries.log_id)
     return Head(entries, newer=states.newest).follow()
-
-
-def make_log(
-    target: Store,
-    origin: str,
-    plan: Callable[[str], NewLog],
-    threads: int,
-    progress: Progress | None,
-    clock: Clock,
-    *,
-    log_id: str | None = None,
-    finish: Callable[[], object] = lambda: None,
-    dry_run: bool = False,
-) -> NewLog:
-    """Create the log that `plan` returns for a log id; `origin` describes its source.
-
-    Raises: as `LogImport.claim` and `run`.
-    """
-    home = LogImport(
-        target,
-        origin,
-        write_state=_write_state,
-        create_home=lambda store, log_id: place_home(store, log_id, clock).log_id,
-        threads=threads,
-    )
-    is_log = home.claim(dry_run=dry_run)
-    try:
-        new = plan(known_home(target).log_id if is_log else log_id or new_topic_id())
-    except SparklogError as error:  # release the prefix, so that another call can use it
-        if not isinstance(error, StorageUnavailableError):
-            home.release()
-        raise
-    if dry_run:
-        return new
-    if is_log:
-        home.complete(new, finish=finish)
-    else:
-        if log_id is None:  # else no other process can use the target
-            check_capabilities(target)
-        home.run(new, progress=progress, finish=finish)
-    return new
-
-
-def _write_state(store: Store, state: DisklessState) -> None:
-    StateObjects(store, lambda: state.log_id).write(state)
-
-
-def describe_log(
-    new: NewLog, target: Store, took_ms: int, *, dry_run: bool = False, **more: int
-) -> MadeLog:
-    """Return a description of the new log, for people and scripts."""
-    snapshot = new.snapshot
-    offsets: dict[str, dict[int, tuple[int, int]]] = {}
-    for key, end in sorted(snapshot.ends.items()):
-        offsets.setdefault(key.topic, {})[key.partition] = snapshot.starts.get(key, 0), end
-    return MadeLog(
-        path=target.url,
-        epoch=snapshot.epoch,
-        offsets=offsets,
-        writers={name: last.batch for name, last in sorted(snapshot.writers.items())},
-        copied_objects=len(new.objects),
-        copied_bytes=new.size,
-        took_ms=took_ms,
-        dry_run=dry_run,
-        **more,
-    )

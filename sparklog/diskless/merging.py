@@ -21,7 +21,7 @@ import crc32c
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import MergeRecord, ObjectKey
 from sparklog.diskless.extent_objects import ExtentObjects
-from sparklog.diskless.extents import Extent, Extents, find
+from sparklog.diskless.extents import Extent, Extents, find, segment_extent
 from sparklog.diskless.merge_plan import Merge
 from sparklog.diskless.merge_source import Slice, SourceData, SourceReader, cut
 from sparklog.diskless.segment_ids import Level, level_of, segment_id
@@ -181,7 +181,7 @@ class Merger:
             partition=merge.key.partition, gaps=gaps,
             sources=tuple(extent.place for extent in merge.sources),
         )  # fmt: skip
-        extents = tuple((merge.key, _extent(log)) for log in made)
+        extents = tuple((merge.key, segment_extent(log.put.segment, log.crc32c)) for log in made)
         keys = {
             log_object(log.put.segment): ObjectKey(
                 log.put.segment.id, log.wrapped, log.put.segment.size
@@ -443,19 +443,3 @@ def _measured(made: LogObject) -> LogObject:
     latest = int(times["timestamp"][-1]) if len(times) else -1
     segment = replace(made.put.segment, max_timestamp=latest)
     return replace(made, put=replace(made.put, segment=segment))
-
-
-def _extent(made: LogObject) -> Extent:
-    segment = made.put.segment
-    return Extent(
-        base=segment.base,
-        end=segment.end,
-        object=log_object(segment),
-        start=0,
-        size=segment.size,
-        max_timestamp=segment.max_timestamp,
-        epoch=segment.epochs[-1][0],
-        born=-1,
-        segment=segment.id,
-        crc=made.crc32c,
-    )

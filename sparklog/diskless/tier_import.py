@@ -7,14 +7,14 @@ log dir (its last segments, writers' last micro-batches, positions of groups) ar
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import Epochs, ObjectKey, ProducerBatch
-from sparklog.diskless.extents import Extent
+from sparklog.diskless.extents import segment_extent
 from sparklog.diskless.import_objects import NewLog, NewObject, NewPartition
 from sparklog.errors import (
     DataCorruptionError,
@@ -23,8 +23,9 @@ from sparklog.errors import (
 )
 from sparklog.format.names import SNAPSHOT
 from sparklog.format.producer_snapshot import ProducerEntry, parse_snapshot
+from sparklog.log.copied_log import copied_state, copy_all
 from sparklog.storage.leader_epochs import new_epoch
-from sparklog.storage.ledger_records import SnapshotRecord
+from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState
 from sparklog.tiered.archive.listing import BucketListing
 from sparklog.tiered.layout.manifest import (
@@ -88,15 +89,14 @@ def plan_tier_import(
     for name, topic in states.items():
         for number in topic.dirs:  # partitions without copies
             ends.setdefault(TopicPartition(name, number), 0)
-    snapshot = SnapshotRecord(
-        time_ms=now, epoch=new_epoch(latest, now), topics=states, ends=ends,
-        starts={part.key: part.start for part in parts if part.start},
-        dropped={}, writers={}, origins={}, idempotent=frozenset(ends), abandoned={},
+    state = copied_state(
+        LogState(ends=ends, idempotent=set(ends)), states,
+        starts={part.key: part.start for part in parts}, epoch=new_epoch(latest, now), time_ms=now,
     )  # fmt: skip
     whole = [manifest for part in parts for manifest in part.manifests]
     return NewLog(
         log_id=log_id,
-        snapshot=snapshot,
+        snapshot=state.snapshot(),
         partitions=[_partition(objects, part) for part in parts],
         objects=[_copied(source, target, m.log_name, m.stored_size) for m in whole],
         manifests=[_copied(source, target, manifest_object(m.segment), -1) for m in whole],
@@ -156,12 +156,7 @@ def _lines(source: Store, segments: Sequence[RemoteSegment], threads: int) -> di
             )  # fmt: skip
         return manifest
 
-    with ThreadPoolExecutor(max(1, threads), "sparklog-import") as pool:
-        try:
-            lines = list(pool.map(one, segments))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    lines = copy_all((partial(one, segment) for segment in segments), threads)
     return {manifest.segment.id: manifest for manifest in lines}
 
 
@@ -201,28 +196,10 @@ def _topic(name: str, parts: Iterable[_Part]) -> TopicState:
 def _partition(objects: RemoteObjects, part: _Part) -> NewPartition:
     return NewPartition(
         key=part.key,
-        extents=tuple(extent_of(manifest) for manifest in part.manifests),
+        extents=tuple(segment_extent(m.segment, m.crc32c) for m in part.manifests),
         epochs=_epochs(part.manifests),
         gaps=any(manifest.gaps for manifest in part.manifests),
         producers=_producers(objects, part),
-    )
-
-
-def extent_of(manifest: Manifest) -> Extent:
-    """Return the extent of a closed segment from its manifest."""
-    one = manifest.segment
-    epoch = one.epochs[-1][0] if one.epochs else 0
-    return Extent(
-        one.base,
-        one.end,
-        manifest.log_name,
-        0,
-        one.size,
-        one.max_timestamp,
-        epoch,
-        -1,
-        one.id,
-        crc=manifest.crc32c,
     )
 
 

@@ -16,7 +16,8 @@ The engine opens no files and does not depend on a home.
 - `batch_figures`, `batch_sample`: batch sizes and compression rates
 - `positions`, `truncation_detection`: positions of readers, and whether they are still valid
 - `commits_table`, `committed_batches`, `batch_gaps`, `timeline`: queries of the ledger
-- `fork_points`: where a log can be forked
+- `fork_points`: where a log can be forked; `copied_log`: rules for a log that is copied from
+  another log
 - `due_segments`: segments that retention deletes; `deletion_announcements`: warns before
 - `dirty_ratio`, `record_cleaning`, `cleaned_transactions`, `cleaner_options`: compaction
 - `erasure`: erases records of a topic in any home; `record_erasure`: removes the records that a

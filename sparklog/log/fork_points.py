@@ -17,13 +17,23 @@ _ONE: Final = "give a fork point: by writer and batch, by time_ms, or by offsets
 class ForkPointRequest:
     """The requested fork point, given by writer and batch, by time, or by offsets.
 
-    Raises InvalidRequestError unless exactly one of these is given.
+    Args:
+        writer, batch: Fork right after this commit. `writer` is a single writer, or a query's id
+            for all of its sinks.
+        time_ms: Fork right after the last commit at or before this time.
+        offsets: {topic: {partition: end}}: fork right after the last commit that exceeds no end.
+        leave_remote: Start at the local log start if offsets are only in remote storage. For log
+            dirs.
+
+    Raises:
+        InvalidRequestError: None or several of writer, time_ms and offsets are given.
     """
 
     writer: str | None = None
     batch: int | None = None
     time_ms: int | None = None
     offsets: Wanted | None = None
+    leave_remote: bool = False
 
     def __post_init__(self) -> None:
         if [self.writer is None, self.time_ms is None, self.offsets is None].count(False) != 1:
@@ -81,21 +91,33 @@ def nothing_to_fork(home: str, why_not: str) -> InvalidRequestError:
     )
 
 
-def topic_deleted(topic: str) -> InvalidRequestError:
-    """Return the error for a topic that was deleted or re-created since the fork point."""
-    return InvalidRequestError(
-        f"topic {topic} was deleted since then, with its records. Fork at a point before it was "
-        "created, or after it was deleted"
-    )
+def forked_start(now: LogState, topic_id: str, key: TopicPartition, end: int) -> int:
+    """Return the log start of a partition in a fork: the current log start of the old log.
 
+    Args:
+        now: The current state of the old log.
+        topic_id: The id of the topic at the fork point.
+        key: The partition.
+        end: The end of the partition at the fork point.
 
-def records_gone(name: str, start: int, wanted_end: int, end: int) -> OffsetOutOfRangeError:
-    """Return the error for a partition with a log start offset behind the fork point."""
-    return OffsetOutOfRangeError(
-        f"{name}: the records below offset {start} were deleted by retention or delete_records, "
-        f"and the fork was to end at {wanted_end}; fork at a later point",
-        offset=wanted_end, start=start, end=end,
-    )  # fmt: skip
+    Raises:
+        InvalidRequestError: The topic was deleted or re-created since the fork point.
+        OffsetOutOfRangeError: The log start has passed the fork point.
+    """
+    topic = now.topics.get(key.topic)
+    if topic is None or topic.id != topic_id:
+        raise InvalidRequestError(
+            f"topic {key.topic} was deleted since then, with its records. Fork at a point before "
+            "it was created, or after it was deleted"
+        )
+    start = now.starts.get(key, 0)
+    if start > end:
+        raise OffsetOutOfRangeError(
+            f"{key}: the records below offset {start} were deleted by retention or "
+            f"delete_records, and the fork was to end at {end}; fork at a later point",
+            offset=end, start=start, end=now.ends[key],
+        )  # fmt: skip
+    return start
 
 
 def compacted(name: str, end: int) -> InvalidRequestError:

@@ -13,7 +13,8 @@
 - `recovery/`: recovery after a crash: redo, truncation, rebuild
 - `retention/`, `cleaning/`, `housekeeping`, `deleted_files`: deletion
 - `forking/`: creates a new log from the state of a log at a commit
-- `staged_directory`: directories that are created under a temporary name and renamed when complete
+- `new_log_dirs`: the log dirs of a log that is copied from another log; `staged_directory`:
+  directories that are created under a temporary name and renamed when complete
 - `partition_move`: moves a partition to another log dir, while no other session writes to the log
 - `log_dirs`, `log_dir_identity`, `offline_partitions`, `unclean_election`, `free_space`: disks that
   disappear, return, are replaced, or are full

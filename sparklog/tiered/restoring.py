@@ -7,8 +7,8 @@ restored range ends) and renamed. An interrupted restore continues where it stop
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import crc32c
@@ -38,6 +38,7 @@ from sparklog.format.names import (
 )
 from sparklog.fs import LOCAL, FileSystem, write_durably
 from sparklog.log.batch_windows import walk
+from sparklog.log.copied_log import copy_all
 from sparklog.log.positions import Position, resolve
 from sparklog.logdir.broker_lockout import mark_made
 from sparklog.logdir.home import open_log
@@ -233,15 +234,8 @@ def _fill(
         metadata = format_partition_metadata(part.topic_id, part.key.partition)
         write_durably(fs, joined(directory, PARTITION_METADATA), metadata, sync_dir=False)
         jobs += [(part, segment) for segment in part.segments]
-    with ThreadPoolExecutor(max(1, threads), "sparklog-restore") as pool:
-        futures = [pool.submit(_bring, fs, work, objects, *job, counter) for job in jobs]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            objects.retry.cancel()  # else Ctrl-C would wait for threads that wait for the store
-            pool.shutdown(cancel_futures=True)
-            raise
+    copies = (partial(_bring, fs, work, objects, *job, counter) for job in jobs)
+    list(copy_all(copies, threads, cancel=objects.retry.cancel))
     ends: dict[TopicPartition, int] = {}
     for part in parts:
         ends[part.key] = _close(fs, work, objects, part)

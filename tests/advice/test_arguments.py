@@ -24,7 +24,6 @@ from sparklog.cli.app import run
 from sparklog.errors import SparklogError
 from sparklog.format.erasure import KeyPredicate
 from sparklog.log.commit import Identity
-from sparklog.logdir.forking.fork import fork
 from sparklog.service import Service, erase
 from sparklog.service.health import examine
 from sparklog.service.metrics.collecting import collect
@@ -34,6 +33,7 @@ from sparklog.tiered.restoring import restore
 from sparklog.tools.handover.log_handover import hand_over
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from tests.advice.table import read
+from tests.log.forks import fork
 
 ROW = pa.table({"key": [b"k"], "value": [b"v"]})
 NAIVE = dt.datetime(2020, 1, 1)

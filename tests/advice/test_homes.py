@@ -13,12 +13,10 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.diskless.log_creation import fork as fork_store
-from sparklog.diskless.log_creation import restore_tier
+from sparklog.diskless.log_creation import BucketTarget, restore_tier
 from sparklog.errors import SparklogError
 from sparklog.fs import LocalFileSystem
 from sparklog.log.positions import to_ms
-from sparklog.logdir.forking.fork import fork
 from sparklog.logdir.home import commits_of
 from sparklog.opening import open_log
 from sparklog.service import Service, verify
@@ -43,6 +41,7 @@ from tests.advice.test_arguments import (
     raised,
     store_log,
 )
+from tests.log.forks import fork
 
 __all__ = ["place"]
 
@@ -53,6 +52,11 @@ MERGED = {"diskless.merge.max.extents": 2, "diskless.merge.interval.ms": 1}
 def count(path: str, topic: str = "t", **more: Any) -> int:
     with sparklog.open(path, **more) as log:
         return log.read(topic).read_all().num_rows
+
+
+def restored(url: str, new_url: str, **more: Any) -> None:
+    """Make the remote segments at a URL a log in a store."""
+    restore_tier(open_store(url), BucketTarget(store=open_store(new_url)), **more)
 
 
 def holds(rows: int, path: Callable[[Place], str], topic: str = "t") -> Call:
@@ -192,7 +196,7 @@ OF_STORES: list[Case] = [
     ("give the URL that closed segments are copied to (`sparklog serve --remote URL`)",
      lambda p: p.cli("tier", "restore", p.url, p.url + "-new"),
      (lambda p: p.cli("tier", "restore", archive(p), f"file://{p.new('home')}"),)),
-    ("fork it (`sparklog fork`)", lambda p: restore_tier(store_log(p), p.url + "-new"),
+    ("fork it (`sparklog fork`)", lambda p: restored(store_log(p), p.url + "-new"),
      (lambda p: p.cli("fork", p.url, p.url + "-new", "--time", "2100-01-01T00:00:00Z"),)),
     ("Open it with option remote.keyring, the file with that key",
      lambda p: sparklog.open(sealed_store(p), "rw").append("t", ROW),
@@ -204,8 +208,8 @@ OF_STORES: list[Case] = [
      lambda p: complain(Service(sealed_store(p), options=MERGED)),
      (lambda p: complain(Service(p.url, keyring=ring(p), options=MERGED)),)),
     ("name at least one partition",
-     lambda p: fork_store(store_log(p), p.url + "-new", offsets={}),
-     (lambda p: fork_store(p.url, p.url + "-new", offsets={"t": {0: 1}}),)),
+     lambda p: fork(store_log(p), p.url + "-new", offsets={}),
+     (lambda p: fork(p.url, p.url + "-new", offsets={"t": {0: 1}}),)),
     ("{} holds no log, or an archive, of which `sparklog tier verify` checks the segments",
      lambda p: verify(archive(p)), (lambda p: p.cli("tier", "verify", archive(p)),)),
     ("give the URL of a log in a store, or a log's directory", lambda p: collect(archive(p)),
@@ -257,13 +261,13 @@ def test_a_tier_with_a_gap_becomes_a_log_dir_behind_it(place: Place) -> None:
     url = with_gap(place)
     target = f"file://{place.new('home')}"
     with pytest.raises(SparklogError, match="no copy holds these offsets") as refusal:
-        restore_tier(url, target, topics=["a"])
+        restored(url, target, topics=["a"])
     assert open_store(target).list() == []
     start = json.dumps({"0": refusal.value.end})
     place.cli("tier", "restore", url, place.new("dir"), "--topic", "a", "--start", start)
     assert count(place.new("dir"), "a") >= 1
     shutil.copytree(place.new("backup"), place.new("copies"), dirs_exist_ok=True)
-    restore_tier(url, target, topics=["a"])
+    restored(url, target, topics=["a"])
     assert count(target, "a") == 5
 
 
@@ -271,7 +275,7 @@ def test_a_tier_with_a_gap_becomes_a_log_dir_behind_it(place: Place) -> None:
 def test_a_refused_fork_leaves_its_place_to_another(place: Place, asked: dict[str, Any]) -> None:
     url = store_log(place)
     with pytest.raises(SparklogError):
-        fork_store(url, f"{url}-new", **asked)
+        fork(url, f"{url}-new", **asked)
     assert open_store(f"{url}-new").list() == []
-    fork_store(url, f"{url}-new", offsets={"t": {0: 1}})
+    fork(url, f"{url}-new", offsets={"t": {0: 1}})
     assert count(f"{url}-new") == 1

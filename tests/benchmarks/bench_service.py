@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 
 import sparklog
-from sparklog.logdir.forking.fork import fork
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.service import Service
 from tests.benchmarks.table import Row, print_rows
+from tests.log.forks import fork
 
 _MB = 1 << 20
 

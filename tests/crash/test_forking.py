@@ -8,7 +8,6 @@ import pytest
 
 import sparklog
 from sparklog.errors import InvalidRequestError, LogLockedError, SparklogError
-from sparklog.logdir.forking.fork import fork
 from sparklog.testing.crashes import Crash, every_crash
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Call, Fault
@@ -17,6 +16,7 @@ from tests.crash import harness
 from tests.crash.explore import digest
 from tests.crash.harness import OPTIONS, TOPIC, World, judge, open_log, quick, table, view_of
 from tests.crash.model import View
+from tests.log.forks import fork
 
 NEW = "/new"
 QUICK = OPTIONS | {"lock.timeout.ms": "0"}

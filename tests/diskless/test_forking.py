@@ -11,7 +11,7 @@ from sparklog.diskless.entries import ImportRecord, MergeRecord, ProducerBatch
 from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.home_object import known_home, place_home
 from sparklog.diskless.ledger import EntryReader, Head
-from sparklog.diskless.log_creation import MadeLog, fork
+from sparklog.diskless.log_creation import MadeLog
 from sparklog.diskless.names import HOME
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.view import DisklessView
@@ -41,6 +41,7 @@ from tests.diskless.bucket_log import (
     read_all,
     value,
 )
+from tests.log.forks import fork
 
 
 class Made:
@@ -65,7 +66,8 @@ class Made:
     def fork(self, **given: Any) -> MadeLog:
         self.number += 1
         options = RemoteOptions(remote_keyring=self._ring)
-        return fork(self.url, self.new_url, options=options, threads=2, **given)
+        made: MadeLog = fork(self.url, self.new_url, options=options, threads=2, **given)
+        return made
 
     @property
     def target(self) -> Store:

@@ -27,7 +27,6 @@ from sparklog.fs import LOCAL
 from sparklog.kafka import Endpoint
 from sparklog.log.log import home_of
 from sparklog.logdir.cluster_metadata import read_cluster_metadata
-from sparklog.logdir.forking.fork import fork
 from sparklog.logdir.meta_properties import is_kept_from_brokers
 from sparklog.service import Service, verify
 from sparklog.tiered.restoring import restore
@@ -40,6 +39,7 @@ from tests import jars
 from tests.kafka.broker import JarEngine
 from tests.kafka.broker import broker as run_broker
 from tests.kafka.handovers import described, served, strays, tool, topic_ids
+from tests.log.forks import fork
 from tests.ports import free_port
 from tests.waiting import until
 

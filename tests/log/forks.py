@@ -8,13 +8,14 @@ import pyarrow as pa
 import sparklog
 from sparklog import Log
 from sparklog.clock import ManualClock
-from sparklog.diskless.log_creation import MadeLog
+from sparklog.diskless.log_creation import BucketTarget
 from sparklog.diskless.log_creation import fork as fork_in_store
 from sparklog.log.commit import CommitResult, Identity
-from sparklog.logdir.forking.fork import Forked
+from sparklog.log.fork_points import ForkPointRequest
 from sparklog.logdir.forking.fork import fork as fork_log_dir
 from sparklog.service import verify
 from sparklog.storage.staging import Framing
+from sparklog.tiered.target import open_store
 
 CONFIG: dict[str, object] = {
     "internal.segment.bytes": 700,
@@ -24,9 +25,17 @@ CONFIG: dict[str, object] = {
 Rows: TypeAlias = dict[tuple[str, int], list[tuple[int, bytes | None]]]
 
 
-def fork(path: str, new_path: str, **given: Any) -> Forked | MadeLog:
-    """Fork a log of either kind of home."""
-    return (fork_in_store if "://" in path else fork_log_dir)(path, new_path, **given)
+POINT = ("writer", "batch", "time_ms", "offsets", "leave_remote")
+
+
+def fork(path: str | Path, new_path: str | Path, **given: Any) -> Any:
+    """Fork a log of either kind of home; returns `Forked`, or `MadeLog` for a store."""
+    point = ForkPointRequest(**{name: given.pop(name) for name in POINT if name in given})
+    if "://" not in str(path):
+        return fork_log_dir(path, new_path, point, **given)
+    options = given.pop("options", None)
+    target = BucketTarget(store=open_store(str(new_path)), **given)
+    return fork_in_store(open_store(str(path)), target, point, options=options)
 
 
 def commit(log: Log, writer: str, batch: int, *, count: int = 3, keys: int = 0) -> CommitResult:

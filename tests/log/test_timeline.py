@@ -18,13 +18,13 @@ from sparklog.clock import ManualClock
 from sparklog.log import fetch
 from sparklog.log.log import home_of
 from sparklog.log.timeline import timeline_of
-from sparklog.logdir.forking.fork import fork
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import Ledger
 from sparklog.service import verify
 from sparklog.storage.ledger_records import LedgerRecord, ResetRecord, SnapshotRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.offset_ranges import OffsetRange, clipped, merged, outside, subtract
+from tests.log.forks import fork
 from tests.log.homes import IN_LOG_DIR
 from tests.micro_batches import commit_batch
 

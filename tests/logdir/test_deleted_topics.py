@@ -12,11 +12,11 @@ from sparklog import InvalidRequestError, Log, UnknownTopicError
 from sparklog.clock import ManualClock
 from sparklog.errors import TopicReplacedError
 from sparklog.log.log import home_of
-from sparklog.logdir.forking.fork import fork
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import Ledger
 from sparklog.service import Service, verify
 from sparklog.storage.ledger_records import SnapshotRecord
+from tests.log.forks import fork
 
 HOUR_MS = 3_600_000
 CONFIG = {"file.delete.delay.ms": HOUR_MS, "internal.segment.bytes": 300}

@@ -5,6 +5,8 @@ from tests.mutants.mutant import mutant
 FORKING = "diskless/test_forking.py"
 FORKS = "log/test_forking.py"
 IMPORT = "diskless/test_tier_import.py"
+MOVES = "tools/test_moving_whole_logs.py"
+LOG_DIR_FORKS = "logdir/forking/test_fork.py"
 
 MUTANTS = (
     mutant(
@@ -18,8 +20,8 @@ MUTANTS = (
     mutant(
         "half-a-copy-is-not-copied-again",
         "diskless/import_objects.py",
-        "None if self._held.get(new.name) == new.size else",
-        "None if new.name in self._held else",
+        "if self._held.get(new.name) != new.size:",
+        "if new.name not in self._held:",
         f"{IMPORT}::test_half_a_copy_is_copied_again",
     ),
     mutant(
@@ -46,10 +48,11 @@ MUTANTS = (
     ),
     mutant(
         "a-fork-in-the-old-leader-epoch",
-        "diskless/forking.py",
-        "epoch=now.log.epoch + 1,",
-        "epoch=now.log.epoch,",
-        f"{FORKING}::test_any_commit_is_a_point",
+        "log/copied_log.py",
+        "    return max([epoch, *(each for epochs in partitions for each, _ in epochs)]) + 1\n",
+        "    return max([epoch, *(each for epochs in partitions for each, _ in epochs)])\n",
+        f"{FORKS}::test_its_epoch_is_higher_and_its_topics_have_new_ids",
+        f"{MOVES}::test_there_and_back",
     ),
     mutant(
         "a-fork-with-the-old-topic-ids",
@@ -60,17 +63,17 @@ MUTANTS = (
     ),
     mutant(
         "a-fork-of-records-that-retention-deleted",
-        "diskless/forking.py",
-        "    if start > end:\n        raise records_gone",
-        "    if end < 0:\n        raise records_gone",
-        f"{FORKS}::TestWhatIsGone::test_an_end_below_the_log_start[memory]",
+        "log/fork_points.py",
+        "    if start > end:\n",
+        "    if end < 0:\n",
+        f"{FORKS}::TestWhatIsGone::test_an_end_below_the_log_start",
     ),
     mutant(
         "a-fork-of-a-topic-that-was-made-again",
-        "diskless/forking.py",
-        "if known is None or known.id != topic_id:",
-        "if known is None:",
-        f"{FORKS}::test_a_topic_that_was_deleted_since_is_gone[memory-True]",
+        "log/fork_points.py",
+        "if topic is None or topic.id != topic_id:",
+        "if topic is None:",
+        f"{FORKS}::test_a_topic_that_was_deleted_since_is_gone",
     ),
     mutant(
         "a-fork-before-a-compaction",
@@ -127,5 +130,62 @@ MUTANTS = (
         '_KEEP: Final = {"retention.ms": "-1"}',
         "_KEEP: Final = dict[str, str]()",
         f"{IMPORT}::test_all_of_it",
+    ),
+    mutant(
+        "a-copy-without-its-writers",
+        "log/copied_log.py",
+        "        writers=dict(state.writers),\n",
+        "",
+        f"{FORKS}::test_a_replay_is_dropped_and_what_follows_is_new",
+        f"{MOVES}::test_there_and_back",
+    ),
+    mutant(
+        "a-copy-with-records-below-its-log-start",
+        "log/copied_log.py",
+        "starts={key: start for key in ends if (start := starts.get(key, 0))},",
+        "starts={},",
+        f"{FORKS}::TestWhatIsGone::test_the_log_start_is_that_of_now",
+        f"{MOVES}::test_there_and_back",
+    ),
+    mutant(
+        "a-copy-with-internal-topics",
+        "log/copied_log.py",
+        "for name, topic in state.topics.items() if name not in INTERNAL}",
+        "for name, topic in state.topics.items()}",
+        "tiered/test_forked.py",
+        f"{MOVES}::test_what_is_only_in_its_tier_comes_along",
+    ),
+    mutant(
+        "a-copy-without-its-last-batch",
+        "log/copied_log.py",
+        'size = int(below["position"][-1] + below["size"][-1])',
+        'size = int(below["position"][-1])',
+        f"{FORKS}::test_it_is_the_log_as_of_any_batch",
+        f"{FORKING}::test_a_point_within_a_segment",
+        f"{MOVES}::test_there_and_back",
+    ),
+    mutant(
+        "a-copy-with-holes",
+        "log/copied_log.py",
+        "    if at < end:\n        raise compacted",
+        "    if end < at:\n        raise compacted",
+        f"{LOG_DIR_FORKS}::TestCompaction::test_a_cleaned_part_below_the_end_is_taken_as_it_is",
+        f"{FORKING}::test_compacted_behind_the_point",
+    ),
+    mutant(
+        "new-log-dirs-that-were-not-closed",
+        "logdir/new_log_dirs.py",
+        "        mark_made(fs, directories)\n",
+        "",
+        f"{LOG_DIR_FORKS}::test_closed_segments_are_linked_and_the_last_one_is_its_own",
+        f"{MOVES}::test_segments_stay_files_that_a_broker_loads",
+    ),
+    mutant(
+        "a-new-log-without-the-keys-of-its-segments",
+        "diskless/import_objects.py",
+        "            self.keys[name] = ObjectKey(put.segment.id, made.wrapped, put.segment.size)\n",
+        "            self._uploaded.pop(name)\n",
+        f"{FORKING}::test_a_point_within_a_segment",
+        f"{MOVES}::test_encrypted",
     ),
 )

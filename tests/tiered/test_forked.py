@@ -10,9 +10,9 @@ from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
 from sparklog.log.admin import create_internal
 from sparklog.log.topic_names import REMOTE_METADATA
-from sparklog.logdir.forking.fork import fork
 from sparklog.logdir.home import commits_of
 from sparklog.service import verify
+from tests.log.forks import fork
 from tests.tiered.logs import filled, value
 from tests.tiered.test_local_start import shorten
 

@@ -156,6 +156,7 @@ def test_segments_stay_files_that_a_broker_loads(path: Path, tmp_path: Path) -> 
             )
             checked += 1
     assert checked > 1
+    assert (back / ".kafka_cleanshutdown").exists()
     (back / "__sparklog_commits-0").rename(tmp_path / "ledger")  # as a broker meets it
     for name in back.glob("sparklog.*"):
         name.unlink()
@@ -319,6 +320,7 @@ def test_what_is_only_in_its_tier_comes_along(tmp_path: Path) -> None:
     assert all(there[name] == before[name] for name in ("rows", "offsets", "ids"))
     assert there["configs"]["t"] == {k: v for k, v in before["configs"]["t"].items()
                                      if k not in tiered}  # fmt: skip
+    assert set(current_state(open_store(url)).log.topics) == {"t"}
     assert verify(url).ok
     move_to_log_dir(url, back)
     assert told(back) == there

@@ -38,6 +38,7 @@ from sparklog.diskless.log_creation import check_apart
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem, LocalFileSystem
 from sparklog.fs.files import translate_os_errors
+from sparklog.log.fork_points import ForkPointRequest
 from sparklog.logdir.forking.fork import fork as fork_log
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.staged_directory import StagedDirectories
@@ -168,10 +169,8 @@ def _forked_log_dirs(
     leave_remote: bool,
 ) -> DirectoryFiles:
     """Return the log's files as of a batch."""
-    fork_log(
-        log, staged.directories[1], writer=writer, batch=batch, leave_remote=leave_remote, fs=fs,
-        clock=clock,
-    )  # fmt: skip
+    wanted = ForkPointRequest(writer=writer, batch=batch, leave_remote=leave_remote)
+    fork_log(log, staged.directories[1], wanted, fs=fs, clock=clock)
     return DirectoryFiles(fs, staged.directories[1], os.fspath(log))
 
 

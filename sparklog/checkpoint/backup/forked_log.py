@@ -24,7 +24,7 @@ from sparklog.clock import Clock
 from sparklog.diskless.forking import derived_id
 from sparklog.diskless.home_object import known_home
 from sparklog.diskless.import_objects import NewLog, NewObject
-from sparklog.diskless.log_creation import fork_stores
+from sparklog.diskless.log_creation import BucketTarget, fork
 from sparklog.errors import StorageUnavailableError
 from sparklog.log.fork_points import ForkPointRequest
 from sparklog.tiered.object_store.file_driver import LocalDriver
@@ -88,11 +88,13 @@ class ForkedLog(ObjectStore):
 
         Raises: as `sparklog.diskless.log_creation.fork`.
         """
-        fork_stores(
-            self._source, self, ForkPointRequest(writer=writer, batch=batch),
-            log_id=derived_id("archive", self._log_id, 0), adapt=self._without_known,
-            options=RemoteOptions(remote_keyring=keyring), threads=self._threads,
-            clock=self._clock,
+        target = BucketTarget(
+            store=self, threads=self._threads, clock=self._clock,
+            log_id=derived_id("archive", self._log_id, 0),
+        )  # fmt: skip
+        fork(
+            self._source, target, ForkPointRequest(writer=writer, batch=batch),
+            adapt=self._without_known, options=RemoteOptions(remote_keyring=keyring),
         )  # fmt: skip
         return self
 

@@ -31,7 +31,8 @@ from sparklog.checkpoint.files import Checkpoint, local_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
 from sparklog.checkpoint.query_sink import Announce, SinkKind, choose_sink
 from sparklog.clock import Clock, stopwatch, system_clock
-from sparklog.diskless.log_creation import check_apart, fork_stores
+from sparklog.diskless.log_creation import BucketTarget, check_apart
+from sparklog.diskless.log_creation import fork as fork_in_store
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.fork_points import ForkPointRequest
@@ -46,7 +47,7 @@ from sparklog.tiered.target import open_store
 
 Path = str | os.PathLike[str]
 _RAW: Final = "raw"
-_EVER_MS: Final = 2**62
+_NEWEST: Final = ForkPointRequest(time_ms=2**62)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +131,7 @@ def restore(
         else:
             if logs:
                 waits, raw = staged.waiting(1), roots[LOG]
-                fork_log(raw, logs[0], time_ms=_EVER_MS, waits_for=waits, fs=fs, clock=clock)
+                fork_log(raw, logs[0], _NEWEST, waits_for=waits, fs=fs, clock=clock)
             finish()
             arrived(fs, logs)
     return Restored(
@@ -186,10 +187,8 @@ def _restore_log(
 ) -> None:
     """Restore a log to an empty place, and the checkpoint last."""
     check_apart(repository, target)
-    fork_stores(
-        archived, target, ForkPointRequest(time_ms=_EVER_MS), origin=f"the log of {archived.url}",
-        finish=finish, threads=threads, clock=clock,
-    )  # fmt: skip
+    place = BucketTarget(store=target, threads=threads, finish=finish, clock=clock)
+    fork_in_store(archived, place, _NEWEST, origin=f"the log of {archived.url}")
 
 
 def _fetch_all(

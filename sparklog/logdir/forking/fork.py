@@ -11,20 +11,25 @@ Source: PROTOCOL, "Leader epochs" and "Fork".
 
 import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.fork_points import Wanted
-from sparklog.log.timeline import within
+from sparklog.log.copied_log import (
+    copied_state,
+    copied_topics,
+    copy_all,
+    next_epoch,
+    offsets_by_topic,
+)
+from sparklog.log.fork_points import ForkPointRequest
 from sparklog.log.topic_names import new_topic_id
-from sparklog.logdir.broker_lockout import check_file_system, mark_made
-from sparklog.logdir.closing import close_commits, write_checkpoints
+from sparklog.logdir.closing import close_commits
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.forking.fork_point import ForkPoint, find_point
 from sparklog.logdir.forking.partition_fork import (
@@ -34,22 +39,13 @@ from sparklog.logdir.forking.partition_fork import (
     link_files,
     plan_partition_fork,
 )
-from sparklog.logdir.high_watermarks import publish
-from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, Ledger, ledger_config, ledger_path
-from sparklog.logdir.log_dirs import write_new_dirs
-from sparklog.logdir.offset_checkpoints import (
-    CLEANED,
-    CLEANER,
-    Offsets,
-    read_offsets,
-    write_offsets,
-)
+from sparklog.logdir.ledger import ledger_path
+from sparklog.logdir.new_log_dirs import NewLogDirs
+from sparklog.logdir.offset_checkpoints import CLEANED, CLEANER, Offsets, read_offsets
 from sparklog.logdir.opening import open_commits
-from sparklog.logdir.partition.partition_log import PartitionLog
-from sparklog.logdir.paths import check_writable, is_nested, split_path
-from sparklog.logdir.staged_directory import StagedDirectories
-from sparklog.logdir.topics_file import write_topics
-from sparklog.storage.ledger_records import ForkedFrom, LedgerRecord
+from sparklog.logdir.paths import is_nested, split_path
+from sparklog.storage.ledger_records import ForkedFrom
+from sparklog.storage.log_state import LogState
 
 _TAILS: Final = "tails"
 
@@ -92,12 +88,8 @@ class _Plan:
 def fork(
     path: str | os.PathLike[str],
     new_path: str | os.PathLike[str],
+    wanted: ForkPointRequest,
     *,
-    writer: str | None = None,
-    batch: int | None = None,
-    time_ms: int | None = None,
-    offsets: Wanted | None = None,
-    leave_remote: bool = False,
     waits_for: str | None = None,
     options: Mapping[str, object] | None = None,
     threads: int = 8,
@@ -110,11 +102,7 @@ def fork(
         path: A log dir, or several joined by ",".
         new_path: As many new log dirs, or a single log dir for all. They must not exist, but their
             parents must. On other file systems everything is copied instead of hard-linked.
-        writer, batch: Fork right after this commit. `writer` is a single writer, or a query's id
-            for all of its sinks.
-        time_ms: Fork right after the last commit at or before this time.
-        offsets: {topic: {partition: end}}: fork right after the last commit that exceeds no end.
-        leave_remote: Start at the local log start if offsets are only in remote storage.
+        wanted: The commit after which the fork ends.
         waits_for: A path that is created later, to which the fork belongs: see `StagedDirectories`.
         options: Options of the old log ("lock.timeout.ms").
         threads: The number of partitions to complete in parallel; they mostly wait for the disk.
@@ -128,31 +116,30 @@ def fork(
     """
     watch = stopwatch()
     sources, targets = split_path(path), split_path(new_path)
-    check_writable(targets)
+    new_dirs = NewLogDirs(fs, clock, targets, "fork", waits_for=waits_for)
     _check_places(fs, sources, targets)
     tally = Tally()
-    with StagedDirectories(fs, targets, "fork", waits_for=waits_for) as staged:
+    with new_dirs as new:
         commits = open_commits(fs, clock, sources, LogOptions.parse(options or {}))
         try:
             with commits.exclusive():
                 if commits.state.unsynced:
                     commits.write_snapshot()  # linked files must be durable
-            given: Any = {"writer": writer, "batch": batch, "time_ms": time_ms, "offsets": offsets}
-            point = find_point(commits, **given)
-            plan = _plan_and_link(commits, staged, point, tally, leave_remote=leave_remote)
+            point = find_point(commits, wanted)
+            plan = _plan_and_link(commits, new, point, tally, leave_remote=wanted.leave_remote)
         finally:
             close_commits(commits)
-        ids = _complete(fs, clock, staged, plan, tally, threads)
-        _write(fs, clock, staged, plan, ids, origin=os.fspath(path))
-        write_new_dirs(fs, staged.directories, targets)
-        staged.publish()
+        ids = _complete(fs, clock, new, plan, tally, threads)
+        state = _copied_state(new, plan, ids)
+        about = ForkedFrom(os.fspath(path), point.offset, point.time_ms)
+        new.publish(state, fork=about, cleaned=plan.cleaned)
     return Forked(
         path=os.fspath(new_path),
-        offset=plan.point.offset,
-        time_ms=plan.point.time_ms,
-        epoch=plan.epoch,
-        offsets=_spans(plan.parts),
-        writers={name: last.batch for name, last in sorted(plan.point.state.writers.items())},
+        offset=point.offset,
+        time_ms=point.time_ms,
+        epoch=state.epoch,
+        offsets=offsets_by_topic(state.ends, state.starts),
+        writers={name: last.batch for name, last in sorted(state.writers.items())},
         linked_files=tally.linked_files,
         linked_bytes=tally.linked_bytes,
         copied_bytes=tally.copied_bytes,
@@ -177,12 +164,11 @@ def _check_places(fs: FileSystem, sources: list[str], targets: list[str]) -> Non
                     f"{target} and the old log's {source} are nested: choose a place "
                     "beside it"
                 )
-        check_file_system(fs, os.path.dirname(target))
 
 
 def _plan_and_link(
     commits: LogDirCommits,
-    staged: StagedDirectories,
+    new: NewLogDirs,
     point: ForkPoint,
     tally: Tally,
     *,
@@ -193,26 +179,27 @@ def _plan_and_link(
         watch = stopwatch()
         fs, state = commits.fs, point.state
         known = {name: _checkpoint(commits, name) for name in (CLEANER, CLEANED)}
+        topics = copied_topics(state)
         parts = [
             plan_partition_fork(
                 commits,
-                state.topics[key.topic],
+                topics[key.topic],
                 TopicPartition(*key),
                 end,
                 cleaned=max(offsets.get(key, 0) for offsets in known.values()),
                 leave_remote=leave_remote,
             )
-            for key, end in sorted(state.ends.items())
+            for key, end in sorted(state.ends.items()) if key.topic in topics
         ]
-        for number, directory in enumerate(staged.directories):
+        for number, directory in enumerate(new.directories):
             fs.mkdir(directory)
-            fs.mkdir(staged.beside(number, _TAILS))
+            fs.mkdir(new.beside(number, _TAILS))
         for part in parts:
-            link_files(fs, part, *_paths(staged, part), tally)
+            link_files(fs, part, *_paths(new, part), tally)
         return _Plan(
             point=point,
             parts=parts,
-            epoch=commits.state.epoch + 1,
+            epoch=next_epoch(commits.state.epoch, (part.epochs for part in parts)),
             now_ms=max(commits.clock(), commits.state.time_ms),
             cleaned=known,
             locked_ms=watch(),
@@ -226,97 +213,39 @@ def _checkpoint(commits: LogDirCommits, name: str) -> Offsets:
     return found
 
 
-def _paths(staged: StagedDirectories, part: PartitionFork) -> tuple[str, str]:
+def _paths(new: NewLogDirs, part: PartitionFork) -> tuple[str, str]:
     """Return the directory of a partition, and the directory of the tail's files."""
-    number = _number(staged, part)
-    tails = os.path.join(staged.beside(number, _TAILS), part.name)
-    return os.path.join(staged.directories[number], part.name), tails
+    number = _number(new, part)
+    tails = os.path.join(new.beside(number, _TAILS), part.name)
+    return os.path.join(new.directories[number], part.name), tails
 
 
-def _number(staged: StagedDirectories, part: PartitionFork) -> int:
+def _number(new: NewLogDirs, part: PartitionFork) -> int:
     """Return the number of a partition's new log dir: as in the old log, or the only number."""
-    return part.number if len(staged.directories) > 1 else 0
+    return part.number if len(new.directories) > 1 else 0
 
 
 def _complete(
-    fs: FileSystem, clock: Clock, staged: StagedDirectories, plan: _Plan, tally: Tally, threads: int
+    fs: FileSystem, clock: Clock, new: NewLogDirs, plan: _Plan, tally: Tally, threads: int
 ) -> dict[str, str]:
     """Complete all partitions durably; return the topics' ids."""
-    ids = {name: new_topic_id() for name in plan.point.state.topics}
-
-    def complete_partition(part: PartitionFork) -> None:
-        complete(fs, clock, part, *_paths(staged, part), ids[part.topic], tally)
-
-    if threads <= 1:
-        for part in plan.parts:
-            complete_partition(part)
-        return ids
-    with ThreadPoolExecutor(threads, "sparklog-fork") as pool:
-        futures = [pool.submit(complete_partition, part) for part in plan.parts]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    ids = {name: new_topic_id() for name in copied_topics(plan.point.state)}
+    jobs = (
+        partial(complete, fs, clock, part, *_paths(new, part), ids[part.topic], tally)
+        for part in plan.parts
+    )
+    list(copy_all(jobs, threads))
     return ids
 
 
-def _write(
-    fs: FileSystem,
-    clock: Clock,
-    staged: StagedDirectories,
-    plan: _Plan,
-    ids: dict[str, str],
-    *,
-    origin: str,
-) -> None:
-    """Write the files of the log itself, as after a clean close."""
-    state = plan.point.state
-    for name in state.topics:
+def _copied_state(new: NewLogDirs, plan: _Plan, ids: Mapping[str, str]) -> LogState:
+    """Return the state of the fork."""
+    topics = {}
+    for name in ids:
         parts = [part for part in plan.parts if part.topic == name]
-        dirs = {part.partition: _number(staged, part) for part in parts}
-        state.topics[name] = replace(parts[0].state, id=ids[name], dirs=dirs)
-    state.ends = {part.key: part.end for part in plan.parts}
-    state.starts = {part.key: part.start for part in plan.parts if part.start}
-    state.local_starts, state.deleted = {}, {}
-    state.idempotent &= state.ends.keys()
-    state.tails = {}  # a partition may end elsewhere: do not check its last batch
-    if state.abandoned is not None:
-        state.abandoned = within(state.abandoned, state)
-    state.epoch, state.unsynced = plan.epoch, set()
-    about = ForkedFrom(origin, plan.point.offset, plan.point.time_ms)
-    record = replace(state.snapshot(), fork=about)
-    home = staged.directories[0]
-    _write_ledger(fs, clock, home, record, epoch=plan.epoch, now_ms=plan.now_ms)
-    write_topics(fs, home, state)
-    for name, offsets in plan.cleaned.items():
-        for number, directory in enumerate(staged.directories):
-            kept: Offsets = {
-                part.key: offsets[part.key]
-                for part in plan.parts
-                if _number(staged, part) == number and 0 < offsets.get(part.key, 0) <= part.end
-            }
-            if kept:
-                write_offsets(fs, directory, name, kept)
-    write_checkpoints(fs, staged.directories, state, 1)
-    publish(fs, home, {**state.ends, LEDGER: 1}, state.starts, durable=1)
-    mark_made(fs, staged.directories)
-
-
-def _write_ledger(
-    fs: FileSystem, clock: Clock, home: str, record: LedgerRecord, *, epoch: int, now_ms: int
-) -> None:
-    log = PartitionLog.create(
-        fs, ledger_path(home), topic=LEDGER_TOPIC, partition=0, topic_id=new_topic_id(),
-        config=ledger_config(), clock=clock,
+        dirs = {part.partition: _number(new, part) for part in parts}
+        topics[name] = replace(parts[0].state, id=ids[name], dirs=dirs)
+    return copied_state(
+        plan.point.state, topics, starts={part.key: part.start for part in plan.parts},
+        epoch=plan.epoch, time_ms=plan.now_ms,
     )  # fmt: skip
-    Ledger(log).append(record, epoch=epoch, time_ms=now_ms, sync=True)
-    log.close()
-
-
-def _spans(parts: list[PartitionFork]) -> dict[str, dict[int, tuple[int, int]]]:
-    spans: dict[str, dict[int, tuple[int, int]]] = {}
-    for part in parts:
-        spans.setdefault(part.topic, {})[part.partition] = (part.start, part.end)
-    return spans

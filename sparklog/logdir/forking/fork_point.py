@@ -10,14 +10,12 @@ from sparklog.fs import FileSystem
 from sparklog.log.committed_batches import find_commit
 from sparklog.log.fork_points import (
     ForkPointRequest,
-    Wanted,
     check_writers,
     no_commit,
     no_writer,
     nothing_to_fork,
 )
 from sparklog.log.timeline import find_abandoned
-from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.ledger import fold, ledger_bases, replay
 from sparklog.storage.ledger_records import CommitRecord, SnapshotRecord
@@ -33,19 +31,12 @@ class ForkPoint:
     state: LogState
 
 
-def find_point(
-    commits: LogDirCommits,
-    *,
-    writer: str | None,
-    batch: int | None,
-    time_ms: int | None,
-    offsets: Wanted | None,
-) -> ForkPoint:
+def find_point(commits: LogDirCommits, wanted: ForkPointRequest) -> ForkPoint:
     """Return the fork point for a commit, a time, or offsets, in the log's ledger.
 
     Raises: InvalidRequestError: the ledger does not contain it, or its records expired.
     """
-    wanted = ForkPointRequest(writer=writer, batch=batch, time_ms=time_ms, offsets=offsets)
+    writer, batch, time_ms = wanted.writer, wanted.batch, wanted.time_ms
     if writer is not None and batch is not None:
         at = _after_batch(commits, writer, batch)
     elif time_ms is not None:
@@ -58,8 +49,6 @@ def find_point(
     fold(commits.fs, commits.home, at, state=state, first=None)
     if state.abandoned is None:
         state.abandoned = find_abandoned(commits, at)
-    state.topics = {n: topic for n, topic in state.topics.items() if n not in INTERNAL}
-    state.ends = {key: end for key, end in state.ends.items() if key.topic in state.topics}
     if writer is not None and batch is not None:
         check_writers(state, writer, batch)
     return ForkPoint(at, state.time_ms, state)

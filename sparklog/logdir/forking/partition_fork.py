@@ -6,7 +6,7 @@ segment if the end is between two segments.
 
 import errno
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -27,8 +27,9 @@ from sparklog.format.names import (
     txnindex_name,
 )
 from sparklog.fs import File, FileSystem
-from sparklog.log.batch_windows import walk
-from sparklog.log.fork_points import batch_is_cut, compacted, records_gone, topic_deleted
+from sparklog.log.batch_windows import Window, walk
+from sparklog.log.copied_log import check_dense, prefix_below
+from sparklog.log.fork_points import forked_start
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.partition.indexes import hint, offset_entries, regular_times, txn_entries
 from sparklog.logdir.partition.leader_epochs import read_epochs, write_epochs
@@ -114,15 +115,11 @@ def plan_partition_fork(
     DataCorruptionError: the partition is offline, or segments are missing.
     """
     name = str(key)
-    now = commits.state.topics.get(key.topic)
-    if now is None or now.id != topic.id:
-        raise topic_deleted(key.topic)
+    start = forked_start(commits.state, topic.id, key, end)
     if key in commits.offline:
         raise commits.offline[key]
+    now, limit = commits.state.topics[key.topic], commits.state.ends[key]
     path = commits.partition_path(*key)
-    start, limit = commits.state.starts.get(key, 0), commits.state.ends[key]
-    if start > end:
-        raise records_gone(name, start, end, limit)
     local = min(commits.state.local_start(*key), end)
     if local > start and not leave_remote:
         raise InvalidRequestError(
@@ -249,7 +246,7 @@ def complete(
             tail.sync(indexes=True)
             tail.close()
     if part.dense:
-        _check_dense(fs, part, target)
+        check_dense(part.key, part.start, part.end, _windows(fs, target))
     if reached < part.end:
         Segment.create(fs, target, part.end, interval_bytes=interval, now=clock()).close()
     PartitionLog(
@@ -265,14 +262,16 @@ def _cut(fs: FileSystem, part: PartitionFork, target: str, tails: str, tally: Ta
     base, end = part.tail, part.end
     assert base is not None
     with fs.open(joined(tails, log_name(base))) as file:
-        size, reached = _place_of(fs, tails, base, file, end)
-        if reached < end and not (part.state.adopted or part.state.parsed().compact):
+        start = hint(fs, tails, base, file, end - 1)
+        prefix = prefix_below(file, base, end, start=start)
+        if prefix.end < end and not (part.state.adopted or part.state.parsed().compact):
             raise DataCorruptionError(
                 "the file ends too early; restore it from a copy, nothing was forked",
-                path=joined(part.source, log_name(base)), position=size, first=reached, end=end,
+                path=joined(part.source, log_name(base)), position=prefix.size,
+                first=prefix.end, end=end,
             )  # fmt: skip
-        _copy(fs, file, joined(target, log_name(base)), size, tally, sync=False)
-    offsets = offset_entries(fs, tails, base, size=size, end=end)
+        _copy(fs, file, joined(target, log_name(base)), prefix.size, tally, sync=False)
+    offsets = offset_entries(fs, tails, base, size=prefix.size, end=end)
     times = regular_times(fs, tails, base, offsets)
     _write(fs, joined(target, index_name(base)), offsets.tobytes(), sync=False)
     _write(fs, joined(target, timeindex_name(base)), times.tobytes(), sync=False)
@@ -280,44 +279,11 @@ def _cut(fs: FileSystem, part: PartitionFork, target: str, tails: str, tally: Ta
         aborted = txn_entries(fs, tails, base, end=end)
         if len(aborted):
             _write(fs, joined(target, txnindex_name(base)), aborted.tobytes())
-    return reached
+    return prefix.end
 
 
-def _place_of(fs: FileSystem, directory: str, base: int, file: File, end: int) -> tuple[int, int]:
-    """Return (bytes, end offset) of the batches below offset `end`."""
-    size = hint(fs, directory, base, file, end - 1)
-    reached = base
-    for window in walk(file, start=size, check_crc=False):
-        table = window.batches.table
-        below = table[table["last_offset"] < end]
-        if len(below):
-            size = int(below["position"][-1] + below["size"][-1])
-            reached = int(below["last_offset"][-1]) + 1
-        if len(below) < len(table):
-            first = int(table["base_offset"][len(below)])
-            if first < end:
-                last = int(table["last_offset"][len(below)])
-                raise batch_is_cut(file.path, first, last, end)
-            break
-        if window.batches.error is not None:
-            raise window.batches.error
-    return size, reached
-
-
-def _check_dense(fs: FileSystem, part: PartitionFork, target: str) -> None:
-    """Raise InvalidRequestError if a record of [start, end) is missing. Cost: reads all batches."""
-    at = part.start
-    for base in segment_bases(fs, target):
-        with fs.open(joined(target, log_name(base))) as file:
-            for window in walk(file, check_crc=False):
-                table = window.batches.table
-                table = table[table["last_offset"] >= part.start]
-                if not len(table):
-                    continue
-                first, last = table["base_offset"], table["last_offset"]
-                complete = (last - first + 1 == table["count"]).all()
-                if not complete or first[0] > at or (first[1:] != last[:-1] + 1).any():
-                    raise compacted(part.name, part.end)
-                at = int(last[-1]) + 1
-    if at < part.end:
-        raise compacted(part.name, part.end)
+def _windows(fs: FileSystem, directory: str) -> Iterator[Window]:
+    """Yield the batches of all segments."""
+    for base in segment_bases(fs, directory):
+        with fs.open(joined(directory, log_name(base))) as file:
+            yield from walk(file, check_crc=False)

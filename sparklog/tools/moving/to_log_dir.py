@@ -7,10 +7,9 @@ of it is durable and closed as a broker closes it. So a crash leaves a complete 
 next call removes the leftovers.
 """
 
-import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -34,28 +33,25 @@ from sparklog.format.names import PARTITION_METADATA, log_name, partition_dir, s
 from sparklog.format.producer_snapshot import format_snapshot
 from sparklog.fs import LOCAL, File, FileSystem, write_durably
 from sparklog.log.batch_windows import Window, walk
-from sparklog.log.topic_names import new_topic_id
-from sparklog.logdir.broker_lockout import check_file_system, mark_made
-from sparklog.logdir.closing import write_checkpoints
-from sparklog.logdir.group_offsets import write_reader
-from sparklog.logdir.high_watermarks import publish
-from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, Ledger, ledger_config, ledger_path
-from sparklog.logdir.log_dirs import write_new_dirs
-from sparklog.logdir.offset_checkpoints import CLEANED, CLEANER, write_offsets
+from sparklog.log.copied_log import (
+    copied_state,
+    copied_topics,
+    copy_all,
+    next_epoch,
+    offsets_by_topic,
+)
+from sparklog.logdir.new_log_dirs import NewLogDirs
+from sparklog.logdir.offset_checkpoints import CLEANED, CLEANER
 from sparklog.logdir.partition.leader_epochs import write_epochs
-from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.partition.segment import Segment
-from sparklog.logdir.paths import check_writable, split_path
+from sparklog.logdir.paths import split_path
 from sparklog.logdir.recovery.log_loader import load
 from sparklog.logdir.segment_files import joined, segment_bases
-from sparklog.logdir.staged_directory import StagedDirectories
-from sparklog.logdir.topics_file import write_topics
 from sparklog.opening import Path
 from sparklog.progress import Progress, shows_progress
 from sparklog.storage.group_store import Groups
 from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.log_state import LogState
-from sparklog.storage.topic_state import TopicState
 from sparklog.tiered.reading.opening import open_objects
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.target import open_store
@@ -92,8 +88,7 @@ def move_to_log_dir(
     objects = ExtentObjects(open_objects(lambda: store, options or RemoteOptions()))
     state = objects.remote.retry.call(lambda: current_state(store))
     total = sum(one.size for extents in state.extents.values() for one in extents)
-    check_writable([target])
-    check_file_system(fs, os.path.dirname(target))
+    new = NewLogDirs(fs, clock, [target], "move")
     if fs.is_dir(target) and not fs.listdir(target):
         fs.rmdir(target)
     readers = Groups(GroupObjects(store, retry=objects.remote.retry)).readers()
@@ -102,8 +97,8 @@ def move_to_log_dir(
             "the position of a group can't be read, so it can't be moved: let its reader commit "
             "again, or forget it by Log.delete_reader", path=damaged,
         )  # fmt: skip
-    with StagedDirectories(fs, [target], "move") as staged:
-        (directory,) = staged.directories
+    with new:
+        (directory,) = new.directories
         fs.mkdir(directory)
         if fs.free_bytes(directory) < total:
             raise StorageUnavailableError(
@@ -113,14 +108,11 @@ def move_to_log_dir(
             )
         moved = _Move(fs, clock, directory, state, objects, total, progress)
         moved.bring(threads)
-        then = moved.write_log()
-        for reader in readers.groups:
-            write_reader(fs, directory, reader)
-        mark_made(fs, [directory])
-        write_new_dirs(fs, [directory], [target])
-        staged.publish()
+        then = _copied_state(state, time_ms=max(clock(), state.log.time_ms))
+        cleaned = {CLEANED: {key: then.ends[key] for key in state.gaps}, CLEANER: moved.cleaned}
+        new.publish(then, cleaned=cleaned, groups=readers.groups)
     return MadeLog(
-        path=target, epoch=then.epoch, offsets=_offsets(then),
+        path=target, epoch=then.epoch, offsets=offsets_by_topic(then.ends, then.starts),
         writers={name: last.batch for name, last in sorted(then.writers.items())},
         copied_objects=len(state.live_objects()), copied_bytes=total, took_ms=watch(),
         dry_run=False, ledger_offset=state.next_number, time_ms=state.log.time_ms,
@@ -134,15 +126,26 @@ def _one(path: Path) -> list[str]:
     return targets
 
 
-def _offsets(state: LogState) -> dict[str, dict[int, tuple[int, int]]]:
-    found: dict[str, dict[int, tuple[int, int]]] = {}
-    for key, end in sorted(state.ends.items()):
-        found.setdefault(key.topic, {})[key.partition] = state.starts.get(key, 0), end
-    return found
+def _copied_state(moved: DisklessState, *, time_ms: int) -> LogState:
+    """Return the state of the log dir: topics with compacted partitions may lack offsets."""
+    gaps = {key.topic for key in moved.gaps}
+    topics = {
+        name: replace(
+            topic, dirs=dict.fromkeys(topic.dirs, 0), adopted=topic.adopted or name in gaps
+        )
+        for name, topic in copied_topics(moved.log).items()
+    }
+    return copied_state(
+        moved.log, topics, starts=moved.log.starts, time_ms=time_ms,
+        epoch=next_epoch(moved.log.epoch, moved.epochs.values()),
+    )  # fmt: skip
 
 
 class _Move:
-    """The log dir while it is created; `state`: of the moved log."""
+    """The partitions of the log dir while it is created; `state`: of the moved log.
+
+    `cleaned`: the offsets up to which a cleaner has come.
+    """
 
     def __init__(
         self,
@@ -156,20 +159,13 @@ class _Move:
     ) -> None:
         self._fs, self._clock, self._directory = fs, clock, directory
         self._state, self._objects = state, objects
-        self._cleaned: dict[TopicPartition, int] = {}
+        self.cleaned: dict[TopicPartition, int] = {}
         self._done, self._total, self._progress = 0, total, progress
 
     def bring(self, threads: int) -> None:
         """Write all partitions, durably."""
-        with ThreadPoolExecutor(max(1, threads), "sparklog-move") as pool:
-            futures = [pool.submit(self._partition, key) for key in sorted(self._state.log.ends)]
-            try:
-                for future in futures:
-                    future.result()
-            except BaseException:
-                self._objects.remote.retry.cancel()
-                pool.shutdown(cancel_futures=True)
-                raise
+        jobs = (partial(self._partition, key) for key in sorted(self._state.log.ends))
+        list(copy_all(jobs, threads, cancel=self._objects.remote.retry.cancel))
 
     def _partition(self, key: TopicPartition) -> None:
         fs, state = self._fs, self._state
@@ -220,7 +216,7 @@ class _Move:
                 else:
                     segments.begin(extent.base)
         if segments.gaps_below > start:
-            self._cleaned[key] = segments.gaps_below
+            self.cleaned[key] = segments.gaps_below
         return segments.end
 
     def _extent(self, segments: "_Segments", logs: ExtentLogs, at: int) -> None:
@@ -250,38 +246,6 @@ class _Move:
         self._done += size
         if self._progress is not None:
             self._progress(min(self._done, self._total), self._total)
-
-    def write_log(self) -> LogState:
-        """Write the files of the entire log, as after a clean close; return its state."""
-        fs, home, known = self._fs, self._directory, self._state
-        then = known.copy().log
-        gaps = {key.topic for key in known.gaps}
-        then.topics = {
-            name: _in_log_dir(topic, gaps=name in gaps) for name, topic in then.topics.items()
-        }
-        then.local_starts, then.unsynced, then.deleted = {}, set(), {}
-        latest = max((e for epochs in known.epochs.values() for e, _ in epochs), default=0)
-        then.epoch = max(then.epoch, latest) + 1
-        then.time_ms = max(self._clock(), then.time_ms)
-        log = PartitionLog.create(
-            fs, ledger_path(home), topic=LEDGER_TOPIC, partition=0, topic_id=new_topic_id(),
-            config=ledger_config(), clock=self._clock,
-        )  # fmt: skip
-        Ledger(log).append(then.snapshot(), epoch=then.epoch, time_ms=then.time_ms, sync=True)
-        log.close()
-        write_topics(fs, home, then)
-        if known.gaps:
-            cleaned = {key: then.ends[key] for key in known.gaps if then.ends[key]}
-            write_offsets(fs, home, CLEANED, cleaned)
-        if self._cleaned:
-            write_offsets(fs, home, CLEANER, self._cleaned)
-        write_checkpoints(fs, [home], then, 1)
-        publish(fs, home, {**then.ends, LEDGER: 1}, then.starts, durable=1)
-        return then
-
-
-def _in_log_dir(topic: TopicState, *, gaps: bool) -> TopicState:
-    return replace(topic, dirs=dict.fromkeys(topic.dirs, 0), adopted=topic.adopted or gaps)
 
 
 class _Segments:

@@ -18,23 +18,21 @@ from typing import Any, Final
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
-from sparklog.diskless.entries import ObjectKey
-from sparklog.diskless.extents import Extent
+from sparklog.diskless.extents import Extent, segment_extent
 from sparklog.diskless.groups import first_position
 from sparklog.diskless.home_object import read_home
-from sparklog.diskless.import_objects import NewLog, NewObject, NewPartition
-from sparklog.diskless.log_creation import MadeLog, current_state, describe_log, make_log
+from sparklog.diskless.import_objects import NewLog, NewObject, NewPartition, NewSegments
+from sparklog.diskless.log_creation import BucketTarget, MadeLog, current_state
 from sparklog.diskless.tier_import import producers_of
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint_files import Epochs, topic_id_text
 from sparklog.format.names import TXNINDEX, snapshot_name
 from sparklog.format.producer_snapshot import format_snapshot, parse_snapshot
-from sparklog.log.batch_windows import walk
 from sparklog.log.committed_batches import find_commit
+from sparklog.log.copied_log import copied_state, copied_topics, next_epoch, prefix_below
 from sparklog.log.log import Log, view_of
 from sparklog.log.producer_state_loading import load_producer_state
-from sparklog.log.timeline import find_abandoned, within
-from sparklog.log.topic_names import INTERNAL
+from sparklog.log.timeline import find_abandoned
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.group_offsets import GroupFiles
 from sparklog.logdir.home import commits_of
@@ -42,13 +40,12 @@ from sparklog.opening import Path, holds_own_log, open_log, url_of
 from sparklog.progress import Progress, shows_progress
 from sparklog.storage.group_store import Groups
 from sparklog.storage.leader_epochs import clipped
-from sparklog.storage.ledger_records import LastMicroBatch, SnapshotRecord
+from sparklog.storage.ledger_records import LastMicroBatch
+from sparklog.storage.log_state import LogState
 from sparklog.storage.segment_store import SegmentPut
 from sparklog.storage.segments import PartitionSegments, SegmentLog
 from sparklog.storage.topic_state import TopicState
-from sparklog.tiered.copying.segment_objects import LogObject, look_at_log, put_log
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
@@ -87,7 +84,8 @@ def move_to_store(
     watch = stopwatch()
     if url_of(path) is not None or not holds_own_log(path):
         raise InvalidRequestError(f"{path} is not a log dir of sparklog: give one")
-    target = open_store(url, storage_options)
+    store = open_store(url, storage_options)
+    target = BucketTarget(store=store, threads=threads, clock=clock)
     remote = options or RemoteOptions()
     keyring = Keyring.load(remote.remote_keyring) if remote.remote_keyring else None
     with open_log(path, mode="rw", storage_options=storage_options, remote=remote) as log:
@@ -95,15 +93,15 @@ def move_to_store(
         with commits.exclusive():
 
             def plan(log_id: str) -> NewLog:
-                if read_home(target) is not None:  # everything but cleaning up was done before
+                if read_home(store) is not None:  # everything but cleaning up was done before
                     return NewLog(
-                        log_id=log_id, snapshot=current_state(target).log.snapshot(),
+                        log_id=log_id, snapshot=current_state(store).log.snapshot(),
                         partitions=(), objects=(),
                     )  # fmt: skip
-                return _Plan(log, commits, target, log_id, keyring, clock).whole()
+                return _Plan(log, commits, store, log_id, keyring, clock).whole()
 
-            new = make_log(target, f"the log dir {log.path}", plan, threads, progress, clock)
-    return describe_log(new, target, watch(), time_ms=new.snapshot.time_ms)
+            new = target.create(f"the log dir {log.path}", plan, progress)
+    return target.describe(new, watch(), time_ms=new.snapshot.time_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,29 +166,25 @@ class _Plan:
         self._log, self._commits, self._target = log, commits, target
         self._log_id, self._keyring = log_id, keyring
         self._time_ms = max(clock(), commits.state.time_ms)
-        self._keys: dict[str, ObjectKey] = {}
-        self._made: dict[str, LogObject] = {}
-        self._objects: list[NewObject] = []
-        self._manifests: list[NewObject] = []
+        self._segments = NewSegments(target, self._time_ms)
 
     def whole(self) -> NewLog:
         commits = self._commits
         if commits.offline:
             raise next(iter(commits.offline.values()))
-        snapshot = _snapshot(commits, self._time_ms)
-        partitions = [self._partition(key, snapshot) for key in sorted(snapshot.ends)]
-        latest = max((e for one in partitions for e, _ in one.epochs), default=0)
-        self._add_groups()
+        state = _copied_state(commits, self._time_ms)
+        partitions = [self._partition(key, state) for key in sorted(state.ends)]
+        state.epoch = next_epoch(commits.state.epoch, (part.epochs for part in partitions))
         return NewLog(
             log_id=self._log_id,
-            snapshot=replace(snapshot, epoch=max(snapshot.epoch, latest) + 1),
+            snapshot=state.snapshot(),
             partitions=partitions,
-            objects=self._objects,
-            manifests=self._manifests,
-            keys=self._keys,
+            objects=[*self._segments.objects, *self._groups()],
+            manifests=self._segments.manifests,
+            keys=self._segments.keys,
         )
 
-    def _add_groups(self) -> None:
+    def _groups(self) -> Iterator[NewObject]:
         readers = Groups(GroupFiles(self._commits.fs, self._commits.home)).readers()
         for path in readers.damaged:
             raise DataCorruptionError(
@@ -199,11 +193,11 @@ class _Plan:
             )  # fmt: skip
         for reader in readers.groups:
             name, raw = first_position(reader)
-            self._objects.append(NewObject(name, -1, partial(self._target.put, name, raw)))
+            yield NewObject(name, -1, partial(self._target.put, name, raw))
 
-    def _partition(self, key: TopicPartition, snapshot: SnapshotRecord) -> NewPartition:
-        topic = snapshot.topics[key.topic]
-        start, end = snapshot.starts.get(key, 0), snapshot.ends[key]
+    def _partition(self, key: TopicPartition, state: LogState) -> NewPartition:
+        topic = state.topics[key.topic]
+        start, end = state.starts.get(key, 0), state.ends[key]
         segments = view_of(self._log).of_partition(*key, _itself, topic.id)
         epochs = tuple(clipped(list(segments.leader_epochs()), start=start, end=end))
         gaps = topic.adopted or topic.parsed().compact or segments.gaps
@@ -245,14 +239,8 @@ class _Plan:
             segment=segment, data=data, config=config.to_dict(), gaps=gaps,
             interval_bytes=config.index_interval_bytes,
         )  # fmt: skip
-        name = log_object(segment)
-        self._objects.append(NewObject(name, span.size, partial(self._put, name, put)))
-        manifest = partial(self._put_manifest, name, put)
-        self._manifests.append(NewObject(manifest_object(segment), -1, manifest))
-        return Extent(
-            span.base, span.end, name, 0, span.size, span.max_timestamp, segment.epochs[-1][0], -1,
-            segment.id,
-        )  # fmt: skip
+        self._segments.plan(put, self._keyring)
+        return segment_extent(segment)
 
     def _id(
         self, key: TopicPartition, topic: TopicState, segments: PartitionSegments, span: "_Span"
@@ -265,16 +253,6 @@ class _Plan:
         said = (segments.where, segments.modified_ms(span.file), topic.id, key.partition, span)
         digest = hashlib.sha256(repr((salt, said)).encode()).digest()
         return topic_id_text(_ID_HEAD + digest[: 16 - len(_ID_HEAD)])
-
-    def _put(self, name: str, put: SegmentPut[RemoteSegment]) -> None:
-        made = self._made[name] = put_log(self._target, put, keyring=self._keyring)
-        if made.wrapped is not None:
-            self._keys[name] = ObjectKey(put.segment.id, made.wrapped, put.segment.size)
-
-    def _put_manifest(self, name: str, put: SegmentPut[RemoteSegment]) -> None:
-        made = self._made.get(name) or look_at_log(put)
-        manifest, raw = made.manifest(self._time_ms)
-        self._target.put(manifest.name, raw)
 
 
 def _itself(segments: PartitionSegments) -> PartitionSegments:
@@ -307,7 +285,8 @@ def _spans(segments: PartitionSegments, start: int, end: int) -> list[_Span]:
         if start == end or stop <= start or each.base >= stop:
             continue
         if each.local or each.max_timestamp is None:
-            size, latest = _measured(segments.log(each.base), stop)
+            prefix = prefix_below(segments.log(each.base), each.base, stop)
+            size, latest = prefix.size, prefix.max_timestamp
         else:
             size, latest = each.size, each.max_timestamp
         span = _Span(each.base, each.base, stop, size, latest)
@@ -320,48 +299,22 @@ def _spans(segments: PartitionSegments, start: int, end: int) -> list[_Span]:
     return found
 
 
-def _measured(log: SegmentLog, end: int) -> tuple[int, int]:
-    """Return (bytes, largest timestamp) of the batches below offset `end`."""
-    size, latest = 0, -1
-    for window in walk(log, check_crc=False):
-        if window.batches.error is not None:
-            raise window.batches.error
-        table = window.batches.table
-        below = table[table["last_offset"] < end]
-        if len(below):
-            size = int(below["position"][-1] + below["size"][-1])
-            latest = max(latest, int(below["max_timestamp"].max()))
-    return size, latest
-
-
-def _snapshot(commits: LogDirCommits, time_ms: int) -> SnapshotRecord:
-    """Return the log dir's state without directories and tier."""
-    state = commits.state
+def _copied_state(commits: LogDirCommits, time_ms: int) -> LogState:
+    """Return the log dir's state without directories and tier. The epoch is not set yet."""
+    state = LogState()
+    state.apply(commits.state.snapshot())
+    if state.abandoned is None:
+        state.abandoned = find_abandoned(commits, commits.ledger.end)
+    state.writers = {name: _whole(commits, name, last) for name, last in state.writers.items()}
     topics = {
         name: replace(
             topic,
             config={k: v for k, v in topic.config.items() if not k.startswith(_NOT_KEPT)},
             dirs=dict.fromkeys(topic.dirs, 0),
         )
-        for name, topic in state.topics.items() if name not in INTERNAL
+        for name, topic in copied_topics(state).items()
     }  # fmt: skip
-    ends = {key: end for key, end in state.ends.items() if key.topic in topics}
-    abandoned = state.abandoned
-    if abandoned is None:
-        abandoned = find_abandoned(commits, commits.ledger.end)
-    return replace(
-        state.snapshot(),
-        time_ms=time_ms,
-        topics=topics,
-        ends=ends,
-        starts={key: at for key, at in state.starts.items() if key in ends and at},
-        local_starts=None,
-        deleted={},
-        dropped={key: end for key, end in state.dropped.items() if key.topic not in INTERNAL},
-        writers={name: _whole(commits, name, last) for name, last in state.writers.items()},
-        idempotent=frozenset(state.idempotent & ends.keys()),
-        abandoned={k: some for k, some in within(abandoned, state).items() if k in ends},
-    )
+    return copied_state(state, topics, starts=state.starts, epoch=0, time_ms=time_ms)
 
 
 def _whole(commits: LogDirCommits, writer: str, last: LastMicroBatch) -> LastMicroBatch:

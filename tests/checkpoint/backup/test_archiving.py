@@ -29,7 +29,6 @@ from sparklog.errors import (
 from sparklog.fs import LOCAL, LocalFileSystem
 from sparklog.fs.files import LocalFile
 from sparklog.log.commit import Identity
-from sparklog.logdir.forking.fork import fork
 from sparklog.service import verify as verify_log
 from sparklog.service.verification.findings import Severity
 from sparklog.testing.faults import SimulatedKill
@@ -39,6 +38,7 @@ from sparklog.tiered.object_store.object_store import ObjectStore
 from sparklog.tiered.target import open_store
 from tests.checkpoint.conftest import GAPS, NAMES, Golden
 from tests.checkpoint.views import tree, view
+from tests.log.forks import fork
 from tests.micro_batches import commit_batch
 from tests.tiered.s3 import S3Server
 

@@ -26,7 +26,7 @@ from sparklog.log.due_segments import NO_CONSTRAINTS
 from sparklog.log.producer_state import ProducerState
 from sparklog.logdir import staged_directory
 from sparklog.logdir.cleaning.cleaner import clean_partition
-from sparklog.logdir.forking.fork import Forked, fork
+from sparklog.logdir.forking.fork import Forked
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import Ledger
 from sparklog.logdir.lock import LOCK_NAME
@@ -37,7 +37,7 @@ from sparklog.logdir.retention.idle_rolling import roll
 from sparklog.logdir.retention.segment_deletion import delete_due
 from sparklog.logdir.staged_directory import WAITING_NAME
 from sparklog.service import verify
-from tests.log.forks import CONFIG, Rows, check, commit, filled, held
+from tests.log.forks import CONFIG, Rows, check, commit, filled, fork, held
 from tests.oracle import Oracle
 
 
@@ -77,6 +77,7 @@ def test_closed_segments_are_linked_and_the_last_one_is_its_own(
     filled(log, clock)
     before = {p: files_of(path) for p, path in log.topic("t").dirs.items()}
     made = fork(log.path, tmp_path / "new", writer="q", batch=6, clock=clock)
+    assert (tmp_path / "new" / ".kafka_cleanshutdown").exists()
     assert {p: files_of(path) for p, path in log.topic("t").dirs.items()} == before
     assert made.linked_files > 12
     assert 0 < made.copied_bytes < 2 * 700
