@@ -23,8 +23,7 @@ with another meaning.
   them; `segment_ids`: ids of segments; `retention`: raises log starts; `garbage`: deletes objects;
   `backpressure`: merges by writers if there is no service
 - `rounds`: the service's work; `cleaning`: compaction; `compacted_partitions`: dirty ratios;
-  `damaged_partitions`: partitions to skip; `erasure`: removes records by a predicate;
-  `erasure_notes`: incomplete erasures
+  `erasure`: removes records by a predicate; `erasure_notes`: incomplete erasures
 - `lease`: ensures that only one service runs; `service_log`: how a service changes the log;
   `options`: its options; `endpoint_lease`: ensures that only one endpoint coordinates consumer
   groups

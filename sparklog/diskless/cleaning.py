@@ -7,7 +7,7 @@ in the service's heartbeat, as a hint.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from tempfile import SpooledTemporaryFile
@@ -17,7 +17,6 @@ import crc32c
 
 from sparklog.clock import monotonic_ms
 from sparklog.diskless.compacted_partitions import CompactedPartition, compacted_partitions
-from sparklog.diskless.damaged_partitions import DamagedPartitions
 from sparklog.diskless.extents import Extent, Extents
 from sparklog.diskless.garbage import Garbage
 from sparklog.diskless.lease import TermLease
@@ -44,10 +43,12 @@ from sparklog.log.record_cleaning import (
     transactional,
     with_aborted,
 )
+from sparklog.log.rounds import QuarantinedPartitions
 from sparklog.storage.leader_epochs import clipped
-from sparklog.storage.round_report import Cleanable, CleanReport, Report
+from sparklog.storage.round_report import CleanReport, Report
 from sparklog.storage.segment_store import SourceChangedError
 from sparklog.storage.segments import StaleReadError
+from sparklog.storage.topic_state import TopicState
 from sparklog.tiered.copying.rewritten_log import RewrittenData
 from sparklog.tiered.layout.manifest import log_object
 
@@ -57,7 +58,7 @@ _HEAD_BYTES: Final = 4096
 
 
 class Cleaner:
-    """Cleans the compacted topics of a log. Not thread-safe."""
+    """The `sparklog.log.rounds.CleanerSteps` of a log in a bucket. Not thread-safe."""
 
     def __init__(
         self,
@@ -65,61 +66,48 @@ class Cleaner:
         lease: TermLease,
         merger: Merger,
         garbage: Garbage,
-        damaged: DamagedPartitions,
+        quarantined: QuarantinedPartitions,
         options: UpkeepOptions,
         *,
         throttle: Throttle = unthrottled,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self._log, self._lease, self._merger, self._garbage = log, lease, merger, garbage
-        self._damaged, self._options, self._throttle = damaged, options, throttle
+        self._quarantined, self._options, self._throttle = quarantined, options, throttle
         self._check = check
-        self.compacted: list[Cleanable] = []
-        """The dirty ratios of compacted partitions at the last check."""
+        self._state = log.state
 
-    def clean(
-        self, report: Report, topics: Collection[str] | None = None, *, every: bool = False
-    ) -> bool:
-        """Clean partitions that are dirty enough, the dirtiest first; return True if any was.
+    def compacted(self, now_ms: int) -> list[CompactedPartition]:
+        """Return the compacted partitions with their dirty ratios."""
+        self._state = self._log.follow()
+        reader = self._merger.reader(self._state)
+        return list(
+            compacted_partitions(
+                self._state, self._lease.notes.cleaned, now_ms=now_ms, time_of=self._log.time_of,
+                earliest=lambda extent: _first_timestamp(extent, reader),
+            )
+        )  # fmt: skip
 
-        `topics`: only these. `every`: all partitions that have anything to clean.
+    def topics(self) -> Mapping[str, TopicState]:
+        """Return the topics."""
+        return self._state.log.topics
+
+    def clean(self, partitions: Sequence[CompactedPartition], report: Report) -> None:
+        """Clean partitions, as of the last `compacted`.
+
         Raises: StorageUnavailableError, LeaseLostError.
         """
-        state = self._log.follow()
-        parts = sorted(self._partitions(state, report.time_ms), key=lambda p: -p.dirt.ratio)
-        self.compacted = [part.cleanable for part in parts]
-        dirty = [
-            part
-            for part in parts
-            if (part.cleanable.wanted or (every and part.dirt.cleanable_bytes))
-            and (part.key, part.topic_id) not in self._damaged
-            and (topics is None or part.key.topic in topics)
-        ]
-        for part in dirty:
-            cleaned = CleanReport(
-                topic=part.key.topic, partition=part.key.partition, dirt=part.dirt,
-                dry_run=report.dry_run,
-            )  # fmt: skip
-            if not report.dry_run:
-                try:
-                    self._clean(part, state, report.time_ms, cleaned)
-                except (ConflictError, SourceChangedError, StaleReadError) as error:
-                    cleaned.interrupted = True
-                    _LOGGER.info("%s: %s", part.key, error)
-                except (DataCorruptionError, InvalidRequestError) as error:
-                    self._damaged.note(part.key, part.topic_id, error, report)
-                    continue
+        for part in partitions:
+            cleaned = CleanReport(topic=part.topic, partition=part.partition, dirt=part.dirt)
+            try:
+                self._clean(part, self._state, report.time_ms, cleaned)
+            except (ConflictError, SourceChangedError, StaleReadError) as error:
+                cleaned.interrupted = True
+                _LOGGER.info("%s: %s", part.key, error)
+            except (DataCorruptionError, InvalidRequestError) as error:
+                self._quarantined.add(part.key, part.topic_id, error, report)
+                continue
             report.cleaned.append(cleaned)
-        return bool(dirty)
-
-    # --- dirty partitions ----------------------------------------------------------------------
-
-    def _partitions(self, state: DisklessState, now_ms: int) -> Iterator[CompactedPartition]:
-        reader = self._merger.reader(state)
-        return compacted_partitions(
-            state, self._lease.notes.cleaned, now_ms=now_ms, time_of=self._log.time_of,
-            earliest=lambda extent: _first_timestamp(extent, reader),
-        )  # fmt: skip
 
     # --- one partition -------------------------------------------------------------------------
 

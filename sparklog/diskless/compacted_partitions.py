@@ -15,31 +15,20 @@ from sparklog.log.due_segments import LocalSegment
 from sparklog.storage.round_report import Cleanable, Dirt
 
 
-@dataclass(frozen=True, slots=True)
-class CompactedPartition:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactedPartition(Cleanable):
     """A compacted partition.
 
     `closed`: its segments up to the first extent that is not merged yet.
     """
 
-    key: TopicPartition
-    topic_id: str
     config: TopicConfig
     closed: Extents
-    dirt: Dirt
 
     @property
     def note(self) -> str:
         """The partition's key in the service's notes."""
         return note_of(self.topic_id, self.key)
-
-    @property
-    def cleanable(self) -> Cleanable:
-        """The dirty ratio, in the form for reports."""
-        wanted = self.dirt.wants_cleaning(self.config)
-        return Cleanable(
-            topic=self.key.topic, partition=self.key.partition, dirt=self.dirt, wanted=wanted
-        )
 
     @property
     def newest(self) -> Extent | None:
@@ -77,7 +66,10 @@ def compacted_partitions(
                 state, key, config, pieces, cleaned.get(note_of(topic.id, key)),
                 now_ms=now_ms, time_of=time_of, earliest=earliest,
             )  # fmt: skip
-            yield CompactedPartition(key, topic.id, config, extents[:pieces], dirt)
+            yield CompactedPartition(
+                topic=key.topic, partition=key.partition, topic_id=topic.id, dirt=dirt,
+                wanted=dirt.wants_cleaning(config), config=config, closed=extents[:pieces],
+            )  # fmt: skip
 
 
 def _dirt(

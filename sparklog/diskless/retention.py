@@ -5,7 +5,7 @@ log dirs (`sparklog.log.due_segments`); an extent counts as a segment, whether m
 """
 
 import bisect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from sparklog.common import TopicPartition
 from sparklog.diskless.extents import Extent
@@ -42,6 +42,15 @@ def due_extents(
             if due.expired or due.held_back:
                 by_partition[key] = due
     return by_partition
+
+
+def topic_sizes(state: DisklessState, topics: Collection[str]) -> dict[str, int]:
+    """Return the size in bytes of topics."""
+    sizes: dict[str, int] = {}
+    for key, extents in state.extents.items() if topics else ():
+        if key.topic in topics:
+            sizes[key.topic] = sizes.get(key.topic, 0) + sum(each.size for each in extents)
+    return sizes
 
 
 def _due(

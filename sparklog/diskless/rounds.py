@@ -18,7 +18,6 @@ from sparklog.clock import monotonic_ms
 from sparklog.common import TopicPartition
 from sparklog.diskless.cleaning import Cleaner
 from sparklog.diskless.commit_log import DisklessCommits
-from sparklog.diskless.damaged_partitions import DamagedPartitions
 from sparklog.diskless.erasure import DisklessErasure
 from sparklog.diskless.garbage import Garbage
 from sparklog.diskless.groups import GroupObjects
@@ -27,7 +26,7 @@ from sparklog.diskless.lease import ServiceNotes, Tenure, TermLease
 from sparklog.diskless.merge_plan import Merge, due_merges
 from sparklog.diskless.merging import Merged, Merger
 from sparklog.diskless.options import UpkeepOptions
-from sparklog.diskless.retention import due_extents, raise_log_starts
+from sparklog.diskless.retention import due_extents, raise_log_starts, topic_sizes
 from sparklog.diskless.segment_healing import SegmentHealer
 from sparklog.diskless.service_log import ConflictError, ServiceLog
 from sparklog.diskless.state import DisklessState
@@ -37,18 +36,24 @@ from sparklog.errors import (
     LogReplacedError,
     SparklogError,
     StorageUnavailableError,
-    UnknownTopicError,
 )
+from sparklog.log.admin import check_compacted
 from sparklog.log.deletion_announcements import Announced, DeletionAnnouncements
 from sparklog.log.due_segments import DueSegments, RetentionConstraints
 from sparklog.log.erasure import Erasure
-from sparklog.log.group_lag import retention_floors
-from sparklog.pluralize import pluralize
+from sparklog.log.group_lag import forget_silent_readers, group_retention_floors
+from sparklog.log.rounds import (
+    DueDeletions,
+    LogCleaner,
+    QuarantinedPartitions,
+    delete_expired,
+    report_deleted,
+)
 from sparklog.storage import round_report
 from sparklog.storage.erasure_report import ErasureReport
 from sparklog.storage.group_store import Groups
 from sparklog.storage.lease import LeaseLostError
-from sparklog.storage.round_report import Cleanable, Deleted, Report
+from sparklog.storage.round_report import Cleanable, Report
 from sparklog.storage.segment_store import SourceChangedError
 from sparklog.storage.upkeep import AS_DUE, Due, ErasureRequest, Loan, Request, Work
 from sparklog.tiered.keyring import Keyring
@@ -98,11 +103,12 @@ class DisklessUpkeep:
         )  # fmt: skip
         self.healer = SegmentHealer(self.log, keyring)
         self.garbage = Garbage(self.log, self.lease, self.merger, options, self.healer)
-        self.damaged = DamagedPartitions()
-        self.cleaner = Cleaner(
-            self.log, self.lease, self.merger, self.garbage, self.damaged, options,
+        self.quarantined = QuarantinedPartitions()
+        cleaner = Cleaner(
+            self.log, self.lease, self.merger, self.garbage, self.quarantined, options,
             throttle=options.cleaner.throttle(), check=self._check,
         )  # fmt: skip
+        self._cleaner = LogCleaner(cleaner, options, self.quarantined)
         self._announcements = DeletionAnnouncements(_LeaseNotes(self.lease))
         self._next_sweep_ms = float("-inf")
         self._looked_at = timer()
@@ -112,12 +118,12 @@ class DisklessUpkeep:
     @property
     def uncleanable(self) -> Mapping[TopicPartition, str]:
         """{partition: reason} of partitions that are skipped until the service starts again."""
-        return self.damaged.reasons
+        return self.quarantined.reasons
 
     @property
     def compacted(self) -> Sequence[Cleanable]:
         """The dirty ratios of compacted partitions at the cleaner's last check."""
-        return self.cleaner.compacted
+        return self._cleaner.compacted
 
     def is_replaced(self) -> bool:
         """Return True if another log is stored at the URL. Cost: a GET per minute.
@@ -161,10 +167,9 @@ class DisklessUpkeep:
         if work == "merge":
             self.merge(report)
             return {"merge": now + options.merge_backoff_ms}
-        if work == "clean" and options.cleaner_enable:
-            is_cleaned = self.cleaner.clean(report, request.topics, every=request.every)
-            return {"clean": now + (0 if is_cleaned else options.cleaner_backoff_ms)}
-        return {work: now + options.cleaner_backoff_ms}
+        if work == "clean":
+            return self._cleaner.work(report, request)
+        return {}
 
     @property
     def next_purge_ms(self) -> float:
@@ -178,13 +183,14 @@ class DisklessUpkeep:
     def merge(self, report: Report) -> None:
         """Run the merges that are due, or report them in a dry run."""
         state = self.log.follow()
+        self.quarantined.release_replaced_topics(state.log.topics)
         merges = [
             merge
             for merge in due_merges(
                 state, self._options, now_ms=report.time_ms,
                 time_of=partial(self.log.age_time_of, now_ms=report.time_ms),
             )
-            if (merge.key, merge.topic_id) not in self.damaged
+            if merge.key not in self.quarantined
         ]
         if report.dry_run:
             report.merged += [_reported(merge) for merge in merges]
@@ -198,7 +204,7 @@ class DisklessUpkeep:
                 self._missed(merge, error, report)
             except (DataCorruptionError, InvalidRequestError) as error:
                 if not self._healed(merge, report):
-                    self.damaged.note(merge.key, merge.topic_id, error, report)
+                    self.quarantined.add(merge.key, merge.topic_id, error, report)
             else:
                 self._done(merge, done, report)
 
@@ -228,7 +234,7 @@ class DisklessUpkeep:
         if isinstance(error, ConflictError) or is_deleted or not is_unchanged:
             _LOGGER.info("%s: %s", merge.key, error)
         elif not self._healed(merge, report):
-            self.damaged.note(merge.key, merge.topic_id, error, report)
+            self.quarantined.add(merge.key, merge.topic_id, error, report)
 
     # --- retention and garbage -----------------------------------------------------------------
 
@@ -247,7 +253,10 @@ class DisklessUpkeep:
         self.garbage.cut(report, delay_ms=self._options.delete_delay_ms)
         interval_ms = self._options.sweep_interval_ms
         if interval_ms >= 0 and (report.dry_run or report.time_ms >= self._next_sweep_ms):
-            self._expire_groups(report)
+            report.notes += forget_silent_readers(
+                Groups(GroupObjects(self.log.store)), now_ms=report.time_ms,
+                retention_ms=self._options.offsets_retention_ms, dry_run=report.dry_run,
+            )  # fmt: skip
             if self.garbage.is_due(report):
                 self.garbage.raise_floor(report)
                 self.garbage.sweep(report)
@@ -255,64 +264,39 @@ class DisklessUpkeep:
                 waiting_ms = self.garbage.waiting_ms(report.time_ms)
                 self._next_sweep_ms = min(report.time_ms + interval_ms, waiting_ms)
 
-    def _expire_groups(self, report: Report) -> None:
-        """Delete the positions of readers that were silent for offsets.retention.minutes."""
-        silent = Groups(GroupObjects(self.log.store)).expire(
-            now_ms=report.time_ms, retention_ms=self._options.offsets_retention_ms,
-            dry_run=report.dry_run,
-        )  # fmt: skip
-        would = "would be " if report.dry_run else ""
-        report.notes += [
-            f"reader {group} {would}forgotten: silent for offsets.retention.minutes"
-            for group in sorted({each.group for each in silent})
-        ]
-
     def _retain(self, report: Report, *, at_once: bool) -> None:
-        state, now = self.log.follow(), report.time_ms
-        due = due_extents(state, self._terms(state, now), now_ms=now, time_of=self.log.time_of)
+        state, now_ms = self.log.follow(), report.time_ms
+        floors = group_retention_floors(
+            state.log, self._groups(), now_ms=now_ms,
+            retention_ms=self._options.offsets_retention_ms,
+        )  # fmt: skip
+        terms = {key: RetentionConstraints(floor) for key, floor in floors.items()}
+        due = due_extents(state, terms, now_ms=now_ms, time_of=self.log.time_of)
         ids = {name: topic.id for name, topic in state.log.topics.items()}
-        expired = {key: segments.expired for key, segments in due.items() if segments.expired}
-        sizes: dict[str, int] = {}
-        topics = {key.topic for key in expired}
-        for key, extents in state.extents.items() if topics else ():
-            if key.topic in topics:
-                sizes[key.topic] = sizes.get(key.topic, 0) + sum(each.size for each in extents)
-        held = self._announcements.unannounced(
-            expired, ids, sizes=sizes, now=at_once, dry_run=report.dry_run
-        )
-        if not report.dry_run:
-            report.notes += [
-                f"{key}: {pluralize(len(segments), 'extent')} due, announced; go in the next round"
-                for key, segments in expired.items()
-                if key.topic in held
-            ]
-            due = {key: segments for key, segments in due.items() if key.topic not in held}
+        sizes, delete = partial(topic_sizes, state), partial(self._delete, state, due)
+        found = DueDeletions(ids, terms, due, sizes, delete)
+        delete_expired(found, self._announcements, report, at_once=at_once)
+
+    def _delete(
+        self,
+        state: DisklessState,
+        due: Mapping[TopicPartition, DueSegments],
+        terms: Mapping[TopicPartition, RetentionConstraints],
+        report: Report,
+    ) -> None:
+        """Raise the log starts by an entry, and schedule the deletion of the extents below them."""
+        due = {key: segments for key, segments in due.items() if not terms[key].announcing}
         starts = {key: segments.log_start for key, segments in due.items() if segments.expired}
-        if starts and not report.dry_run:
+        if starts:
             self._check()
             taken = raise_log_starts(self.log, state, starts, term=self.lease.term)
             for key, gone in taken.items():
-                topic_id = ids[key.topic]
-                self.garbage.schedule_deletion(key, topic_id, gone, kind="expired", now_ms=now)
-            due = {
-                key: segments
-                for key, segments in due.items()
-                if key in taken or not segments.expired
-            }
-        report.deleted += [_deleted(key, segments) for key, segments in due.items()]
-
-    def _terms(
-        self, state: DisklessState, now_ms: int
-    ) -> dict[TopicPartition, RetentionConstraints]:
-        """Return the limits that registered readers set for retention."""
-        asked = [t.parsed().retention_respect_readers for t in state.log.topics.values()]
-        if not any(asked):
-            return {}
-        floors = retention_floors(
-            state.log, self._groups().readers(), now_ms=now_ms,
-            retention_ms=self._options.offsets_retention_ms,
-        )  # fmt: skip
-        return {key: RetentionConstraints(floor) for key, floor in floors.items()}
+                topic_id = state.log.topics[key.topic].id
+                self.garbage.schedule_deletion(
+                    key, topic_id, gone, kind="expired", now_ms=report.time_ms
+                )
+            due = {key: d for key, d in due.items() if key in taken or not d.expired}
+        report_deleted(due, report)
 
     # --- erasing -------------------------------------------------------------------------------
 
@@ -326,17 +310,7 @@ class DisklessUpkeep:
     def check_compacted(self, topics: Collection[str], report: Report) -> None:
         """Raise UnknownTopicError or InvalidRequestError unless all topics exist and are compacted.
         """
-        known = self.log.follow().log.topics
-        for name in topics:
-            if name not in known:
-                raise UnknownTopicError(
-                    f"topic {name} is not in {self.log.store.url}; topics: {sorted(known)}"
-                )
-            policy = known[name].parsed().cleanup_policy
-            if not known[name].parsed().compact:
-                raise InvalidRequestError(
-                    f"topic {name} is not compacted: its cleanup.policy is {','.join(policy)}"
-                )
+        check_compacted(topics, self.log.store.url, self.log.follow().log.topics)
 
     def close(self) -> None:
         """Close the log."""
@@ -368,14 +342,4 @@ def _reported(merge: Merge, done: Merged | None = None) -> round_report.Merged:
         extents=len(merge.sources),
         bytes=merge.size,
         stored_bytes=0 if done is None else done.stored_bytes,
-    )
-
-
-def _deleted(key: TopicPartition, found: DueSegments) -> Deleted:
-    return Deleted(
-        topic=key.topic,
-        partition=key.partition,
-        segments=found.expired,
-        log_start=found.log_start,
-        held_back_bytes=found.held_back,
     )

@@ -18,6 +18,7 @@ The engine opens no files and does not depend on a home.
 - `commits_table`, `committed_batches`, `batch_gaps`, `timeline`: queries of the ledger
 - `fork_points`: where a log can be forked; `copied_log`: rules for a log that is copied from
   another log
+- `rounds`: the service's round, as far as all homes share it
 - `due_segments`: segments that retention deletes; `deletion_announcements`: warns before
 - `dirty_ratio`, `record_cleaning`, `cleaned_transactions`, `cleaner_options`: compaction
 - `erasure`: erases records of a topic in any home; `record_erasure`: removes the records that a

@@ -3,7 +3,7 @@
 Each change is a single ledger record.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from sparklog.common import TopicPartition
 from sparklog.config import NEW_TOPICS, TopicConfig
@@ -35,6 +35,19 @@ def unknown(name: str, path: str, topics: Collection[str]) -> UnknownTopicError:
     """Return the error for a topic that does not exist."""
     held = ", ".join(sorted(topics)) or "none"
     return UnknownTopicError(f"topic {name} is not in {path}; its topics: {held}")
+
+
+def check_compacted(names: Iterable[str], path: str, topics: Mapping[str, TopicState]) -> None:
+    """Raise UnknownTopicError or InvalidRequestError unless all topics exist and are compacted."""
+    for name in names:
+        if name not in topics:
+            raise unknown(name, path, topics)
+        config = topics[name].parsed()
+        if not config.compact:
+            raise InvalidRequestError(
+                f"topic {name} is not compacted: its cleanup.policy is "
+                f"{','.join(config.cleanup_policy)}"
+            )
 
 
 def create_topic(

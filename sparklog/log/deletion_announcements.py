@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from sparklog.common import TopicPartition
 from sparklog.log.due_segments import LOG_START
 from sparklog.pluralize import pluralize
+from sparklog.storage.round_report import Report
 
 _MUTEX: Final = threading.Lock()  # announcements of segments and copies share a file
 _LOGGER: Final = logging.getLogger("sparklog.service")
@@ -69,11 +70,11 @@ class DeletionAnnouncements:
         self,
         due: Mapping[TopicPartition, Sequence[DueSegment]],
         ids: Mapping[str, str],
+        report: Report,
         *,
         sizes: Mapping[str, int] = MappingProxyType({}),
         unsure: Collection[str] = (),
-        now: bool = False,
-        dry_run: bool = False,
+        at_once: bool = False,
     ) -> set[str]:
         """Return the topics in which no segment may be deleted yet, and warn of the due segments.
 
@@ -83,10 +84,11 @@ class DeletionAnnouncements:
         Args:
             due: Segments to be deleted for good.
             ids: {topic: topic id} of all topics.
+            report: Gets a note for each partition with announced segments. In a dry run, the
+                announcements are not stored.
             sizes: {topic: size in bytes}, for the share that is deleted.
             unsure: Topics for which the due segments can't be determined.
-            now: A user requested the deletion, so it is not postponed.
-            dry_run: Do not store the announcements.
+            at_once: A user requested the deletion, so it is not postponed.
         """
         wanted: dict[str, dict[TopicPartition, list[DueSegment]]] = {}
         for key, segments in due.items():
@@ -102,14 +104,14 @@ class DeletionAnnouncements:
             known = {i: g for i, g in before.items() if i in live and (g or i in checked)}
             fresh = {name for name in wanted if ids[name] not in known}
             for name in sorted(fresh):
-                self._warn(wanted[name], sizes.get(name, 0), now=now, dry_run=dry_run)
-            if not dry_run:
+                self._warn(wanted[name], sizes.get(name, 0), report, at_once=at_once)
+            if not report.dry_run:
                 for name in wanted:
-                    known[ids[name]] = now or name not in fresh
+                    known[ids[name]] = at_once or name not in fresh
                 self._known = known
                 if known != file.get(self._what, {}):
                     self._notes.write(file | {self._what: known})
-            if now:
+            if at_once:
                 return set()
             return fresh | {name for name in unsure if name in ids and ids[name] not in known}
 
@@ -117,24 +119,27 @@ class DeletionAnnouncements:
         self,
         due: Mapping[TopicPartition, Sequence[DueSegment]],
         size_bytes: int,
+        report: Report,
         *,
-        now: bool,
-        dry_run: bool,
+        at_once: bool,
     ) -> None:
         share = ""
         if size_bytes > 0:
             gone_bytes = sum(segment.bytes for segments in due.values() for segment in segments)
             share = f" ({min(100, 100 * gone_bytes // size_bytes)}% of the topic)"
-        when = "would be deleted" if dry_run else "are deleted now" if now else "are due"
-        next_round = "" if dry_run or now else " The next round deletes them."
+        is_dry, is_postponed = report.dry_run, not (report.dry_run or at_once)
+        when = "are due" if is_postponed else "would be deleted" if is_dry else "are deleted now"
+        next_round = " The next round deletes them." if is_postponed else ""
         for key, segments in due.items():
             first, last = segments[0], segments[-1]
+            count = pluralize(len(segments), self._what, self._plural)
+            if is_postponed:
+                report.notes.append(f"{key}: {count} due, announced; go in the next round")
             _LOGGER.log(
-                logging.INFO if dry_run else logging.WARNING,
+                logging.INFO if is_dry else logging.WARNING,
                 "%s-%d: offsets [%d, %d) %s, %s of %d bytes%s; the first by %s: %s.%s "
                 "To keep them, set %s=-1 on the topic",
-                *key, first.base, last.end, when,
-                pluralize(len(segments), self._what, self._plural),
+                *key, first.base, last.end, when, count,
                 sum(segment.bytes for segment in segments), share,
                 first.rule, first.why, next_round, first.rule,
             )  # fmt: skip

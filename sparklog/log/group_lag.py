@@ -152,5 +152,27 @@ def retention_floors(
     return floors
 
 
+def group_retention_floors(
+    state: LogState, groups: Groups, *, now_ms: int, retention_ms: int
+) -> dict[TopicPartition, int]:
+    """Return `retention_floors`; reads the groups only if a topic respects readers."""
+    if not any(_respects(topic.config) for topic in state.topics.values()):
+        return {}
+    return retention_floors(state, groups.readers(), now_ms=now_ms, retention_ms=retention_ms)
+
+
+def forget_silent_readers(
+    groups: Groups, *, now_ms: int, retention_ms: int, dry_run: bool
+) -> list[str]:
+    """Delete commits older than `retention_ms`; return a sentence for each group with such commits.
+    """
+    expired = groups.expire(now_ms=now_ms, retention_ms=retention_ms, dry_run=dry_run)
+    would = "would be " if dry_run else ""
+    return [
+        f"reader {group} {would}forgotten: silent for offsets.retention.minutes"
+        for group in sorted({commit.group for commit in expired})
+    ]
+
+
 def _respects(config: Mapping[str, str]) -> bool:
     return config.get("retention.respect.readers") == "true"  # as TopicConfig.to_dict writes it

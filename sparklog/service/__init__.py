@@ -6,10 +6,9 @@
 - `backend`: how the service opens and observes a log, by its home; `store_upkeep`: a log in a
   bucket
 - `erasure`: `erase`, which removes records for good; `log_dir_erasure`
-- `log_dir_upkeep`: background work on log dirs (`sparklog.storage.upkeep`); `rounds`: its steps
+- `log_dir_upkeep`: background work on log dirs (`sparklog.storage.upkeep`); `log_dir_retention`,
+  `log_dir_cleaner`, `retired_files`: its steps; `disk_probe`
 - `announcement_file`: announcements before the first retention in a topic
-- `quarantined_partitions`: damaged partitions, which the rounds skip
-- `housekeeping`: ledger segments, idle producers, silent readers, staged files; `disk_probe`
 - `tiering`: the remote part of a round
 - `health`: the verdict on a log: green, amber or red
 - `metrics`: metrics of a log, a Prometheus endpoint, alert rules; `http_server`, `exit_hooks`

@@ -7,12 +7,12 @@ from typing import Any
 from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import FileSystem
+from sparklog.service.log_dir_cleaner import Map
 from sparklog.service.log_dir_upkeep import LogDirOpener, TierOptions
 from sparklog.service.metrics.observed import LogObserver
 from sparklog.service.metrics.observer import Observer
 from sparklog.service.metrics.store_observer import StoreObserver
 from sparklog.service.options import ServiceOptions
-from sparklog.service.rounds import Map
 from sparklog.service.store_upkeep import StoreOpener
 from sparklog.storage.upkeep import OpenUpkeep
 

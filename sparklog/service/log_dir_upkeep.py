@@ -1,27 +1,39 @@
 """`LogDirUpkeep`: the background work on log dirs, with their tier if any."""
 
 import contextlib
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.errors import LogReplacedError, StorageUnavailableError
 from sparklog.fs import FileSystem
+from sparklog.log.admin import check_compacted
 from sparklog.log.erasure import Erasure
 from sparklog.log.log import Log, home_of
+from sparklog.log.rounds import LogCleaner, QuarantinedPartitions
+from sparklog.logdir.free_space import below_floor
 from sparklog.logdir.home import commits_of, open_log
 from sparklog.logdir.ledger import has_ledger
+from sparklog.service.disk_probe import DiskProbe
+from sparklog.service.log_dir_cleaner import LogDirCleaner, Map
 from sparklog.service.log_dir_erasure import LogDirErasure
+from sparklog.service.log_dir_retention import LogDirRetention, offline_partitions
+from sparklog.service.metrics.service_meters import WorkMeters
 from sparklog.service.options import ServiceOptions
-from sparklog.service.rounds import Map, Rounds
+from sparklog.service.retired_files import RetiredFiles
 from sparklog.service.tiering.remote_log_manager import OpenStore, RemoteLogManager
 from sparklog.storage.erasure_report import ErasureReport
 from sparklog.storage.lease import UpkeepLease
 from sparklog.storage.round_report import Cleanable, Report
 from sparklog.storage.upkeep import AS_DUE, Due, ErasureRequest, Loan, Request, Work
 from sparklog.tiered.keyring import Keyring
+
+_WITH_TIER: Final[tuple[Work, ...]] = ("tier", "retain", "clean")
+_HURRY_EVERY_MS: Final = 10_000
+_LOGGER: Final = logging.getLogger("sparklog.service")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +97,10 @@ class LogDirOpener:
 
 
 class LogDirUpkeep:
-    """A `sparklog.storage.upkeep.Upkeep` of log dirs: `rounds`, and the rounds of the tier."""
+    """A `sparklog.storage.upkeep.Upkeep` of log dirs, with their tier if any.
+
+    `spread`: see `LogDirCleaner`. A thread may clean while another thread does the other work.
+    """
 
     def __init__(
         self,
@@ -99,11 +114,20 @@ class LogDirUpkeep:
         fs: FileSystem,
     ) -> None:
         self.log, self.lease, self.remote_log_manager = log, lease, manager
-        self._options, self._fs = options, fs
-        self.rounds = Rounds(
-            commits_of(log), lease, options, spread, stopping=stopping, remote_log_manager=manager
+        self._options, self._fs, self._hurried_ms = options, fs, 0
+        self._commits = commits = commits_of(log)
+        self._retired, quarantined = RetiredFiles(commits, lease), QuarantinedPartitions()
+        self._retention = LogDirRetention(
+            commits, home_of(log).groups, lease, options, manager, self._retired, quarantined
         )
-        self._commits = commits_of(log)
+        steps = LogDirCleaner(
+            commits, lease, options, spread, self._retired, quarantined, stopping=stopping
+        )
+        self._cleaner = LogCleaner(steps, options, quarantined)
+        self._probe = DiskProbe(
+            commits.fs, commits.directories, WorkMeters(commits.directories),
+            absent=lambda: commits.dirs.absent,
+        )  # fmt: skip
 
     @property
     def works(self) -> tuple[Work, ...]:
@@ -121,12 +145,12 @@ class LogDirUpkeep:
     @property
     def uncleanable(self) -> Mapping[TopicPartition, str]:
         """{partition: reason} of partitions that are skipped until the service restarts."""
-        return self.rounds.uncleanable
+        return self._cleaner.quarantined.reasons
 
     @property
     def compacted(self) -> Sequence[Cleanable]:
         """How dirty the compacted partitions were at the cleaner's last look."""
-        return self.rounds.compacted
+        return self._cleaner.compacted
 
     def is_replaced(self) -> bool:
         """Return True if another log has replaced these log dirs.
@@ -143,18 +167,31 @@ class LogDirUpkeep:
 
     def take_up(self, now_ms: int) -> None:
         """Schedule the deletion of retired files that any process has left."""
-        self.rounds.adopt_deleted_files(now_ms)
+        self._retired.adopt(now_ms)
 
     def pressing(self, now_ms: int) -> Collection[Work]:
         """Return urgent work: if a disk is nearly full, retention, and the copies that it needs."""
-        self.rounds.probe.probe_if_due(now_ms)
+        self._probe.probe_if_due(now_ms)
         with contextlib.suppress(StorageUnavailableError):  # the probe reports it
             self.lease.heartbeat()
-        if not self.rounds.is_short_of_space(now_ms):
+        if not self._is_short_of_space(now_ms):
             return ()
         manager = self.remote_log_manager
         copies = manager is not None and not manager.is_failing
         return ["tier", "retain"] if copies else ["retain"]
+
+    def _is_short_of_space(self, now_ms: int) -> bool:
+        """Return True if a disk is nearly full and retention must run now; at most every 10 s."""
+        if now_ms - self._hurried_ms < _HURRY_EVERY_MS:
+            return False
+        short = below_floor(self._commits)
+        if short:
+            self._hurried_ms = now_ms
+            _LOGGER.warning(
+                "%s: %d bytes free, %d wanted (log.min.free.bytes): retention runs now",
+                short[0].directory, short[0].free_bytes, short[0].floor_bytes,
+            )  # fmt: skip
+        return bool(short)
 
     def work(self, work: Work, report: Report, request: Request = AS_DUE) -> Due:
         """Do a kind of work. Return {kind of work: when it is due again}."""
@@ -166,26 +203,29 @@ class LogDirUpkeep:
         if work == "retain":
             if request.at_once and manager is not None:
                 manager.work(report, copying=False)
-            self.rounds.retain(report, at_once=request.at_once)
+            self._retention.retain(report, at_once=request.at_once)
             return {"retain": now + self._options.retention_check_interval_ms}
         if work == "clean":
-            found = self.rounds.clean(report, request.topics, every=request.every)
-            return {"clean": now + (0 if found else self._options.cleaner_backoff_ms)}
+            return self._cleaner.work(report, request)
         return {}
 
     @property
     def next_purge_ms(self) -> float:
         """When the next retired segment may be unlinked."""
-        return self.rounds.next_purge_ms
+        return self._retired.next_ms
 
     def purge(self, report: Report) -> None:
         """Unlink retired segments after their file.delete.delay.ms, or at once on a full disk."""
-        self.rounds.purge(report)
+        self._retired.purge(report)
 
     def check_compacted(self, topics: Collection[str], report: Report) -> None:
         """Raise an error unless all topics are compacted; report their offline partitions."""
-        self.rounds.check_compacted(topics)
-        self.rounds.note_offline(report, topics)
+        commits = self._commits
+        with commits.exclusive():
+            known = commits.state.topics
+            check_compacted(topics, commits.home, known)
+            compacted = {name for name, topic in known.items() if topic.parsed().compact}
+            report.errors += offline_partitions(commits, compacted & set(topics or compacted))
 
     def erase(self, request: ErasureRequest, report: ErasureReport, loan: Loan) -> None:
         """Erase records for good, in local and remote storage; see `Upkeep.erase`."""
@@ -195,6 +235,3 @@ class LogDirUpkeep:
     def close(self) -> None:
         """Close the log. Idempotent."""
         self.log.close()
-
-
-_WITH_TIER: tuple[Work, ...] = ("tier", "retain", "clean")

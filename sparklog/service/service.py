@@ -20,6 +20,7 @@ from sparklog.service.health import Examiner, ServiceStatus, health_samples
 from sparklog.service.health.call_timeout import call_with_timeout
 from sparklog.service.health.examiner import PATIENCE
 from sparklog.service.leadership import Leadership
+from sparklog.service.log_dir_cleaner import Map
 from sparklog.service.log_dir_upkeep import TierOptions
 from sparklog.service.metrics.endpoint import Endpoint
 from sparklog.service.metrics.observed import DirectoryMetrics, LogMetrics
@@ -27,7 +28,6 @@ from sparklog.service.metrics.offline_directories import faults
 from sparklog.service.metrics.samples import process_samples, samples
 from sparklog.service.metrics.service_meters import WorkMeters
 from sparklog.service.options import ServiceOptions
-from sparklog.service.rounds import Map
 from sparklog.service.tiering.remote_log_manager import OpenStore
 from sparklog.storage.erasure_report import ErasureReport
 from sparklog.storage.lease import LeaseLostError

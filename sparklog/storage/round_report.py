@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.html import foreign
 from sparklog.notebook import table
@@ -87,8 +88,14 @@ class Cleanable:
 
     topic: str
     partition: int
+    topic_id: str
     dirt: Dirt
     wanted: bool  # by min.cleanable.dirty.ratio or max.compaction.lag.ms
+
+    @property
+    def key(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from sparklog.clock import ManualClock
 from sparklog.diskless.cleaning import Cleaner
-from sparklog.diskless.damaged_partitions import DamagedPartitions
 from sparklog.diskless.extents import Extent
 from sparklog.diskless.home_object import create_home
 from sparklog.diskless.import_objects import LogImport
@@ -13,6 +12,7 @@ from sparklog.diskless.segment_healing import segment_of
 from sparklog.diskless.tier_import import plan_tier_import
 from sparklog.format.names import snapshot_name
 from sparklog.log.partition_reader import PartitionReader
+from sparklog.log.rounds import LogCleaner, QuarantinedPartitions
 from sparklog.storage.round_report import CleanReport, Report
 from sparklog.testing.faultstore import Bucket, FaultStore
 from sparklog.tiered.reading.block_cache import BlockCache
@@ -26,10 +26,11 @@ class Compacted(Home):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.damaged = DamagedPartitions()
-        self.cleaner = Cleaner(
-            self.log, self.lease, self.merger, self.garbage, self.damaged, self.options
+        self.quarantined = QuarantinedPartitions()
+        steps = Cleaner(
+            self.log, self.lease, self.merger, self.garbage, self.quarantined, self.options
         )
+        self.cleaner = LogCleaner(steps, self.options, self.quarantined)
 
     def write(self, **values: str | None) -> None:
         for key, value in values.items():

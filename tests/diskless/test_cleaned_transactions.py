@@ -240,5 +240,5 @@ def test_batches_of_old_magics_are_left_alone(tmp_path: Path) -> None:
     cleaned, report = home.clean()
     assert cleaned == []
     assert "magic 0 or 1" in report.errors[0]
-    assert T0 in home.damaged.reasons
+    assert T0 in home.quarantined.reasons
     assert home.clean()[1].errors == []

@@ -11,6 +11,12 @@ def in_both_homes(test: str) -> tuple[str, ...]:
     return tuple(f"testing/test_home_contracts.py::{home}::{test}" for home in homes)
 
 
+def in_rounds_of_both_homes(test: str) -> tuple[str, ...]:
+    """Return a test of the rounds' contract in a log dir and in a bucket."""
+    homes = ("TestRoundsOfLogDir", "TestRoundsOfMemoryStore")
+    return tuple(f"service/test_rounds.py::{home}::{test}" for home in homes)
+
+
 MUTANTS = (
     mutant(
         "retention-bytes-off-by-one",
@@ -274,6 +280,62 @@ MUTANTS = (
         "log/deletion_announcements.py",
         "fresh = {name for name in wanted if ids[name] not in known}",
         "fresh = set[str]()",
-        "service/test_service.py::test_a_first_deletion_is_announced_a_round_ahead",
+        *in_rounds_of_both_homes("test_a_first_deletion_is_announced_a_round_ahead"),
+    ),
+    mutant(
+        "announced-segments-deleted-nevertheless",
+        "log/rounds.py",
+        "announcing=key.topic in held and not known.local",
+        "announcing=False",
+        *in_rounds_of_both_homes("test_a_first_deletion_is_announced_a_round_ahead"),
+    ),
+    mutant(
+        "requested-deletion-announced",
+        "log/rounds.py",
+        "        at_once=at_once,\n",
+        "",
+        *in_rounds_of_both_homes("test_a_deletion_on_request_is_not_announced"),
+    ),
+    mutant(
+        "cleanest-partition-first",
+        "log/rounds.py",
+        "key=lambda c: -c.dirt.ratio",
+        "key=lambda c: c.dirt.ratio",
+        *in_rounds_of_both_homes("test_the_dirtiest_partition_is_cleaned_first"),
+    ),
+    mutant(
+        "partition-below-its-ratio-cleaned",
+        "log/rounds.py",
+        "if (each.wanted or (every and",
+        "if (each.dirt.ratio or (every and",
+        *in_rounds_of_both_homes("test_a_partition_below_its_ratio_is_cleaned_on_request_only"),
+    ),
+    mutant(
+        "damaged-partition-cleaned-again",
+        "log/rounds.py",
+        "            and each.key not in self.quarantined\n",
+        "",
+        *in_rounds_of_both_homes("test_a_damaged_partition_is_skipped_until_its_topic_is_another"),
+    ),
+    mutant(
+        "quarantine-outlives-its-topic",
+        "log/rounds.py",
+        "self._reasons.pop(key, None)",
+        "self._reasons.get(key)",
+        *in_rounds_of_both_homes("test_a_damaged_partition_is_skipped_until_its_topic_is_another"),
+    ),
+    mutant(
+        "any-topic-may-be-compacted",
+        "log/admin.py",
+        "if not config.compact:",
+        "if config is None:",
+        *in_rounds_of_both_homes("test_only_compacted_topics_are_compacted"),
+    ),
+    mutant(
+        "readers-that-retention-respects-not-read",
+        "log/group_lag.py",
+        "if not any(_respects(topic.config)",
+        "if any(_respects(topic.config)",
+        *in_rounds_of_both_homes("test_retention_waits_for_registered_readers"),
     ),
 )

@@ -22,12 +22,12 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import LogReplacedError, StorageUnavailableError
 from sparklog.fs.local import LocalFileSystem
+from sparklog.log.rounds import LogCleaner
 from sparklog.logdir.home import commits_of
 from sparklog.service import Service
 from sparklog.service.metrics import alert_rules
 from sparklog.service.metrics.endpoint import Endpoint
 from sparklog.service.metrics.names import METRICS
-from sparklog.service.rounds import Rounds
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
 from sparklog.testing.faultstore import FaultStore
@@ -166,7 +166,7 @@ def test_a_cleaner_that_dies(
         raise SimulatedKill
 
     filled(path, clock).close()
-    monkeypatch.setattr(Rounds, "clean", die)
+    monkeypatch.setattr(LogCleaner, "clean", die)
     with Service(path, options=QUICK, metrics_port=0) as service:
         assert service.metrics_url is not None
         health = service.metrics_url.replace("/metrics", "/healthz")

@@ -26,7 +26,7 @@ from sparklog.errors import (
 )
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.service_lease import NAME, ServiceLease
-from sparklog.service import Service, rounds
+from sparklog.service import Service, log_dir_cleaner
 from tests.service.logs import told
 from tests.waiting import until
 
@@ -137,7 +137,7 @@ def test_a_log_that_is_replaced_under_a_service(path, clock, caplog):
         ticked()
         assert "holds another log" in caplog.text
         assert ticked() == []
-        assert service._leadership.upkeep.rounds._commits.state.ends.keys() == {("another", 0)}
+        assert list(service._leadership.upkeep.log.topics()) == ["another"]
 
 
 def test_a_step_that_fails_while_the_service_closes_is_no_error(path, clock, caplog):
@@ -391,7 +391,7 @@ def compacted(path: str, clock: ManualClock) -> sparklog.Log:
 def test_a_topic_that_is_deleted_meanwhile_and_made_again_is_cleaned(path, clock, monkeypatch, how):
     """It is no error of the round, and nothing that the next topic of that name would pay for."""
     with compacted(path, clock) as log, stepped(Service(path, clock=clock)) as service:
-        clean = rounds.clean_partition
+        clean = log_dir_cleaner.clean_partition
 
         def deleted(commits, *given, **named):
             log.delete_topic("t")
@@ -400,7 +400,7 @@ def test_a_topic_that_is_deleted_meanwhile_and_made_again_is_cleaned(path, clock
             return clean(commits, *given, **named)
 
         with monkeypatch.context() as patch:
-            patch.setattr(rounds, "clean_partition", deleted)
+            patch.setattr(log_dir_cleaner, "clean_partition", deleted)
             report = service.run_once()
         assert not report.errors
         assert not report.cleaned

@@ -106,7 +106,7 @@ def test_how_dirty_a_store_is_and_what_its_cleaner_left_alone(
         upkeep = service._leadership.upkeep
         assert isinstance(upkeep, DisklessUpkeep)
         key, topic_id = TopicPartition("t", 0), upkeep.log.state.log.topics["t"].id
-        upkeep.damaged.note(key, topic_id, ValueError("torn"), Report(path=url, time_ms=0))
+        upkeep.quarantined.add(key, topic_id, ValueError("torn"), Report(path=url, time_ms=0))
         found = {(one.metric.name, one.labels): one.value for one in service._samples()}
         assert found["sparklog_health", ("cleaner",)] == 1
         uncleanable = "kafka_log_logcleanermanager_uncleanable_partitions_count"

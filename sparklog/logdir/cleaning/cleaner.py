@@ -77,7 +77,11 @@ def cleanable(
         dirt, _ = _dirt(commits, part, checkpoints[os.path.dirname(part.directory)], now)
         wanted = dirt.wants_cleaning(part.config)
         if wanted or every:
-            found.append(Cleanable(topic=name, partition=number, dirt=dirt, wanted=wanted))
+            found.append(
+                Cleanable(
+                    topic=name, partition=number, topic_id=known.id, dirt=dirt, wanted=wanted
+                )
+            )
     return sorted(found, key=lambda c: -c.dirt.ratio)
 
 

@@ -294,7 +294,7 @@ class StoreObserver:
                 earliest=lambda extent: extent.max_timestamp,
             )
         )  # fmt: skip
-        newest = {p.key: p.newest for p in parts if p.cleanable.wanted}
+        newest = {p.key: p.newest for p in parts if p.wanted}
         times = self._times_of(home, {one.born for one in newest.values() if one is not None})
         return {
             part.key: CompactedMetrics(

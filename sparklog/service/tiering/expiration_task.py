@@ -98,11 +98,9 @@ class ExpirationTask:
                     ]
                     starts[key] = due.log_start
         ids = {key.topic: one.topic_id for key, one in known.items()}
-        held = self._announcements.unannounced(gone, ids, now=at_once, dry_run=report.dry_run)
+        held = self._announcements.unannounced(gone, ids, report, at_once=at_once)
         for key in [] if report.dry_run else [key for key in gone if key.topic in held]:
-            copies = pluralize(len(gone.pop(key)), "copy", "copies")
-            report.notes.append(f"{key}: {copies} due, announced; go in the next round")
-            del starts[key]
+            del gone[key], starts[key]
         report.removed += [copy for copies in gone.values() for copy in copies]
         if self._remote_log.preview is not None:
             self._remote_log.preview.starts = starts

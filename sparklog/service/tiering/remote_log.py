@@ -18,7 +18,7 @@ from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
 from sparklog.log.due_segments import LocalSegment, RetentionConstraints
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.retention.local_segments import segments_of
@@ -107,6 +107,7 @@ class RemoteLog:
 
     def __init__(self, log: Log, lease: Lease, clock: Clock) -> None:
         self.commits, self.clock, self.lease = commits_of(log), clock, lease
+        self.groups = home_of(log).groups
         view = LogDirView(self.fs, self.commits.directories)
         self._consumer = RemoteLogMetadataConsumer(view, clock)
         self._mutex = threading.RLock()

@@ -21,9 +21,9 @@ from sparklog.errors import (
 )
 from sparklog.format.erasure import RecordPredicate
 from sparklog.log.cleaner_options import RateLimit, Throttle, unthrottled
+from sparklog.log.group_lag import group_retention_floors
 from sparklog.log.log import Log
 from sparklog.logdir.home import commits_of
-from sparklog.service.housekeeping import group_retention_floors
 from sparklog.service.options import ServiceOptions
 from sparklog.service.tiering.copy_confirmation import CopyConfirmation
 from sparklog.service.tiering.copy_task import CopyTask
@@ -177,8 +177,11 @@ class RemoteLogManager:
             copy_task.plan(self.remote_log.partitions(), report)  # says what waits
         commits = self.remote_log.commits
         with commits.exclusive():
-            held = group_retention_floors(commits, now_ms=report.time_ms)
-        expiration_task.expire(self.remote_log.partitions(), held, report, at_once=not copying)
+            floors = group_retention_floors(
+                commits.state, self.remote_log.groups, now_ms=report.time_ms,
+                retention_ms=commits.options.offsets_retention_ms,
+            )  # fmt: skip
+        expiration_task.expire(self.remote_log.partitions(), floors, report, at_once=not copying)
         expiration_task.remove_deleted_topics(report)
 
     def scan(
