@@ -23,7 +23,6 @@ from sparklog.diskless.extents import Extent, Extents, index_of
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError
 from sparklog.format.checkpoint_files import Epochs
-from sparklog.format.index import txn_entry
 from sparklog.format.names import LOG, SNAPSHOT, TXNINDEX, snapshot_name
 from sparklog.format.producer_snapshot import format_snapshot, parse_snapshot
 from sparklog.log.batch_windows import marker_reader, walk
@@ -216,12 +215,9 @@ class DisklessSegments:
             for window in walk(log, check_crc=False):
                 table = window.batches.table
                 table = table[table["base_offset"] < end]
-                ended = state.apply(table, marker_reader(window, log.path))
+                entries = state.apply(table, marker_reader(window, log.path))
                 if number == at:
-                    aborted += b"".join(
-                        txn_entry(txn.producer_id, txn.first_offset, txn.last_offset, stable)
-                        for txn, stable in ended if txn.aborted
-                    )  # fmt: skip
+                    aborted += entries
         return state, aborted
 
     def leader_epochs(self) -> Epochs:

@@ -184,6 +184,28 @@ def final_time_entry(base_offset: int, state: IndexState) -> tuple[bytes, IndexS
     )
 
 
+class SegmentIndexes:
+    """A segment's offset and time index (`index`, `timeindex`), built from its batches."""
+
+    def __init__(self, base: int, interval_bytes: int) -> None:
+        self.base = base
+        self.index, self.timeindex = bytearray(), bytearray()
+        self._interval_bytes, self._state = interval_bytes, IndexState()
+
+    def take(self, batches: Entries) -> None:
+        """Index the next batches. Raises: as `index_entries`."""
+        index, timeindex, self._state = index_entries(
+            batches, self.base, self._interval_bytes, self._state
+        )
+        self.index += index
+        self.timeindex += timeindex
+
+    def finish(self) -> None:
+        """Add the final time entry after the last batch."""
+        entry, self._state = final_time_entry(self.base, self._state)
+        self.timeindex += entry
+
+
 def _running_max(batches: Entries, state: IndexState) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return per batch the largest timestamp so far, and the last offset of its first batch."""
     stamps = np.concatenate(([state.max_timestamp], batches["max_timestamp"]))

@@ -227,6 +227,20 @@ def stored_crcs(buf: Buffer, table: Table, position: int = 0) -> bytes:
     return fields.tobytes()
 
 
+def misplaced_rows(table: Table, expected: int, gaps_below: int = 0) -> NDArray[np.bool_]:
+    """Return for each batch whether its base offset doesn't follow the batch before it.
+
+    No CRC covers base offsets. `expected`: the offset at which the first batch must begin.
+    `gaps_below`: records below this offset may be missing because of compaction.
+    """
+    due = np.concatenate(([expected], table["last_offset"][:-1] + 1))[: len(table)]
+    first = table["base_offset"]
+    wrong: NDArray[np.bool_] = first != due
+    if gaps_below:
+        wrong &= (first < due) | (first > gaps_below)
+    return wrong
+
+
 def is_rewritten(table: Table) -> NDArray[np.bool_]:
     """Return a mask of batches that compaction or erasure rewrote.
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparklog.errors import DataCorruptionError, SparklogError
-from sparklog.format.batch import CONTROL, LOG_OVERHEAD
+from sparklog.format.batch import CONTROL, LOG_OVERHEAD, OFFSET_MAX
 from sparklog.format.records import Decoder
-from sparklog.format.scan import Batches, scan
+from sparklog.format.scan import Batches, misplaced_rows, scan
 from sparklog.log.aborted_transactions import AbortedFilter, AbortedTxn, TransactionIndexes
 from sparklog.log.batch_windows import Window, abort_reader, walk
 from sparklog.log.offset_lookup import Lookup
@@ -458,14 +458,14 @@ class PartitionReader:
         )
 
     def _check_order(self, table: Table, at: int, path: str) -> None:
-        expected = np.concatenate(([at], table["last_offset"][:-1] + 1))
         first = table["base_offset"]
-        wrong = first < expected if self._lookup.gaps else first != expected
+        wrong = misplaced_rows(table, at, OFFSET_MAX if self._lookup.gaps else 0)
         wrong[0] = not self._lookup.gaps and int(first[0]) > at
         if wrong.any():
             row = int(wrong.nonzero()[0][0])
+            expected = int(table["last_offset"][row - 1]) + 1 if row else at
             raise StaleReadError(
-                f"{path} at byte {table['position'][row]}: expected offset {expected[row]}, the "
+                f"{path} at byte {table['position'][row]}: expected offset {expected}, the "
                 f"batch begins with {first[row]}"
             )
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sparklog.errors import FencedError, InvalidRequestError, OutOfOrderSequenceError
 from sparklog.format.batch import CONTROL, SEQUENCE_MAX, TRANSACTIONAL
 from sparklog.format.control import ControlType, Marker
+from sparklog.format.index import txn_entry
 from sparklog.format.producer_snapshot import ProducerEntry
 from sparklog.storage.commits import DuplicateAppend
 
@@ -40,15 +41,6 @@ class ProducedBatch(NamedTuple):
     def first_sequence(self) -> int:
         """The sequence of the first record. Sequences wrap after 2^31-1."""
         return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
-
-
-class CompletedTxn(NamedTuple):
-    """A transaction that the marker at `last_offset` ended."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    aborted: bool
 
 
 @dataclass(slots=True)
@@ -221,27 +213,22 @@ class ProducerState:
         """Return the entries of a snapshot, in the order of Kafka's hash map."""
         return [_entry(p) for p in _java_order(self._producers)]
 
-    def apply(
-        self, table: Table, read_marker: ReadMarker, appended_ms: int = -1
-    ) -> list[tuple[CompletedTxn, int]]:
+    def apply(self, table: Table, read_marker: ReadMarker, appended_ms: int = -1) -> bytes:
         """Apply the next batches of the log. `appended_ms`: when they were appended, if known.
 
-        Returns the transactions that they completed, each with the last stable offset after it.
+        Returns: the entries of the aborted transactions, for the index of the batches' segment.
         """
-        completed = []
+        aborted = bytearray()
         if len(table):
             self.end = int(table["last_offset"][-1]) + 1
         for row in table[table["producer_id"] >= 0]:
             if row["attributes"] & CONTROL:
                 marker = read_marker(row)
-                txn = self._end_txn(marker) if marker is not None else None
-                if txn is not None:
-                    others = [f for f, pid in self.open_txns.items() if pid != txn.producer_id]
-                    self.open_txns.pop(txn.first_offset, None)
-                    completed.append((txn, min(others, default=txn.last_offset + 1)))
+                if marker is not None:
+                    aborted += self._end_txn(marker)
             else:
                 self._data(row, appended_ms)
-        return completed
+        return bytes(aborted)
 
     def _data(self, row: Any, appended_ms: int) -> None:
         producer = self._producers.setdefault(
@@ -255,7 +242,8 @@ class ProducerState:
             producer.txn_first_offset = base
             self.open_txns[base] = producer.id
 
-    def _end_txn(self, marker: Marker) -> CompletedTxn | None:
+    def _end_txn(self, marker: Marker) -> bytes:
+        """End the transaction of a marker. Return its index entry if it was aborted."""
         producer = self._producers.setdefault(marker.producer_id, Producer(marker.producer_id))
         first = producer.txn_first_offset
         producer.move_to(marker.producer_epoch)
@@ -264,8 +252,14 @@ class ProducerState:
         self._heard(producer)
         producer.txn_first_offset = -1
         if first < 0:
-            return None  # an empty transaction
-        return CompletedTxn(producer.id, first, marker.offset, marker.type is ControlType.ABORT)
+            return b""  # an empty transaction
+        others = [offset for offset, owner in self.open_txns.items() if owner != producer.id]
+        self.open_txns.pop(first, None)
+        if marker.type is not ControlType.ABORT:
+            return b""
+        return txn_entry(
+            producer.id, first, marker.offset, min(others, default=marker.offset + 1)
+        )
 
     def check(self, table: Table, *, where: str) -> tuple[int, int] | None:
         """Check an append before it is written; see `ProducerAppends.judge`."""

@@ -22,7 +22,7 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format.batch import encode_one
 from sparklog.format.names import log_name
 from sparklog.format.records import Decoder
-from sparklog.format.scan import Table, scan
+from sparklog.format.scan import Table, misplaced_rows, scan
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.logdir.partition.partition_log import PartitionLog
@@ -247,8 +247,7 @@ def whole_end(fs: FileSystem, directory: str) -> int:
 
 def _consecutive(table: Table, base: int) -> Table:
     """Return the leading batches with consecutive offsets: the CRC does not cover base offsets."""
-    expected = np.concatenate(([base], table["last_offset"][:-1] + 1))[: len(table)]
-    wrong = np.flatnonzero(table["base_offset"] != expected)
+    wrong = np.flatnonzero(misplaced_rows(table, base))
     return table[: int(wrong[0])] if len(wrong) else table
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.format.index import IndexState, final_time_entry, index_entries
+from sparklog.format.index import SegmentIndexes
 from sparklog.format.names import (
     CLEANED,
     index_name,
@@ -106,12 +106,11 @@ class CleanedSegment:
     size: int = 0
     identity: tuple[int, int] = (0, 0)
     _log: File = field(init=False)
-    _index: bytearray = field(default_factory=bytearray)
-    _timeindex: bytearray = field(default_factory=bytearray)
-    _state: IndexState = field(default_factory=IndexState)
+    _indexes: SegmentIndexes = field(init=False)
 
     def __post_init__(self) -> None:
         self.base = self.end = self.group[0].base
+        self._indexes = SegmentIndexes(self.base, self.interval_bytes)
         self._log = self._create(log_name(self.base))
         # The identity of this file: another cleaner may replace the file before we are done.
         self.identity = self.fs.identity(self._log.path)
@@ -134,12 +133,8 @@ class CleanedSegment:
     def write(self, data: Buffer) -> None:
         """Append complete batches."""
         table = scan(data, path=self._log.path, position=self.size, check_crc=False).table
-        index, timeindex, self._state = index_entries(
-            table, self.base, self.interval_bytes, self._state
-        )
+        self._indexes.take(table)
         self._log.pwrite(data, self.size)
-        self._index += index
-        self._timeindex += timeindex
         self.size += len(data)
         self.end = int(table["last_offset"][-1]) + 1
 
@@ -149,10 +144,10 @@ class CleanedSegment:
         `aborted`: the new index of aborted transactions, which may be empty to replace an outdated
         index; None: the current index stays.
         """
-        entry, self._state = final_time_entry(self.base, self._state)
+        self._indexes.finish()
         contents = {
-            index_name(self.base): bytes(self._index),
-            timeindex_name(self.base): bytes(self._timeindex) + entry,
+            index_name(self.base): bytes(self._indexes.index),
+            timeindex_name(self.base): bytes(self._indexes.timeindex),
         }
         old = joined(self.directory, txnindex_name(self.base))
         if aborted is not None and (aborted or self.fs.exists(old)):

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from sparklog.clock import Clock
 from sparklog.format.batch import CONTROL
-from sparklog.format.index import txn_entry
 from sparklog.format.names import snapshot_name
 from sparklog.format.scan import Batches
 from sparklog.fs import File, FileSystem
@@ -112,11 +111,7 @@ class ProducerStateManager:
         if (table["attributes"] & CONTROL).any():
             batches = Batches(table, len(data), None)
             reader = marker_reader(Window(bytes(data), 0, batches), self._path)
-        return b"".join(
-            txn_entry(txn.producer_id, txn.first_offset, txn.last_offset, stable)
-            for txn, stable in self._state.apply(table, reader)
-            if txn.aborted
-        )
+        return self._state.apply(table, reader)
 
     def skip_to(self, end: int) -> None:
         """Advance to `end` over batches without producer ids."""

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError, RecordTooLargeError
-from sparklog.format.batch import HEADER_SIZE
-from sparklog.format.scan import Batches, scan, stamp, stored_crcs
+from sparklog.format.batch import HEADER_SIZE, OFFSET_MAX
+from sparklog.format.scan import Batches, misplaced_rows, scan, stamp, stored_crcs
 from sparklog.fs import File
 from sparklog.log.batch_windows import walk
 
@@ -71,10 +71,8 @@ def checked(found: Batches, size: int, *, what: str, batch_bytes_max: int) -> Ta
 
 def out_of_order(table: Table, expected: int, limit: int, *, gaps: bool) -> int:
     """Return the first row that doesn't continue the log or crosses `limit`, or -1."""
-    wanted = np.concatenate(([expected], table["last_offset"][:-1] + 1))[: len(table)]
-    first = table["base_offset"]
-    wrong = first < wanted if gaps else first != wanted
-    wrong |= (first < limit) & (table["last_offset"] >= limit)
+    wrong = misplaced_rows(table, expected, OFFSET_MAX if gaps else 0)
+    wrong |= (table["base_offset"] < limit) & (table["last_offset"] >= limit)
     hits = np.flatnonzero(wrong)
     return int(hits[0]) if len(hits) else -1
 

@@ -26,7 +26,6 @@ from sparklog.format.names import (
 from sparklog.format.producer_snapshot import ProducerEntry
 from sparklog.fs import FileSystem, write_durably
 from sparklog.log.producer_state import EXPIRATION_MS, ProducerState
-from sparklog.logdir.partition.batch_epochs import BatchEpochs
 from sparklog.logdir.partition.indexes import txn_entries
 from sparklog.logdir.partition.leader_epochs import LeaderEpochFileCache
 from sparklog.logdir.partition.producer_snapshots import (
@@ -40,7 +39,7 @@ from sparklog.logdir.partition.segment import Segment
 from sparklog.logdir.recovery.leftover_files import finish_swaps, remove_orphans, remove_segment
 from sparklog.logdir.recovery.segment_rebuild import (
     NO_LIMIT,
-    Scanned,
+    RebuiltSegment,
     cut_log,
     scan_segment,
     write_indexes,
@@ -137,24 +136,24 @@ class _Loader:
                 path=joined(self.path, log_name(base)),
             ) from error
         self._check_span(found)
-        credible = BatchEpochs(found.epochs).credible(
+        credible = found.epochs.credible(
             self.epochs.entries or None, newest=None, start=max(self.log_start, base), end=found.end
         )
         for run in credible.runs:
             if run.epoch > self.epochs.latest:
                 self.epochs.assign(run.epoch, run.first)
-        lost = cut_log(self.fs, self.path, found, found.error.reason if found.error else "torn")
+        lost = cut_log(self.fs, found, found.error.reason if found.error else "torn")
         write_indexes(self.fs, self.path, found)
         self._snapshot(before)
         if lost:
             self.removed.append(lost)
         return bool(lost)
 
-    def _check_span(self, found: Scanned) -> None:
+    def _check_span(self, found: RebuiltSegment) -> None:
         if found.end - found.base > 2**31:
             raise DataCorruptionError(
                 "offsets overflow the index; let a broker split this segment first",
-                path=joined(self.path, log_name(found.base)),
+                path=found.path,
                 first=found.base,
                 end=found.end,
             )

@@ -45,7 +45,12 @@ from sparklog.logdir.partition.producer_snapshots import (
 from sparklog.logdir.partition.repairs import remove, replace
 from sparklog.logdir.partition.segment import Segment
 from sparklog.logdir.recovery.leftover_files import finish_swaps, remove_orphans, remove_segment
-from sparklog.logdir.recovery.segment_rebuild import Scanned, cut_log, scan_segment, write_indexes
+from sparklog.logdir.recovery.segment_rebuild import (
+    RebuiltSegment,
+    cut_log,
+    scan_segment,
+    write_indexes,
+)
 from sparklog.logdir.segment_files import bases_of, joined, segment_bases
 from sparklog.storage.leader_epochs import assigned, clipped
 
@@ -84,7 +89,7 @@ class RecoveryReport:
 class _Plan:
     """The data to write after everything was checked."""
 
-    scanned: list[Scanned] = field(default_factory=list)
+    scanned: list[RebuiltSegment] = field(default_factory=list)
     snapshots: dict[int, bytes] = field(default_factory=dict)
 
 
@@ -138,7 +143,7 @@ def recover(
             plan.snapshots[base] = format_snapshot(producers.entries())
         plan.scanned.append(_checked(fs, path, base, limit, producers, config, last=limit == end))
     remaining(0)
-    _check_tail(path, plan, end, tail_crc)
+    _check_tail(plan, end, tail_crc)
     if check_only:
         return report
     if not live and needed > log_start:  # all segments are remote; producers count nevertheless
@@ -227,7 +232,7 @@ def _checked(
     config: TopicConfig,
     *,
     last: bool,
-) -> Scanned:
+) -> RebuiltSegment:
     """Scan a segment, which must be intact up to `limit` (the next base or the end)."""
     found = scan_segment(
         fs,
@@ -243,13 +248,12 @@ def _checked(
         # The cleaner may have removed the last batches of a log with an empty active segment.
         short = short and not fs.exists(joined(path, log_name(limit)))
     if short:
-        file = joined(path, log_name(base))
         reason = found.error.reason if found.error else "the file ends too early"
         at = found.error.position if found.error else found.size
         raise DataCorruptionError(
             f"{reason}; committed records are damaged. Restore the file from a copy; nothing was "
             "changed",
-            path=file,
+            path=found.path,
             position=at,
             first=found.end,
             end=limit,
@@ -258,15 +262,13 @@ def _checked(
     return found
 
 
-def _check_tail(path: str, plan: _Plan, end: int, tail_crc: int) -> None:
+def _check_tail(plan: _Plan, end: int, tail_crc: int) -> None:
     """Raise DataCorruptionError if the last batch differs from the committed batch."""
     last = plan.scanned[-1] if plan.scanned else None
     if last is None or last.end != end or -1 in (last.tail_crc, tail_crc):
         return
     if last.tail_crc != tail_crc:
-        raise DataCorruptionError(
-            FOREIGN, path=joined(path, log_name(last.base)), first=last.base, end=end
-        )
+        raise DataCorruptionError(FOREIGN, path=last.path, first=last.base, end=end)
 
 
 def _remove_retired(fs: FileSystem, path: str, first: int) -> None:
@@ -291,14 +293,15 @@ def _remove_past(fs: FileSystem, path: str, end: int, report: RecoveryReport) ->
     for _, name in sorted(doomed, reverse=True):
         report.note(remove(fs, joined(path, name), why))
     if end in segment_bases(fs, path):
-        report.note(cut_log(fs, path, Scanned(end, end), why))
-        write_indexes(fs, path, Scanned(end, end))
+        empty = RebuiltSegment(joined(path, log_name(end)), end)
+        report.note(cut_log(fs, empty, why))
+        write_indexes(fs, path, empty)
     remove_orphans(fs, path)
 
 
 def _write(fs: FileSystem, path: str, plan: _Plan, report: RecoveryReport) -> None:
     for found in plan.scanned:
-        report.note(cut_log(fs, path, found, "past the committed end"))
+        report.note(cut_log(fs, found, "past the committed end"))
         write_indexes(fs, path, found)
         report.scanned_bytes += found.size
         report.rebuilt.append(found.base)
@@ -316,7 +319,8 @@ def _write_epochs(
     newest: int | None,
 ) -> None:
     start, known = max(log_start, from_base), clipped(known, end=end)
-    scanned = [run for found in plan.scanned if found.base >= from_base for run in found.epochs]
+    rebuilt = [found for found in plan.scanned if found.base >= from_base]
+    scanned = [run for found in rebuilt for run in found.epochs.runs]
     credible = BatchEpochs(scanned).credible(
         known or None, newest=newest, start=start, end=end
     )

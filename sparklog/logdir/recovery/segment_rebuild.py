@@ -4,20 +4,19 @@ Recovery and loading treat damage differently, but rebuild the same data: indexe
 transactions, leader epochs, producer state. Source: LogSegment.recover (Kafka 4.1).
 """
 
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from numpy.typing import NDArray
 
 from sparklog.clock import stopwatch
 from sparklog.errors import DataCorruptionError
-from sparklog.format.index import IndexState, final_time_entry, index_entries, txn_entry
+from sparklog.format.index import SegmentIndexes
 from sparklog.format.names import index_name, log_name, timeindex_name, txnindex_name
 from sparklog.format.scan import is_rewritten, stored_crcs
 from sparklog.fs import FileSystem
 from sparklog.log.batch_windows import Window, marker_reader, walk
 from sparklog.log.producer_state import ProducerState, has_producers
-from sparklog.logdir.partition.batch_epochs import BatchEpochs, EpochRun
+from sparklog.logdir.partition.batch_epochs import BatchEpochs
 from sparklog.logdir.partition.repairs import cut, remove, replace
 from sparklog.logdir.partition.validation import misplaced, out_of_order
 from sparklog.logdir.segment_files import joined
@@ -26,62 +25,38 @@ NO_LIMIT: Final = 2**63 - 1
 Table = NDArray[Any]
 
 
-@dataclass(slots=True)
-class Scanned:
-    """A segment's data up to `end` (byte `size`); `error`: why the scan ended there.
+class RebuiltSegment:
+    """The data derived from a segment's batches up to offset `end` (byte `size`).
 
-    `epochs`: the leader epochs of its batches. `disk_bytes`: the file's size. `tail_crc`: the CRC
-    field of the last batch, -1 if it was rewritten by compaction or erasure. `read_ms`: the
-    duration of the pass.
+    `indexes`, `txnindex`: the contents of its index files. `producers`: the state at `end`.
+    `epochs`: the leader epochs of the batches. `tail_crc`: the CRC field of the last batch, -1 if
+    it was rewritten by compaction or erasure. Set by a pass over the file: `error`, why it ended at
+    `end`; `disk_bytes`, the file's size; `read_ms`, its duration.
     """
 
-    base: int
-    end: int
-    size: int = 0
-    disk_bytes: int = 0
-    error: DataCorruptionError | None = None
-    index: bytearray = field(default_factory=bytearray)
-    timeindex: bytearray = field(default_factory=bytearray)
-    txnindex: bytearray = field(default_factory=bytearray)
-    epochs: list[EpochRun] = field(default_factory=list)
-    read_ms: int = 0
-    tail_crc: int = -1
+    def __init__(
+        self, path: str, base: int, producers: ProducerState | None = None, interval_bytes: int = 0
+    ) -> None:
+        """Begin the segment at `path`. `producers`: the state at `base`, which is advanced."""
+        self.path, self.base, self.end, self.size = path, base, base, 0
+        self.producers = ProducerState(base) if producers is None else producers
+        self.indexes, self.txnindex = SegmentIndexes(base, interval_bytes), bytearray()
+        self.epochs = BatchEpochs()
+        self.tail_crc = -1
+        self.error: DataCorruptionError | None = None
+        self.disk_bytes = self.read_ms = 0
 
-
-class _Scan:
-    """The state of a pass."""
-
-    def __init__(self, base: int, producers: ProducerState, interval_bytes: int) -> None:
-        self.found = Scanned(base, base)
-        self._producers, self._interval_bytes = producers, interval_bytes
-        self._state = IndexState()
-        self._epochs = BatchEpochs()
-
-    def take(self, window: Window, table: Table, path: str) -> None:
-        found = self.found
-        index, timeindex, self._state = index_entries(
-            table, found.base, self._interval_bytes, self._state
-        )
-        found.index += index
-        found.timeindex += timeindex
+    def take(self, window: Window, table: Table) -> None:
+        """Add the next batches; `window` has their bytes."""
+        self.indexes.take(table)
         if has_producers(table):
-            for txn, stable in self._producers.apply(table, marker_reader(window, path)):
-                if txn.aborted:
-                    found.txnindex += txn_entry(
-                        txn.producer_id, txn.first_offset, txn.last_offset, stable
-                    )
-        self._producers.end = found.end = int(table["last_offset"][-1]) + 1
-        found.size = int(table["position"][-1] + table["size"][-1])
+            self.txnindex += self.producers.apply(table, marker_reader(window, self.path))
+        self.producers.end = self.end = int(table["last_offset"][-1]) + 1
+        self.size = int(table["position"][-1] + table["size"][-1])
         last = table[-1:]
         crc = int.from_bytes(stored_crcs(window.data, last, window.position), "big")
-        found.tail_crc = -1 if is_rewritten(last)[0] else crc
-        self._epochs.take(path, table)
-
-    def finish(self) -> Scanned:
-        entry, self._state = final_time_entry(self.found.base, self._state)
-        self.found.timeindex += entry
-        self.found.epochs = self._epochs.runs
-        return self.found
+        self.tail_crc = -1 if is_rewritten(last)[0] else crc
+        self.epochs.take(self.path, table)
 
 
 def scan_segment(
@@ -93,51 +68,51 @@ def scan_segment(
     interval_bytes: int,
     limit: int = NO_LIMIT,
     gaps: bool | None = None,
-) -> Scanned:
-    """Read a segment's batches below offset `limit`, without changes on disk.
+) -> RebuiltSegment:
+    """Rebuild a segment from its batches below offset `limit`, without changes on disk.
 
     Args:
         producers: The producer state at the segment's base; advanced to the result's end.
         gaps: False: offsets must be consecutive; True: offsets may be missing; None: offsets are
             not checked, as in Kafka's recovery.
     """
-    path = joined(directory, log_name(base))
-    scan, watch = _Scan(base, producers, interval_bytes), stopwatch()
+    path, watch = joined(directory, log_name(base)), stopwatch()
+    rebuilt = RebuiltSegment(path, base, producers, interval_bytes)
     with fs.open(path) as file:
-        scan.found.disk_bytes = file.size()
+        rebuilt.disk_bytes = file.size()
         for window in walk(file):
             table = window.batches.table
-            fault = -1 if gaps is None else out_of_order(table, scan.found.end, limit, gaps=gaps)
+            fault = -1 if gaps is None else out_of_order(table, rebuilt.end, limit, gaps=gaps)
             below = table[: fault if fault >= 0 else len(table)]
             below = below[below["base_offset"] < limit]
             if len(below):
-                scan.take(window, below, path)
-            scan.found.error = window.batches.error
+                rebuilt.take(window, below)
+            rebuilt.error = window.batches.error
             if fault >= 0 and int(table["base_offset"][fault]) < limit:
-                scan.found.error = misplaced(path, table[fault], scan.found.end)
+                rebuilt.error = misplaced(path, table[fault], rebuilt.end)
             if len(below) < len(table):
                 break
-    scan.found.read_ms = watch()
-    return scan.finish()
+    rebuilt.indexes.finish()
+    rebuilt.read_ms = watch()
+    return rebuilt
 
 
-def write_indexes(fs: FileSystem, directory: str, found: Scanned) -> None:
+def write_indexes(fs: FileSystem, directory: str, rebuilt: RebuiltSegment) -> None:
     """Replace a segment's index files by rename, durably: readers may have mapped the old files."""
-    base = found.base
-    replace(fs, joined(directory, index_name(base)), found.index)
-    replace(fs, joined(directory, timeindex_name(base)), found.timeindex)
+    base = rebuilt.base
+    replace(fs, joined(directory, index_name(base)), rebuilt.indexes.index)
+    replace(fs, joined(directory, timeindex_name(base)), rebuilt.indexes.timeindex)
     path = joined(directory, txnindex_name(base))
-    if found.txnindex:
-        replace(fs, path, found.txnindex)
+    if rebuilt.txnindex:
+        replace(fs, path, rebuilt.txnindex)
     else:
         remove(fs, path, "no transaction was aborted")
 
 
-def cut_log(fs: FileSystem, directory: str, found: Scanned, why: str) -> str:
+def cut_log(fs: FileSystem, rebuilt: RebuiltSegment, why: str) -> str:
     """Cut a segment's file after the last good batch, durably.
 
     Returns the range that was cut, or "".
     """
-    path = joined(directory, log_name(found.base))
-    why = f"offsets from {found.end} on, {why}"
-    return cut(fs, path, found.size, why, sync=True, read_ms=found.read_ms)
+    why = f"offsets from {rebuilt.end} on, {why}"
+    return cut(fs, rebuilt.path, rebuilt.size, why, sync=True, read_ms=rebuilt.read_ms)

@@ -27,7 +27,7 @@ from sparklog.logdir.partition.leader_epochs import read_epochs, repair_epochs
 from sparklog.logdir.partition.producer_snapshots import load_producers
 from sparklog.logdir.partition.repairs import replace
 from sparklog.logdir.quarantined_files import QuarantinedFiles
-from sparklog.logdir.recovery.segment_rebuild import Scanned, scan_segment
+from sparklog.logdir.recovery.segment_rebuild import RebuiltSegment, scan_segment
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.service.verification.findings import Findings, Fix, FixKind
 from sparklog.service.verification.leader_epochs import EpochCheck
@@ -55,7 +55,7 @@ class DerivedFiles:
         self._fs, self._part, self._log_dir = fs, part, log_dir
         self._quarantine, self._done = quarantine, done
         self._clock, self._expiration_ms = clock, expiration_ms
-        self._scanned: dict[int, Scanned] = {}
+        self._scanned: dict[int, RebuiltSegment] = {}
 
     def apply_fix(self, fix: Fix, topic_id: str | None) -> None:
         """Carry out a fix, as far as the files still exist."""
@@ -91,8 +91,8 @@ class DerivedFiles:
         if found.error is not None and found.end < limit:
             return  # the log is damaged, so the old index has more entries
         contents = {
-            index_name(base): found.index,
-            timeindex_name(base): found.timeindex,
+            index_name(base): found.indexes.index,
+            timeindex_name(base): found.indexes.timeindex,
             txnindex_name(base): found.txnindex,
         }[os.path.basename(path)]
         if contents or not path.endswith(TXNINDEX):
@@ -100,7 +100,7 @@ class DerivedFiles:
         else:
             self._quarantine.move(path, self._log_dir)  # Kafka has no empty transaction index
 
-    def _scan(self, base: int) -> tuple[Scanned, int]:
+    def _scan(self, base: int) -> tuple[RebuiltSegment, int]:
         """Return the content of a segment, and the offset at which it must end."""
         part = self._part
         bases = segment_bases(self._fs, part.path)

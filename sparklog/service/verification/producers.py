@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparklog.errors import DataCorruptionError
-from sparklog.format.index import TXN_ENTRY, check_txn_entries, parse_entries, txn_entry
+from sparklog.format.index import TXN_ENTRY, check_txn_entries, parse_entries
 from sparklog.format.names import snapshot_name, txnindex_name
 from sparklog.format.producer_snapshot import ProducerEntry, parse_snapshot
 from sparklog.fs import FileSystem, read_bytes
@@ -75,11 +75,7 @@ class ProducerReplay:
         if self._broken or not has_producers(table):
             return
         try:
-            for txn, stable in self.state.apply(table, marker_reader(window, self._path)):
-                if txn.aborted:
-                    self._aborted += txn_entry(
-                        txn.producer_id, txn.first_offset, txn.last_offset, stable
-                    )
+            self._aborted += self.state.apply(table, marker_reader(window, self._path))
         except DataCorruptionError as error:
             self._broken = True
             self._out.add(
