@@ -52,13 +52,12 @@ from sparklog.service.verification.offset_checkpoints import (
     check_checkpoints,
     read_checkpoints,
 )
-from sparklog.service.verification.partition import Checked, PartitionCheck
+from sparklog.service.verification.partition import Checked, PartitionCheck, small_segments
 from sparklog.service.verification.remote_storage import (
     check_known_copies,
     check_remote_settings,
     with_rebuild,
 )
-from sparklog.service.verification.segment_sizes import small_segments
 from sparklog.storage.committed_appends import Appends
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer

@@ -3,5 +3,5 @@
 - `log_repair`: carries out the fixes; `derived_files`: rebuilds indexes and other derived files
 - `ledger_repair`: the commit ledger; `ledger_salvage`: finds the surviving records,
 `ledger_state`: rebuilds the state from them and from other files
-- `store_repair`: a log in a bucket; `store_segments`: repairs that open such a log for writing
+- `store_repair`: a log in a bucket
 """

@@ -20,10 +20,12 @@ from sparklog.format.batch import (
 from sparklog.format.bit_correction import corrected
 from sparklog.format.names import log_name
 from sparklog.format.records import Decoder
-from sparklog.format.scan import scan
+from sparklog.format.scan import misplaced_rows, scan
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.logdir.ledger import has_ledger, ledger_bases, ledger_path, parse_rows
+from sparklog.service.verification.segment import resync
 from sparklog.storage.ledger_records import LedgerRecord
+from sparklog.tiered.reading.remote_segment_log import BytesLog
 
 _CORRECTED_MAX: Final = 1 << 20  # largest record (bytes) in which to search for a flipped bit
 _BASE_MAX: Final = 1 << 40  # above any ledger offset; zero bytes at the start of a batch are common
@@ -95,17 +97,18 @@ class _Segment:
                 position, expected = stop, max(records) + 1
                 continue
             self.is_whole = False
-            following_at = self._next_batch(position + 1, expected)
-            record = self._corrected(position, following_at or len(raw), expected)
+            log = BytesLog(self._path, bytes(self.bytes))
+            following_batch = resync(log, position + 1, expected + 1, _BASE_MAX)
+            stop = len(raw) if following_batch is None else following_batch[0]
+            record = self._corrected(position, stop, expected)
             if record is not None:
                 self.records[expected] = record
             else:
                 is_lost = True
-            if following_at is None:
+            if following_batch is None:
                 self.is_torn = record is None
                 break
-            position = following_at
-            expected = BATCH_PREFIX.unpack_from(self.bytes, position)[0]
+            position, expected = following_batch
         end = max(self.records, default=base - 1) + 1
         if following is not None and end < following:  # its tail was cut off
             self.is_whole, is_lost = False, True
@@ -115,8 +118,7 @@ class _Segment:
         """Return the end position of the complete records from a position on, and the records."""
         view = memoryview(self.bytes)[position:]
         table = scan(view, path=self._path).table
-        offsets = np.concatenate(([expected], table["last_offset"][:-1] + 1))[: len(table)]
-        wrong = np.flatnonzero(table["base_offset"] != offsets)
+        wrong = np.flatnonzero(misplaced_rows(table, expected))
         table = table[: int(wrong[0])] if len(wrong) else table
         if not len(table):
             return position, {}
@@ -142,26 +144,6 @@ class _Segment:
                 prefix = BATCH_PREFIX.unpack_from(self.bytes, at)
                 BATCH_PREFIX.pack_into(self.bytes, at, *prefix[:2], record.epoch, prefix[3])
         return position + stop, records
-
-    def _next_batch(self, position: int, expected: int) -> int | None:
-        """Return the position of the next complete record with a higher offset."""
-        raw = np.frombuffer(self.bytes, np.uint8)
-        if len(raw) < position + HEADER_SIZE:
-            return None
-        tail = raw[position:]
-        magics = np.flatnonzero(tail[MAGIC_END - 1 :] == MAGIC)  # where a batch may begin
-        magics = magics[(tail[magics] == 0) & (tail[np.minimum(magics + 1, len(tail) - 1)] == 0)]
-        for start in magics.tolist():
-            at = position + start
-            if at + HEADER_SIZE > len(raw):
-                break
-            offset = BATCH_PREFIX.unpack_from(self.bytes, at)[0]
-            if not expected < offset < _BASE_MAX:
-                continue
-            found = scan(bytes(raw[at:]), path=self._path, max_batches=1)
-            if len(found):
-                return int(at)
-        return None
 
     def _corrected(self, position: int, stop: int, expected: int) -> LedgerRecord | None:
         """Return the record in [position, stop) if a single flipped bit explains the damage.

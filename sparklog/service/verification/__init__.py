@@ -2,11 +2,10 @@
 
 - `log_dir_state`: the log dir's locks, markers, small files; `ledger`: the commits
 - `partition`, `segment`, `indexes`, `producers`, `leader_epochs`: the files of a partition
-- `misplaced_segments`: copies of segments under other base offsets
 - `appends`: whether batches are those that the ledger recorded
 - `offset_checkpoints`, `leftover_files`: other files in log dirs; `tier_verifier`: remote copies;
 `remote_storage`: the log dir's metadata of remote copies
-- `expectations`, `segment_sizes`: expected offsets, and segments that are too small
+- `expectations`: expected offsets
 - `findings`: findings and their fixes; `batches`: batch sizes
 
 For a log in a bucket: `store_verifier`, and its parts `store_ledger` (entries, states),

@@ -4,10 +4,11 @@ Every entry must lead to a batch at or before the entry's offset or time, entrie
 none may be missing for long stretches. In indexes of sparklog or Kafka 4.1, each offset entry
 refers to a single batch, and each time entry to the first batch with a new largest timestamp. Older
 Kafka versions wrote an entry for several batches of an append, so that entries may be between
-batches.
+batches. A topic's index.interval.bytes may have changed since, so an index is not compared byte by
+byte with a rebuilt index.
 """
 
-from typing import Any, Final
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +23,30 @@ from sparklog.service.verification.log_dir_state import ExpectedPartition
 from sparklog.service.verification.segment import Walked
 
 Table = NDArray[Any]
-_OLD_KAFKA: Final = 2  # allowed factor of distances if several batches share an entry
 
 
 class IndexFile:
-    """The entries of a segment's index file, and its first fault."""
+    """The entries of an index of the segment with offset `base`, and the first fault of the index.
+
+    `fault`: (what is wrong, position of the entry in bytes).
+    """
 
     def __init__(
-        self,
+        self, base: int, dtype: np.dtype[Any], data: bytes | None, path: str = ""
+    ) -> None:
+        """Parse an index. `data`: None if the index is missing."""
+        self.base, self.path, self.is_missing = base, path, data is None
+        self.fault: tuple[str, int] | None = None
+        self.next = 0  # the first entry that was not compared yet
+        data = data or b""
+        count, torn = divmod(len(data), dtype.itemsize)
+        self.entries: Entries = np.frombuffer(data, dtype, count=count)
+        if torn:
+            self.note(f"{len(data)} bytes are no multiple of {dtype.itemsize}", count)
+
+    @classmethod
+    def read(
+        cls,
         fs: FileSystem,
         part: ExpectedPartition,
         name: str,
@@ -37,32 +54,31 @@ class IndexFile:
         dtype: np.dtype[Any],
         *,
         last: bool,
-        data: bytes | None = None,
-    ) -> None:
-        """Read an index file. `data`: its content, if it is from a manifest."""
-        self.base, self.path = base, joined(part.path, name)
-        self.fault: tuple[str, int] | None = None
-        self.is_missing = False
+    ) -> Self:
+        """Read an index of a log dir. `last`: of the last segment, which a writer may be using."""
+        path = joined(part.path, name)
         try:
-            data = read_bytes(fs, self.path) if data is None else data
+            index = cls(base, dtype, read_bytes(fs, path), path)
         except FileNotFoundError:
-            data, self.is_missing = b"", True
-        count, torn = divmod(len(data), dtype.itemsize)
-        self.entries: Entries = np.frombuffer(data, dtype, count=count)
+            return cls(base, dtype, None, path)
         if last and not part.situation.is_clean:
-            self.entries = self._settled(part)
-        elif torn:
-            self.note(f"{len(data)} bytes are no multiple of {dtype.itemsize}", count)
+            index.fault = None
+            index.entries = _settled(index.entries, part, base)
+        return index
 
-    def _settled(self, part: ExpectedPartition) -> Entries:
-        """Return the entries without preallocated entries and entries past the committed end."""
-        entries = self.entries
-        used = np.flatnonzero(entries["relative_offset"])
-        entries = entries[: int(used[-1]) + 1 if len(used) else 0]
-        if part.situation.is_ours:
-            past = np.flatnonzero(entries["relative_offset"] >= part.end - self.base)
-            entries = entries[: int(past[0])] if len(past) else entries
-        return entries
+    @property
+    def is_done(self) -> bool:
+        """Whether a fault was noted, or all entries were compared."""
+        return self.fault is not None or self.next == len(self.entries)
+
+    def rows(
+        self, keys: NDArray[np.int64], batch_keys: NDArray[np.int64], stop: int
+    ) -> tuple[slice, NDArray[np.intp]]:
+        """Return the next entries, with keys below `stop`, and the row of each entry's batch."""
+        entries = slice(self.next, int(np.searchsorted(keys, stop)))
+        self.next = entries.stop
+        rows = np.searchsorted(batch_keys, keys[entries])
+        return entries, np.minimum(rows, len(batch_keys) - 1)
 
     def note(self, what: str, row: int) -> None:
         """Remember the first fault. `row`: the number of its entry."""
@@ -77,133 +93,111 @@ class IndexFile:
             out.add(severity, self.path, what, position=place, fix=fix, offset=self.base)
 
 
-class OffsetIndexCheck:
-    """A `Consumer` that checks `.index`."""
+def _settled(entries: Entries, part: ExpectedPartition, base: int) -> Entries:
+    """Return the entries without preallocated entries and entries past the committed end."""
+    used = np.flatnonzero(entries["relative_offset"])
+    entries = entries[: int(used[-1]) + 1 if len(used) else 0]
+    if part.situation.is_ours:
+        past = np.flatnonzero(entries["relative_offset"] >= part.end - base)
+        entries = entries[: int(past[0])] if len(past) else entries
+    return entries
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        part: ExpectedPartition,
-        base: int,
-        *,
-        last: bool,
-        data: bytes | None = None,
-    ) -> None:
-        self.file = IndexFile(fs, part, index_name(base), base, OFFSET_ENTRY, last=last, data=data)
-        self._part, self._base = part, base
-        entries = self.file.entries
-        self._offsets = entries["relative_offset"].astype(np.int64) + base
-        self._positions = entries["position"].astype(np.int64)
-        self._next = 0
+
+def _first(wrong: NDArray[np.bool_], start: int = 0) -> int | None:
+    """Return the number of the first wrong entry; `start`: the number of the first entry."""
+    hits = np.flatnonzero(wrong)
+    return start + int(hits[0]) if len(hits) else None
+
+
+class OffsetIndexCheck:
+    """A `Consumer` that checks `.index`.
+
+    `exact`: each entry refers to a single batch. `interval_bytes`: index.interval.bytes, if known.
+    """
+
+    def __init__(self, file: IndexFile, *, exact: bool, interval_bytes: int | None = None) -> None:
+        self.file, self._exact, self._interval_bytes = file, exact, interval_bytes
+        self._offsets = file.entries["relative_offset"].astype(np.int64) + file.base
+        self._positions = file.entries["position"].astype(np.int64)
         for column in (self._offsets, self._positions):
-            bad = np.flatnonzero(np.diff(column) <= 0)
-            if len(bad):
-                self.file.note("offset or position goes back", int(bad[0]) + 1)
-        if len(entries) and (self._offsets[0] < base or self._positions[0] < 0):
-            self.file.note("offset or position is negative", 0)
+            if (at := _first(np.diff(column) <= 0, 1)) is not None:
+                file.note("offset or position goes back", at)
+        if len(file.entries) and (self._offsets[0] < file.base or self._positions[0] < 0):
+            file.note("offset or position is negative", 0)
 
     def take(self, window: Window, table: Table) -> None:
         """Check the entries that point to these batches."""
-        if self.file.fault is not None or self._next == len(self._positions):
+        if self.file.is_done:
             return
         starts = table["position"]
-        stop = int(starts[-1] + table["size"][-1])
-        until = int(np.searchsorted(self._positions, stop))
-        positions, offsets = self._positions[self._next : until], self._offsets[self._next : until]
-        rows = np.minimum(np.searchsorted(starts, positions), len(starts) - 1)
-        wrong = starts[rows] != positions
-        if self._part.exact:
-            wrong |= table["last_offset"][rows] != offsets
-        else:
-            wrong |= table["last_offset"][rows] > offsets
-        hits = np.flatnonzero(wrong)
-        if len(hits):
-            at = self._next + int(hits[0])
+        entries, rows = self.file.rows(self._positions, starts, int(starts[-1] + table["size"][-1]))
+        last, offsets = table["last_offset"][rows], self._offsets[entries]
+        wrong = starts[rows] != self._positions[entries]
+        wrong |= last != offsets if self._exact else last > offsets
+        if (at := _first(wrong, entries.start)) is not None:
             self.file.note(
                 f"no batch of offset {self._offsets[at]} begins at byte {self._positions[at]}", at
             )
-        self._next = until
 
     def finish(self, walked: Walked) -> None:
         """Check the entries as a whole, after the log has been read."""
         if self.file.is_missing:
             self.file.note("it is missing", 0)
-        elif self._next < len(self._positions):
-            self.file.note(f"it points past the log's {walked.size} bytes", self._next)
+        elif self.file.next < len(self._positions):
+            self.file.note(f"it points past the log's {walked.size} bytes", self.file.next)
         elif len(self._offsets) and int(self._offsets[-1]) >= walked.end:
             self.file.note(f"it leads past the end {walked.end}", len(self._offsets) - 1)
-        elif self._part.interval_bytes is not None:
-            self._check_density(walked, self._part.interval_bytes)
-
-    def _check_density(self, walked: Walked, interval_bytes: int) -> None:
-        marks = np.concatenate(([0], self._positions, [walked.size]))
-        holes = np.diff(marks)
-        # An entry is due when more than the interval was appended after the last entry's batch.
-        most = interval_bytes + 2 * walked.largest
-        hits = np.flatnonzero(holes > most)
-        if len(hits):
-            at = int(hits[0])
-            self.file.note(f"nothing is indexed for {holes[at]} bytes from byte {marks[at]} on", at)
+        elif self._interval_bytes is not None:
+            marks = np.concatenate(([0], self._positions, [walked.size]))
+            holes = np.diff(marks)
+            # An entry is due when more than the interval was appended after the last entry's batch.
+            if (at := _first(holes > self._interval_bytes + 2 * walked.largest)) is not None:
+                self.file.note(
+                    f"nothing is indexed for {holes[at]} bytes from byte {marks[at]} on", at
+                )
 
 
 class TimeIndexCheck:
     """A `Consumer` that checks `.timeindex`.
 
-    `final`: the index must have the last entry that rolling or closing a segment writes.
+    `exact`: each entry refers to a single batch. `final`: the index must have the last entry that
+    rolling or closing a segment writes.
     """
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        part: ExpectedPartition,
-        base: int,
-        *,
-        last: bool,
-        final: bool,
-        data: bytes | None = None,
-    ) -> None:
-        name = timeindex_name(base)
-        self.file = IndexFile(fs, part, name, base, TIME_ENTRY, last=last, data=data)
-        self._part, self._final = part, final
-        entries = self.file.entries
-        self._stamps = entries["timestamp"].astype(np.int64)
-        self._offsets = entries["relative_offset"].astype(np.int64) + base
-        self._next, self._largest = 0, -1
+    def __init__(self, file: IndexFile, *, exact: bool, final: bool) -> None:
+        self.file, self._exact, self._final = file, exact, final
+        self._offsets = file.entries["relative_offset"].astype(np.int64) + file.base
+        self._stamps = file.entries["timestamp"].astype(np.int64)
+        self._largest = -1
         bad = (np.diff(self._stamps) <= 0) | (np.diff(self._offsets) < 0)
-        if bad.any():
-            self.file.note("timestamp or offset goes back", int(np.argmax(bad)) + 1)
-        if len(entries) and self._offsets[0] < base:
-            self.file.note("offset is negative", 0)
+        if (at := _first(bad, 1)) is not None:
+            file.note("timestamp or offset goes back", at)
+        if len(file.entries) and self._offsets[0] < file.base:
+            file.note("offset is negative", 0)
 
     def take(self, window: Window, table: Table) -> None:
         """Check the entries of these batches: the largest timestamp so far, and its first batch."""
         highest = np.maximum.accumulate(np.concatenate(([self._largest], table["max_timestamp"])))
-        if self.file.fault is None and self._next < len(self._offsets):
-            self._compare(table, highest)
         self._largest = int(highest[-1])
-
-    def _compare(self, table: Table, highest: NDArray[np.int64]) -> None:
+        if self.file.is_done:
+            return
         last = table["last_offset"]
-        until = int(np.searchsorted(self._offsets, int(last[-1]), side="right"))
-        offsets, stamps = self._offsets[self._next : until], self._stamps[self._next : until]
-        rows = np.minimum(np.searchsorted(last, offsets), len(last) - 1)
+        entries, rows = self.file.rows(self._offsets, last, int(last[-1]) + 1)
+        stamps = self._stamps[entries]
         wrong = (table["max_timestamp"][rows] != stamps) | (highest[rows] >= stamps)
-        if self._part.exact:
-            wrong |= last[rows] != offsets
-        hits = np.flatnonzero(wrong)
-        if len(hits):
-            at = self._next + int(hits[0])
+        if self._exact:
+            wrong |= last[rows] != self._offsets[entries]
+        if (at := _first(wrong, entries.start)) is not None:
             self.file.note(
                 f"offset {self._offsets[at]} is not the first to reach time {self._stamps[at]}", at
             )
-        self._next = until
 
     def finish(self, walked: Walked) -> None:
         """Check the entries as a whole, after the log has been read."""
         if self.file.is_missing:
             self.file.note("it is missing", 0)
-        elif self._next < len(self._offsets):
-            self.file.note(f"it leads past the end {walked.end}", self._next)
+        elif self.file.next < len(self._offsets):
+            self.file.note(f"it leads past the end {walked.end}", self.file.next)
         elif self._final and self._largest >= 0:
             known = int(self._stamps[-1]) if len(self._stamps) else -1
             if known != self._largest:
@@ -211,3 +205,15 @@ class TimeIndexCheck:
                     f"its last entry has time {known}, the segment's largest is {self._largest}",
                     max(len(self._stamps) - 1, 0),
                 )
+
+
+def index_checks(
+    fs: FileSystem, part: ExpectedPartition, base: int, *, last: bool
+) -> tuple[OffsetIndexCheck, TimeIndexCheck]:
+    """Return the checks of a segment of a log dir. `last`: it is the partition's last segment."""
+    index = IndexFile.read(fs, part, index_name(base), base, OFFSET_ENTRY, last=last)
+    times = IndexFile.read(fs, part, timeindex_name(base), base, TIME_ENTRY, last=last)
+    return (
+        OffsetIndexCheck(index, exact=part.exact, interval_bytes=part.interval_bytes),
+        TimeIndexCheck(times, exact=part.exact, final=not last or part.situation.is_clean),
+    )

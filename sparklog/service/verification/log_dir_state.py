@@ -81,7 +81,6 @@ class ExpectedPartition:
     start: int
     end: int
     local_start: int = 0  # first offset that must be local, if above `start`
-    claims: tuple[int, ...] = ()  # a broker's checkpoints, some of which may be wrong
     gaps_below: int = 0
     config: TopicConfig | None = None
     interval_bytes: int | None = None

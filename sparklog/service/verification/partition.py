@@ -1,7 +1,9 @@
 """Checks a partition in a pass over its segments."""
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
@@ -12,18 +14,20 @@ from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.batch_figures import BatchTally
 from sparklog.logdir.offline_partitions import why_foreign
 from sparklog.logdir.partition.producer_snapshots import snapshot_offsets
-from sparklog.logdir.segment_files import bases_of, joined
+from sparklog.logdir.segment_files import bases_of, first_offset, joined
 from sparklog.service.verification.appends import AppendCheck
 from sparklog.service.verification.batches import BatchCheck
-from sparklog.service.verification.findings import Findings, FixKind, Severity
-from sparklog.service.verification.indexes import OffsetIndexCheck, TimeIndexCheck
+from sparklog.service.verification.findings import Finding, Findings, FixKind, Severity
+from sparklog.service.verification.indexes import index_checks
 from sparklog.service.verification.leader_epochs import EpochCheck
 from sparklog.service.verification.leftover_files import check_partition_files
 from sparklog.service.verification.log_dir_state import ExpectedPartition, Situation
-from sparklog.service.verification.misplaced_segments import copied_segments
 from sparklog.service.verification.producers import ProducerReplay
 from sparklog.service.verification.segment import SegmentWalk, Walked
 from sparklog.storage.committed_appends import Appends
+
+SMALL_SHARE: Final = 10  # warn of a median below 1/10 of segment.bytes
+CLOSED_LEAST: Final = 5  # minimum number of closed segments of the topic
 
 
 @dataclass(slots=True)
@@ -144,7 +148,7 @@ class PartitionCheck:
         live = [base for base in bases if not (ours and base > part.end)]
         for base in unreferenced_segments:
             self._note_surplus(base)
-        copies = copied_segments(self._fs, part, live) if ours else {}
+        copies = _copied_segments(self._fs, part, live) if ours else {}
         for base, holds in copies.items():
             self._out.add(
                 Severity.DIFFERENCE,
@@ -230,9 +234,7 @@ class PartitionCheck:
     ) -> Walked:
         part, last = self._part, following is None
         path = joined(part.path, log_name(base))
-        final = not last or part.situation.is_clean
-        index = OffsetIndexCheck(self._fs, part, base, last=last)
-        times = TimeIndexCheck(self._fs, part, base, last=last, final=final)
+        indexes = index_checks(self._fs, part, base, last=last)
         replay.begin(path)
         self._epochs.begin(path)
         self._appends.begin(path, base)
@@ -242,7 +244,7 @@ class PartitionCheck:
             self._fs, part, base, self._out,
             following=following, expected=expected, is_known=known,
         )  # fmt: skip
-        walked = walk.run([index, times, self._epochs, replay, self._appends, self._batches])
+        walked = walk.run([*indexes, self._epochs, replay, self._appends, self._batches])
         if not self._appends.finish(walked.end, damaged=walked.damaged):
             self._is_foreign = True
         if walked.damaged:
@@ -251,9 +253,8 @@ class PartitionCheck:
                 self._keep_tail(path)
             return walked  # derived files can't be checked without the batches
         severity, fix = self._severity_and_fix(base, last=last)
-        index.finish(walked)
-        times.finish(walked)
-        for check in (index, times):
+        for check in indexes:
+            check.finish(walked)
             check.file.report(self._out, severity, fix)
         replay.check_aborted(base, severity=severity, fix=fix)
         if walked.end - base > RELATIVE_MAX + 1:
@@ -280,7 +281,69 @@ class PartitionCheck:
         return Severity.DIFFERENCE, FixKind.INDEXES
 
 
+def _copied_segments(
+    fs: FileSystem, part: ExpectedPartition, bases: Sequence[int]
+) -> dict[int, int]:
+    """Return {base offset in the name: first offset in the file} of copied segments.
+
+    Readers stop at a copy under a wrong base offset, because the segment before it overlaps it.
+    The segment before the copy also proves that the copy is not needed: it contains all offsets up
+    to the next segment.
+
+    A segment is not a copy if its first batch has a flipped base offset: the segment before it ends
+    at the base offset in the name. Cost: 8 bytes per segment; for a possible copy, a pass over the
+    segment before it.
+    """
+    found: dict[int, int] = {}
+    before = bases[0] if bases else 0
+    for at, base in enumerate(bases[1:], 1):
+        first = first_offset(fs, joined(part.path, log_name(base)))
+        following = bases[at + 1] if at + 1 < len(bases) else None
+        if first is not None and first < base and _reaches(fs, part, before, following):
+            found[base] = first
+        else:
+            before = base
+    return found
+
+
+def _reaches(fs: FileSystem, part: ExpectedPartition, base: int, following: int | None) -> bool:
+    """Return True if a segment contains all offsets up to the next segment, or to the log end."""
+    walk = SegmentWalk(fs, part, base, Findings(), following=following, expected=base)
+    walked = walk.run([])
+    return not walked.damaged and walked.end >= (part.end if following is None else following)
+
+
 def _differs_in_one_bit(one: str, other: str) -> bool:
     """Return whether two texts of equal length differ in a single bit."""
     bits = sum((a ^ b).bit_count() for a, b in zip(one.encode(), other.encode(), strict=False))
     return len(one) == len(other) and bits == 1
+
+
+def small_segments(partitions: Iterable[Checked]) -> list[Finding]:
+    """Warn once per topic if its median closed segment is below a tenth of segment.bytes.
+
+    Compacted topics are exempt: the cleaner shrinks and joins their segments.
+    """
+    topics: dict[str, list[Checked]] = {}
+    for checked in partitions:
+        config = checked.part.config
+        if config is not None and not config.compact:
+            topics.setdefault(checked.part.topic, []).append(checked)
+    found: list[Finding] = []
+    for topic, group in topics.items():
+        part = group[0].part
+        closed = [size for checked in group for size in checked.closed_bytes]
+        if len(closed) < CLOSED_LEAST or part.config is None:
+            continue
+        median, wanted = statistics.median_low(closed), part.config.roll_bytes
+        if median * SMALL_SHARE < wanted:
+            out = Findings(topic)
+            out.add(
+                Severity.WARNING,
+                part.path,
+                f"half of the topic's {len(closed)} closed segments have at most {median} bytes, "
+                f"segment.bytes is {wanted}: many small files are slow to list and to tier; raise "
+                "segment.ms, or commit larger batches",
+            )
+            found += out.found
+    return found

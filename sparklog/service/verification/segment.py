@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from sparklog.format.batch import HEADER_SIZE, LOG_OVERHEAD
 from sparklog.format.names import log_name
-from sparklog.format.scan import scan
+from sparklog.format.scan import misplaced_rows, scan
 from sparklog.fs import File, FileSystem
 from sparklog.log.batch_windows import WINDOW_BYTES, Window, walk
 from sparklog.logdir.segment_files import joined
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import ExpectedPartition, Situation
+from sparklog.storage.segments import SegmentLog
 
 Table = NDArray[Any]
 _MAGIC_AT: Final = 16
@@ -135,10 +136,7 @@ class SegmentWalk:
 
     def _wrong(self, table: Table) -> int:
         """Return the first row that doesn't follow the row before; -1 if there is none."""
-        wanted = np.concatenate(([self.found.end], table["last_offset"][:-1] + 1))
-        first = table["base_offset"]
-        wrong = (first < wanted) | ((first > wanted) & (first > self._part.gaps_below))
-        hits = np.flatnonzero(wrong)
+        hits = np.flatnonzero(misplaced_rows(table, self.found.end, self._part.gaps_below))
         return int(hits[0]) if len(hits) else -1
 
     def _cut(self, table: Table, fits: NDArray[np.bool_], row: int) -> Table:
@@ -290,7 +288,7 @@ class SegmentWalk:
         )  # fmt: skip
 
 
-def resync(file: File, start: int, first: int, limit: int) -> tuple[int, int] | None:
+def resync(file: SegmentLog, start: int, first: int, limit: int) -> tuple[int, int] | None:
     """Find the next complete batch at or after byte `start` with first <= base offset < limit.
 
     Returns (position, base offset), or None. Cost: a pass over the bytes between, and a CRC for
@@ -317,7 +315,7 @@ def _candidates(data: bytes, first: int, limit: int) -> list[int]:
     return [int(hit) for hit in hits[fits]]
 
 
-def _is_whole(file: File, position: int, size: int) -> bool:
+def _is_whole(file: SegmentLog, position: int, size: int) -> bool:
     head = file.pread(LOG_OVERHEAD, position)
     length = int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
     if not HEADER_SIZE <= length <= size - position:

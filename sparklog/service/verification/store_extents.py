@@ -1,9 +1,8 @@
 """Checks the extents of a log in a bucket: objects, batches, offsets, manifests."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import crc32c
 import numpy as np
@@ -14,18 +13,17 @@ from sparklog.diskless.merge_source import SourceReader
 from sparklog.diskless.segment_healing import segment_of
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.batch import OFFSET_MAX
 from sparklog.format.index import OFFSET_ENTRY, TIME_ENTRY
 from sparklog.format.names import INDEX, TIMEINDEX
-from sparklog.format.scan import Table
+from sparklog.format.scan import Table, misplaced_rows
 from sparklog.log.batch_figures import BatchTally
 from sparklog.log.batch_windows import walk
 from sparklog.service.verification.batches import BatchCheck
 from sparklog.service.verification.findings import Findings, FixKind, Severity
-from sparklog.service.verification.indexes import OffsetIndexCheck, TimeIndexCheck
-from sparklog.service.verification.log_dir_state import ExpectedPartition, Situation
+from sparklog.service.verification.indexes import IndexFile, OffsetIndexCheck, TimeIndexCheck
 from sparklog.service.verification.segment import Walked
 from sparklog.storage.segment_store import SourceChangedError
-from sparklog.tiered.archive.no_files import NoFiles
 from sparklog.tiered.encryption.envelope import open_data_key
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import PARTS, Manifest, manifest_object, parse, part
@@ -131,7 +129,7 @@ class ExtentCheck:
     ) -> None:
         path = f"{self._store.url}/{extent.object}"
         log = _StagedExtent(path, extent, self._readers, self._retry)
-        indexes = None if opened is None else _Indexes(key, extent, opened[1])
+        indexes = {} if opened is None else _index_checks(extent, opened[1])
         walked, batches = _Walk(extent, key in self._state.gaps), BatchCheck()
         self.batches.append((key.topic, batches.tally))
         crc = 0
@@ -140,9 +138,9 @@ class ExtentCheck:
                 table = window.batches.table
                 walked.take(table)
                 batches.take(window, table)
-                if indexes is not None and len(table):
-                    indexes.offsets.take(window, table)
-                    indexes.times.take(window, table)
+                if len(table):
+                    for check in indexes.values():
+                        check.take(window, table)
                 crc = crc32c.crc32c(window.data[: window.batches.end - window.position], crc)
                 if window.batches.error is not None:
                     raise window.batches.error
@@ -171,9 +169,14 @@ class ExtentCheck:
             self._damage(out, extent, path, what, extent.start + at, walked.next)
             return
         self._derived(extent, walked, path, out)
-        if opened is not None and indexes is not None:
-            self._compare(key, extent, opened[0], crc, out)
-            for name, what in indexes.faults(walked):
+        if opened is None:
+            return
+        self._compare(key, extent, opened[0], crc, out)
+        whole = Walked(extent.base, extent.end, walked.size, walked.size, walked.largest)
+        for name, check in indexes.items():
+            check.finish(whole)
+            if check.file.fault is not None:
+                what, _ = check.file.fault
                 self._manifest_fault(out, extent, opened[0].name, f"{name}: {what}")
 
     def _derived(self, extent: Extent, walked: "_Walk", path: str, out: Findings) -> None:
@@ -270,18 +273,17 @@ class _Walk:
         if not len(table) or self._fault is not None:
             return
         bases, last = table["base_offset"] + self._shift, table["last_offset"] + self._shift
-        due = np.concatenate(([self.next], last[:-1] + 1))
-        wrong = bases < due if self._gaps else bases != due
+        wrong = misplaced_rows(table, self.next - self._shift, OFFSET_MAX if self._gaps else 0)
         if not self._gaps:
             wrong |= table["count"] != last - bases + 1
         wrong |= last >= self._extent.end
         hits = np.flatnonzero(wrong)
         if len(hits):
             row = int(hits[0])
-            self.next = int(due[row])
+            self.next = int(last[row - 1]) + 1 if row else self.next
             self._fault = (
                 f"a batch of {table['count'][row]} records at [{bases[row]}, {last[row] + 1}) "
-                f"is stored where offset {due[row]} of [{self._extent.base}, {self._extent.end}) "
+                f"is stored where offset {self.next} of [{self._extent.base}, {self._extent.end}) "
                 f"is due; {_COPY}",
                 int(table["position"][row]),
             )
@@ -300,29 +302,13 @@ class _Walk:
         return self._fault
 
 
-class _Indexes:
-    """Checks the indexes of a closed segment during the pass over its log."""
-
-    def __init__(self, key: TopicPartition, extent: Extent, parts: dict[str, bytes]) -> None:
-        self._extent = extent
-        expected = ExpectedPartition(
-            topic=key.topic, partition=key.partition, path="", situation=Situation.CLOSED,
-            start=extent.base, end=extent.end, exact=False,
-        )  # fmt: skip
-        given: dict[str, Any] = {"last": False}
-        self.offsets = OffsetIndexCheck(
-            NoFiles(), expected, extent.base, data=parts.get(INDEX), **given
-        )
-        self.times = TimeIndexCheck(
-            NoFiles(), expected, extent.base, data=parts.get(TIMEINDEX), final=True, **given
-        )
-        assert self.offsets.file.entries.dtype == OFFSET_ENTRY
-        assert self.times.file.entries.dtype == TIME_ENTRY
-
-    def faults(self, walk: _Walk) -> Iterator[tuple[str, str]]:
-        """Yield (index, its first fault)."""
-        walked = Walked(self._extent.base, self._extent.end, walk.size, walk.size, walk.largest)
-        for name, each in ((INDEX, self.offsets), (TIMEINDEX, self.times)):
-            each.finish(walked)
-            if each.file.fault is not None:
-                yield name, each.file.fault[0]
+def _index_checks(
+    extent: Extent, parts: dict[str, bytes]
+) -> dict[str, OffsetIndexCheck | TimeIndexCheck]:
+    """Return the checks of a closed segment's indexes in `parts`, the files of its manifest."""
+    index = IndexFile(extent.base, OFFSET_ENTRY, parts.get(INDEX))
+    times = IndexFile(extent.base, TIME_ENTRY, parts.get(TIMEINDEX))
+    return {
+        INDEX: OffsetIndexCheck(index, exact=False),
+        TIMEINDEX: TimeIndexCheck(times, exact=False, final=True),
+    }

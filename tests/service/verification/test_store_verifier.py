@@ -340,6 +340,7 @@ def test_a_time_index_that_leads_astray(home: Home) -> None:
     finding = only(home)
     assert (finding.file, finding.severity) == (url, Severity.DIFFERENCE)
     assert ".timeindex: " in finding.what
+    assert "is not the first to reach time" in finding.what
 
 
 # --- beside a service ---------------------------------------------------------------------------
