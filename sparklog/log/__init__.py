@@ -15,7 +15,7 @@ The engine opens no files and does not depend on a home.
 - `batch_windows`, `index_entries`: read the bytes and the indexes of a segment
 - `batch_figures`, `batch_sample`: batch sizes and compression rates
 - `positions`, `truncation_detection`: positions of readers, and whether they are still valid
-- `commits_table`, `committed_batches`, `batch_gaps`, `timeline`: queries of the ledger
+- `commits_table`, `timeline`: queries of the ledger
 - `fork_points`: where a log can be forked; `copied_log`: rules for a log that is copied from
   another log
 - `rounds`: the service's round, as far as all homes share it

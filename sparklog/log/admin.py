@@ -10,8 +10,7 @@ from sparklog.config import NEW_TOPICS, TopicConfig
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
 from sparklog.log.arguments import refused
 from sparklog.log.commit import check_known
-from sparklog.log.committed_batches import find_commit
-from sparklog.log.timeline import abandoned_by
+from sparklog.log.timeline import abandoned_by, find_commit
 from sparklog.log.topic_names import INTERNAL, check_new, new_topic_id
 from sparklog.storage.commits import Change, CommitLog, change
 from sparklog.storage.deleted_topic import DeletedTopic

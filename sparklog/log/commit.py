@@ -4,9 +4,10 @@ Source: sparklog/logdir/PROTOCOL.md, "COMMIT" and "Identity of a micro-batch".
 """
 
 import json
+import logging
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from sparklog.clock import iso, monotonic_ms
 from sparklog.common import TopicPartition
@@ -17,8 +18,7 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicError,
 )
-from sparklog.log.batch_gaps import warn_of_gap
-from sparklog.log.committed_batches import find_commit
+from sparklog.log.timeline import find_commit
 from sparklog.log.topic_names import refuse_brokers_own
 from sparklog.storage.commits import Change, Chunk, CommitLog, change
 from sparklog.storage.ledger_records import AppendRecord, CommitRecord, Ranges
@@ -27,6 +27,8 @@ from sparklog.storage.lost_commits import COMMITTED_BEFORE
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.query_origin import QueryOrigin, predecessor
 from sparklog.text_checks import check_text
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 Ends = dict[str, dict[int, tuple[int, int]]]
 """{topic: {partition: (first offset, end offset)}}"""
@@ -138,17 +140,9 @@ def _commit(
         if known is not None:
             return None
         if identity is not None:
-            warn_of_gap(commits, identity.writer, identity.batch)
-        record = AppendRecord(
-            ends={},
-            source=dict(source) if source else None,
-            app=app,
-            size_bytes=sum(chunk.size_bytes for chunk in chunks),
-            idempotent=any(chunk.idempotent for chunk in chunks),
-            stamped=any(_is_stamped(state, chunk) for chunk in chunks),
-        )
-        whole = record if identity is None else _identified(record, identity)
-        return Change(record=whole, chunks=chunks, asked_ms=asked_ms, asked_at=asked_at)
+            _warn_of_gap(commits, identity.writer, identity.batch)
+        record = record_of(state, chunks, identity, app=app, source=source)
+        return Change(record=record, chunks=chunks, asked_ms=asked_ms, asked_at=asked_at)
 
     written = change(commits, decide)
     if known is not None:
@@ -191,19 +185,57 @@ def _duplicate(commits: CommitLog, chunks: Sequence[Chunk]) -> CommitResult | No
     return CommitResult(True, commits.state.time_ms, _by_topic({chunks[0].key: span}))
 
 
-def _is_stamped(state: LogState, chunk: Chunk) -> bool:
-    return not chunk.copied and state.topics[chunk.topic].parsed().log_append_time
-
-
-def _identified(record: AppendRecord, identity: Identity) -> CommitRecord:
+def record_of(
+    state: LogState,
+    chunks: Sequence[Chunk],
+    identity: Identity | None = None,
+    *,
+    app: str,
+    source: Mapping[str, Any] | None = None,
+) -> AppendRecord:
+    """Return the ledger record of a commit. The home sets its offsets, time and leader epoch."""
+    topics = state.topics
+    fields: dict[str, Any] = {
+        "ends": {},
+        "source": dict(source) if source else None,
+        "app": app,
+        "size_bytes": sum(chunk.size_bytes for chunk in chunks),
+        "idempotent": any(chunk.idempotent for chunk in chunks),
+        "stamped": any(
+            not chunk.copied and topics[chunk.topic].parsed().log_append_time for chunk in chunks
+        ),
+    }
+    if identity is None:
+        return AppendRecord(**fields)
     origin = identity.origin if isinstance(identity, QueryIdentity) else None
-    return CommitRecord.of(
-        record,
+    return CommitRecord(
         writer=identity.writer,
         batch=identity.batch,
         fingerprint=identity.fingerprint,
         origin=None if origin is None else replace(origin, look=None, is_meant=False),
+        **fields,
     )
+
+
+def _warn_of_gap(commits: CommitLog, writer: str, batch: int) -> None:
+    """Warn, once per writer and open log, if micro-batches before `batch` are missing in the log.
+
+    The log can't distinguish batches that foreachBatch skipped from batches that a restore lost.
+    The caller must have acquired the lock.
+    """
+    last = commits.state.writers.get(writer)
+    if last is None or batch <= last.batch + 1:
+        return
+    warned_writers = commits.reported_gaps
+    if writer not in warned_writers:
+        warned_writers.add(writer)
+        _LOGGER.warning(
+            "%s: writer %s continues with micro-batch %d, but its last batch in this log is %d: "
+            "either it wrote nothing in between, or the log was restored to an earlier state and "
+            "those rows are lost. With `sparklog checkpoint reset CHECKPOINT --to %d --log LOG`, "
+            "its query computes them again, and also repeats what it has written since",
+            commits.home, writer, batch, last.batch, last.batch,
+        )  # fmt: skip
 
 
 def _by_topic(ranges: Ranges) -> Ends:

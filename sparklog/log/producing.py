@@ -21,7 +21,7 @@ from sparklog.errors import (
 )
 from sparklog.format.scan import rebase
 from sparklog.log.client_batches import ClientBatch
-from sparklog.log.commit import check_known
+from sparklog.log.commit import check_known, record_of
 from sparklog.log.topic_names import refuse_brokers_own
 from sparklog.storage.commits import Change, Chunk, CommitLog, DuplicateAppend, change
 from sparklog.storage.ledger_records import AppendRecord
@@ -154,16 +154,10 @@ class _Attempt:
             return None
         if good != self._good:  # a repeated decision stages the same chunks only once
             self._good, self._joined = good, joined([chunk for _, chunk in good])
-        record = AppendRecord(
-            ends={},
-            app=self._app,
-            size_bytes=sum(chunk.size_bytes for chunk in self._joined),
-            idempotent=any(chunk.idempotent for chunk in self._joined),
-            stamped=any(state.topics[c.topic].parsed().log_append_time for c in self._joined),
-        )
         return Change(
-            record=record, chunks=self._joined, asked_ms=self._asked_ms, asked_at=self._asked_at
-        )
+            record=record_of(state, self._joined, app=self._app), chunks=self._joined,
+            asked_ms=self._asked_ms, asked_at=self._asked_at,
+        )  # fmt: skip
 
     def _known(self, state: LogState) -> list[Numbered]:
         """Return the batches that a log in this state can append; the others get an error."""

@@ -1,4 +1,7 @@
-"""Find the offset ranges that `Log.reset` abandoned, from the ledger.
+"""Find the commits of micro-batches in the ledger, and the offsets that `Log.reset` abandoned.
+
+A micro-batch that a later reset abandoned counts as not committed. Its records stay readable; a
+lookup finds the new commit of the batch, or none.
 
 A reset record lists the offsets that its writers had committed after the batch they were reset to.
 The folded ledger, and snapshots, keep these ranges until the log start offset has passed them.
@@ -7,13 +10,12 @@ computed from all retained ledger records (`find_abandoned`).
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.log.arguments import refused
-from sparklog.log.committed_batches import writers_abandoning
 from sparklog.storage.commits import FollowedLedger, Ledger
 from sparklog.storage.home import Home
 from sparklog.storage.ledger_records import (
@@ -29,6 +31,44 @@ from sparklog.storage.segments import StaleReadError
 
 TIMELINES: Final = ("all", "current")
 _LOGGER: Final = logging.getLogger(__name__)
+
+
+def find_commit(
+    ledger: Ledger, end: int, writers: Collection[str], batch: int
+) -> tuple[int, CommitRecord] | None:
+    """Return (ledger offset, record) of the newest commit of `batch` by any of `writers`.
+
+    Returns None if the ledger below `end` no longer contains the commit, or if a reset abandoned
+    it.
+
+    Cost: reads the ledger backwards to the commit, segment by segment. A home that indexes commits
+        by writer reads only the commits of `writers`.
+    """
+    left = set(writers)
+    for offset, record in ledger.commits_of(end, writers):
+        match record:
+            case CommitRecord() if record.batch == batch and record.writer in writers:
+                return offset, record
+            case CommitRecord() if record.batch < batch:
+                left.discard(record.writer)  # its earlier commits have lower numbers
+                if not left:
+                    return None
+            case ResetRecord() if any(w in writers for w in _writers_abandoning(record, batch)):
+                return None
+            case SnapshotRecord() if not _reached(record, writers, batch):
+                return None
+    return None
+
+
+def _writers_abandoning(record: ResetRecord, batch: int) -> list[str]:
+    """Return the writers of which a reset record abandons `batch`."""
+    return [writer for writer, last in record.last_batches.items() if last < batch]
+
+
+def _reached(snapshot: SnapshotRecord, writers: Collection[str], batch: int) -> bool:
+    """Return whether a writer had committed `batch`, or a later batch, before the snapshot."""
+    lasts = (snapshot.writers.get(writer) for writer in writers)
+    return any(last is not None and last.batch >= batch for last in lasts)
 
 
 def abandoned_by(ledger: Ledger, end: int, writers: Iterable[str], batch: int) -> SpansByKey:
@@ -77,7 +117,7 @@ def find_abandoned(ledger: Ledger, end: int) -> SpansByKey:
         match record:
             case CommitRecord(writer=writer, batch=batch):
                 later = (reset for at, reset in resets if at > offset)
-                if any(writer in writers_abandoning(reset, batch) for reset in later):
+                if any(writer in _writers_abandoning(reset, batch) for reset in later):
                     _add(abandoned, record)
             case ResetRecord() | SnapshotRecord():
                 for key, spans in (record.abandoned or {}).items():

@@ -428,8 +428,6 @@ class LogDirCommits(LogManager):
         )
 
     def _append_record(self, record: LedgerRecord, *, sync: bool) -> LedgerRecord:
-        if not sync:
-            record = replace(record, flushed=False)
         # Times never decrease (PROTOCOL, H14), and stamped batches must have the record's time.
         stamped = isinstance(record, AppendRecord) and record.stamped
         now_ms = record.time_ms if stamped else self.clock()

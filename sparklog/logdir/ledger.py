@@ -94,7 +94,8 @@ class Ledger:
 
     def append(self, record: LedgerRecord, *, epoch: int, time_ms: int, sync: bool) -> LedgerRecord:
         """Append a record, and set its time and epoch. The append is durable if `sync` is set."""
-        stamped = replace(record, time_ms=time_ms, epoch=epoch)
+        flushed = record.flushed and sync
+        stamped = replace(record, time_ms=time_ms, epoch=epoch, flushed=flushed)
         key = stamped.writer.encode() if isinstance(stamped, CommitRecord | ResetRecord) else None
         self.log.append(encode_one(key or None, encode(stamped), timestamp=time_ms), epoch)
         if sync:

@@ -147,20 +147,6 @@ class CommitRecord(AppendRecord):
     fingerprint: str
     origin: QueryOrigin | None = None
 
-    @classmethod
-    def of(
-        cls,
-        record: AppendRecord,
-        *,
-        writer: str,
-        batch: int,
-        fingerprint: str,
-        origin: QueryOrigin | None,
-    ) -> "CommitRecord":
-        """Return the record of the same append with a micro-batch's identity."""
-        given = {item.name: getattr(record, item.name) for item in fields_of(record)}
-        return cls(**given, writer=writer, batch=batch, fingerprint=fingerprint, origin=origin)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord(_Record):

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sparklog.fs import FileSystem
-from sparklog.log.committed_batches import find_commit
 from sparklog.log.fork_points import (
     ForkPointRequest,
     check_writers,
@@ -15,7 +14,7 @@ from sparklog.log.fork_points import (
     no_writer,
     nothing_to_fork,
 )
-from sparklog.log.timeline import find_abandoned
+from sparklog.log.timeline import find_abandoned, find_commit
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.ledger import fold, ledger_bases, replay
 from sparklog.storage.ledger_records import CommitRecord, SnapshotRecord

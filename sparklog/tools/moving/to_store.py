@@ -28,11 +28,10 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint_files import Epochs, topic_id_text
 from sparklog.format.names import TXNINDEX, snapshot_name
 from sparklog.format.producer_snapshot import format_snapshot, parse_snapshot
-from sparklog.log.committed_batches import find_commit
 from sparklog.log.copied_log import copied_state, copied_topics, next_epoch, prefix_below
 from sparklog.log.log import Log, view_of
 from sparklog.log.producer_state_loading import load_producer_state
-from sparklog.log.timeline import find_abandoned
+from sparklog.log.timeline import find_abandoned, find_commit
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.group_offsets import GroupFiles
 from sparklog.logdir.home import commits_of
