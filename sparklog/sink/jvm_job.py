@@ -5,9 +5,9 @@ frames and compresses the chunks and returns a table per object, which a Python 
 stage uploads. The chunks of a small micro-batch are sent to the driver instead.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from pyspark import RDD
@@ -16,13 +16,12 @@ from pyspark.sql import DataFrame
 
 from sparklog.errors import SparklogError
 from sparklog.jvm.gateway import Gateway
-from sparklog.sink.task_messages import error_fields, error_of
+from sparklog.sink.task_messages import TOO_MUCH, answer_of, parse_answer
 from sparklog.spark_errors import in_worker
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.staging import TaskStaging
 
 _STAGE_JOB: Final = "sparklog.sink.StageJob"
-_TABLE, _ERROR, _TOO_MUCH = range(3)  # the first byte of a task's answer
 
 
 def stage(jvm: Gateway, df: DataFrame, plan: bytes) -> Iterator[ChunkTable | SparklogError]:
@@ -33,7 +32,7 @@ def stage(jvm: Gateway, df: DataFrame, plan: bytes) -> Iterator[ChunkTable | Spa
 
     Raises the exception of a Spark job that fails.
     """
-    return map(_told, _parts(jvm.fetch(_STAGE_JOB, "run", df._jdf, plan, 0)))
+    return map(parse_answer, _parts(jvm.fetch(_STAGE_JOB, "run", df._jdf, plan, 0)))
 
 
 def collect(
@@ -44,9 +43,9 @@ def collect(
     Returns None when a task has more than `in_memory_bytes`.
     """
     answers = [*_parts(jvm.fetch(_STAGE_JOB, "run", df._jdf, plan, in_memory_bytes))]
-    if any(answer[0] == _TOO_MUCH for answer in answers):
+    if any(answer[0] == TOO_MUCH for answer in answers):
         return None
-    return [_told(answer) for answer in answers]
+    return [parse_answer(answer) for answer in answers]
 
 
 def _parts(data: bytes) -> Iterator[memoryview]:
@@ -55,12 +54,6 @@ def _parts(data: bytes) -> Iterator[memoryview]:
         end = at + 4 + int.from_bytes(answers[at : at + 4], "little")
         yield answers[at + 4 : end]
         at = end
-
-
-def _told(answer: memoryview) -> ChunkTable | SparklogError:
-    if answer[0] == _ERROR:
-        return error_of(json.loads(bytes(answer[1:])))
-    return ChunkTable.unpack(answer[1:])
 
 
 def put(
@@ -73,33 +66,29 @@ def put(
     framed = jvm.call(_STAGE_JOB, "framed", df._jdf, plan)
     parts: RDD[bytes] = RDD(framed, df.sparkSession.sparkContext, NoOpSerializer())
     tasks = parts.mapPartitionsWithIndex(_Put(home, label), preservesPartitioning=True)
-    return (_told(memoryview(answer)) for answer in tasks.collect())
+    return map(parse_answer, tasks.collect())
 
 
 @in_worker
 class _Put:
-    """The function of the Python workers. Each call returns an answer in the format of the JVM."""
+    """The function of the Python workers. Each call yields a task's answer."""
 
     def __init__(self, home: TaskStaging, label: str) -> None:
         self._home, self._label = home, label
 
     def __call__(self, task: int, parts: Iterable[bytes]) -> Iterator[bytes]:
-        try:
-            self._home.check()
-            table = self._home.put(_tables(parts), label=f"{self._label}-{task}", task=task)
-        except SparklogError as error:
-            if error.retriable:
-                raise  # Spark tries the task again
-            yield bytes([_ERROR]) + json.dumps(error_fields(error)).encode()
-            return
-        yield bytes([_TABLE]) + table.pack()
+        yield answer_of(partial(self._put, task, parts))
+
+    def _put(self, task: int, parts: Iterable[bytes]) -> ChunkTable:
+        self._home.check()
+        return self._home.put(_tables(parts), label=f"{self._label}-{task}", task=task)
 
 
 def _tables(parts: Iterable[bytes]) -> Iterator[ChunkTable]:
     """Yield tables, each with the data of its object. Raises an error that the JVM returned."""
     messages = iter(parts)
     for part in messages:
-        table = _told(memoryview(part))
+        table = parse_answer(part)
         if isinstance(table, SparklogError):
             raise table
         yield replace(table, data=next(messages))

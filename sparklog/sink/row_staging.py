@@ -13,7 +13,7 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -24,9 +24,10 @@ from sparklog.errors import SparklogError, StorageUnavailableError
 from sparklog.jvm.gateway import Gateway, Obstacle, find_gateway, log_data_path
 from sparklog.log.log import Log, home_of
 from sparklog.lru_cache import LruCache
-from sparklog.sink import jvm_job, jvm_plan, task_messages
+from sparklog.sink import jvm_job, jvm_plan
 from sparklog.sink.size_estimate import SMALL_BYTES, SizeEstimate, is_surely_large
 from sparklog.sink.task import TaskPlan
+from sparklog.sink.task_messages import answer_of, parse_answer
 from sparklog.spark_errors import in_worker
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
@@ -109,7 +110,7 @@ class RowStaging:
         chunks = self.collect(rows) if self._is_small(rows) else None
         if chunks is not None:
             return chunks
-        return self._gathered(task_messages.to_tables(stage_in_tasks(rows, self.plan)))
+        return self._gathered(map(parse_answer, stage_in_tasks(rows, self.plan)))
 
     def collect(self, rows: DataFrame) -> Sequence[Chunk] | None:
         """Collect the rows in the driver and stage them, unless there are too many."""
@@ -134,8 +135,8 @@ def _noting_tasks(log: Log) -> Iterator[None]:
         raise
 
 
-def stage_in_tasks(df: DataFrame, plan: TaskPlan) -> list[Any]:
-    """Run a job of tasks that stage the rows in Python, and return their messages."""
+def stage_in_tasks(df: DataFrame, plan: TaskPlan) -> list[bytes]:
+    """Run a job of tasks that stage the rows in Python, and return their answers."""
     chosen_columns = [
         # Null arrays make Spark's transfer to Python quadratic in the rows of an Arrow batch.
         F.coalesce(F.col(name), F.array().cast(df.schema[name].dataType)).alias(name)
@@ -143,8 +144,8 @@ def stage_in_tasks(df: DataFrame, plan: TaskPlan) -> list[Any]:
         else F.col(name)
         for name in plan.columns
     ]
-    rows = df.select(*chosen_columns).mapInArrow(Staging(plan), task_messages.SCHEMA_DDL)
-    return rows.collect()
+    rows = df.select(*chosen_columns).mapInArrow(Staging(plan), "answer binary")
+    return [row["answer"] for row in rows.collect()]
 
 
 @in_worker
@@ -155,14 +156,8 @@ class Staging:
         self._plan = plan
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield a single row, with the staged chunks or with the error."""
+        """Yield a single row, with the task's answer."""
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
-        try:
-            table = self._plan.run(batches, task=task)
-        except SparklogError as error:
-            if error.retriable:
-                raise  # Spark tries the task again
-            yield task_messages.error_row(error)
-            return
-        yield task_messages.to_rows(table)
+        answer = answer_of(lambda: self._plan.run(batches, task=task))
+        yield pa.RecordBatch.from_pydict({"answer": pa.array([answer], pa.binary())})

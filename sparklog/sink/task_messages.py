@@ -1,38 +1,42 @@
-"""Messages from the tasks of a job to the driver: chunks and errors as rows, never pickled.
+"""The answer of a task to the driver: its chunks or its error as bytes, never pickled.
 
-A task returns a single row, with all its chunks as columns (`ChunkTable`) or with an error. An
-error that a task raised would be retried four times, and reach the driver as text inside another
-exception.
+The first byte is TABLE (a packed `ChunkTable` follows), ERROR (JSON follows) or TOO_MUCH. Tasks in
+Spark's JVM answer in the same form (scala/sink/StageJob.scala). An error that a task raised would
+be retried four times, and reach the driver as text inside another exception.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
-
-import pyarrow as pa
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from sparklog import errors
 from sparklog.errors import SparklogError
 from sparklog.storage.chunk_table import ChunkTable
 
-SCHEMA_DDL: Final = "error string, chunks binary"
-SCHEMA: Final = pa.schema([("error", pa.string()), ("chunks", pa.binary())])
+TABLE, ERROR, TOO_MUCH = range(3)
+"""TOO_MUCH: a task in the JVM that must not stage files has more rows than the driver takes."""
 
 
-def to_rows(table: ChunkTable) -> pa.RecordBatch:
-    """Return a task's chunks as a row of SCHEMA."""
-    return pa.RecordBatch.from_pylist([{"chunks": table.pack()}], schema=SCHEMA)
+def answer_of(stage: Callable[[], ChunkTable]) -> bytes:
+    """Return a task's answer: the chunks that `stage` returns, or the error that it raises.
+
+    Raises retriable errors: Spark tries the task again.
+    """
+    try:
+        return bytes([TABLE]) + stage().pack()
+    except SparklogError as error:
+        if error.retriable:
+            raise
+        fields = {"error": type(error).__name__, "message": str(error), "path": error.path}
+        return bytes([ERROR]) + json.dumps(fields).encode()
 
 
-def error_row(error: SparklogError) -> pa.RecordBatch:
-    """Return an error as a row of SCHEMA."""
-    fields = json.dumps(error_fields(error))
-    return pa.RecordBatch.from_pylist([{"error": fields}], schema=SCHEMA)
-
-
-def error_fields(error: SparklogError) -> dict[str, Any]:
-    """Return the fields of an error as JSON, for `error_of`."""
-    return {"error": type(error).__name__, "message": str(error), "path": error.path}
+def parse_answer(answer: bytes | bytearray | memoryview) -> ChunkTable | SparklogError:
+    """Return the chunks or the error of a task that had not too many rows."""
+    content = memoryview(answer)[1:]
+    if answer[0] == ERROR:
+        return error_of(json.loads(bytes(content)))
+    return ChunkTable.unpack(content)
 
 
 def error_of(fields: Mapping[str, Any]) -> SparklogError:
@@ -46,12 +50,3 @@ def error_of(fields: Mapping[str, Any]) -> SparklogError:
     if fields.get("path") is not None:
         error.path = fields["path"]
     return error
-
-
-def to_tables(rows: Iterable[Any]) -> Iterator[ChunkTable | SparklogError]:
-    """Yield the tables and errors of collected rows, in their order."""
-    for row in rows:
-        if row["error"] is not None:
-            yield error_of(json.loads(row["error"]))
-        else:
-            yield ChunkTable.unpack(row["chunks"])

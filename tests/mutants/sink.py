@@ -229,8 +229,8 @@ MUTANTS = (
     ),
     mutant(
         "store-that-is-away-is-not-tried-again",
-        "sink/row_staging.py",
-        "            if error.retriable:\n                raise  # Spark tries the task again\n",
+        "sink/task_messages.py",
+        "        if error.retriable:\n            raise\n",
         "",
         f"{SINK}::test_a_task_that_can_not_write_now_is_left_to_spark_to_try_again",
     ),
@@ -260,14 +260,14 @@ MUTANTS = (
         "sink/task_messages.py",
         'kind = getattr(errors, fields["error"], SparklogError)',
         "kind = SparklogError",
-        f"{PARTS}::test_chunks_and_errors_travel_as_rows",
+        f"{PARTS}::test_chunks_and_errors_travel_as_bytes",
     ),
     mutant(
         "error-of-a-task-without-its-path",
         "sink/task_messages.py",
         '        error.path = fields["path"]\n',
         "        pass\n",
-        f"{PARTS}::test_chunks_and_errors_travel_as_rows",
+        f"{PARTS}::test_chunks_and_errors_travel_as_bytes",
     ),
     # --- format("sparklog") -----------------------------------------------------------------------
     mutant(

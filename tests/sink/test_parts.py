@@ -3,9 +3,9 @@
 import json
 import logging
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import sparklog
@@ -16,6 +16,8 @@ from sparklog.errors import (
     LogReplacedError,
     PartitionOfflineError,
     RecordTooLargeError,
+    SparklogError,
+    StorageUnavailableError,
 )
 from sparklog.format.compression import Codec
 from sparklog.fs import read_bytes
@@ -24,7 +26,7 @@ from sparklog.sink.batch_identity import identify_from_checkpoint, identify_from
 from sparklog.sink.options import REFUSED, parse
 from sparklog.sink.query import Query, source_offsets
 from sparklog.sink.size_estimate import SMALL_BYTES, SizeEstimate, total
-from sparklog.sink.task_messages import error_row, to_rows, to_tables
+from sparklog.sink.task_messages import answer_of, parse_answer
 from sparklog.sink.topic_options import ineffective_options, warn_of_ineffective
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
@@ -163,23 +165,29 @@ def test_place_is_known_by_boot_and_inode(tmp_path: Path) -> None:
         DriverLogDir.read(place.home).check()  # as it is planned anew
 
 
-def test_chunks_and_errors_travel_as_rows() -> None:
+def test_chunks_and_errors_travel_as_bytes() -> None:
     chunk = Chunk(
         topic="t", partition=1, data=b"abc", size_bytes=3, records=1, min_timestamp=5,
         max_timestamp=6,
     )  # fmt: skip
     staged = replace(chunk, data=None, path="/log/sparklog-chunk-x", synced_boot_id="boot")
     tasks = [ChunkTable.of([chunk, staged]), ChunkTable.of([])]
-    rows = pa.Table.from_batches([to_rows(task) for task in tasks]).to_pylist()
-    tables = [table for table in to_tables(rows) if isinstance(table, ChunkTable)]
+    told = [parse_answer(answer_of(lambda task=task: task)) for task in tasks]
+    tables = [table for table in told if isinstance(table, ChunkTable)]
     assert [each for table in tables for each in table.chunks()] == [chunk, staged]
-    (error,) = to_tables(error_row(RecordTooLargeError("too large")).to_pylist())
+    error = parse_answer(answer_of(partial(fail, RecordTooLargeError("too large"))))
     assert (type(error), str(error)) == (RecordTooLargeError, "too large")
     gone = PartitionOfflineError("its log dir isn't there", path="/gone/t-1")
-    (error,) = to_tables(error_row(gone).to_pylist())
+    error = parse_answer(answer_of(partial(fail, gone)))
     assert (type(error), str(error)) == (PartitionOfflineError, str(gone))
     assert isinstance(error, PartitionOfflineError)
     assert error.path == "/gone/t-1"
+    with pytest.raises(StorageUnavailableError):  # Spark tries the task again
+        answer_of(partial(fail, StorageUnavailableError("no answer")))
+
+
+def fail(error: SparklogError) -> ChunkTable:
+    raise error
 
 
 def offsets(count: int) -> bytes:

@@ -76,7 +76,8 @@ def run_job(df: Frame, plan: TaskPlan) -> list[Any]:
     for action in df.before:
         action()
     task = pickle.loads(pickle.dumps(Staging(plan)))
-    return [row for rows in df.tasks for part in task(iter([rows])) for row in part.to_pylist()]
+    parts = [part for rows in df.tasks for part in task(iter([rows]))]
+    return [row["answer"] for part in parts for row in part.to_pylist()]
 
 
 @dataclass
