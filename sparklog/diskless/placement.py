@@ -26,16 +26,19 @@ from sparklog.diskless.entries import ObjectKey
 from sparklog.diskless.extent_tables import Pieces, TableHead
 from sparklog.diskless.extents import PIECE_DTYPE, Extent
 from sparklog.diskless.names import new_staged_name
-from sparklog.diskless.object_keys import TaskKey, new_object_key, rewrap_key
-from sparklog.diskless.staged_chunks import IN_DATA, StagedChunks, read_chunks
+from sparklog.diskless.object_keys import TaskKey, from_text, new_object_key, rewrap_key
+from sparklog.diskless.staged_chunks import StagedChunks
 from sparklog.format.scan import rebase
 from sparklog.fs import Buffer
+from sparklog.storage.chunk_table import IN_MEMORY
 from sparklog.storage.commits import Chunk
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
 
 PlacedExtents = tuple[tuple[TopicPartition, Extent], ...]
 
+IN_DATA: Final = 0
+"""Object number of a chunk in memory."""
 INLINE_BYTES_MAX: Final = 256 << 10
 """Maximum inline data of all partitions together, because all followers read the entries."""
 TABLE_EXTENTS_MIN: Final = 256
@@ -243,20 +246,39 @@ class _Sources:
         }
 
     def _of(self, chunk: Chunk) -> Pieces:
+        if isinstance(chunk.pieces, StagedChunks):
+            return self._of_tasks(chunk.pieces)
         if chunk.data is not None:
-            row = self._held(chunk.data), len(chunk.data), chunk.records, chunk.max_timestamp
-            return np.array([(IN_DATA, *row, -1)], PIECE_DTYPE)
-        staged = read_chunks(chunk)
-        known = self._known.get(id(staged.names))
+            place, size, crc = (IN_DATA, self._held(chunk.data)), len(chunk.data), -1
+        else:
+            assert chunk.path is not None
+            if chunk.wrapped_key is not None:
+                self.keys[chunk.path] = from_text(chunk.wrapped_key, None)
+            place, size = (self._number(chunk.path), chunk.position), chunk.size_bytes
+            crc = chunk.crc
+        return np.array([(*place, size, chunk.records, chunk.max_timestamp, crc)], PIECE_DTYPE)
+
+    def _of_tasks(self, staged: StagedChunks) -> Pieces:
+        table, given = staged.table, staged.table.rows
+        known = self._known.get(id(table.places))
         if known is None:
-            numbers = np.array([self._number(name) for name in staged.names], np.uint32)
-            known = self._known[id(staged.names)] = staged, numbers
+            numbers = np.array([self._number(place.path) for place in table.places], np.uint32)
+            known = self._known[id(table.places)] = staged, numbers
             self.keys |= staged.keys
-        rows = staged.rows.copy()
-        rows["object"] = known[1][staged.rows["object"]]
-        for at in np.flatnonzero(rows["object"] == IN_DATA).tolist():
+        rows = np.empty(len(given), PIECE_DTYPE)
+        rows["start"], rows["size"], rows["count"] = (
+            given["position"], given["size"], given["records"],
+        )  # fmt: skip
+        rows["max_timestamp"], rows["crc"] = given["max_timestamp"], given["crc"]
+        if not table.data:
+            rows["object"] = known[1][given["place"]]
+            return rows
+        held, data = given["place"] == IN_MEMORY, memoryview(table.data)
+        rows["object"][held] = IN_DATA
+        rows["object"][~held] = known[1][given["place"][~held]]
+        for at in np.flatnonzero(held).tolist():
             start, size = int(rows["start"][at]), int(rows["size"][at])
-            rows["start"][at] = self._held(staged.data[start : start + size])
+            rows["start"][at] = self._held(data[start : start + size])
         return rows
 
     def _held(self, data: Buffer) -> int:

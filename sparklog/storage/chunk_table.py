@@ -9,6 +9,7 @@ about 20 bytes in transit and 50 in the driver, where a `Chunk` object takes 400
 The table is little-endian, and decoded without pickle.
 """
 
+import itertools
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -121,19 +122,36 @@ class ChunkTable:
 
     @classmethod
     def joined(cls, tables: Sequence["ChunkTable"]) -> "ChunkTable":
-        """Concatenate tables without chunks in memory."""
+        """Concatenate tables."""
         topics: dict[tuple[str, str], int] = {}
         places: list[ChunkLocation] = []
-        parts = [np.empty(0, ROW_DTYPE)]
+        numbers: list[int] = []  # of all tables' topics
+        firsts, position = [], 0  # of each table: its first topic, place and byte
         for table in tables:
-            assert not table.data
-            rows = table.rows.copy()
-            numbers = [topics.setdefault(topic, len(topics)) for topic in table.topics]
-            rows["topic"] = np.array(numbers, np.uint32)[rows["topic"]]
-            rows["place"] += np.uint32(len(places))
+            firsts.append((len(numbers), len(places), position))
+            numbers += [topics.setdefault(topic, len(topics)) for topic in table.topics]
             places += table.places
-            parts.append(rows)
-        return cls(list(topics), places, np.concatenate(parts), b"")
+            position += len(table.data)
+        rows = np.concatenate([np.empty(0, ROW_DTYPE), *(table.rows for table in tables)])
+        if len(rows):
+            lengths = [len(table) for table in tables]
+            topic, place, at = np.repeat(np.array(firsts, np.uint64), lengths, axis=0).T
+            rows["topic"] = np.array(numbers, np.uint32)[rows["topic"] + topic]
+            in_memory = rows["place"] == IN_MEMORY
+            rows["place"] += np.where(in_memory, 0, place).astype(np.uint32)
+            rows["position"] += np.where(in_memory, at, 0).astype(np.uint64)
+        return cls(list(topics), places, rows, b"".join(table.data for table in tables))
+
+    def by_partition(self) -> Iterator["ChunkTable"]:
+        """Yield a table for each partition with its chunks, which share the other fields."""
+        rows = self.rows
+        partitions = rows["topic"].astype(np.uint64) << np.uint64(32) | rows["partition"]
+        order = np.argsort(partitions, kind="stable")
+        rows, partitions = rows[order], partitions[order]
+        starts = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(rows)]
+        for first, end in itertools.pairwise(starts):
+            if first < end:
+                yield ChunkTable(self.topics, self.places, rows[first:end], self.data)
 
     def pack(self) -> bytes:
         """Return the table's serialized form."""
