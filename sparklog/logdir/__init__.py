@@ -4,7 +4,8 @@
 - `commit_log`, `lock`, `intent`, `ledger`: the write lock, the step in progress, the commit point
 - `broker_lockout`, `meta_properties`: keep Kafka's brokers out; the clean shutdown marker
 - `cluster_metadata`: topics in a broker's metadata log
-- `log_manager`: a writer's open partition logs and their state
+- `log_manager`, `partition_writers`: the log's state, and the partition logs that a writer has
+  open; `partition_creation`: directories of new and restored partitions
 - `opening`, `adoption`, `closing`: open and close the commit log; `uncommitted_tails`: bytes after
   its end, which are moved to `quarantined_files`
 - `view`, `ledger_reader`: the readers' view, without a lock; `detection`: whether a path is a log

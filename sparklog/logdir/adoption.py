@@ -89,16 +89,16 @@ def leave_missing(commits: LogDirCommits, found: dict[TopicPartition, int], *, o
     state = commits.state
     for key in state.ends:
         number = state.topics[key.topic].dirs[key.partition]
-        is_there = commits.dirs.why_absent(commits.directories, number) is None
+        is_there = commits.offline.dirs.why_absent(number) is None
         error = None
         if ours and key in found:  # it may have been moved to another log dir
-            error = commits.missing(key, number=found[key])
+            error = commits.offline.missing(commits.state, key, number=found[key])
         elif key in found:
             error = _swapped(commits, key, found[key])
         elif ours or not is_there:
-            error = commits.missing(key)
+            error = commits.offline.missing(commits.state, key)
         if error is not None:
-            commits.go_offline(key, error)
+            commits.offline.add(key, error)
 
 
 def _swapped(

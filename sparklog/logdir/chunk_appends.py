@@ -26,19 +26,19 @@ WINDOW_BYTES: Final = 16 << 20
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-def check_room(commits: LogManager, chunks: Sequence[Chunk]) -> None:
+def check_room(manager: LogManager, chunks: Sequence[Chunk]) -> None:
     """Reject chunks if their partition is offline, or a disk is full."""
     needed: dict[str, int] = {}
     for chunk in chunks:
-        log = commits.writer(chunk.topic, chunk.partition)
+        log = manager.writer(chunk.topic, chunk.partition)
         directory = os.path.dirname(log.path)
-        size = 0 if _adoptable(commits, chunk, log) else chunk.size_bytes  # already on disk
+        size = 0 if _adoptable(manager, chunk, log) else chunk.size_bytes  # already on disk
         needed[directory] = needed.get(directory, 0) + size
-    check_space(commits, needed)
+    check_space(manager, needed)
 
 
 def check_producers(
-    commits: LogManager, chunks: Sequence[Chunk]
+    manager: LogManager, chunks: Sequence[Chunk]
 ) -> list[DuplicateAppend | SparklogError | None]:
     """Check idempotent producers' batches; see `CommitLog`."""
     known: dict[TopicPartition, ProducerAppends] = {}
@@ -46,7 +46,7 @@ def check_producers(
     for chunk in chunks:
         assert chunk.data is not None
         try:
-            log = commits.writer(*chunk.key)
+            log = manager.writer(*chunk.key)
             if chunk.key not in known:
                 known[chunk.key] = log.producer_appends()
             if chunk.idempotent:
@@ -59,36 +59,36 @@ def check_producers(
     return found
 
 
-def append_time(commits: LogManager, touched: Collection[TopicPartition]) -> int | None:
+def append_time(manager: LogManager, touched: Collection[TopicPartition]) -> int | None:
     """Return the timestamp (ms) for topics with message.timestamp.type=LogAppendTime, if any.
 
     The timestamp never decreases: it is at least the ledger's time (PROTOCOL, H14), and a broker's
     last time.
     """
-    logs = [commits.writer(*key) for key in touched]
+    logs = [manager.writer(*key) for key in touched]
     stamped = [log.stamped_ms for log in logs if log.config.log_append_time]
-    return max(commits.clock(), commits.state.time_ms, *stamped) if stamped else None
+    return max(manager.clock(), manager.state.time_ms, *stamped) if stamped else None
 
 
 def append_chunks(
-    commits: LogManager, chunks: Sequence[Chunk], stamp_ms: int | None
+    manager: LogManager, chunks: Sequence[Chunk], stamp_ms: int | None
 ) -> dict[TopicPartition, OffsetRange]:
     """Append or adopt the chunks in their order; return their offsets."""
     ends: dict[TopicPartition, OffsetRange] = {}
-    epoch = commits.state.epoch
+    epoch = manager.state.epoch
     for chunk in chunks:
-        log = commits.writer(chunk.topic, chunk.partition)
+        log = manager.writer(chunk.topic, chunk.partition)
         first = log.end_offset
         if chunk.key not in ends:
             log.appended_crc = 0
         when = stamp_ms if log.config.log_append_time and not chunk.copied else None
-        if _adoptable(commits, chunk, log):
+        if _adoptable(manager, chunk, log):
             assert chunk.path is not None
             log.adopt(
                 chunk.path, leader_epoch=epoch, size_bytes=chunk.size_bytes, append_time_ms=when
             )
         else:
-            for data in windows(commits.fs, chunk):
+            for data in windows(manager.fs, chunk):
                 log.append(data, epoch, append_time_ms=when)
         key = chunk.key
         first = ends[key].first if key in ends else first
@@ -96,9 +96,9 @@ def append_chunks(
     return ends
 
 
-def _adoptable(commits: LogManager, chunk: Chunk, log: PartitionLog) -> bool:
+def _adoptable(manager: LogManager, chunk: Chunk, log: PartitionLog) -> bool:
     return is_adoptable(
-        commits.fs,
+        manager.fs,
         chunk.path,
         size_bytes=chunk.size_bytes,
         synced_boot_id=chunk.synced_boot_id,
@@ -134,49 +134,49 @@ def windows(fs: FileSystem, chunk: Chunk) -> Iterator[bytes | bytearray | memory
         )
 
 
-def sync_logs(commits: LogManager, touched: Collection[TopicPartition]) -> None:
+def sync_logs(manager: LogManager, touched: Collection[TopicPartition]) -> None:
     """Sync the logs that a step appended to; all are attempted before this returns or raises.
 
     Cost: the syncs run in parallel, because a journaling file system combines them: eight parallel
     syncs take as long as a single sync, sequential syncs eight times as long.
     """
-    logs = [commits.writer(*key) for key in touched]
-    threads = min(len(logs), commits.fs.sync_threads)
+    logs = [manager.writer(*key) for key in touched]
+    threads = min(len(logs), manager.fs.sync_threads)
     if threads <= 1:
         for log in logs:
-            _sync(commits, log)
+            _sync(manager, log)
         return
     with ThreadPoolExecutor(threads, thread_name_prefix="sparklog-sync") as pool:
         under_way = []
         for log in logs:
             try:
-                under_way.append(pool.submit(_sync, commits, log))
+                under_way.append(pool.submit(_sync, manager, log))
             except RuntimeError:  # at interpreter exit no threads can be started
-                _sync(commits, log)
+                _sync(manager, log)
         for done in under_way:
             done.result()
 
 
-def _sync(commits: LogManager, log: PartitionLog) -> None:
-    with commits.meters.flushing():
+def _sync(manager: LogManager, log: PartitionLog) -> None:
+    with manager.meters.flushing():
         log.sync()
 
 
 def advance_recovery_points(
-    commits: LogManager, bases: Mapping[TopicPartition, int]
+    manager: LogManager, bases: Mapping[TopicPartition, int]
 ) -> None:
     """Write the base offsets of new active segments as recovery points. `bases`: the old bases.
 
     Recovery points only make the next FULL recovery faster, so a failure is logged.
     """
     try:
-        rolled = [key for key, base in bases.items() if commits.writer(*key).state.base != base]
+        rolled = [key for key, base in bases.items() if manager.writer(*key).state.base != base]
         by_dir: dict[str, Offsets] = {}
         for key in rolled:
-            log = commits.writer(*key)
+            log = manager.writer(*key)
             by_dir.setdefault(os.path.dirname(log.path), {})[key] = log.state.base
         for directory, points in by_dir.items():
-            known = read_offsets(commits.fs, directory, RECOVERY_POINT)
-            write_offsets(commits.fs, directory, RECOVERY_POINT, {**known, **points})
+            known = read_offsets(manager.fs, directory, RECOVERY_POINT)
+            write_offsets(manager.fs, directory, RECOVERY_POINT, {**known, **points})
     except Exception:
-        _LOGGER.warning("%s: recovery points not written", commits.home, exc_info=True)
+        _LOGGER.warning("%s: recovery points not written", manager.home, exc_info=True)

@@ -124,9 +124,9 @@ def _leave_durable(commits: LogDirCommits) -> None:
     commits.ledger.log.delete_records(ledger_bases(fs, commits.home)[0])  # older segments expired
     commits.ledger.log.close()
     write_state_copy(fs, commits.home, commits.ledger.end, state)
-    absent = commits.dirs.absent
+    absent = commits.offline.dirs.absent
     write_checkpoints(fs, commits.directories, state, commits.ledger.end, absent=absent)
-    publish_all(commits)
+    publish_all(commits.manager)
 
 
 def write_checkpoints(

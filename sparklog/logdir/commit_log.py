@@ -39,11 +39,19 @@ from sparklog.logdir.chunk_appends import (
     check_room,
     sync_logs,
 )
+from sparklog.logdir.file_sync import FileSync
 from sparklog.logdir.intent import Intent
-from sparklog.logdir.ledger import LEDGER, LedgerFiles
+from sparklog.logdir.ledger import LEDGER, Ledger, LedgerFiles
 from sparklog.logdir.lock import State
 from sparklog.logdir.log_manager import LogManager
+from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.partition.segment_swap import SegmentSwap
+from sparklog.logdir.partition_creation import (
+    check_restorable,
+    make_partitions,
+    new_paths,
+    placement,
+)
 from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.redo import publish_all, redo_record
 from sparklog.logdir.recovery.returned_partitions import restore_returned
@@ -60,6 +68,7 @@ from sparklog.storage.ledger_records import (
     TopicRecord,
     UndeleteRecord,
 )
+from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import StaleReadError
 
 _LOGGER = logging.getLogger(__name__)
@@ -74,7 +83,7 @@ class Step:
         """The record as written to the ledger, after the block."""
 
 
-class LogDirCommits(LogManager):
+class LogDirCommits:
     """A handle on a log for writing. Threads may share it; forked child processes may not."""
 
     def __init__(
@@ -85,7 +94,11 @@ class LogDirCommits(LogManager):
         options: LogOptions,
         brokers_out: list[LockFile],
     ) -> None:
-        super().__init__(fs, clock, directories, options, brokers_out)
+        self.manager = manager = LogManager(fs, clock, directories, options, brokers_out)
+        self.fs, self.clock, self.options = fs, clock, options
+        self.directories, self.home = directories, manager.home
+        self.lock, self.meters, self.offline = manager.lock, manager.meters, manager.offline
+        self._file_sync = FileSync()
         self._mutex = threading.Lock()
         self._closed = False
         self._turn_of: int | None = None  # the thread that is within `exclusive`
@@ -93,6 +106,21 @@ class LogDirCommits(LogManager):
         self.lost: str | None = None
         """Why the log can't be used any more, or closed: it was replaced."""
         self.moving: Callable[[LogDirCommits], None] | None = None  # set when the log is open
+
+    # --- the write lock ----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Acquire the write lock and update the state."""
+        with self.hold_lock():
+            with self.meters.writing():
+                self.refresh()
+            self._turn_of = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._turn_of = None
+        self.manager.remove_doomed()
 
     @contextlib.contextmanager
     def hold_lock(self) -> Iterator[None]:
@@ -116,72 +144,32 @@ class LogDirCommits(LogManager):
                 if not self._closed:
                     self.lock.release()
 
-    def check_open(self) -> None:
-        """Raise SparklogError if the handle is closed, LogReplacedError if the log was replaced."""
-        if self.lost is not None:
-            raise LogReplacedError(self.lost)
-        if self._closed:
-            raise SparklogError(f"{self.home}: this log is closed; open it again")
-
-    @property
-    def file_id(self) -> tuple[int, int]:
-        """Identifies the log, regardless of the path: device and inode of the lock file."""
-        return self.lock.identity()
-
-    def is_valid(self) -> bool:
-        """Return True if the path still names the log that was opened.
-
-        Cost: a stat.
-        """
-        return not self._closed and self.lock.is_current()
-
-    def give_up(self, why: str) -> None:
-        """Wait for a step in progress, then release all locks without changes on disk."""
-        with self._mutex:
-            self._lose(why)
-
-    def _lose(self, why: str) -> None:
-        self.lost = why
-        self.release()
-
     def _is_in_place(self) -> bool:
         """Check all log dirs. Cost: a stat for each log dir except the first."""
-        return not self.lock.replaced and all(file.is_current() for file in self.brokers_out[1:])
-
-    @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Acquire the write lock and update the state."""
-        with self.hold_lock():
-            with self.meters.writing():
-                self.refresh()
-            self._turn_of = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._turn_of = None
-        self.remove_doomed()
+        others = self.manager.brokers_out[1:]
+        return not self.lock.replaced and all(file.is_current() for file in others)
 
     def refresh(self) -> None:
         """The second half of LOCK: recover if needed, else catch up with other processes."""
-        page = self.lock.read()
+        manager, page = self.manager, self.lock.read()
         if page is None or page.state is State.FULL:
             restored = page is None and self.lock.is_foreign()
-            lost = log_recovery.full(self)
+            lost = log_recovery.full(manager)
             if restored or lost:
                 self.begin_history()
         elif page.state is State.BUSY:
-            log_recovery.quick(self, page)
-        elif not self._loaded or page.generation != self.generation:
-            fresh = page.era != self.era  # a full recovery may have cut records that we folded
-            self.era = page.era
-            self.offline = page.offline
+            log_recovery.quick(manager, page)
+        elif not manager.is_current or page.generation != manager.generation:
+            fresh = page.era != manager.era  # a full recovery may have cut records that we folded
+            manager.era = page.era
+            self.offline.replace(page.offline)
             try:
-                self.reload(page.ledger_end, generation=page.generation, fresh=fresh)
+                manager.reload(page.ledger_end, generation=page.generation, fresh=fresh)
                 self._check_sizes(())  # an outdated page would hide the newest commits
             except (DataCorruptionError, StaleReadError, FileNotFoundError) as error:
                 _LOGGER.warning("%s: not as its lock file says (%s)", self.home, error)
-                log_recovery.full(self)
-        restore_returned(self)
+                log_recovery.full(manager)
+        restore_returned(manager)
 
     def begin_history(self) -> None:
         """Start a leader epoch that no other copy of this log has."""
@@ -194,6 +182,8 @@ class LogDirCommits(LogManager):
             "earlier records", self.home, epoch,
         )  # fmt: skip
 
+    # --- steps -------------------------------------------------------------------------------
+
     @contextlib.contextmanager
     def step(
         self,
@@ -205,7 +195,7 @@ class LogDirCommits(LogManager):
         """Announce the partitions to append to and the directories to create; see the module."""
         intent = self._intent(touched, making=making)
         places = {*(self.partition_path(*key) for key in touched), *making}
-        self.write_page(State.BUSY, intent)
+        self.manager.write_page(State.BUSY, intent)
         step = Step()
         try:
             yield step
@@ -217,7 +207,113 @@ class LogDirCommits(LogManager):
             raise
         self._settle(record, places)
 
+    @contextlib.contextmanager
+    def changing_files(
+        self,
+        touched: Sequence[TopicPartition] = (),
+        *,
+        swap: tuple[TopicPartition, SegmentSwap] | None = None,
+    ) -> Iterator[None]:
+        """Announce a change of files that changes no offset, and therefore has no ledger record.
+
+        A roll passes the partitions in `touched`, a swap of segments passes `swap`. If the block
+        fails, the change is undone or completed immediately, as the next holder of the lock would
+        do.
+        """
+        intent = self._intent(touched, swap=swap)
+        places = {self.partition_path(*key) for key in touched}
+        self.manager.write_page(State.BUSY, intent)
+        try:
+            yield
+        except BaseException as error:
+            self.meters.failed(error)
+            self._undo(intent)
+            raise
+        self.manager.idle()
+        self.meters.wrote(places)
+
+    def _intent(
+        self,
+        touched: Sequence[TopicPartition],
+        *,
+        making: Sequence[str] = (),
+        swap: tuple[TopicPartition, SegmentSwap] | None = None,
+    ) -> Intent:
+        self._check_sizes(touched)
+        return Intent(
+            ledger=self.ledger.log.state,
+            logs={TopicPartition(*key): self.writer(*key).state for key in touched},
+            making=tuple(making),
+            swap=swap,
+        )
+
+    def _check_sizes(self, touched: Sequence[TopicPartition]) -> None:
+        for key in (*touched, LEDGER):
+            log = self.ledger.log if key == LEDGER else self.writer(*key)
+            if self.manager.size_on_disk(key, log) != log.state.size:
+                _LOGGER.warning("%s-%d: unexpected size, recovering", *key)
+                self.manager.write_page(State.FULL)
+                log_recovery.full(self.manager)
+                return
+
+    def _append_record(self, record: LedgerRecord, *, sync: bool) -> LedgerRecord:
+        # Times never decrease (PROTOCOL, H14), and stamped batches must have the record's time.
+        stamped = isinstance(record, AppendRecord) and record.stamped
+        now_ms = record.time_ms if stamped else self.clock()
+        time_ms = max(now_ms, self.state.time_ms, record.time_ms)
+        epoch = max(self.state.epoch, record.epoch)
+        return self.ledger.append(record, epoch=epoch, time_ms=time_ms, sync=sync)
+
+    def _settle(self, record: LedgerRecord, places: Collection[str]) -> None:
+        # The commit point has passed. The next holder completes the step if it fails now.
+        try:
+            self.state.apply(record)
+            redo_record(self.manager, record)
+            publish_all(self.manager)
+            self.manager.idle()
+            self.meters.wrote(places)
+        except Exception as error:  # noqa: BLE001 - the commit is valid despite any error
+            self.meters.failed(error)
+            self.manager.forget()
+            self._settle_again(error)
+        except BaseException:
+            self.manager.forget()
+            raise
+
+    def _settle_again(self, error: Exception) -> None:
+        """Try again to complete the step, as the next holder would, because readers are waiting."""
+        try:
+            self.refresh()
+        except Exception:
+            self.manager.forget()
+            _LOGGER.warning(
+                "%s: committed, but not yet visible to readers (%s); the next commit or open "
+                "completes it",
+                self.home,
+                error,
+                exc_info=True,
+            )
+
+    def _undo(self, intent: Intent) -> None:
+        self.manager.writers.drop()
+        try:
+            log_recovery.undo(self.manager, intent)
+            self.manager.reload(intent.ledger.end, generation=self.manager.generation, fresh=True)
+            self.manager.idle()
+        except BaseException:
+            self.manager.forget()
+            _LOGGER.exception("%s: could not undo; the next holder recovers all", self.home)
+            try:
+                self.manager.write_page(State.FULL)
+            except BaseException:  # the page is then still BUSY, which is safe too
+                _LOGGER.debug("%s: page not written", self.home, exc_info=True)
+
     # --- as `storage.commits.CommitLog` ------------------------------------------------------
+
+    @property
+    def state(self) -> LogState:
+        """The log's state up to the end of the ledger."""
+        return self.manager.state
 
     @property
     def position(self) -> int:
@@ -253,13 +349,13 @@ class LogDirCommits(LogManager):
             isinstance(record, TopicRecord) and record.topic in self.state.topics
         )
         if isinstance(record, UndeleteRecord):
-            self.check_restorable(record)
+            check_restorable(self.manager, record)
         self.snapshot_if_due(irrevocable=irrevocable)
         match record:
             case TopicRecord():
-                paths = self.new_paths(record)
+                paths = new_paths(self.manager, record)
                 with self.step(making=list(paths.values())) as step:
-                    self.make_partitions(record, paths)
+                    make_partitions(self.manager, record, paths)
                     step.record = record
             case AppendRecord():
                 step = self._append_chunks(record, change)
@@ -267,7 +363,7 @@ class LogDirCommits(LogManager):
                 with self.step() as step:
                     step.record = record
         if changes_topics:
-            self.forget_writers()  # their config or start has changed
+            self.manager.forget_writers()  # their config or start has changed
         assert step.written is not None
         return step.written
 
@@ -280,10 +376,10 @@ class LogDirCommits(LogManager):
         touched = sorted({chunk.key for chunk in change.chunks})
         bases = {key: self.writer(*key).state.base for key in touched}
         with self.step(touched, sync=self.sync) as step:
-            stamp_ms = append_time(self, touched)
-            ends = append_chunks(self, change.chunks, stamp_ms)
+            stamp_ms = append_time(self.manager, touched)
+            ends = append_chunks(self.manager, change.chunks, stamp_ms)
             if self.sync:
-                sync_logs(self, touched)
+                sync_logs(self.manager, touched)
             asked_ms = change.asked_ms
             step.record = replace(
                 record,
@@ -294,18 +390,22 @@ class LogDirCommits(LogManager):
                 time_ms=stamp_ms or 0,  # a minimum: times never decrease
             )
         if self.sync:
-            advance_recovery_points(self, bases)
+            advance_recovery_points(self.manager, bases)
         return step
+
+    def placement(self, partitions: range) -> dict[int, int]:
+        """Assign new partitions to log dirs; see `partition_creation.placement`."""
+        return placement(self.manager, partitions)
 
     def check(self, chunks: Sequence[Chunk]) -> None:
         """Reject chunks if a disk is full or their partition is offline."""
-        check_room(self, chunks)
+        check_room(self.manager, chunks)
 
     def check_producers(
         self, chunks: Sequence[Chunk]
     ) -> list[DuplicateAppend | SparklogError | None]:
         """Check idempotent producers' batches; see `CommitLog.check_producers`."""
-        return check_producers(self, chunks)
+        return check_producers(self.manager, chunks)
 
     def discard(self, chunks: Sequence[Chunk]) -> None:
         """Unlink the staged files of chunks that were copied.
@@ -375,7 +475,7 @@ class LogDirCommits(LogManager):
             path = self.partition_path(topic, partition)
             for name in self.fs.listdir(path):
                 with self.fs.open(os.path.join(path, name), write=True) as file:
-                    self.file_sync.sync(file)
+                    self._file_sync.sync(file)
             self.fs.sync_dir(path)
         if self.state.unsynced:
             self.ledger.log.sync()
@@ -385,114 +485,64 @@ class LogDirCommits(LogManager):
             self.ledger.log.roll()
             step.record = self.state.snapshot()
 
-    # --- steps -------------------------------------------------------------------------------
+    # --- the open log ------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def changing_files(
-        self,
-        touched: Sequence[TopicPartition] = (),
-        *,
-        swap: tuple[TopicPartition, SegmentSwap] | None = None,
-    ) -> Iterator[None]:
-        """Announce a change of files that changes no offset, and therefore has no ledger record.
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger, for appends."""
+        return self.manager.ledger
 
-        A roll passes the partitions in `touched`, a swap of segments passes `swap`. If the block
-        fails, the change is undone or completed immediately, as the next holder of the lock would
-        do.
+    @property
+    def present(self) -> list[str]:
+        """The available log dirs; sparklog neither reads nor writes the others."""
+        return self.offline.dirs.present
+
+    @property
+    def sync(self) -> bool:
+        """Whether commits are fsynced (flush=commit)."""
+        return self.options.flush == "commit"
+
+    def writer(self, topic: str, partition: int) -> PartitionLog:
+        """Return the partition's writer; see `LogManager.writer`."""
+        return self.manager.writer(topic, partition)
+
+    def partition_path(self, topic: str, partition: int) -> str:
+        """Return a partition's directory. Raises: UnknownTopicError."""
+        return self.manager.partition_path(topic, partition)
+
+    @property
+    def file_id(self) -> tuple[int, int]:
+        """Identifies the log, regardless of the path: device and inode of the lock file."""
+        return self.lock.identity()
+
+    def is_valid(self) -> bool:
+        """Return True if the path still names the log that was opened.
+
+        Cost: a stat.
         """
-        intent = self._intent(touched, swap=swap)
-        places = {self.partition_path(*key) for key in touched}
-        self.write_page(State.BUSY, intent)
-        try:
-            yield
-        except BaseException as error:
-            self.meters.failed(error)
-            self._undo(intent)
-            raise
-        self.idle()
-        self.meters.wrote(places)
+        return not self._closed and self.lock.is_current()
 
-    def _intent(
-        self,
-        touched: Sequence[TopicPartition],
-        *,
-        making: Sequence[str] = (),
-        swap: tuple[TopicPartition, SegmentSwap] | None = None,
-    ) -> Intent:
-        self._check_sizes(touched)
-        return Intent(
-            ledger=self.ledger.log.state,
-            logs={TopicPartition(*key): self.writer(*key).state for key in touched},
-            making=tuple(making),
-            swap=swap,
-        )
+    def check_open(self) -> None:
+        """Raise SparklogError if the handle is closed, LogReplacedError if the log was replaced."""
+        if self.lost is not None:
+            raise LogReplacedError(self.lost)
+        if self._closed:
+            raise SparklogError(f"{self.home}: this log is closed; open it again")
 
-    def _append_record(self, record: LedgerRecord, *, sync: bool) -> LedgerRecord:
-        # Times never decrease (PROTOCOL, H14), and stamped batches must have the record's time.
-        stamped = isinstance(record, AppendRecord) and record.stamped
-        now_ms = record.time_ms if stamped else self.clock()
-        time_ms = max(now_ms, self.state.time_ms, record.time_ms)
-        epoch = max(self.state.epoch, record.epoch)
-        return self.ledger.append(record, epoch=epoch, time_ms=time_ms, sync=sync)
+    def give_up(self, why: str) -> None:
+        """Wait for a step in progress, then release all locks without changes on disk."""
+        with self._mutex:
+            self._lose(why)
 
-    def _settle(self, record: LedgerRecord, places: Collection[str]) -> None:
-        # The commit point has passed. The next holder completes the step if it fails now.
-        try:
-            self.state.apply(record)
-            redo_record(self, record)
-            publish_all(self)
-            self.idle()
-            self.meters.wrote(places)
-        except Exception as error:  # noqa: BLE001 - the commit is valid despite any error
-            self.meters.failed(error)
-            self.forget()
-            self._settle_again(error)
-        except BaseException:
-            self.forget()
-            raise
-
-    def _settle_again(self, error: Exception) -> None:
-        """Try again to complete the step, as the next holder would, because readers are waiting."""
-        try:
-            self.refresh()
-        except Exception:
-            self.forget()
-            _LOGGER.warning(
-                "%s: committed, but not yet visible to readers (%s); the next commit or open "
-                "completes it",
-                self.home,
-                error,
-                exc_info=True,
-            )
-
-    def _undo(self, intent: Intent) -> None:
-        self.drop_writers()
-        try:
-            log_recovery.undo(self, intent)
-            self.reload(intent.ledger.end, generation=self.generation, fresh=True)
-            self.idle()
-        except BaseException:
-            self.forget()
-            _LOGGER.exception("%s: could not undo; the next holder recovers all", self.home)
-            try:
-                self.write_page(State.FULL)
-            except BaseException:  # the page is then still BUSY, which is safe too
-                _LOGGER.debug("%s: page not written", self.home, exc_info=True)
-
-    def _check_sizes(self, touched: Sequence[TopicPartition]) -> None:
-        for key in (*touched, LEDGER):
-            log = self.ledger.log if key == LEDGER else self.writer(*key)
-            if self.size_on_disk(key, log) != log.state.size:
-                _LOGGER.warning("%s-%d: unexpected size, recovering", *key)
-                self.write_page(State.FULL)
-                log_recovery.full(self)
-                return
+    def _lose(self, why: str) -> None:
+        self.lost = why
+        self.release()
 
     def release(self) -> None:
         """Release all locks. Idempotent."""
         if not self._closed:
             self._closed = True
-            self.forget()
+            self.manager.forget()
             self.lock.close()
-            for file in self.brokers_out:
+            for file in self.manager.brokers_out:
                 file.close()

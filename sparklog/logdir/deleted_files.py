@@ -22,42 +22,42 @@ from sparklog.storage.deleted_topic import DeletedTopic
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-def waiting(commits: LogManager, *, now_ms: int) -> dict[str, int]:
+def waiting(manager: LogManager, *, now_ms: int) -> dict[str, int]:
     """Return {path: time (ms) from which it may be unlinked} of deleted files in the partitions.
 
     Cost: a listing per partition, and a stat per file. Under the lock, or with a fixed state.
     """
-    fs, found = commits.fs, {}
-    for name, topic in commits.state.topics.items():
+    fs, found = manager.fs, {}
+    for name, topic in manager.state.topics.items():
         delay_ms = topic.parsed().file_delete_delay_ms
         for partition in topic.dirs:
-            if (name, partition) in commits.offline:
+            if (name, partition) in manager.offline:
                 continue
-            directory = partition_path(commits.directories, name, topic, partition)
+            directory = partition_path(manager.directories, name, topic, partition)
             for path in _retired(fs, directory):
                 with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
                     found[path] = min(fs.changed_ms(path), now_ms) + delay_ms
     return found
 
 
-def deleted_files(commits: LogManager, deleted: DeletedTopic) -> dict[str, int]:
+def deleted_files(manager: LogManager, deleted: DeletedTopic) -> dict[str, int]:
     """Return {path: bytes} of all files of a deleted topic. Cost: a listing per partition."""
     found = {}
     for partition, number in deleted.topic.dirs.items():
-        if number in commits.dirs.absent or number >= len(commits.directories):
+        if number in manager.offline.dirs.absent or number >= len(manager.directories):
             continue
-        path = deleted_path(commits.directories, deleted.name, deleted.topic, partition)
+        path = deleted_path(manager.directories, deleted.name, deleted.topic, partition)
         with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
-            for name in commits.fs.listdir(path):
+            for name in manager.fs.listdir(path):
                 file = joined(path, name)
-                found[file] = commits.fs.size(file)
+                found[file] = manager.fs.size(file)
     return found
 
 
-def unlink_due(commits: LogManager, *, now_ms: int) -> None:
+def unlink_due(manager: LogManager, *, now_ms: int) -> None:
     """Unlink files after their delay. Under the lock, because a swap uses such a name too."""
-    due = [path for path, when in waiting(commits, now_ms=now_ms).items() if when <= now_ms]
-    _unlink(commits.fs, sorted(due))
+    due = [path for path, when in waiting(manager, now_ms=now_ms).items() if when <= now_ms]
+    _unlink(manager.fs, sorted(due))
 
 
 def unlink(fs: FileSystem, path: str, *, dry_run: bool) -> int:

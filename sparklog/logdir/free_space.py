@@ -18,33 +18,33 @@ class Shortage(NamedTuple):
     floor_bytes: int
 
 
-def below_floor(commits: LogManager) -> list[Shortage]:
+def below_floor(manager: LogManager) -> list[Shortage]:
     """Return the log dirs on which commits are rejected until something is deleted.
 
     The service calls this between its rounds and then runs retention immediately. Cost: a statvfs
     per log dir.
     """
-    floor = max(commits.options.min_free_bytes, SPARE_BYTES)
-    free = {directory: commits.fs.free_bytes(directory) for directory in commits.present}
+    floor = max(manager.options.min_free_bytes, SPARE_BYTES)
+    free = {path: manager.fs.free_bytes(path) for path in manager.offline.dirs.present}
     return [Shortage(path, size, floor) for path, size in free.items() if size < floor]
 
 
-def check_space(commits: LogManager, needed: Mapping[str, int]) -> None:
+def check_space(manager: LogManager, needed: Mapping[str, int]) -> None:
     """Reject a commit that exceeds a disk's free space. `needed`: {log dir: bytes of records}.
 
     Log dirs on the same disk share its space; the first log dir's disk also takes the ledger.
     Deleted files that wait for their delay are removed before a commit is rejected. Under the lock.
     Raises: StorageUnavailableError, with the log dir, its free space and the needed space.
     """
-    fs, floor = commits.fs, commits.options.min_free_bytes
+    fs, floor = manager.fs, manager.options.min_free_bytes
     totals: dict[int, tuple[str, int]] = {}
-    for directory in dict.fromkeys([commits.home, *needed]):
+    for directory in dict.fromkeys([manager.home, *needed]):
         device, _ = fs.identity(directory)
         _, before = totals.get(device, ("", 0))
         totals[device] = directory, before + needed.get(directory, 0) + SPARE_BYTES
     for directory, size in totals.values():
         free = fs.free_bytes(directory)
-        if free - floor < size and make_room(fs, commits.directories):
+        if free - floor < size and make_room(fs, manager.directories):
             free = fs.free_bytes(directory)
         if free - floor >= size:
             continue

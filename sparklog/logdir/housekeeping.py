@@ -108,7 +108,7 @@ def expire_producers(commits: LogDirCommits, *, now_ms: int) -> int:
     ProducerStateManager.
     """
     with commits.exclusive():
-        return sum(log.expire_producers(now_ms) for log in commits.open_writers())
+        return sum(log.expire_producers(now_ms) for log in commits.manager.writers.opened())
 
 
 def prune_snapshots(commits: LogDirCommits, *, dry_run: bool = False) -> list[str]:

@@ -9,7 +9,7 @@ Brokers ignore plain files with unknown names.
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sparklog.common import TopicPartition
@@ -75,41 +75,46 @@ class _DirsFile:
 
 @dataclass(slots=True)
 class LogDirs:
-    """A log's dirs as found. `log`: its id, or "" before the first open; `known`: all log dirs.
+    """A log's `directories` as found.
 
-    `absent`: {number: reason} of unavailable log dirs that contain partitions of the log. `files`:
-    the contents of the available dirs' files, by number.
+    `log`: the log's id, or "" before the first open. `known`: all log dirs of the log. `absent`:
+    {number: reason} of unavailable log dirs that contain partitions of the log. `files`: the
+    contents of the available dirs' files, by number.
     """
 
+    directories: Sequence[str]
     log: str = ""
     known: tuple[LogDir, ...] = ()
     absent: dict[int, str] = field(default_factory=dict)
     files: dict[int, _DirsFile] = field(default_factory=dict)
 
-    def present(self, directories: Sequence[str]) -> list[str]:
-        """Return the available `directories`."""
-        return [path for number, path in enumerate(directories) if number not in self.absent]
+    @property
+    def numbered(self) -> list[tuple[int, str]]:
+        """The available directories with their numbers."""
+        return [pair for pair in enumerate(self.directories) if pair[0] not in self.absent]
 
-    def numbered(self, directories: Sequence[str]) -> list[tuple[int, str]]:
-        """Return the available `directories` with their numbers."""
-        return [pair for pair in enumerate(directories) if pair[0] not in self.absent]
+    @property
+    def present(self) -> list[str]:
+        """The available directories."""
+        return [path for _, path in self.numbered]
 
-    def own(self, directories: Sequence[str]) -> list[str]:
-        """Return the available dirs that are not new to the log and contain the log's files."""
-        available = self.numbered(directories)
+    @property
+    def own(self) -> list[str]:
+        """The available directories that are not new to the log and contain the log's files."""
+        available = self.numbered
         return [path for n, path in available if not n or n in self.files or not self.files]
 
-    def place(self, directories: Sequence[str], number: int) -> str:
+    def place(self, number: int) -> str:
         """Return the path of log dir `number`, also of a log dir that `directories` lacks."""
-        if number < len(directories):
-            return directories[number]
+        if number < len(self.directories):
+            return self.directories[number]
         return self.known[number].path if number < len(self.known) else f"log dir {number + 1}"
 
-    def why_absent(self, directories: Sequence[str], number: int) -> str | None:
+    def why_absent(self, number: int) -> str | None:
         """Return why log dir `number` can't be used, or None."""
-        if number >= len(directories):
+        if number >= len(self.directories):
             return (
-                f"it is in log dir number {number + 1} of the log ({self.place((), number)}), "
+                f"it is in log dir number {number + 1} of the log ({self.place(number)}), "
                 "which the path doesn't name: give all log dirs of this log, joined by ','"
             )
         return self.absent.get(number)
@@ -136,7 +141,6 @@ def not_found(
     topics: Mapping[str, TopicState],
     found: Collection[TopicPartition],
     dirs: LogDirs,
-    directories: Sequence[str],
     *,
     is_ours: Callable[[], bool],
 ) -> dict[TopicPartition, tuple[str, str]]:
@@ -151,12 +155,12 @@ def not_found(
         for partition, number in topic.dirs.items():
             if (name, partition) in found:
                 continue
-            why = dirs.why_absent(directories, number)
+            why = dirs.why_absent(number)
             if why is None:
                 ours = is_ours() if ours is None else ours
                 why = "its directory is gone" if ours else None
             if why is not None:
-                place = dirs.place(directories, number)
+                place = dirs.place(number)
                 key = TopicPartition(name, partition)
                 missing[key] = os.path.join(place, str(key)), why
     return missing
@@ -190,7 +194,9 @@ def find_dirs(fs: FileSystem, directories: Sequence[str]) -> LogDirs:
         raise _not_the_first(home, own, home)
     # The first dir's own file may be lost: the others have the same contents.
     log = own or next((found for number, found in files.items() if found.number == number), None)
-    dirs = LogDirs(absent=failed) if log is None else LogDirs(log.log, log.dirs, failed)
+    dirs = LogDirs(directories, absent=failed)
+    if log is not None:
+        dirs.log, dirs.known = log.log, log.dirs
     places: Mapping[int, list[str]] | None = None
     for number, path in enumerate(directories):
         if number in files:
@@ -261,31 +267,27 @@ def _why_unlisted(fs: FileSystem, path: str, expected: Sequence[str]) -> str:
     return "the log dir contains nothing of this log: is its disk mounted?"
 
 
-def claim_dirs(fs: FileSystem, directories: Sequence[str], dirs: LogDirs) -> LogDirs:
+def claim_dirs(fs: FileSystem, dirs: LogDirs) -> LogDirs:
     """Assign ids to new dirs, and write the list of dirs to all dirs. Under the lock.
 
     Cost: a durable write per directory, unless the files are up to date.
     """
     known = list(dirs.known)
-    for number, path in enumerate(directories):
+    for number, path in enumerate(dirs.directories):
         if number >= len(known):
             known.append(LogDir(_directory_id(fs, path, taken=known), path))
         elif number not in dirs.absent:
             known[number] = LogDir(known[number].id, path)
     log = dirs.log or new_topic_id()
     files: dict[int, _DirsFile] = {}
-    for number, path in enumerate(directories):
-        if number in dirs.absent:
-            continue
+    for number, path in dirs.numbered:
         files[number] = _DirsFile(log, known[number].id, tuple(known))
         if dirs.files.get(number) != files[number]:
             _write(fs, path, files[number])
-    return LogDirs(log, tuple(known), dict(dirs.absent), files)
+    return LogDirs(dirs.directories, log, tuple(known), dict(dirs.absent), files)
 
 
-def retire_dirs(
-    fs: FileSystem, directories: Sequence[str], dirs: LogDirs, numbers: Sequence[int]
-) -> LogDirs:
+def retire_dirs(fs: FileSystem, dirs: LogDirs, numbers: Sequence[int]) -> LogDirs:
     """Free the places of absent dirs for new directories at the next open.
 
     The places get new ids, so that a returning old directory is detected.
@@ -293,8 +295,8 @@ def retire_dirs(
     known = list(dirs.known)
     for number in numbers:
         if number < len(known):
-            known[number] = LogDir(new_topic_id(), dirs.place(directories, number))
-    return claim_dirs(fs, directories, LogDirs(dirs.log, tuple(known), dirs.absent, dirs.files))
+            known[number] = LogDir(new_topic_id(), dirs.place(number))
+    return claim_dirs(fs, replace(dirs, known=tuple(known)))
 
 
 def write_new_dirs(fs: FileSystem, directories: Sequence[str], paths: Sequence[str]) -> None:

@@ -8,19 +8,16 @@ Source: PROTOCOL, "Offline partitions".
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.errors import (
-    DataCorruptionError,
-    PartitionOfflineError,
-)
+from sparklog.errors import DataCorruptionError, InvalidRequestError, PartitionOfflineError
 from sparklog.format.checkpoint_files import PartitionMetadata, parse_partition_metadata
 from sparklog.format.names import PARTITION_METADATA, partition_dir
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.logdir.broker_lockout import is_marked_open, was_closed_by_us
-from sparklog.logdir.log_dirs import RENAME_BACK, LogDirs, offline_error
+from sparklog.logdir.log_dirs import RENAME_BACK, LogDirs, find_dirs, offline_error
 from sparklog.logdir.repair_advice import rebuilt_by_repair
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.log_state import LogState
@@ -75,59 +72,102 @@ def why_foreign(
     )
 
 
-def missing(
-    fs: FileSystem,
-    directories: Sequence[str],
-    dirs: LogDirs,
-    state: LogState,
-    key: TopicPartition,
-    *,
-    number: int | None = None,
-    segments: bool = True,
-) -> PartitionOfflineError | None:
-    """Return why a partition can't be used, or None if all files exist.
+class OfflinePartitions(dict[TopicPartition, DataCorruptionError]):
+    """The partitions that can't be used, each with the reason, and the log dirs as found.
 
-    Args:
-        fs: The file system.
-        directories: The log dirs' paths.
-        dirs: The log dirs as found, with the unavailable ones.
-        state: The log's state.
-        key: The partition.
-        number: The number of the partition's log dir, if different from the ledger's number.
-        segments: Whether to look for the segment with the first offset too, which costs a listing.
+    Under the write lock. Each method takes the log's state, which recovery replaces.
     """
-    topic = state.topics[key.topic]
-    number = topic.dirs[key.partition] if number is None else number
-    path = os.path.join(dirs.place(directories, number), partition_dir(*key))
-    start, end = state.starts.get(key, 0), state.ends[key]
-    why = dirs.why_absent(directories, number)
-    if why is None and not fs.is_dir(path):
-        why = "its directory is gone"
-    if why is not None:
-        return offline_error(path, why, start, end)
-    needed = max(start, state.local_start(*key))
-    try:
-        why = why_foreign(stored_metadata(fs, path), key, topic.id)
+
+    def __init__(self, fs: FileSystem, directories: Sequence[str]) -> None:
+        super().__init__()
+        self.dirs = LogDirs(directories)
+        self._fs = fs
+
+    def replace(self, partitions: Mapping[TopicPartition, DataCorruptionError]) -> None:
+        """Take over the offline partitions of the lock's page."""
+        self.clear()
+        self.update(partitions)
+
+    def add(self, key: TopicPartition, error: DataCorruptionError) -> None:
+        """Take a partition offline, and log a message."""
+        self[TopicPartition(*key)] = error
+        _LOGGER.critical("%s-%d is offline: %s", *key, error)
+
+    def note_missing(self, state: LogState, *, segments: bool) -> bool:
+        """Take missing partitions offline. Return True if more partitions are offline than before.
+
+        Cost: a stat and a small file per partition, and a listing with `segments`.
+        """
+        before = len(self)
+        for key in state.ends:
+            if TopicPartition(*key) not in self:
+                error = self.missing(state, key, segments=segments)
+                if error is not None:
+                    self.add(key, error)
+        return len(self) > before
+
+    def missing(
+        self,
+        state: LogState,
+        key: TopicPartition,
+        *,
+        number: int | None = None,
+        segments: bool = True,
+    ) -> PartitionOfflineError | None:
+        """Return why a partition can't be used, or None if all files exist.
+
+        Args:
+            state: The log's state.
+            key: The partition.
+            number: The number of the partition's log dir, if different from the ledger's number.
+            segments: Whether to look for the segment with the first offset too, which costs a
+                listing.
+        """
+        fs, topic = self._fs, state.topics[key.topic]
+        number = topic.dirs[key.partition] if number is None else number
+        path = os.path.join(self.dirs.place(number), partition_dir(*key))
+        start, end = state.starts.get(key, 0), state.ends[key]
+        why = self.dirs.why_absent(number)
+        if why is None and not fs.is_dir(path):
+            why = "its directory is gone"
         if why is not None:
-            return offline_error(path, why, start, end, remedy=RENAME_BACK)
-        bases = segment_bases(fs, path) if segments else [needed]
-    except FileNotFoundError:
-        return offline_error(path, "its directory is gone", start, end)
-    except DataCorruptionError as error:
-        return offline_error(path, error.reason, start, end)
-    first = bases[0] if bases else end
-    if first > needed or not bases:
-        return offline_error(path, "the segments of these offsets are gone", needed, first)
-    return None
+            return offline_error(path, why, start, end)
+        needed = max(start, state.local_start(*key))
+        try:
+            why = why_foreign(stored_metadata(fs, path), key, topic.id)
+            if why is not None:
+                return offline_error(path, why, start, end, remedy=RENAME_BACK)
+            bases = segment_bases(fs, path) if segments else [needed]
+        except FileNotFoundError:
+            return offline_error(path, "its directory is gone", start, end)
+        except DataCorruptionError as error:
+            return offline_error(path, error.reason, start, end)
+        first = bases[0] if bases else end
+        if first > needed or not bases:
+            return offline_error(path, "the segments of these offsets are gone", needed, first)
+        return None
+
+    def read_dirs(self) -> None:
+        """Find out again which log dirs are available, for recovery. Never raises.
+
+        A log dir that was absent stays absent until `recovery.returned_partitions` includes it.
+        """
+        try:
+            found = find_dirs(self._fs, self.dirs.directories)
+        except InvalidRequestError as error:  # their partitions are identified by topic ids
+            _LOGGER.warning("%s: %s", self.dirs.directories[0], error)
+            return
+        found.absent = {**self.dirs.absent, **found.absent}
+        self.dirs = found
 
 
-def exclude_broker_dirs(fs: FileSystem, directories: Sequence[str], dirs: LogDirs) -> None:
+def exclude_broker_dirs(fs: FileSystem, dirs: LogDirs) -> None:
     """Mark a log dir as absent if a broker wrote there while the other log dirs were open.
 
     In that case the first log dir has the guard, and this log dir has neither the guard nor
     sparklog's clean mark.
     """
-    for number, path in dirs.numbered(directories)[1:]:
+    for number, path in dirs.numbered[1:]:
         if (
             number in dirs.files
             and not is_marked_open(fs, path)

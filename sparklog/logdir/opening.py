@@ -93,22 +93,22 @@ def open_commits(
     """
     check_writable(directories)
     dirs = find_dirs(fs, directories)
-    for directory in dirs.present(directories):
+    for directory in dirs.present:
         if not fs.is_dir(directory):
             _make_dir(fs, directory)
             fs.sync_dir(os.path.dirname(directory))
         check_file_system(fs, directory)
-    check_distinct(fs, dirs.present(directories))
+    check_distinct(fs, dirs.present)
     _check_first(fs, directories)
-    brokers_out: list[LockFile] = lock_out_brokers(fs, dirs.present(directories))
+    brokers_out: list[LockFile] = lock_out_brokers(fs, dirs.present)
     commits: LogDirCommits | None = None
     try:
         commits = LogDirCommits(fs, clock, list(directories), options, brokers_out)
-        commits.dirs = dirs
+        commits.offline.dirs = dirs
         commits.lock.join()
         with commits.hold_lock():
-            commits.dirs = commits.read_dirs()  # another process may have opened it since
-            if short := below_floor(commits):  # before anything is written
+            commits.offline.read_dirs()  # another process may have opened it since
+            if short := below_floor(commits.manager):  # before anything is written
                 make_room(fs, [shortage.directory for shortage in short])
             _open_locked(commits, news=news)
         commits.moving = _reopen_replaced
@@ -130,8 +130,8 @@ def clear_up(commits: LogDirCommits) -> None:
     now_ms = commits.clock()
     sweep_chunks(commits.fs, commits.present, now_ms=now_ms)
     with commits.exclusive():
-        unlink_due(commits, now_ms=now_ms)
-        settle_directories(commits)  # the process that had to remove them may have died
+        unlink_due(commits.manager, now_ms=now_ms)
+        settle_directories(commits.manager)  # the process that had to remove them may have died
         for name in _ONLINE_MOVES:
             with contextlib.suppress(FileNotFoundError):
                 commits.fs.unlink(os.path.join(commits.home, name))
@@ -144,18 +144,18 @@ def _open_locked(commits: LogDirCommits, *, news: bool) -> None:
     """Open the log dir under the lock, after a recovery if it was not closed cleanly."""
     if is_marked_open(commits.fs, commits.home):
         _check_ledger(commits)
-        exclude_broker_dirs(commits.fs, commits.directories, commits.dirs)
+        exclude_broker_dirs(commits.fs, commits.offline.dirs)
         mark_open(commits.fs, commits.present)  # the others' too, after a crash in between
         commits.refresh()
-        repair_topics_file(commits)
+        repair_topics_file(commits.manager)
         _check_partitions(commits)
     else:
         restored = _has_ledger(commits) and commits.lock.is_foreign()
         _open_closed(commits, news=news)
         if restored and commits.ledger.end > 1:  # a fork already has a new epoch
             commits.begin_history()
-    commits.dirs = claim_dirs(commits.fs, commits.directories, commits.dirs)
-    _check_brokers_out(commits.brokers_out)
+    commits.offline.dirs = claim_dirs(commits.fs, commits.offline.dirs)
+    _check_brokers_out(commits.manager.brokers_out)
 
 
 def _reopen_replaced(commits: LogDirCommits) -> None:
@@ -165,15 +165,15 @@ def _reopen_replaced(commits: LogDirCommits) -> None:
     """
     check_same(commits.fs, commits.home, commits.ledger.end, commits.state)
     is_first, commits.lock.replaced = commits.lock.replaced, True  # until all is done
-    for file in commits.brokers_out:
+    for file in commits.manager.brokers_out:
         file.close()
-    commits.brokers_out[:] = []
-    commits.dirs = commits.read_dirs()
-    commits.brokers_out[:] = lock_out_brokers(commits.fs, commits.present)
-    commits.forget()
+    commits.manager.brokers_out[:] = []
+    commits.offline.read_dirs()
+    commits.manager.brokers_out[:] = lock_out_brokers(commits.fs, commits.present)
+    commits.manager.forget()
     _open_locked(commits, news=True)
     if not is_first:  # the page of the first log dir is unaware of it
-        log_recovery.full(commits)
+        log_recovery.full(commits.manager)
     commits.lock.replaced = False
     _LOGGER.warning(
         "%s was replaced while it was open; it contains all commits, so writing continues there",
@@ -203,16 +203,16 @@ def _open_closed(commits: LogDirCommits, *, news: bool) -> None:
     fs, home = commits.fs, commits.home
     page = commits.lock.read()
     generation = max(0 if page is None else page.generation, commits.clock() * 1000)
-    own = commits.dirs.own(commits.directories)
+    own = commits.offline.dirs.own
     clean = was_clean(fs, own)
     end = _ledger_end(commits)
-    commits.state = LogState()
+    commits.manager.state = LogState()
     if end:
         # A crash may have prevented the fsync of the last record: see make_durable.
         make_durable(fs, home, end - 1)
         fs.sync_dir(home)
         fold(fs, home, end, state=commits.state, first=None)
-        commits.reload(end, generation=generation, fresh=True)
+        commits.manager.reload(end, generation=generation, fresh=True)
         _check_dirs(commits)
         found = _partitions(commits)
         _skip_foreign_directories(commits, found)
@@ -229,9 +229,9 @@ def _open_closed(commits: LogDirCommits, *, news: bool) -> None:
         _make_ledger(commits, generation)
         if found:
             adopt(commits, found, clean=clean, news=news)
-    redo_all(commits, None)
-    publish_all(commits)
-    commits.idle()  # before the guard: without it the page is ignored
+    redo_all(commits.manager, None)
+    publish_all(commits.manager)
+    commits.manager.idle()  # before the guard: without it the page is ignored
     mark_open(fs, commits.present)
 
 
@@ -245,11 +245,11 @@ def _check_partitions(commits: LogDirCommits) -> None:
     first = commits.lock.is_last()
     damaged = [key for key in commits.offline if key in commits.state.ends] if first else []
     for key in damaged:
-        if commits.missing(key) is None:
+        if commits.offline.missing(commits.state, key) is None:
             del commits.offline[key]
-            recover_partition(commits, key, recovery_points(commits))
-    if commits.note_missing(segments=first) or damaged:
-        commits.idle()
+            recover_partition(commits.manager, key, recovery_points(commits.manager))
+    if commits.offline.note_missing(commits.state, segments=first) or damaged:
+        commits.manager.idle()
 
 
 def _check_ledger(commits: LogDirCommits) -> None:
@@ -297,7 +297,7 @@ def _check_dirs(commits: LogDirCommits) -> None:
             elsewhere = (os.path.join(path, f"{name}-{partition}") for path in commits.present)
             if not known or (guarded and any(map(fs.is_dir, elsewhere))):
                 key = TopicPartition(name, partition)
-                raise LogDirUnnamedError(key, number, commits.dirs.place(directories, number))
+                raise LogDirUnnamedError(key, number, commits.offline.dirs.place(number))
 
 
 def _check_brokers_out(locks: Sequence[LockFile]) -> None:
@@ -309,7 +309,7 @@ def _check_brokers_out(locks: Sequence[LockFile]) -> None:
 def _partitions(commits: LogDirCommits) -> dict[TopicPartition, int]:
     """Return {(topic, partition): number of its log dir} of all partition directories."""
     found: dict[TopicPartition, int] = {}
-    for number, directory in commits.dirs.numbered(commits.directories):
+    for number, directory in commits.offline.dirs.numbered:
         for name in commits.fs.listdir(directory):
             key = parse_partition_dir(name)
             if key is None or key.topic in INTERNAL - {REMOTE_METADATA}:
@@ -381,7 +381,7 @@ def _ledger_end(commits: LogDirCommits) -> int:
     """
     fs, home = commits.fs, commits.home
     if _has_ledger(commits):
-        own = commits.dirs.own(commits.directories)
+        own = commits.offline.dirs.own
         if has_own_files(fs, home) or (ledger_bases(fs, home) and whole_end(fs, home)):
             return checked_end(fs, home, lambda: committed_ledger_end(fs, home, own))
         remove_tree(fs, ledger_path(home))  # the creation of this log was interrupted
@@ -406,6 +406,6 @@ def _make_ledger(commits: LogDirCommits, generation: int) -> None:
     )
     log.sync()
     commits.fs.sync_dir(commits.home)
-    commits.ledger = Ledger(log)
+    commits.manager.ledger = Ledger(log)
     commits.ledger.append(commits.state.snapshot(), epoch=0, time_ms=commits.clock(), sync=True)
-    commits.reload(commits.ledger.end, generation=generation, fresh=True)
+    commits.manager.reload(commits.ledger.end, generation=generation, fresh=True)

@@ -69,7 +69,7 @@ def move_partition(
             )
         sizes = _segment_sizes(commits, key, source)
         _check_room(commits, directory, sum(sizes.values()))
-        settle_directories(commits)  # removes leftovers of an earlier move
+        settle_directories(commits.manager)  # removes leftovers of an earlier move
         place = joined(directory, partition_dir(*key))
         if commits.fs.exists(place):
             raise StorageUnavailableError(
@@ -85,7 +85,7 @@ def move_partition(
             raise StorageUnavailableError(
                 f"{error} disappeared while {key} was moved to {directory}; nothing was moved"
             ) from error
-        commits.forget_writers()
+        commits.manager.forget_writers()
     return MovedPartition(
         topic=key.topic, partition=key.partition, source=os.path.dirname(source), target=directory,
         bytes=sum(sizes.values()), took_ms=int(monotonic_ms() - began_ms),
@@ -103,11 +103,11 @@ def _log_dir_number(commits: LogDirCommits, to: str) -> int:
         )
     number = known.index(wanted)
     found = find_dirs(commits.fs, directories)
-    why = found.why_absent(directories, number)
+    why = found.why_absent(number)
     if why is None and number < len(found.known) and number not in found.files:
         why = "its sparklog.dirs is missing: is its disk mounted?"
     if why is not None:
-        place = commits.dirs.place(directories, number)
+        place = commits.offline.dirs.place(number)
         raise StorageUnavailableError(f"nothing can be moved to {place}: {why}", path=place)
     return number
 

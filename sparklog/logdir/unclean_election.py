@@ -50,7 +50,7 @@ def give_up(
             )  # fmt: skip
             (_raise_start if lost.kept else _reset_partition)(commits, lost)
         _retire_dirs(commits)
-        commits.idle()
+        commits.manager.idle()
         return losses
 
 
@@ -70,9 +70,9 @@ def _recover_damaged(
             continue
         if not is_partition_whole(commits, *key):
             if not dry_run:
-                commits.drop_writers()
-                recover_partition(commits, key, recovery_points(commits))
-            elif (error := check_partition(commits, key)) is not None:
+                commits.manager.writers.drop()
+                recover_partition(commits.manager, key, recovery_points(commits.manager))
+            elif (error := check_partition(commits.manager, key)) is not None:
                 damaged[key] = error
     return damaged
 
@@ -97,7 +97,7 @@ def _loss(commits: LogDirCommits, key: TopicPartition, error: DataCorruptionErro
     start, end = state.starts.get(key, 0), state.ends[key]
     is_partial, last = False, end
     if (
-        commits.dirs.why_absent(commits.directories, state.topics[key.topic].dirs[key.partition])
+        commits.offline.dirs.why_absent(state.topics[key.topic].dirs[key.partition])
         is None
     ):
         path = commits.partition_path(*key)
@@ -120,14 +120,14 @@ def _raise_start(commits: LogDirCommits, lost: GivenUp) -> None:
     record = StartRecord(starts={key: lost.end}, given_up=_as_record(lost))
     commits.append(Change(record=record), expected=commits.position)
     commits.offline.pop(key, None)
-    recover_partition(commits, key, recovery_points(commits))
+    recover_partition(commits.manager, key, recovery_points(commits.manager))
 
 
 def _reset_partition(commits: LogDirCommits, lost: GivenUp) -> None:
     """Create the partition again, empty, at the old end."""
     topic, fs = commits.state.topics[lost.topic], commits.fs
     number = topic.dirs[lost.partition]
-    if commits.dirs.why_absent(commits.directories, number) is None:
+    if commits.offline.dirs.why_absent(number) is None:
         path = commits.partition_path(lost.topic, lost.partition)
         if fs.is_dir(path):
             fs.rename(path, stray_name(path))
@@ -155,6 +155,6 @@ def _retire_dirs(commits: LogDirCommits) -> None:
     Its id is removed from the list, so that a returning log dir is recognized as retired.
     """
     used = {number for topic in commits.state.topics.values() for number in topic.dirs.values()}
-    unused = [number for number in commits.dirs.absent if number not in used]
+    unused = [number for number in commits.offline.dirs.absent if number not in used]
     if unused:
-        commits.dirs = retire_dirs(commits.fs, commits.directories, commits.dirs, unused)
+        commits.offline.dirs = retire_dirs(commits.fs, commits.offline.dirs, unused)

@@ -70,7 +70,7 @@ def remove_tails(commits: LogDirCommits, partitions: Collection[TopicPartition])
     close. Cost: a listing and a stat per partition.
     """
     fs = commits.fs
-    untouched = is_untouched(fs, commits.dirs.own(commits.directories))
+    untouched = is_untouched(fs, commits.offline.dirs.own)
     logs = {LEDGER: commits.ledger.log}
     for key in partitions:
         with suppress(DataCorruptionError):  # `is_unchanged` detects the damage again
@@ -79,13 +79,13 @@ def remove_tails(commits: LogDirCommits, partitions: Collection[TopicPartition])
     for key, log in logs.items():
         with suppress(DataCorruptionError, FileNotFoundError):
             if untouched and log.is_foreign:
-                commits.go_offline(key, log.foreign_error())
+                commits.offline.add(key, log.foreign_error())
                 continue
             _remove_tail(fs, log, QuarantinedFiles(fs, commits.clock(), moved), untouched)
     for line in moved:
         _LOGGER.warning("%s: %s, because it is after the committed end", commits.home, line)
     if moved:
-        commits.forget_writers()
+        commits.manager.forget_writers()
 
 
 def _remove_tail(

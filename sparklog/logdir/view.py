@@ -149,8 +149,8 @@ class LogDirView(ListedView[str]):
             self._guarded = is_marked_open(self._fs, self.home)
             self._written = self._read_topics()
             self._paths = self._listed()
-            known = self._written or {}, self._paths, self._dirs, self._directories
-            missing = not_found(*known, is_ours=self._is_ours)
+            known = self._written or {}
+            missing = not_found(known, self._paths, self._dirs, is_ours=self._is_ours)
             self._missing = {TopicPartition(*key): what for key, what in missing.items()}
             # A dropped topic is removed from the file first, then from the disk.
             if not self._missing or self._written == self._read_topics():
@@ -206,7 +206,7 @@ class LogDirView(ListedView[str]):
 
     def _is_ours(self) -> bool:
         """Return True if no broker wrote to the log since sparklog's last session."""
-        own = self._dirs.own(self._directories)
+        own = self._dirs.own
         return is_marked_open(self._fs, self.home) or was_closed_by_us(self._fs, own)
 
     def offline(self) -> dict[TopicPartition, DataCorruptionError]:
@@ -420,7 +420,7 @@ class LogDirView(ListedView[str]):
             key: starts[key] if key in starts else self.bases(key.topic).get(key.partition, 0)
             for key in keys
         }
-        ours = guarded or was_closed_by_us(self._fs, self._dirs.own(self._directories))
+        ours = guarded or was_closed_by_us(self._fs, self._dirs.own)
         for key in first:
             # A broker may have deleted segments since. sparklog raises the log start first.
             # Missing segments of a tiered topic are remote: if they are unavailable, that is
@@ -484,7 +484,7 @@ class LogDirView(ListedView[str]):
 
     def _brokers_starts(self) -> Offsets:
         starts: Offsets = {}
-        for directory in self._dirs.present(self._directories):
+        for directory in self._dirs.present:
             starts |= read_offsets(self._fs, directory, LOG_START)
         return starts
 
@@ -499,7 +499,7 @@ class LogDirView(ListedView[str]):
             if marks is None:
                 return starts, None
             above = [key for key in keys if starts.get(key, 0) > marks.starts.get(key, 0)]
-            own = self._dirs.own(self._directories)
+            own = self._dirs.own
             if not (above and was_closed_by_us(self._fs, own)):
                 sealed = {key: at for key, at in marks.starts.items() if self._is_same(key)}
                 return {k: max(starts.get(k, 0), sealed.get(k, 0)) for k in keys}, marks
@@ -525,7 +525,7 @@ class LogDirView(ListedView[str]):
         """Return log starts and high watermarks from Kafka's files: a broker may have written."""
         starts, marks = self._checked_starts(keys)
         ends: Offsets = {}
-        for directory in self._dirs.present(self._directories):
+        for directory in self._dirs.present:
             try:
                 ends |= read_offsets(self._fs, directory, HIGH_WATERMARK)
             except DataCorruptionError:

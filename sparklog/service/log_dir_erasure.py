@@ -75,7 +75,7 @@ class LogDirErasure:
         self._commits, self._manager, self._request = commits, manager, request
         self._predicate = request.selection()
         self._is_tiered = False  # whether the erased partitions have, or may have, copies
-        self.path, self.log_id, self.now_ms = commits.home, commits.dirs.log, commits.clock
+        self.path, self.log_id, self.now_ms = commits.home, commits.offline.dirs.log, commits.clock
 
     @contextlib.contextmanager
     def locked_state(self) -> Iterator[LogState]:
@@ -231,9 +231,9 @@ class LogDirErasure:
             writers = {name: last.batch for name, last in commits.state.writers.items()}
         now_ms = commits.clock()
         dead = set(dead_chunks(commits.fs, commits.present, writers, now_ms=now_ms))
-        for number, why in sorted(commits.dirs.absent.items()):
+        for number, why in sorted(commits.offline.dirs.absent.items()):
             report.pending.append(
-                f"{commits.dirs.place(commits.directories, number)}: {why}; what is staged there, "
+                f"{commits.offline.dirs.place(number)}: {why}; what is staged there, "
                 f"or was left of a move or a deleted topic, is not looked at: {_AGAIN}"
             )
         for directory in commits.present:

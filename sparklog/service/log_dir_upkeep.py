@@ -126,7 +126,7 @@ class LogDirUpkeep:
         self._cleaner = LogCleaner(steps, options, quarantined)
         self._probe = DiskProbe(
             commits.fs, commits.directories, WorkMeters(commits.directories),
-            absent=lambda: commits.dirs.absent,
+            absent=lambda: commits.offline.dirs.absent,
         )  # fmt: skip
 
     @property
@@ -184,7 +184,7 @@ class LogDirUpkeep:
         """Return True if a disk is nearly full and retention must run now; at most every 10 s."""
         if now_ms - self._hurried_ms < _HURRY_EVERY_MS:
             return False
-        short = below_floor(self._commits)
+        short = below_floor(self._commits.manager)
         if short:
             self._hurried_ms = now_ms
             _LOGGER.warning(

@@ -16,7 +16,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.topic_names import INTERNAL, REMOTE_METADATA
 from sparklog.logdir.group_offsets import GroupFiles
 from sparklog.logdir.ledger import LEDGER
-from sparklog.logdir.log_dirs import find_dirs, not_of_log, offline_error
+from sparklog.logdir.log_dirs import LogDirs, find_dirs, not_of_log, offline_error
 from sparklog.logdir.offline_partitions import stored_metadata, why_foreign
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.segment_files import is_partition
@@ -184,8 +184,8 @@ def _with_losses(fs: FileSystem, clock: Clock, report: Verification) -> list[Fin
 def _read_log_dirs(fs: FileSystem, directories: list[str]) -> LogDirState:
     """Return the log dirs as they are now, without the ledger's state."""
     dirs = find_dirs(fs, directories)
-    state = LogDirState(directories, situation_of(fs, directories, dirs))
-    state.dirs, state.found = dirs, list_partitions(fs, directories, dirs)
+    state = LogDirState(directories, situation_of(fs, directories, dirs), dirs)
+    state.found = list_partitions(fs, directories, dirs)
     return state
 
 
@@ -293,7 +293,7 @@ class _Verifier:
         self._checkpoints: Checkpoints = {}
         self._appends: dict[TopicPartition, Appends] = {}
         self.checked: dict[TopicPartition, Checked] = {}
-        self.log_dir_state = LogDirState(directories, Situation.CLOSED)
+        self.log_dir_state = LogDirState(directories, Situation.CLOSED, LogDirs(directories))
 
     def run(self) -> Verification:
         """Verify; partitions with findings in a live log are checked again."""
@@ -356,9 +356,8 @@ class _Verifier:
         fs = self._fs
         dirs = find_dirs(fs, self._directories)
         self.log_dir_state = log_dir_state = LogDirState(
-            self._directories, situation_of(fs, self._directories, dirs)
+            self._directories, situation_of(fs, self._directories, dirs), dirs
         )
-        log_dir_state.dirs = dirs
         log_dir_state.found = list_partitions(fs, self._directories, dirs)
         self._checkpoints = read_checkpoints(fs, log_dir_state, general)
         read_ledger(fs, log_dir_state, general)

@@ -77,7 +77,7 @@ def verify_quickly(
 
 def _of_log_dirs(fs: FileSystem, directories: list[str]) -> Verification:
     dirs = find_dirs(fs, directories)
-    state = LogDirState(directories, situation_of(fs, directories, dirs), dirs=dirs)
+    state = LogDirState(directories, situation_of(fs, directories, dirs), dirs)
     state.found = list_partitions(fs, directories, dirs)
     with contextlib.suppress(SparklogError, FileNotFoundError):  # the health reports damage
         state.state = state_now(fs, state.home)

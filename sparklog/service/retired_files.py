@@ -28,8 +28,9 @@ class RetiredFiles:
     def adopt(self, now_ms: int) -> None:
         """Schedule the deletion of `.deleted` files that any process has left."""
         with self._commits.exclusive():
-            self._pending |= waiting(self._commits, now_ms=now_ms)
-            settle_directories(self._commits)  # the process that was to remove them may have died
+            self._pending |= waiting(self._commits.manager, now_ms=now_ms)
+            # The process that had to remove the directories may have died.
+            settle_directories(self._commits.manager)
 
     @property
     def next_ms(self) -> float:
@@ -40,7 +41,7 @@ class RetiredFiles:
     def purge(self, report: Report) -> None:
         """Unlink retired segments after their file.delete.delay.ms, or at once on a full disk."""
         pending = list(self._pending.items())  # a copy: the cleaner's thread adds to it
-        full = [one.directory for one in below_floor(self._commits)]
+        full = [one.directory for one in below_floor(self._commits.manager)]
         due = sorted(
             path
             for path, when in pending
@@ -63,7 +64,7 @@ class RetiredFiles:
         due = [one for one in known if one.until_ms <= now_ms]
         if not due:
             return
-        held = {one.id: deleted_files(commits, one) for one in due}
+        held = {one.id: deleted_files(commits.manager, one) for one in due}
         if not report.dry_run:
             self._lease.check()
             due = purge_topics(commits, lambda one: one.until_ms <= now_ms)

@@ -121,7 +121,7 @@ def reopen_rows(scratch: Path, gigabytes: float) -> Iterator[Row]:
         page.write(b"\0" * 4096)
     for directory in Path(path).glob("recovery-point-offset-checkpoint"):
         directory.unlink()
-    commits_of(log).forget()
+    commits_of(log).manager.forget()
     began = time.perf_counter()
     with commits_of(log).exclusive():
         took = time.perf_counter() - began

@@ -291,7 +291,7 @@ class TestFloor:
             self.free(monkeypatch, 10 << 30)
             log.create_topic("t")
             log.append("t", ONE)
-            assert below_floor(commits_of(log)) == []
+            assert below_floor(commits_of(log).manager) == []
             self.free(monkeypatch, floor - 1)
             words = (
                 rf"log has {floor - 1} bytes free, this commit needs \d+, and "
@@ -301,7 +301,7 @@ class TestFloor:
                 log.append("t", ONE)
             with pytest.raises(StorageUnavailableError, match="nothing was written"):
                 commit(log, 0)
-            (short,) = below_floor(commits_of(log))
+            (short,) = below_floor(commits_of(log).manager)
             assert short == (log.path, floor - 1, floor)
             assert log.read("t").read_all().num_rows == 1
             log.delete_records("t", {0: 1})  # what makes room is never refused
@@ -309,7 +309,7 @@ class TestFloor:
             log.delete_topic("u")
             log.commit_offsets("g", {"t": {0: 1}})
             self.free(monkeypatch, floor + SPARE_BYTES + (1 << 20))
-            assert below_floor(commits_of(log)) == []
+            assert below_floor(commits_of(log).manager) == []
             assert log.append("t", ONE) == {"t": {0: (1, 2)}}
 
     def test_by_default_there_is_room_for_the_commit_itself(
@@ -322,7 +322,7 @@ class TestFloor:
             self.free(monkeypatch, SPARE_BYTES - 1)
             with pytest.raises(StorageUnavailableError, match=r"needs \d+; free space"):
                 log.append("t", ONE)
-            assert [s.floor_bytes for s in below_floor(commits_of(log))] == [SPARE_BYTES]
+            assert [s.floor_bytes for s in below_floor(commits_of(log).manager)] == [SPARE_BYTES]
 
     def test_dirs_on_one_disk_share_its_room(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -238,7 +238,7 @@ def test_a_move_that_is_interrupted_at_its_end(
     """It is done; who writes next meets the old place, and no longer at the second try."""
     commits = commits_of(log)
     fill(log, 1)
-    forget, left = commits.forget_writers, [True]
+    forget, left = commits.manager.forget_writers, [True]
 
     def interrupted() -> None:
         if left and commits.state.topics["t"].dirs[0] == 1:
@@ -246,7 +246,7 @@ def test_a_move_that_is_interrupted_at_its_end(
             raise KeyboardInterrupt
         forget()
 
-    monkeypatch.setattr(commits, "forget_writers", interrupted)
+    monkeypatch.setattr(commits.manager, "forget_writers", interrupted)
     with pytest.raises(KeyboardInterrupt):
         log.move_partition("t", 0, dirs[1])
     assert log.topic("t").dirs[0] == f"{dirs[1]}/t-0"

@@ -207,8 +207,8 @@ MUTANTS = (
     ),
     mutant(
         "producers-of-another-topic-kept",
-        "logdir/log_manager.py",
-        "if producers is not None and topic_id == self.state.topics[topic].id:",
+        "logdir/partition_writers.py",
+        "if producers is not None and topic_id == topic.id:",
         "if producers is not None:",
         "logdir/test_commit_log.py::test_five_batches_of_a_producer_are_known_whoever_else_writes",
     ),

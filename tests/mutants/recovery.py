@@ -105,8 +105,8 @@ MUTANTS = (
     mutant(
         "unsynced-commit-believed",
         "logdir/recovery/log_recovery.py",
-        "if valid_end(commits.fs, path, first) < end:",
-        "if valid_end(commits.fs, path, first) < first:",
+        "if valid_end(manager.fs, path, first) < end:",
+        "if valid_end(manager.fs, path, first) < first:",
         "crash/test_protocol.py::test_flush_none_prefix[0]",
     ),
     mutant(
@@ -347,7 +347,7 @@ MUTANTS = (
     mutant(
         "damaged-topics-file-left-to-the-close",
         "logdir/opening.py",
-        "        repair_topics_file(commits)\n",
+        "        repair_topics_file(commits.manager)\n",
         "",
         (
             "advice/test_removing.py::"

@@ -416,13 +416,13 @@ def test_a_ledger_that_contradicts_itself(tmp_path: Path) -> None:
         record = AppendRecord(ends={TopicPartition("u", 0): OffsetRange(8, 12)})
         with commits.exclusive():
             commits.ledger.append(record, epoch=0, time_ms=5, sync=True)
-            commits.idle()
+            commits.manager.idle()
             report = verify(tmp_path / "log")
             state = commits.ledger.log.state
         assert "closed" not in report.situation
         assert state.end > 0
         with commits.hold_lock():
-            publish_all(commits)
+            publish_all(commits.manager)
         report = verify(tmp_path / "log")
         text = [f.what for f in report.findings if "contradicts" in f.what]
         assert any("u-0 gets offsets [8, 12) where it ended at 10" in t for t in text)

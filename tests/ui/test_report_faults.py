@@ -137,7 +137,7 @@ def test_a_partition_that_a_writer_took_offline(tmp_path: Path) -> None:
     with commits_of(log).exclusive():
         error = DataCorruptionError("crc is wrong", path="t-0/x.log", first=3, end=9)
         commits_of(log).offline["t", 0] = error
-        commits_of(log).idle()
+        commits_of(log).manager.idle()
     found = report(tmp_path / "log")
     ((where, what),) = damage(found)
     assert where == "t-0"

@@ -53,89 +53,90 @@ _LOGGER: Final = logging.getLogger(__name__)
 _THREADS: Final = "sparklog-recovery"
 
 
-def quick(commits: LogManager, page: Page) -> None:
+def quick(manager: LogManager, page: Page) -> None:
     """Complete or undo the step of a holder that died in this boot. Idempotent.
 
     If files contradict the intent (restored from a copy, cut by hand), runs `full`.
     """
     try:
-        _quick(commits, page)
+        _quick(manager, page)
     except (DataCorruptionError, StaleReadError, FileNotFoundError) as error:
-        _LOGGER.warning("%s: the last step can't be undone (%s)", commits.home, error)
-        full(commits)
+        _LOGGER.warning("%s: the last step can't be undone (%s)", manager.home, error)
+        full(manager)
 
 
-def _quick(commits: LogManager, page: Page) -> None:
-    fs, home = commits.fs, commits.home
-    commits.era, commits.offline = page.era, page.offline
-    generation = max(page.generation, commits.generation)
+def _quick(manager: LogManager, page: Page) -> None:
+    fs, home = manager.fs, manager.home
+    manager.era = page.era
+    manager.offline.replace(page.offline)
+    generation = max(page.generation, manager.generation)
     if make_durable(fs, home, page.ledger_end):
-        commits.reload(page.ledger_end + 1, generation=generation, fresh=True)
+        manager.reload(page.ledger_end + 1, generation=generation, fresh=True)
         _LOGGER.warning("%s: completing the step of process %d, which died", home, page.pid)
         ((_, record),) = replay(fs, home, page.ledger_end, page.ledger_end + 1)
-        redo_all(commits, record)
-        publish_all(commits)
+        redo_all(manager, record)
+        publish_all(manager)
     else:
-        commits.state = LogState()
-        fold(fs, home, page.ledger_end, state=commits.state, first=None)
+        manager.state = LogState()
+        fold(fs, home, page.ledger_end, state=manager.state, first=None)
         _LOGGER.warning("%s: undoing the step of process %d, which died", home, page.pid)
         if page.intent is None:
             raise DataCorruptionError("it doesn't say which step is in progress", path=home)
-        undo(commits, page.intent)
-        commits.reload(page.ledger_end, generation=generation, fresh=True)
-    commits.idle()
+        undo(manager, page.intent)
+        manager.reload(page.ledger_end, generation=generation, fresh=True)
+    manager.idle()
 
 
-def undo(commits: LogManager, intent: Intent) -> None:
+def undo(manager: LogManager, intent: Intent) -> None:
     """Return every log in the intent to its previous state; the ledger first.
 
     The ledger record may be complete although its fsync failed. The record is removed before any
-    data, so that no process finds a record without data. `commits.state` must be the state at the
+    data, so that no process finds a record without data. `manager.state` must be the state at the
     time of the intent. Idempotent.
     """
-    fs = commits.fs
-    truncate_to(fs, ledger_path(commits.home), intent.ledger)
+    fs = manager.fs
+    truncate_to(fs, ledger_path(manager.home), intent.ledger)
     for key, state in intent.logs.items():
-        truncate_to(fs, commits.partition_path(*key), state)
+        truncate_to(fs, manager.partition_path(*key), state)
     for path in intent.making:
         remove_tree(fs, path)
     if intent.swap is not None:
         key, swap = intent.swap
-        settle(fs, commits.partition_path(*key), swap)
+        settle(fs, manager.partition_path(*key), swap)
 
 
-def full(commits: LogManager) -> bool:
+def full(manager: LogManager) -> bool:
     """Recover every partition from the files alone; return True if commits were lost.
 
     Commits can be lost only with flush=none. Cost: a CRC scan from the recovery points.
     """
-    fs, home = commits.fs, commits.home
-    commits.offline.clear()
-    commits.dirs = commits.read_dirs()
+    fs, home = manager.fs, manager.home
+    manager.offline.clear()
+    manager.offline.read_dirs()
     end = checked_end(fs, home)
     _LOGGER.warning("%s: recovering after an unclean stop; ledger end %d", home, end)
     state = LogState()
     fold(fs, home, end, state=state, first=None)
     found_end = end
-    end = _durable_prefix(commits, state, end)
+    end = _durable_prefix(manager, state, end)
     recover(
         fs,
         ledger_path(home),
         ledger_config(),
-        commits.clock,
+        manager.clock,
         end=end,
         recovery_point=_recovery_point(fs, home, end),
         log_start=ledger_bases(fs, home)[0],  # older segments may have expired
     )
     _remove_empty_segments(fs, ledger_path(home), end)
     make_durable(fs, home, end - 1)
-    generation = commits.era = max(commits.generation + 1, commits.clock() * 1000)
-    commits.reload(end, generation=generation, fresh=True)
-    settle_directories(commits)  # first, because a topic may just have been restored
-    _recover_partitions(commits)
-    redo_all(commits, None)
-    publish_all(commits)
-    commits.idle()
+    generation = manager.era = max(manager.generation + 1, manager.clock() * 1000)
+    manager.reload(end, generation=generation, fresh=True)
+    settle_directories(manager)  # first, because a topic may just have been restored
+    _recover_partitions(manager)
+    redo_all(manager, None)
+    publish_all(manager)
+    manager.idle()
     return end < found_end
 
 
@@ -162,22 +163,22 @@ def _remove_empty_segments(fs: FileSystem, path: str, end: int) -> None:
         fs.sync_dir(path)
 
 
-def _recover_partitions(commits: LogManager) -> None:
-    points = recovery_points(commits)
-    commits.note_missing(segments=False)
+def _recover_partitions(manager: LogManager) -> None:
+    points = recovery_points(manager)
+    manager.offline.note_missing(manager.state, segments=False)
 
     def recover_key(key: TopicPartition) -> None:
-        remaining = partial(commits.meters.segments_remain, homes[key], _thread_number())
-        recover_partition(commits, key, points, remaining)
-        if key in commits.offline:  # recovery has completed a cleaner's swaps
-            error = commits.missing(key)
+        remaining = partial(manager.meters.segments_remain, homes[key], _thread_number())
+        recover_partition(manager, key, points, remaining)
+        if key in manager.offline:  # recovery has completed a cleaner's swaps
+            error = manager.offline.missing(manager.state, key)
             if error is not None:
-                commits.offline[key] = error
+                manager.offline[key] = error
 
-    keys = sorted(key for key in commits.state.ends if key not in commits.offline)
-    homes = {key: os.path.dirname(commits.partition_path(*key)) for key in keys}
-    threads = commits.options.recovery_threads * len(commits.directories)
-    with commits.meters.recovering(homes.values()) as done:
+    keys = sorted(key for key in manager.state.ends if key not in manager.offline)
+    homes = {key: os.path.dirname(manager.partition_path(*key)) for key in keys}
+    threads = manager.options.recovery_threads * len(manager.directories)
+    with manager.meters.recovering(homes.values()) as done:
 
         def counted(key: TopicPartition) -> None:
             recover_key(key)
@@ -197,12 +198,12 @@ def _thread_number() -> str:
     return name.rpartition("_")[2] if name.startswith(f"{_THREADS}_") else "0"
 
 
-def _durable_prefix(commits: LogManager, state: LogState, end: int) -> int:
+def _durable_prefix(manager: LogManager, state: LogState, end: int) -> int:
     """With flush=none, return the end of the longest ledger prefix with complete data; else `end`.
 
     `state` is set to the state of the prefix.
     """
-    fs, home = commits.fs, commits.home
+    fs, home = manager.fs, manager.home
     first = last_base(fs, home, end)
     records = list(replay(fs, home, first, end))
     unsynced = [offset for offset, record in records if not record.flushed]
@@ -210,7 +211,7 @@ def _durable_prefix(commits: LogManager, state: LogState, end: int) -> int:
         return end
     prefix = LogState()
     for offset, record in records:
-        if offset >= unsynced[0] and not _whole(commits, prefix, record):
+        if offset >= unsynced[0] and not _whole(manager, prefix, record):
             _LOGGER.warning(
                 "%s: flush=none lost the commits from ledger offset %d on", home, offset
             )
@@ -224,21 +225,21 @@ def _durable_prefix(commits: LogManager, state: LogState, end: int) -> int:
     return end
 
 
-def _whole(commits: LogManager, prefix: LogState, record: LedgerRecord) -> bool:
+def _whole(manager: LogManager, prefix: LogState, record: LedgerRecord) -> bool:
     """Return True if all bytes that a record commits are on disk."""
     after = LogState()
     after.apply(prefix.snapshot())
     after.apply(record)
-    commits.state = after
+    manager.state = after
     if not isinstance(record, AppendRecord):
         return True
     for key, (first, end) in record.ends.items():
-        path = commits.partition_path(*key)
-        if os.path.dirname(path) not in commits.present:
+        path = manager.partition_path(*key)
+        if os.path.dirname(path) not in manager.offline.dirs.present:
             continue  # its disk is missing: assume that the data are complete
-        if not commits.fs.is_dir(path):
+        if not manager.fs.is_dir(path):
             return False
-        if valid_end(commits.fs, path, first) < end:
+        if valid_end(manager.fs, path, first) < end:
             return False
     return True
 

@@ -46,183 +46,183 @@ from sparklog.storage.ledger_records import (
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-def publish_all(commits: LogManager) -> None:
+def publish_all(manager: LogManager) -> None:
     """Publish the ends of all committed data to readers, by a rename."""
-    end = commits.ledger.end
-    durable = None if commits.state.unsynced else end
-    state = commits.state
+    end = manager.ledger.end
+    durable = None if manager.state.unsynced else end
+    state = manager.state
     ends = {**state.ends, LEDGER: end}
-    publish(commits.fs, commits.home, ends, state.starts, durable=durable)
+    publish(manager.fs, manager.home, ends, state.starts, durable=durable)
 
 
-def redo_record(commits: LogManager, record: LedgerRecord) -> None:
+def redo_record(manager: LogManager, record: LedgerRecord) -> None:
     """Apply the effects of this record, except for the watermarks."""
     match record:
         case SnapshotRecord():
             pass
         case PurgeRecord():
-            settle_directories(commits)
+            settle_directories(manager)
         case StartRecord():
             for key, offset in record.starts.items():  # removes epochs below the start
-                if key not in commits.offline:
-                    commits.writer(*key).delete_records(offset)
-            write_starts(commits)
+                if key not in manager.offline:
+                    manager.writer(*key).delete_records(offset)
+            write_starts(manager)
         case TopicRecord() | DropRecord() | AdoptRecord():
             moves = isinstance(record, TopicRecord) and bool(record.left)
             if moves:
-                complete_moves(commits)
-            write_starts(commits)
-            write_topics(commits.fs, commits.home, commits.state)
+                complete_moves(manager)
+            write_starts(manager)
+            write_topics(manager.fs, manager.home, manager.state)
             if isinstance(record, DropRecord):
-                settle_directories(commits, gone=record.id)
+                settle_directories(manager, gone=record.id)
             elif moves:
-                _remove_old_places(commits)
+                _remove_old_places(manager)
         case UndeleteRecord():
-            settle_directories(commits)
-            _recover_restored(commits, record.topic)
-            write_starts(commits)
-            publish_all(commits)  # before the topics file, because its readers need the ends
-            write_topics(commits.fs, commits.home, commits.state)
+            settle_directories(manager)
+            _recover_restored(manager, record.topic)
+            write_starts(manager)
+            publish_all(manager)  # before the topics file, because its readers need the ends
+            write_topics(manager.fs, manager.home, manager.state)
 
 
-def redo_all(commits: LogManager, record: LedgerRecord | None) -> None:
+def redo_all(manager: LogManager, record: LedgerRecord | None) -> None:
     """Apply all effects, as after a crash; `record`: the last record, if only it may be missing."""
     if record is not None:
-        redo_record(commits, record)
+        redo_record(manager, record)
         return
-    complete_moves(commits)
-    write_starts(commits)
-    if _is_undelete_unfinished(commits):
-        publish_all(commits)
-    write_topics(commits.fs, commits.home, commits.state)
-    settle_directories(commits)
+    complete_moves(manager)
+    write_starts(manager)
+    if _is_undelete_unfinished(manager):
+        publish_all(manager)
+    write_topics(manager.fs, manager.home, manager.state)
+    settle_directories(manager)
 
 
-def repair_topics_file(commits: LogManager) -> None:
+def repair_topics_file(manager: LogManager) -> None:
     """Rewrite an unreadable topics file. Under the lock. Cost: a read of the file."""
     try:
-        read_topics(commits.fs, commits.home)
+        read_topics(manager.fs, manager.home)
     except DataCorruptionError as error:
         _LOGGER.warning("%s: written again from the ledger", error)
-        write_topics(commits.fs, commits.home, commits.state)
+        write_topics(manager.fs, manager.home, manager.state)
 
 
-def _is_undelete_unfinished(commits: LogManager) -> bool:
+def _is_undelete_unfinished(manager: LogManager) -> bool:
     """Return True if the topics file lacks a topic of the log's state.
 
     In this case a crash interrupted an undelete of the topic, which has records that are not
     published yet.
     """
     try:
-        known = read_topics(commits.fs, commits.home) or {}
+        known = read_topics(manager.fs, manager.home) or {}
     except DataCorruptionError:
         return False
     ids = {topic.id for topic in known.values()}
-    return any(topic.id not in ids for topic in commits.state.topics.values())
+    return any(topic.id not in ids for topic in manager.state.topics.values())
 
 
-def _recover_restored(commits: LogManager, topic: str) -> None:
+def _recover_restored(manager: LogManager, topic: str) -> None:
     """Recover the partitions of a topic that was restored, because of a possible power cut.
 
     Everything below a partition's active segment is durable since the roll, as with a recovery
     point. Cost: the active segments are read.
     """
-    points = recovery_points(commits)
-    for partition in commits.state.topics[topic].dirs:
+    points = recovery_points(manager)
+    for partition in manager.state.topics[topic].dirs:
         key = TopicPartition(topic, partition)
-        commits.offline.pop(key, None)
-        if (error := commits.missing(key)) is not None:
-            commits.go_offline(key, error)
+        manager.offline.pop(key, None)
+        if (error := manager.offline.missing(manager.state, key)) is not None:
+            manager.offline.add(key, error)
             continue
-        bases = segment_bases(commits.fs, commits.partition_path(*key))
-        recover_partition(commits, key, {key: bases[-1] if bases else 0, **points})
+        bases = segment_bases(manager.fs, manager.partition_path(*key))
+        recover_partition(manager, key, {key: bases[-1] if bases else 0, **points})
 
 
-def write_starts(commits: LogManager) -> None:
+def write_starts(manager: LogManager) -> None:
     """Write the state's log starts to the log-start-offset-checkpoint of every log dir."""
-    state = commits.state
-    for number, directory in commits.dirs.numbered(commits.directories):
+    state = manager.state
+    for number, directory in manager.offline.dirs.numbered:
         starts = {
             key: offset
             for key, offset in state.starts.items()
             if state.topics[key.topic].dirs[key.partition] == number
         }
-        write_offsets(commits.fs, directory, LOG_START, starts)
+        write_offsets(manager.fs, directory, LOG_START, starts)
 
 
-def complete_moves(commits: LogManager) -> None:
+def complete_moves(manager: LogManager) -> None:
     """Rename copies of moved partitions to the partition's name, if the ledger has the move."""
-    fs = commits.fs
-    for path, name, partition, number in _copies(commits):
-        topic = commits.state.topics[name]
-        live = partition_path(commits.directories, name, topic, partition)
+    fs = manager.fs
+    for path, name, partition, number in _copies(manager):
+        topic = manager.state.topics[name]
+        live = partition_path(manager.directories, name, topic, partition)
         if topic.dirs.get(partition) == number and not fs.exists(live):
             fs.rename(path, live)
             fs.sync_dir(os.path.dirname(live))
 
 
-def _copies(commits: LogManager) -> list[tuple[str, str, int, int]]:
+def _copies(manager: LogManager) -> list[tuple[str, str, int, int]]:
     """Return all `-future` directories of this log's topics: (path, topic, partition, log dir).
 
     A broker's `-future` directories have random marks.
     """
     found = []
-    for number, directory in commits.dirs.numbered(commits.directories):
-        for entry in commits.fs.listdir(directory):
+    for number, directory in manager.offline.dirs.numbered:
+        for entry in manager.fs.listdir(directory):
             future = parse_future_dir(entry)
             if future is not None:
                 topic_id = topic_id_text(bytes.fromhex(future[1]))
-                names = [n for n, topic in commits.state.topics.items() if topic.id == topic_id]
+                names = [n for n, topic in manager.state.topics.items() if topic.id == topic_id]
                 found += [(joined(directory, entry), name, future[0], number) for name in names]
     return found
 
 
-def _remove_old_places(commits: LogManager) -> None:
+def _remove_old_places(manager: LogManager) -> None:
     """Remove the old directories of moved partitions; retried later if the disk fails."""
     try:
-        settle_directories(commits)
+        settle_directories(manager)
     except StorageUnavailableError as error:
-        _LOGGER.warning("%s: the old directory of a moved partition stays: %s", commits.home, error)
+        _LOGGER.warning("%s: the old directory of a moved partition stays: %s", manager.home, error)
 
 
-def settle_directories(commits: LogManager, *, gone: str = "") -> None:
+def settle_directories(manager: LogManager, *, gone: str = "") -> None:
     """Rename or remove partition directories so that they match the topics; idempotent.
 
     Directories of deleted topics are renamed, and removed when the topic can no longer be restored.
     Directories of restored topics are renamed back. An empty directory belongs to a topic that was
     never committed and is removed. Other partitions may be a user's data: they are renamed to
     Kafka's name for strays. Directories that only look like partitions, such as a query's
-    checkpoint-1, stay. Directories to remove are added to `commits.doomed`, because removing large
+    checkpoint-1, stay. Directories to remove are added to `manager.doomed`, because removing large
     directories takes long. A copy of a partition that is in another log dir, or of a deleted topic,
     is removed: a power cut interrupted the move, or it is from an earlier version that moved
     partitions while writers ran. `gone`: the id of a topic that was deleted just now.
     """
-    complete_moves(commits)
-    fs = commits.fs
-    for number, directory in commits.dirs.numbered(commits.directories):
+    complete_moves(manager)
+    fs = manager.fs
+    for number, directory in manager.offline.dirs.numbered:
         renames: list[tuple[str, str]] = []
         for name in fs.listdir(directory):
             path = os.path.join(directory, name)
             retired, live = parse_deleted_dir(name), parse_partition_dir(name)
             future = parse_future_dir(name)
-            if future is not None and _is_leftover(commits, number, *future, gone):
+            if future is not None and _is_leftover(manager, number, *future, gone):
                 renamed = _renamed(path.rpartition(".")[0], "delete")
                 renames.append((path, renamed))
-                commits.doomed.add(renamed)
-            if (retired or live) is None or (live and _number(commits, live) == number):
+                manager.doomed.add(renamed)
+            if (retired or live) is None or (live and _number(manager, live) == number):
                 continue
             if not fs.is_dir(path):
                 continue
             if retired is not None:
-                target = _right_path(commits, number, *retired)
+                target = _right_path(manager, number, *retired)
                 if target is None:
-                    commits.doomed.add(path)
+                    manager.doomed.add(path)
                 elif target != path:
                     renames.append((path, target))
             elif live is not None:
-                renamed, doomed = _retired_path(commits, number, live, path)
+                renamed, doomed = _retired_path(manager, number, live, path)
                 renames += [(path, renamed)] if renamed else []
-                commits.doomed |= {renamed} if doomed else set()
+                manager.doomed |= {renamed} if doomed else set()
         for path, target in renames:
             fs.rename(path, target)
         if renames:
@@ -230,28 +230,28 @@ def settle_directories(commits: LogManager, *, gone: str = "") -> None:
 
 
 def _is_leftover(
-    commits: LogManager, number: int, partition: int, mark: str, gone: str
+    manager: LogManager, number: int, partition: int, mark: str, gone: str
 ) -> bool:
     """Return True if a `-future` directory is a copy of our partition by an uncommitted move."""
     topic_id = topic_id_text(bytes.fromhex(mark))
-    return topic_id in (gone, *commits.state.deleted) or any(
+    return topic_id in (gone, *manager.state.deleted) or any(
         topic.id == topic_id and topic.dirs.get(partition) != number
-        for topic in commits.state.topics.values()
+        for topic in manager.state.topics.values()
     )
 
 
-def _number(commits: LogManager, key: TopicPartition) -> int | None:
+def _number(manager: LogManager, key: TopicPartition) -> int | None:
     """Return the number of the log dir of a partition, or None without a topic of it."""
-    known = commits.state.topics.get(key.topic)
+    known = manager.state.topics.get(key.topic)
     return None if known is None else known.dirs.get(key.partition)
 
 
-def _right_path(commits: LogManager, number: int, partition: int, mark: str) -> str | None:
+def _right_path(manager: LogManager, number: int, partition: int, mark: str) -> str | None:
     """Return the right path of a retired directory: its own, a live partition's, or None.
 
     None: it may be removed.
     """
-    state, directories = commits.state, commits.directories
+    state, directories = manager.state, manager.directories
     topic_id = topic_id_text(bytes.fromhex(mark))
     deleted = state.deleted.get(topic_id)
     if deleted is not None and deleted.topic.dirs.get(partition) == number:
@@ -259,23 +259,23 @@ def _right_path(commits: LogManager, number: int, partition: int, mark: str) -> 
     for name, topic in state.topics.items():
         if topic.id == topic_id and topic.dirs.get(partition) == number:
             path = partition_path(directories, name, topic, partition)
-            return None if commits.fs.exists(path) else path
+            return None if manager.fs.exists(path) else path
     return None
 
 
 def _retired_path(
-    commits: LogManager, number: int, key: TopicPartition, path: str
+    manager: LogManager, number: int, key: TopicPartition, path: str
 ) -> tuple[str, bool]:
     """Return the new name of a directory without a topic, and whether to remove the directory.
 
     An empty name means that the directory is not renamed.
     """
-    fs, state = commits.fs, commits.state
-    deleted = _deleted_topic_of(commits, number, key, path)
+    fs, state = manager.fs, manager.state
+    deleted = _deleted_topic_of(manager, number, key, path)
     if deleted is not None:
-        renamed = deleted_path(commits.directories, deleted.name, deleted.topic, key.partition)
+        renamed = deleted_path(manager.directories, deleted.name, deleted.topic, key.partition)
         return (stray_name(path) if fs.exists(renamed) else renamed), False
-    if _was_moved(commits, number, key, path):
+    if _was_moved(manager, number, key, path):
         return _renamed(path, "delete"), True
     dropped = key.topic not in state.topics and key in state.dropped
     if key.topic in INTERNAL and not dropped:
@@ -290,37 +290,37 @@ def _retired_path(
     return stray_name(path), False
 
 
-def _was_moved(commits: LogManager, number: int, key: TopicPartition, path: str) -> bool:
+def _was_moved(manager: LogManager, number: int, key: TopicPartition, path: str) -> bool:
     """Return True for the old directory of a moved partition, if the new directory exists.
 
     Returns False for data that were given up there earlier and came back: such data end at or below
     the log start.
     Cost: the last segment is read.
     """
-    fs, known = commits.fs, commits.state.topics.get(key.topic)
+    fs, known = manager.fs, manager.state.topics.get(key.topic)
     if known is None or known.left.get(key.partition) != number:
         return False
-    if not fs.is_dir(commits.partition_path(*key)):
+    if not fs.is_dir(manager.partition_path(*key)):
         return False
     with contextlib.suppress(DataCorruptionError, FileNotFoundError):
-        start, bases = commits.state.starts.get(key, 0), segment_bases(fs, path)
+        start, bases = manager.state.starts.get(key, 0), segment_bases(fs, path)
         if stored_topic_id(fs, path) == known.id and bases:
             return bases[-1] > start or valid_end(fs, path, max(bases[-1], start)) > start
     return False
 
 
 def _deleted_topic_of(
-    commits: LogManager, number: int, key: TopicPartition, path: str
+    manager: LogManager, number: int, key: TopicPartition, path: str
 ) -> DeletedTopic | None:
     """Return the deleted topic of a partition with the old name still, identified by topic id."""
     found = [
-        topic for topic in commits.state.deleted.values()
+        topic for topic in manager.state.deleted.values()
         if topic.name == key.topic and topic.topic.dirs.get(key.partition) == number
     ]  # fmt: skip
     if not found:
         return None
     with contextlib.suppress(DataCorruptionError):
-        topic_id = stored_topic_id(commits.fs, path)
+        topic_id = stored_topic_id(manager.fs, path)
         return next((topic for topic in found if topic.id == topic_id), None)
     return None
 

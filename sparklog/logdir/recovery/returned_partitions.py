@@ -18,58 +18,58 @@ from sparklog.logdir.recovery.single_partition import recover_partition, recover
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-def restore_returned(commits: LogManager) -> None:
+def restore_returned(manager: LogManager) -> None:
     """Bring offline partitions with available files back online, for all sessions.
 
     Under the lock. Cost: some stats per missing partition.
     """
-    offline, state = commits.offline, commits.state
+    offline, state = manager.offline, manager.state
     dropped = [key for key in offline if key not in state.ends]
     for key in dropped:
         del offline[key]
     keys = [key for key, error in offline.items() if isinstance(error, PartitionOfflineError)]
     if not keys:
         return
-    returned = _returned(commits)
+    returned = _returned(manager)
     back = []
     for key in keys:
-        error = commits.missing(key)
+        error = manager.offline.missing(manager.state, key)
         if error is None:
             back.append(key)
         elif str(error) != str(offline[key]):
             offline[key] = error
     for key in back:
         del offline[key]
-        recover_partition(commits, key, recovery_points(commits))
+        recover_partition(manager, key, recovery_points(manager))
         if key not in offline:
             _LOGGER.warning("%s-%d is online again", *key)
     if returned:
-        redo_all(commits, None)
+        redo_all(manager, None)
     if returned or back:
-        commits.idle()
+        manager.idle()
 
 
-def _returned(commits: LogManager) -> bool:
+def _returned(manager: LogManager) -> bool:
     """Use log dirs again that were absent and are available, as an open would."""
-    fs, before = commits.fs, commits.dirs
+    fs, before = manager.fs, manager.offline.dirs
     try:
-        found = find_dirs(fs, commits.directories)
+        found = find_dirs(fs, manager.directories)
     except InvalidRequestError as error:  # another directory is there now
-        _LOGGER.warning("%s: %s", commits.home, error)
+        _LOGGER.warning("%s: %s", manager.home, error)
         return False
     returned = before.absent.keys() - found.absent.keys()
     if not returned:
-        commits.dirs = found
+        manager.offline.dirs = found
         return False
     for number in sorted(returned):
-        path = commits.directories[number]
+        path = manager.directories[number]
         try:
-            commits.brokers_out += lock_out_brokers(fs, [path])
+            manager.brokers_out += lock_out_brokers(fs, [path])
         except LogLockedError as error:
             found.absent[number] = str(error)
             continue
-        exclude_broker_dirs(fs, commits.directories, found)
+        exclude_broker_dirs(fs, found)
         if number not in found.absent:
             mark_open(fs, [path])
-    commits.dirs = claim_dirs(fs, commits.directories, found)
+    manager.offline.dirs = claim_dirs(fs, found)
     return bool(returned - found.absent.keys())

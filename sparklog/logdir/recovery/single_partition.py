@@ -11,60 +11,60 @@ from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, Offsets, read_off
 from sparklog.logdir.recovery.partition_recovery import recover
 
 
-def recovery_points(commits: LogManager) -> Offsets:
+def recovery_points(manager: LogManager) -> Offsets:
     """Return Kafka's recovery points of all log dirs. Unreadable files are ignored."""
     points: Offsets = {}
-    for directory in commits.present:
+    for directory in manager.offline.dirs.present:
         with contextlib.suppress(DataCorruptionError):  # from the start: slower, but safe
-            points |= read_offsets(commits.fs, directory, RECOVERY_POINT)
+            points |= read_offsets(manager.fs, directory, RECOVERY_POINT)
     return points
 
 
 def recover_partition(
-    commits: LogManager,
+    manager: LogManager,
     key: TopicPartition,
     points: Offsets,
     remaining: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Recover a partition. A damaged or incomplete partition goes offline."""
-    error = _recovered(commits, key, points, remaining)
+    error = _recovered(manager, key, points, remaining)
     if error is not None:
-        commits.go_offline(key, error)
+        manager.offline.add(key, error)
 
 
-def check_partition(commits: LogManager, key: TopicPartition) -> DataCorruptionError | None:
+def check_partition(manager: LogManager, key: TopicPartition) -> DataCorruptionError | None:
     """Return the error, if any, with which recovery would take the partition offline.
 
     No file is changed.
     """
-    return _recovered(commits, key, recovery_points(commits), check_only=True)
+    return _recovered(manager, key, recovery_points(manager), check_only=True)
 
 
 def _recovered(
-    commits: LogManager,
+    manager: LogManager,
     key: TopicPartition,
     points: Offsets,
     remaining: Callable[[int], None] = lambda _: None,
     *,
     check_only: bool = False,
 ) -> DataCorruptionError | None:
-    known = commits.state.topics[key.topic]
+    known = manager.state.topics[key.topic]
     config = known.parsed()
     if known.adopted:  # as in a compacted log, offsets may be missing
         config = replace(config, cleanup_policy=("compact",))
-    path = commits.partition_path(*key)
+    path = manager.partition_path(*key)
     try:
         recover(
-            commits.fs,
+            manager.fs,
             path,
             config,
-            commits.clock,
-            end=commits.state.ends[key],
+            manager.clock,
+            end=manager.state.ends[key],
             recovery_point=points.get(key, 0),
-            log_start=commits.state.starts.get(key, 0),
-            local_start=commits.state.local_start(*key),
-            tail_crc=commits.state.tails.get(key, -1),
-            newest_epoch=commits.state.epoch,
+            log_start=manager.state.starts.get(key, 0),
+            local_start=manager.state.local_start(*key),
+            tail_crc=manager.state.tails.get(key, -1),
+            newest_epoch=manager.state.epoch,
             remaining=remaining,
             check_only=check_only,
         )

@@ -148,8 +148,8 @@ def _record_starts(
     commits.snapshot_if_due(irrevocable=True)
     with commits.step() as step:
         step.record = StartRecord(starts=_typed(starts), local_starts=_typed(local_starts) or None)
-    commits.forget_writers()
-    return commits.is_current
+    commits.manager.forget_writers()
+    return commits.manager.is_current
 
 
 def _typed(starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

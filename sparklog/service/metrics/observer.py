@@ -244,7 +244,7 @@ class Observer:
         fs, home = self._fs, self.directories[0]
         if not has_ledger(fs, home):
             return None
-        own = find_dirs(fs, self.directories).own(self.directories)
+        own = find_dirs(fs, self.directories).own
         if not is_marked_open(fs, home) and not was_closed_by_us(fs, own):
             return None
         if page is not None and page.state is State.IDLE:

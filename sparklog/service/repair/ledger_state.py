@@ -388,7 +388,7 @@ class _Rebuild:
 
     def _path(self, key: TopicPartition, topic: TopicState) -> str:
         number = topic.dirs[key.partition]
-        return os.path.join(self._dirs.dirs.place(self._dirs.directories, number), str(key))
+        return os.path.join(self._dirs.dirs.place(number), str(key))
 
     def _log_starts(self) -> Offsets:
         starts: Offsets = {}

@@ -178,11 +178,11 @@ class LogRepair:
         The next holder of the lock reopens every file, even if this process dies in this context.
         """
         with commits.exclusive():
-            commits.idle()
+            commits.manager.idle()
             try:
                 yield
             finally:
-                commits.forget()
+                commits.manager.forget()
 
     def _part_now(self, commits: LogDirCommits, key: TopicPartition) -> ExpectedPartition | None:
         """Return a partition's state under the lock, unless its topic was deleted."""
@@ -203,8 +203,8 @@ class LogRepair:
     def _render(self, commits: LogDirCommits) -> None:
         """Write the files that follow from the ledger. Under the lock."""
         write_topics(self.fs, commits.home, commits.state)
-        write_starts(commits)
-        publish_all(commits)
+        write_starts(commits.manager)
+        publish_all(commits.manager)
         ends = {**commits.state.ends, LEDGER: commits.ledger.end}
         points = {key: part.recovery_point for key, part in self.parts.items()}
         for path in self._of_the_log(FixKind.CHECKPOINT):
@@ -257,7 +257,7 @@ class LogRepair:
         `left_open`: the log was not closed, and stays so.
         """
         fs, home = self.fs, self.log_dir_state.home
-        there = self.log_dir_state.dirs.present(self.log_dir_state.directories)
+        there = self.log_dir_state.dirs.present
         paths = [os.path.join(d, KAFKA_LOCK_NAME) for d in there]
         paths.append(os.path.join(home, LOCK_NAME))
         made = [path for path in paths if not fs.exists(path)]

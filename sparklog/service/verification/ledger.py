@@ -75,7 +75,7 @@ def _ledger_end(
     if log_dir_state.situation is Situation.OPEN and marks is not None:
         return marks.ends.get(LEDGER, 0)
     try:
-        own = log_dir_state.dirs.own(log_dir_state.directories)
+        own = log_dir_state.dirs.own
         end = committed_ledger_end(fs, log_dir_state.home, own)
     except DataCorruptionError as error:
         out.add(

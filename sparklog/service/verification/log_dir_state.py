@@ -100,11 +100,11 @@ class LogDirState:
 
     directories: list[str]
     situation: Situation
+    dirs: LogDirs
     found: dict[TopicPartition, int] = field(default_factory=dict)  # number of the log dir
     state: LogState | None = None
     ledger_end: int = 0
     intervals: dict[str, int] = field(default_factory=dict)  # largest index.interval.bytes so far
-    dirs: LogDirs = field(default_factory=LogDirs)
     appends: AppendsById = field(default_factory=dict)
 
     @property
@@ -117,7 +117,7 @@ class LogDirState:
         number = self.found.get(key)
         if number is None:
             number = 0 if self.state is None else self.state.topics[key.topic].dirs[key.partition]
-        return os.path.join(self.dirs.place(self.directories, number), str(key))
+        return os.path.join(self.dirs.place(number), str(key))
 
     def deleted_paths(self) -> dict[str, str]:
         """Return {directory: topic} of the deleted topics that can be undeleted."""
@@ -145,13 +145,13 @@ class LogDirState:
         if self.state is None or key.topic not in self.state.topics:
             return None
         number = self.state.topics[key.topic].dirs[key.partition]
-        return self.dirs.why_absent(self.directories, number)
+        return self.dirs.why_absent(number)
 
     @property
     def numbered(self) -> list[tuple[int, str]]:
         """The available log dirs that belong to the log, with their numbers."""
-        own = self.dirs.own(self.directories)
-        return [pair for pair in self.dirs.numbered(self.directories) if pair[1] in own]
+        own = self.dirs.own
+        return [pair for pair in self.dirs.numbered if pair[1] in own]
 
 
 def situation_of(
@@ -163,7 +163,7 @@ def situation_of(
     """
     home = directories[0]
     if dirs is not None:
-        directories = dirs.own(directories)
+        directories = dirs.own
     if is_marked_open(fs, home):
         held = _is_held(fs, os.path.join(home, LOCK_NAME), first=_SESSION, length=1)
         return Situation.OPEN if held else Situation.CRASHED

@@ -154,7 +154,7 @@ def hand_over(
             close_commits(commits)
             raise
         with commits.exclusive():
-            settle_directories(commits)  # a broker would continue an unfinished move
+            settle_directories(commits.manager)  # a broker would continue an unfinished move
         made: list[HandedOver] = []
         close_for_handover(commits, lambda: made.append(handover.run()))
         return made[0]
@@ -221,7 +221,7 @@ class _Handover:
 
         After the takeover the broker could not start, for example to be upgraded first.
         """
-        present = find_dirs(self._fs, self._all).present(self._all)
+        present = find_dirs(self._fs, self._all).present
         found = {path: read_properties(self._fs, path) for path in present}
         metadata_dir = self._metadata_dir(present, found)
         self._begun(self._ids(found, [])[0], metadata_dir)
@@ -238,7 +238,7 @@ class _Handover:
         """Read everything and return the plan, without any change."""
         fs = self._fs
         dirs = find_dirs(fs, self._all)
-        present = dirs.present(self._all)
+        present = dirs.present
         known_ids = {path: dirs.known[n].id for n, path in enumerate(self._all[: len(dirs.known)])}
         with open_log(",".join(self._all), fs=fs) as log:
             topics = take_inventory(log, fs, present)

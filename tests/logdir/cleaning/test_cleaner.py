@@ -110,7 +110,7 @@ class TestProducers:
         log.clean()
         assert log.offsets() == [2, 3]
         with log.commits.exclusive():
-            log.commits.forget_writers()
+            log.commits.manager.forget_writers()
             state = log.commits.writer(TOPIC, 0)
             assert judged(state, first) == (0, 1)
             assert sorted(e.producer_id for e in state.producers.entries()) == [1, 2, 3]

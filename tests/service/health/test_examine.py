@@ -374,20 +374,20 @@ def test_a_writer_that_stands_still_with_the_lock(path: str, clock: ManualClock)
         log.create_topic("t")
         commits = commits_of(log)
         with commits.exclusive():
-            commits.write_page(State.BUSY, None)
+            commits.manager.write_page(State.BUSY, None)
             os.utime(lock, (T0 / 1000 - 30, T0 / 1000 - 30))
             assert levels(examine(path, clock=clock)) == {}, "that may be a large commit"
             os.utime(lock, (T0 / 1000 - 90, T0 / 1000 - 90))
             found = examine(path, clock=clock)
             assert levels(found) == {"writable": "red"}
             assert f"process {os.getpid()} has held the write lock for 1.5 min" in found.verdict
-            commits.idle()
+            commits.manager.idle()
             os.utime(lock, (T0 / 1000 - 90, T0 / 1000 - 90))
             assert levels(examine(path, clock=clock)) == {}, "nothing is under way"
-        commits.write_page(State.BUSY, None)
+        commits.manager.write_page(State.BUSY, None)
         os.utime(lock, (T0 / 1000 - 90, T0 / 1000 - 90))
         assert levels(examine(path, clock=clock)) == {}, "whoever it was has let go"
-        commits.idle()
+        commits.manager.idle()
 
 
 # --- the background work ------------------------------------------------------------------------

@@ -682,7 +682,7 @@ def test_an_offline_partition_keeps_its_copies(
         before = copied_names(store.bucket)
         with commits_of(log).exclusive():
             commits_of(log).offline["t", 0] = DataCorruptionError("gone", path=path)
-            commits_of(log).idle()
+            commits_of(log).manager.idle()
         drop_topic(commits_of(log), REMOTE_METADATA)
         clock.advance(7 * HOUR)
         once(path, clock, store)
