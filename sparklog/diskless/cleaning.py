@@ -49,7 +49,7 @@ from sparklog.storage.round_report import CleanReport, Report
 from sparklog.storage.segment_store import SourceChangedError
 from sparklog.storage.segments import StaleReadError
 from sparklog.storage.topic_state import TopicState
-from sparklog.tiered.copying.rewritten_log import RewrittenData
+from sparklog.tiered.copying.rewritten_log import RewrittenData, intact_windows
 from sparklog.tiered.layout.manifest import log_object
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
@@ -138,29 +138,17 @@ class Cleaner:
 
     def windows(self, extent: Extent, reader: SourceReader) -> Iterator[tuple[Window, str]]:
         """Yield a segment's windows. Raises DataCorruptionError if it is incomplete."""
-        path, at = f"{self._log.store.url}/{extent.object}", 0
-        for window in walk(SourceLog(path, [Slice.of(extent)], reader)):
+        path = f"{self._log.store.url}/{extent.object}"
+        for window in intact_windows(SourceLog(path, [Slice.of(extent)], reader)):
             self._check()
             self._throttle(len(window.data))
-            if window.batches.error is not None:
-                raise window.batches.error
-            table = window.batches.table
-            if len(table):
-                if int(table["magic"].min()) < 2:
-                    raise InvalidRequestError(
-                        f"{path} holds record batches of magic 0 or 1, which can't be compacted "
-                        "here: let a broker before 4.0 compact the topic, or copy its records to "
-                        "a new topic"
-                    )
-                yield window, path
-            at = window.batches.end
-        if at != extent.size:
-            raise DataCorruptionError(
-                f"it ends in a torn batch, {extent.size} bytes are expected; restore the object "
-                "from a copy of the bucket",
-                path=path,
-                position=at,
-            )
+            if int(window.batches.table["magic"].min()) < 2:
+                raise InvalidRequestError(
+                    f"{path} holds record batches of magic 0 or 1, which can't be compacted "
+                    "here: let a broker before 4.0 compact the topic, or copy its records to "
+                    "a new topic"
+                )
+            yield window, path
 
     def _swap(
         self,

@@ -1,30 +1,28 @@
 """Erases records of a log in a bucket by a predicate. Offsets of other records don't change.
 
-    scan      read all extents of the topic's partitions up to their present ends
-    rewrite   replace extents with matching records by segments without them, by the entry of a
-              merge. An object contains the records of a task or commit, of many partitions: the
+    count     read all extents of the topic's partitions up to their ends
+    rewrites  extents with matching records are replaced by segments without them, by the entry of
+              a merge. An object contains the records of a task or commit, of many partitions: the
               other extents in such an object are moved to segments as well, unchanged
-    delete    delete objects that no extent refers to any more, replaced segments, and inline data
+    finish    delete objects that no extent refers to any more, replaced segments, and inline data
               of entries, at once: readers fold the new entries and find the new locations
 
-If another process was faster (a merge, retention), the entry is void and the scan is repeated.
-After an interruption each extent is either old or new; repeating the call completes the erasure.
+If another process was faster (a merge, retention), the entry is void.
 With the log's lease all other garbage is deleted too; without it (a service has it) the erasure
 reports the garbage that the service has not deleted yet.
 """
 
 import contextlib
-import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
-from typing import IO, Any, Final
+from typing import IO, Final, NamedTuple
 
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import ENTRY_BYTES_MAX, MergeRecord, decode
 from sparklog.diskless.erasure_notes import note_ended, note_unfinished
-from sparklog.diskless.extents import Extent
+from sparklog.diskless.extents import Extent, Extents
 from sparklog.diskless.garbage import Garbage, is_past
 from sparklog.diskless.lease import TermLease
 from sparklog.diskless.merge_plan import Merge, grouped
@@ -38,10 +36,10 @@ from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.format.batch import LOG_OVERHEAD
 from sparklog.format.erasure import RecordPredicate
 from sparklog.format.scan import scan
-from sparklog.log.batch_windows import Window, walk
-from sparklog.log.record_erasure import Tally, WindowEraser
+from sparklog.log.batch_windows import Window
+from sparklog.log.record_erasure import Rewrite, Tally, WindowEraser, Windows, erase_records
 from sparklog.pluralize import pluralize
-from sparklog.storage.erasure_report import ErasedFrom, ErasureReport, PartitionErasure, RemovedFile
+from sparklog.storage.erasure_report import ErasureReport, PartitionErasure, RemovedFile
 from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.log_state import LogState
 from sparklog.storage.round_report import Report
@@ -50,12 +48,10 @@ from sparklog.storage.topic_state import TopicState
 from sparklog.storage.unfinished_erasure import UnfinishedErasure
 from sparklog.storage.upkeep import ErasureRequest, Loan
 from sparklog.tiered.copying.older_versions import versions_left
-from sparklog.tiered.copying.rewritten_log import RewrittenData
+from sparklog.tiered.copying.rewritten_log import RewrittenData, intact_windows
 from sparklog.tiered.copying.segment_objects import LogObject
 from sparklog.tiered.layout.object_names import Directory, manifest_name, parse_log, parse_manifest
 
-_LOGGER: Final = logging.getLogger("sparklog.service")
-_TRIES: Final = 8
 _ENTRIES: Final = 64  # ledger entries requested concurrently
 _IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; larger segments go to a file
 _UPLOAD_MS: Final = 3_600_000
@@ -70,12 +66,11 @@ _NOT_COVERED: Final = (
 Reports = Mapping[TopicPartition, PartitionErasure]
 
 
-@dataclass(slots=True)
-class _Scanned:
-    """Result of a scan: {(partition, place): counts} of the extents with matching records."""
+class PartitionExtent(NamedTuple):
+    """An extent of a partition."""
 
-    hits: dict[tuple[TopicPartition, Any], Tally] = field(default_factory=dict)
-    objects: set[str] = field(default_factory=set)  # with matching records
+    key: TopicPartition
+    extent: Extent
 
 
 def _temporary() -> IO[bytes]:
@@ -91,12 +86,18 @@ class _Part:
     size: int = 0
 
 
-class ExtentEraser:
-    """Erases records from partitions of a log. Not thread-safe.
+class ErasableExtents:
+    """The extents of partitions: a `sparklog.log.record_erasure.ErasableStore`. Not thread-safe.
 
     `merger`: with the service's own term, or the log's. `check` is called before each step; an
     error that it raises ends the work.
+
+    Cost: reads all data of the partitions once; extents with matching records, and other extents in
+    the same objects, a second time.
     """
+
+    kind = "extents"
+    changes: tuple[type[Exception], ...] = (ConflictError, SourceChangedError)
 
     def __init__(
         self,
@@ -104,51 +105,62 @@ class ExtentEraser:
         merger: Merger,
         garbage: Garbage,
         predicate: RecordPredicate,
+        reports: Reports,
         *,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self._log, self._merger, self._garbage = log, merger, garbage
-        self._predicate, self._check = predicate, check
+        self._predicate, self._reports, self._check = predicate, reports, check
+        self.path = log.store.url
+        self._state: DisklessState  # when the extents were listed
+        self._reader: SourceReader  # of the partition that is listed
+        self._objects = set[str]()  # with matching records
 
-    def run(self, reports: Reports, *, dry_run: bool = False) -> list[str]:
-        """Erase records, or only count them. If it fails, the reports contain the work done so far.
-
-        Returns: messages about data that could not be deleted.
-        Raises: StorageUnavailableError, LeaseLostError, DataCorruptionError, SparklogError: the
-            extents keep changing. Cost: reads all data of the partitions once; extents with
-            matching records, and other extents in the same objects, a second time.
-        """
-        for _ in range(_TRIES):
-            state = self._log.follow()
-            try:
-                scanned = self._scan(state, reports)
-                return self._rewrite(state, scanned, reports, dry_run=dry_run)
-            except (ConflictError, SourceChangedError) as error:
-                _LOGGER.info("%s: scanning again: %s", self._log.store.url, error)
-        raise SparklogError(
-            f"{self._log.store.url}: its extents changed {_TRIES} times while they were scanned; "
-            "run it again"
-        )
-
-    # --- scanning ------------------------------------------------------------------------------
-
-    def _scan(self, state: DisklessState, reports: Reports) -> _Scanned:
-        scanned = _Scanned()
-        for key, report in reports.items():
-            extents = [e for e in state.extents.get(key, ()) if e.base < report.end]
-            reader = self._merger.reader(state, extents)
+    def pieces(self) -> Iterator[PartitionExtent]:
+        """Yield the extents below the partitions' ends."""
+        self._state = self._log.follow()
+        for key, report in self._reports.items():
+            extents = [e for e in self._state.extents.get(key, ()) if e.base < report.end]
+            self._reader = self._merger.reader(self._state, extents)
             for extent in extents:
-                eraser = WindowEraser(self._predicate, end=report.end)
-                for window, path in self._windows(key, (extent,), reader):
-                    eraser.look(window, path)
-                report.bytes_read += eraser.tally.bytes_read
-                if eraser.tally.records:
-                    scanned.hits[key, extent.place] = eraser.tally
-                    scanned.objects |= self._garbage.objects_of(extent)
-        for part in self._parts_unnamed(state):
-            if part.object not in scanned.objects and self._holds(part, state):
-                scanned.objects.add(part.object)
-        return scanned
+                yield PartitionExtent(key, extent)
+
+    def report_of(self, piece: PartitionExtent) -> PartitionErasure:
+        """Return the report of the extent's partition."""
+        return self._reports[piece.key]
+
+    def windows(self, piece: PartitionExtent) -> Windows:
+        """Read an extent."""
+        return self._windows(piece.key, (piece.extent,), self._reader)
+
+    def _windows(
+        self, key: TopicPartition, extents: Sequence[Extent], reader: SourceReader
+    ) -> Iterator[tuple[Window, str]]:
+        path = f"{self.path}/{key}"
+        for window in intact_windows(SourceLog(path, _slices(extents, reader), reader)):
+            yield window, path
+
+    # --- rewriting -----------------------------------------------------------------------------
+
+    def rewrites(
+        self, hits: Mapping[PartitionExtent, Tally], *, dry_run: bool
+    ) -> Iterator[Rewrite[PartitionExtent]]:
+        """Yield the extents that lose records, and the other extents in the same objects."""
+        objects = [self._garbage.objects_of(piece.extent) for piece in hits]
+        self._objects = set[str]().union(*objects)
+        for part in self._parts_unnamed(self._state):
+            if part.object not in self._objects and self._holds(part, self._state):
+                self._objects.add(part.object)
+        for merge in list(self._merges(self._state)):
+            report = self._reports.get(merge.key)
+            name = merge.sources[0].object
+            yield Rewrite(
+                pieces=tuple(PartitionExtent(merge.key, extent) for extent in merge.sources),
+                report=report or next(iter(self._reports.values())), place="bucket",
+                name=f"{self.path}/{name if report else f'{merge.key}: {name}'}",
+                base=merge.sources[0].base, end=merge.sources[-1].end, size=merge.size,
+                bound=report.end if report else 0,
+            )  # fmt: skip
 
     def _parts_unnamed(self, state: DisklessState) -> Iterator[Extent]:
         """Yield shared objects, as entire extents, that may contain data which no extent refers to.
@@ -182,77 +194,41 @@ class ExtentEraser:
                     start = 0 if name in state.keys else entry.data_at
                     yield _whole(name, size, start)
 
-    def _windows(
-        self, key: TopicPartition, extents: Sequence[Extent], reader: SourceReader
-    ) -> Iterator[tuple[Any, str]]:
-        path, at = f"{self._log.store.url}/{key}", 0
-        log = SourceLog(path, _slices(extents, reader), reader)
-        for window in walk(log):
-            self._check()
-            if window.batches.error is not None:
-                raise window.batches.error
-            if len(window.batches):
-                yield window, path
-            at = window.batches.end
-        if at != log.size():
-            raise DataCorruptionError(
-                f"it ends in a torn batch, {log.size()} bytes are expected; restore the object "
-                "from a copy of the bucket",
-                path=path,
-                position=at,
-            )
-
-    def _runs(
-        self, state: DisklessState, scanned: _Scanned
-    ) -> Iterator[tuple[TopicPartition, Merge]]:
-        """Yield the extents to rewrite: those that lose records, and others in the same objects."""
+    def _merges(self, state: DisklessState) -> Iterator[Merge]:
+        """Yield merges of all extents in the objects with matching records."""
         for key, extents in state.extents.items():
             topic = state.log.topics.get(key.topic)
             if topic is None:
                 continue
             run: list[Extent] = []
-            config = topic.parsed()
             for extent in (*extents, None):
                 is_affected = extent is not None and bool(
-                    self._garbage.objects_of(extent) & scanned.objects
+                    self._garbage.objects_of(extent) & self._objects
                 )
                 if extent is None or not is_affected or extent.segment:
-                    for group in grouped(run, config):
-                        yield key, Merge(key, topic.id, config, group, Level.PIECES, "erasure")
+                    for group in grouped(run, topic.parsed()):
+                        yield self._merge(key, group)
                     run = []
                 if extent is None or not is_affected:
                     continue
                 if extent.segment:
-                    level = level_of(extent.segment, term=state.term)
-                    yield key, Merge(key, topic.id, config, (extent,), level, "erasure")
+                    yield self._merge(key, (extent,))
                 else:
                     run.append(extent)
 
-    # --- rewriting -----------------------------------------------------------------------------
+    def _merge(self, key: TopicPartition, extents: Extents) -> Merge:
+        topic, segment = self._state.log.topics[key.topic], extents[0].segment
+        level = level_of(segment, term=self._state.term) if segment else Level.PIECES
+        return Merge(key, topic.id, topic.parsed(), extents, level, "erasure")
 
-    def _rewrite(
-        self, state: DisklessState, scanned: _Scanned, reports: Reports, *, dry_run: bool
-    ) -> list[str]:
-        for key, merge in list(self._runs(state, scanned)):
-            report = reports.get(key)
-            if dry_run:
-                tallies = [scanned.hits.get((key, e.place), Tally()) for e in merge.sources]
-                self._note(merge, reports, tallies, after=merge.size)
-                continue
-            self._check()
-            end = report.end if report is not None else 0
-            eraser = WindowEraser(self._predicate, end=end)
-            after = self._replace(merge, state, eraser)
-            self._note(merge, reports, [eraser.tally], after=after)
-        return [] if dry_run else self._delete_named_no_more(state, scanned, reports)
-
-    def _replace(self, merge: Merge, state: DisklessState, eraser: WindowEraser) -> int:
-        """Replace a merge's sources by segments; return their size in bytes."""
-        term = self._merger.term
+    def replace(self, rewrite: Rewrite[PartitionExtent], eraser: WindowEraser) -> int:
+        """Replace extents by segments."""
+        merge = self._merge(rewrite.pieces[0].key, tuple(piece.extent for piece in rewrite.pieces))
+        term, state = self._merger.term, self._state
         made: list[LogObject] = []
         reader = self._merger.reader(state, merge.sources)
-        base = merge.sources[0].base
-        where = f"{self._log.store.url}/{merge.key}"
+        base = rewrite.base
+        where = f"{self.path}/{merge.key}"
         try:
             for part in self._parts(merge, reader, eraser):
                 lineage = tuple(clipped(list(state.epochs.get(merge.key, ())), end=part.end))
@@ -296,39 +272,19 @@ class ExtentEraser:
         finally:
             part.file.close()
 
-    def _note(
-        self, merge: Merge, reports: Reports, tallies: Sequence[Tally], *, after: int
-    ) -> None:
-        """Add the result of a merge's sources to the report of their partition, or to any report.
-        """
-        report = reports.get(merge.key) or next(iter(reports.values()))
-        name = merge.sources[0].object
-        if merge.key not in reports:
-            name = f"{merge.key}: {name}"
-        report.erased_from.append(
-            ErasedFrom(
-                place="bucket", name=f"{self._log.store.url}/{name}", base=merge.sources[0].base,
-                end=merge.sources[-1].end, batches=sum(t.batches for t in tallies),
-                records=sum(t.records for t in tallies), bytes_before=merge.size,
-                bytes_after=after,
-            )
-        )  # fmt: skip
-        for tally in tallies:
-            report.offsets.merge(tally.offsets)
-
     # --- deleting ------------------------------------------------------------------------------
 
-    def _delete_named_no_more(
-        self, before: DisklessState, scanned: _Scanned, reports: Reports
-    ) -> list[str]:
+    def finish(self, *, dry_run: bool) -> list[str]:
         """Delete the objects with matching records that no extent refers to now, and cut entries.
 
         Returns: messages about objects that remain because they also contain a deleted topic that
             can be restored.
         """
-        state = self._log.follow()
-        stay = scanned.objects & self._garbage.live(state)
-        deletable = scanned.objects - stay
+        if dry_run:
+            return []
+        before, state = self._state, self._log.follow()
+        stay = self._objects & self._garbage.live(state)
+        deletable = self._objects - stay
         if stay & {
             name
             for extents in state.extents.values()
@@ -346,7 +302,7 @@ class ExtentEraser:
                     )
                     segments[extent.object] = [prefix + manifest, extent.object]
         store, ledger = self._log.store, entry_name(self._log.log_id, 0)[:-20]
-        some = next(iter(reports.values()))
+        any_report = next(iter(self._reports.values()))
         tables = {e.object for some in before.extents.values() for e in some if e.pieces}
         for name in sorted(deletable, key=lambda name: (name in tables, name)):
             self._check()
@@ -355,7 +311,7 @@ class ExtentEraser:
             else:
                 for each in segments.get(name, [name]):
                     store.delete([each])
-            some.removed.append(
+            any_report.removed.append(
                 RemovedFile(
                     place="bucket", name=f"{store.url}/{name}", bytes=0,
                     why="data in an entry, cut" if name.startswith(ledger) else "replaced",
@@ -376,7 +332,7 @@ class ExtentEraser:
             self._log.store.put(name, raw[: entry.data_at])
 
     def strip(
-        self, state: DisklessState, reports: Reports, *, cut_below: int, let_go: Collection[str]
+        self, state: DisklessState, *, cut_below: int, let_go: Collection[str]
     ) -> None:
         """Delete unreferenced data that may contain matching records, with or without the lease.
 
@@ -385,9 +341,9 @@ class ExtentEraser:
         Args: cut_below, let_go: from the service's notes. Cost: a GET per entry from `cut_below`
             on, a list request per partition.
         """
-        once = self._cut_entries(state, reports, cut_below)
+        once = self._cut_entries(state, cut_below)
         live, store = self._garbage.live(state), self._log.store
-        for key, report in reports.items():
+        for key, report in self._reports.items():
             prefix = Directory(*key, state.log.topics[key.topic].id).prefix
             ids: dict[str, str] = {}
             manifests: dict[str, str] = {}
@@ -414,13 +370,13 @@ class ExtentEraser:
                     RemovedFile(place="bucket", name=f"{store.url}/{name}", bytes=0, why="replaced")
                 )
 
-    def _cut_entries(self, state: DisklessState, reports: Reports, cut_below: int) -> set[str]:
+    def _cut_entries(self, state: DisklessState, cut_below: int) -> set[str]:
         """Cut entries with unreferenced inline data that contain matching records or can't be read.
 
         Returns: the objects that these entries, and their neighbors, have referred to.
         """
         store, once, inline = self._log.store, set[str](), state.names_by_entry()
-        any_report = next(iter(reports.values()))
+        any_report = next(iter(self._reports.values()))
         for at in range(cut_below, state.next_number, _ENTRIES):
             numbers = range(at, min(at + _ENTRIES, state.next_number))
             names = [entry_name(self._log.log_id, number) for number in numbers]
@@ -446,9 +402,7 @@ class ExtentEraser:
                     )
         return once
 
-    def leftovers(
-        self, state: DisklessState, reports: Reports, *, dry_run: bool = False
-    ) -> list[str]:
+    def leftovers(self, state: DisklessState, *, dry_run: bool = False) -> list[str]:
         """Return messages about unreferenced matching records that another process deletes.
 
         Staged objects that an entry referred to once, and segments of an interrupted erasure, are
@@ -457,7 +411,7 @@ class ExtentEraser:
             for those with matching records the entries since their staging.
         """
         store, messages = self._log.store, []
-        for key in reports:
+        for key in self._reports:
             named = {e.object for e in state.extents.get(key, ())}
             prefix = Directory(*key, state.log.topics[key.topic].id).prefix
             logs = [o for o in store.list(prefix) if parse_log(o.name.removeprefix(prefix))]
@@ -516,11 +470,8 @@ class ExtentEraser:
         return False
 
     def _has_hits(self, data: bytes, path: str) -> bool:
-        eraser = WindowEraser(self._predicate)
-        for window in _chunks(data, path):
-            self._check()
-            eraser.look(window, path)
-        return eraser.tally.records > 0
+        eraser = WindowEraser(self._predicate, check=self._check)
+        return eraser.count((window, path) for window in _chunks(data, path)).records > 0
 
 
 def _whole(name: str, size: int, start: int = 0) -> Extent:
@@ -592,23 +543,25 @@ class DisklessErasure:
         """Erase as the holder of the lease, or while another process is its holder."""
         dry_run = self._request.dry_run
         leads = not dry_run and self._leads(loan, report)
-        eraser = ExtentEraser(
-            self._log, self._merger if leads else self._merger.without_lease(), self._garbage,
-            self._request.selection(), check=self._check if leads else lambda: None,
-        )  # fmt: skip
         parts = {TopicPartition(part.topic, part.partition): part for part in report.partitions}
+        check = self._check if leads else lambda: None
+        predicate = self._request.selection()
+        extents = ErasableExtents(
+            self._log, self._merger if leads else self._merger.without_lease(), self._garbage,
+            predicate, parts, check=check,
+        )  # fmt: skip
         try:
-            report.pending += eraser.run(parts, dry_run=dry_run)
+            report.pending += erase_records(extents, predicate, check=check, dry_run=dry_run)
             if leads:
                 self._garbage.purge(Report(path=self.path, time_ms=self.now_ms()))
             elif not dry_run:
                 notes = self._lease.known_notes()
-                eraser.strip(
-                    self._log.follow(), parts, cut_below=notes.cut_below, let_go=notes.let_go
+                extents.strip(
+                    self._log.follow(), cut_below=notes.cut_below, let_go=notes.let_go
                 )
             if not dry_run:
                 self._log.store.sweep_uploads(self.now_ms() - _UPLOAD_MS)
-            report.pending += eraser.leftovers(self._log.follow(), parts, dry_run=dry_run)
+            report.pending += extents.leftovers(self._log.follow(), dry_run=dry_run)
         except (SparklogError, OSError) as error:
             report.errors.append(f"{self._request.topic}: {error}")
 

@@ -1,18 +1,34 @@
-"""Erase records window by window, in any home, and count the erased offsets and batches.
+"""Erases records from the pieces of a log: `erase_records`, over an `ErasableStore`.
 
-The home reads the windows and writes the output of `WindowEraser.filter`; `look` only counts.
+A piece is a segment of a log dir, a copy of a segment in remote storage, or an extent in a bucket.
+
+    count     read all pieces, and count the records that the predicate selects
+    rewrite   the pieces with such records, without them, and replace the old pieces
+    finish    delete the old bytes
+
+If another process changed the pieces in between (retention, compaction, a merge), all pieces are
+counted again. After a crash each piece is either old or new; the same call again finishes. A dry
+run only counts, and reports what would be rewritten.
 """
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
+from sparklog.errors import SparklogError
 from sparklog.format.decoder import OFFSET_MAX
 from sparklog.format.erasure import RecordEraser, RecordPredicate
 from sparklog.log.batch_windows import Window
-from sparklog.storage.erasure_report import ErasedOffsets
+from sparklog.storage.erasure_report import ErasedFrom, ErasedOffsets, PartitionErasure
+
+_LOGGER: Final = logging.getLogger("sparklog.service")
+_TRIES: Final = 8
+
+Windows = Iterable[tuple[Window, str]]
+"""Windows of a log, each with the path for error messages."""
 
 
 @dataclass(slots=True)
@@ -28,17 +44,26 @@ class Tally:
 class WindowEraser:
     """Erases records in a segment's windows, in order. For a single pass; not thread-safe.
 
-    `end`: records from this offset on stay, regardless of the predicate.
+    `end`: records from this offset on stay, regardless of the predicate. `check`: called before
+    each window; an error that it raises ends the work.
     """
 
-    def __init__(self, predicate: RecordPredicate, *, end: int = OFFSET_MAX) -> None:
-        self._eraser = RecordEraser(predicate, end=end)
+    def __init__(
+        self,
+        predicate: RecordPredicate,
+        *,
+        end: int = OFFSET_MAX,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._eraser, self._check = RecordEraser(predicate, end=end), check
         self.tally = Tally()
 
-    def look(self, window: Window, path: str) -> None:
-        """Count the selected records of a window without changing the window."""
-        for _ in self._found(window, path):
-            pass
+    def count(self, windows: Windows) -> Tally:
+        """Count the selected records without changing them."""
+        for window, path in windows:
+            for _ in self._found(window, path):
+                pass
+        return self.tally
 
     def filter(self, window: Window, path: str) -> Iterator[memoryview | bytes | bytearray]:
         """Yield a window's batches without the selected records, in pieces.
@@ -60,7 +85,13 @@ class WindowEraser:
         if end > at:
             yield view[at:end]
 
+    def remaining(self, windows: Windows) -> Iterator[memoryview | bytes | bytearray]:
+        """Yield the batches of all windows without the selected records; see `filter`."""
+        for window, path in windows:
+            yield from self.filter(window, path)
+
     def _found(self, window: Window, path: str) -> Iterator[tuple[int, NDArray[Any]]]:
+        self._check()
         batches = window.batches
         self.tally.bytes_read += batches.end - window.position
         for row, erased, offsets in self._eraser.find(
@@ -70,3 +101,151 @@ class WindowEraser:
             self.tally.records += len(offsets)
             self.tally.offsets.add(offsets)
             yield row, erased
+
+
+P = TypeVar("P")
+
+
+@dataclass(slots=True)
+class Rewrite(Generic[P]):
+    """Pieces that are rewritten together, with offsets [base, end) and `size` bytes.
+
+    `report`: of their partition. `bound`: records from this offset on stay. `place`, `name` and
+    `links` are those of `ErasedFrom`.
+    """
+
+    pieces: tuple[P, ...]
+    report: PartitionErasure
+    place: str
+    name: str
+    base: int
+    end: int
+    size: int
+    bound: int
+    links: int = 0
+
+    def note(self, tallies: Iterable[Tally], size: int) -> None:
+        """Add the selected records, and the new size, to the report."""
+        tallies = list(tallies)
+        self.report.erased_from.append(
+            ErasedFrom(
+                place=self.place, name=self.name, base=self.base, end=self.end,
+                batches=sum(tally.batches for tally in tallies),
+                records=sum(tally.records for tally in tallies), bytes_before=self.size,
+                bytes_after=size, links=self.links,
+            )
+        )  # fmt: skip
+        for tally in tallies:
+            self.report.offsets.merge(tally.offsets)
+
+
+class PieceStore(Protocol[P]):
+    """Reads and replaces pieces."""
+
+    def report_of(self, piece: P) -> PartitionErasure:
+        """Return the report of a piece's partition; records below its `end` are erased."""
+
+    def windows(self, piece: P) -> Windows:
+        """Read a piece. Raises: DataCorruptionError, InvalidRequestError; the store's errors."""
+
+    def rewrites(self, hits: Mapping[P, Tally], *, dry_run: bool) -> Iterable[Rewrite[P]]:
+        """Return the rewrites, in order; except in a dry run, each is done before the next one.
+
+        `hits`: the pieces with selected records.
+        """
+
+    def replace(self, rewrite: Rewrite[P], eraser: WindowEraser) -> int | None:
+        """Replace pieces by the records that `eraser` leaves; return their size in bytes.
+
+        Returns: None if nothing had to be replaced. Raises: as `windows`.
+        """
+
+
+class ErasableStore(PieceStore[P], Protocol[P]):
+    """The pieces of partitions in a home, which other processes may change.
+
+    Attributes:
+        path: The name of the store in messages.
+        kind: The name of the pieces in messages.
+        changes: The errors of all methods that mean that another process changed the pieces.
+    """
+
+    path: str
+    kind: str
+    changes: tuple[type[Exception], ...]
+
+    def pieces(self) -> Iterable[P]:
+        """List the pieces. Raises: the store's errors."""
+
+    def finish(self, *, dry_run: bool) -> list[str]:
+        """Delete old bytes. Return messages about bytes that remain."""
+
+
+class PieceEraser(Generic[P]):
+    """Erases records from pieces of a store, or in a dry run counts them. Not thread-safe.
+
+    `check` is called before each step; an error that it raises ends the work.
+    """
+
+    def __init__(
+        self,
+        store: PieceStore[P],
+        predicate: RecordPredicate,
+        *,
+        check: Callable[[], None] = lambda: None,
+        dry_run: bool = False,
+    ) -> None:
+        self._store, self._predicate = store, predicate
+        self._check, self._dry_run = check, dry_run
+
+    def count(self, piece: P) -> Tally:
+        """Count the selected records of a piece. Raises: as `PieceStore.windows`."""
+        report = self._store.report_of(piece)
+        tally = self._eraser(report.end).count(self._store.windows(piece))
+        report.bytes_read += tally.bytes_read
+        return tally
+
+    def rewrite(self, hits: Mapping[P, Tally]) -> None:
+        """Rewrite the pieces with selected records. Raises: as `PieceStore.replace`."""
+        for rewrite in self._store.rewrites(hits, dry_run=self._dry_run):
+            if self._dry_run:
+                tallies = [hits[piece] for piece in rewrite.pieces if piece in hits]
+                rewrite.note(tallies, rewrite.size)
+                continue
+            self._check()
+            eraser = self._eraser(rewrite.bound)
+            size = self._store.replace(rewrite, eraser)
+            if size is not None:
+                rewrite.note([eraser.tally], size)
+
+    def _eraser(self, end: int) -> WindowEraser:
+        return WindowEraser(self._predicate, end=end, check=self._check)
+
+
+def erase_records(
+    store: ErasableStore[P],
+    predicate: RecordPredicate,
+    *,
+    check: Callable[[], None] = lambda: None,
+    dry_run: bool = False,
+) -> list[str]:
+    """Erase records from all pieces; completed work is in the reports even after an error.
+
+    Args: as `PieceEraser`.
+    Returns: messages about bytes that could not be deleted.
+    Raises: DataCorruptionError: a piece is damaged; InvalidRequestError: it has batches of magic 0
+        or 1; SparklogError: the pieces change too often; the store's other errors.
+    Cost: reads all pieces once, and pieces with such records twice.
+    """
+    eraser = PieceEraser(store, predicate, check=check, dry_run=dry_run)
+    for _ in range(_TRIES):
+        try:
+            counted = ((piece, eraser.count(piece)) for piece in store.pieces())
+            eraser.rewrite({piece: tally for piece, tally in counted if tally.records})
+            return store.finish(dry_run=dry_run)
+        except store.changes as error:
+            _LOGGER.info("%s: starting again: %s", store.path, error)
+    raise SparklogError(
+        f"{store.path}: its {store.kind} changed {_TRIES} times while they were checked; run it "
+        "again"
+    )

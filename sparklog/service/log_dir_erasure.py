@@ -15,14 +15,14 @@ from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
 from sparklog.format.names import is_retired_dir_of
 from sparklog.log.batch_windows import walk
-from sparklog.log.record_erasure import WindowEraser
+from sparklog.log.record_erasure import WindowEraser, erase_records
 from sparklog.logdir.chunk_files import CHUNK_PREFIX, dead_chunks
-from sparklog.logdir.cleaning.erasure import SegmentEraser
+from sparklog.logdir.cleaning.erasure import ErasableSegments
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.erasures_file import LOCK_NAME, note_erasure, note_unfinished
 from sparklog.logdir.segment_files import joined
 from sparklog.pluralize import pluralize
-from sparklog.service.tiering.erasure_task import SeenCopies
+from sparklog.service.tiering.erasure_task import CopyErasure
 from sparklog.service.tiering.remote_log import is_tiered
 from sparklog.service.tiering.remote_log_manager import RemoteLogManager
 from sparklog.service.verification.leftover_files import is_quarantined_of
@@ -133,10 +133,9 @@ class LogDirErasure:
 
     def _local(self, part: PartitionErasure) -> bool:
         """Erase from a partition's segments. Return False, and report the error, if this failed."""
-        key = TopicPartition(part.topic, part.partition)
         try:
-            eraser = SegmentEraser(self._commits, key, self._predicate, until=part.end)
-            eraser.run(part, dry_run=self._request.dry_run)
+            segments = ErasableSegments(self._commits, part)
+            erase_records(segments, self._predicate, dry_run=self._request.dry_run)
         except (SparklogError, OSError) as error:
             part.error = str(error)
             return False
@@ -150,59 +149,50 @@ class LogDirErasure:
         loan: Loan,
     ) -> None:
         """Read the partitions' copies, then replace copies with erased records while leading."""
-        seen = {key: SeenCopies() for key in parts}
-        if not self._request.dry_run:
-            for key, part in parts.items():
-                self._look(key, part, manager, seen[key])
-        for at, (key, part) in enumerate(parts.items()):
+        dry_run = self._request.dry_run
+        erasures = [CopyErasure(self._predicate, part, dry_run) for part in parts.values()]
+        for erasure in erasures if not dry_run else ():
+            self._scan(erasure, manager)
+        for at, erasure in enumerate(erasures):
             try:
-                left = self._remote(key, part, manager, seen[key], loan)
+                left = self._remote(erasure, manager, loan)
             except (DataCorruptionError, InvalidRequestError) as error:
-                part.error = str(error)
+                erasure.report.error = str(error)
                 continue
             except (LeaseLostError, SparklogError, OSError) as error:
-                report.pending.append(f"{key}: its copies in remote storage: {error}; {_AGAIN}")
+                report.pending.append(
+                    f"{erasure.key}: its copies in remote storage: {error}; {_AGAIN}"
+                )
                 continue
             if left is None:
-                report.pending += _refused(list(parts)[at:], manager)
+                report.pending += _refused([each.key for each in erasures[at:]], manager)
                 return
             report.pending += left
 
     def _remote(
-        self,
-        key: TopicPartition,
-        part: PartitionErasure,
-        manager: RemoteLogManager,
-        seen: SeenCopies,
-        loan: Loan,
+        self, erasure: CopyErasure, manager: RemoteLogManager, loan: Loan
     ) -> list[str] | None:
         """Erase from a partition's copies. Return what remains, or None without the lease.
 
         Other processes may copy segments between two turns with the lease; those copies are read,
         too.
         """
-        predicate = self._predicate
-        if self._request.dry_run:
-            return manager.erase(key, predicate, part, seen, dry_run=True)
+        if erasure.dry_run:
+            return manager.erase(erasure)
         while loan.begin():
-            left = manager.erase(key, predicate, part, seen, is_over=loan.is_over)
+            left = manager.erase(erasure, loan.is_over)
             if left is not None:
                 return left
             loan.end()
-            self._look(key, part, manager, seen)
+            self._scan(erasure, manager)
         return None
 
-    def _look(
-        self,
-        key: TopicPartition,
-        part: PartitionErasure,
-        manager: RemoteLogManager,
-        seen: SeenCopies,
-    ) -> None:
+    @staticmethod
+    def _scan(erasure: CopyErasure, manager: RemoteLogManager) -> None:
         try:
-            manager.scan(key, self._predicate, part, seen)
+            manager.scan(erasure)
         except (SparklogError, OSError) as error:  # `_remote` meets and reports the error again
-            _LOGGER.info("%s: its copies can't be read: %s", key, error)
+            _LOGGER.info("%s: its copies can't be read: %s", erasure.key, error)
 
     def older_versions(self, report: ErasureReport, until_ms: int) -> list[str]:
         """Return messages about older versions of replaced copies that remain in the bucket."""
@@ -260,8 +250,7 @@ class LogDirErasure:
                 contextlib.suppress(DataCorruptionError, InvalidRequestError),
                 self._commits.fs.open(path) as file,
             ):
-                for window in walk(file, check_crc=False):
-                    eraser.look(window, path)
+                eraser.count((window, path) for window in walk(file, check_crc=False))
             if not eraser.tally.records:
                 return
             if dead:

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 import pytest
 
 from sparklog import service
-from sparklog.common import TopicPartition
 from sparklog.format.erasure import KeyPredicate
 from sparklog.log.log import Log
+from sparklog.log.record_erasure import erase_records
 from sparklog.logdir.cleaning.cleaner import clean_partition
-from sparklog.logdir.cleaning.erasure import SegmentEraser
+from sparklog.logdir.cleaning.erasure import ErasableSegments
 from sparklog.logdir.home import commits_of
 from sparklog.service import leadership
 from sparklog.storage.erasure_report import ErasureReport, PartitionErasure
@@ -42,7 +42,6 @@ from tests.crash.swaps import (
 from tests.crash.test_tiering import OPTIONS, Machine, cuts, prepared
 from tests.tiered.archives import through_tiers
 
-KEY = TopicPartition(TOPIC, 0)
 ODD = "0[0-9][0-9][13579]"
 Allowed = list[tuple[Rows, Rows]]
 CASES = (
@@ -55,9 +54,10 @@ cases = pytest.mark.parametrize("case", CASES, ids=lambda s: s.name)
 
 
 def erase(log: Log, *, until: int | None = None, dry_run: bool = False) -> PartitionErasure:
-    eraser = SegmentEraser(commits_of(log), KEY, KeyPredicate([b"a"]), until=until)
-    report = PartitionErasure(topic=TOPIC, partition=0, end=eraser.until)
-    eraser.run(report, dry_run=dry_run)
+    end = log.offsets(TOPIC)[0][1]
+    report = PartitionErasure(topic=TOPIC, partition=0, end=end if until is None else until)
+    segments = ErasableSegments(commits_of(log), report)
+    erase_records(segments, KeyPredicate([b"a"]), dry_run=dry_run)
     return report
 
 

@@ -437,7 +437,8 @@ def test_transactions_stay_what_they_were(
     second = (batch(secret(1), key=b"alice"), marker(COMMIT, producer_id=7))
     size = sum(map(len, first)) - (0 if kept_whole else len(first[-1]))
     home = brought(tmp_path, first, second, **{"internal.segment.bytes": str(size)})
-    monkeypatch.setattr("sparklog.diskless.erasure.walk", partial(walk, window_bytes=100))
+    read = partial(walk, window_bytes=100)
+    monkeypatch.setattr("sparklog.tiered.copying.rewritten_log.walk", read)
     erase(home)
     assert not holding(home)
     extents = home.state.extents[T0]

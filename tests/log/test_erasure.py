@@ -1,6 +1,7 @@
 """Erasures in each home: which records, what is listed as unfinished, topics that come back."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,7 @@ from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.fs import LOCAL
 from sparklog.logdir import erasures_file
 from sparklog.opening import url_of
-from sparklog.service import erase
+from sparklog.service import Service, erase
 from sparklog.storage.unfinished_erasure import UnfinishedErasure
 from sparklog.tiered.target import open_store
 
@@ -32,8 +33,18 @@ class All:
 
 
 def write(log: sparklog.Log, *keys: bytes, partition: int = 0) -> None:
-    for key in keys:
-        log.append("t", pa.table({"key": [key], "value": [b"v"]}), partition)
+    """Append records as a batch."""
+    values = [b"value-of-" + key for key in keys]
+    log.append("t", pa.table({"key": list(keys), "value": values}), partition)
+
+
+def everything(path: str) -> bytes:
+    """The bytes of all files or objects."""
+    url = url_of(path)
+    if url is None:
+        return b"".join(file.read_bytes() for file in Path(path).rglob("*") if file.is_file())
+    store = open_store(url, None)
+    return b"".join(store.get(each.name) for each in store.list(""))
 
 
 def kept(path: str) -> list[tuple[int, int]]:
@@ -63,6 +74,46 @@ def test_records_below_the_bound_alone(log_path: str) -> None:
     assert kept(log_path) == [(0, 1), (0, 2), (1, 1), (1, 2)]
     assert [part.end for part in erase(log_path, "t", [ALICE], before=9).partitions] == [3, 3]
     assert kept(log_path) == [(0, 1), (1, 1)]
+
+
+def test_old_bytes_are_deleted(log_path: str) -> None:
+    with sparklog.open(log_path, "rw") as log:
+        log.create_topic("t", config={"compression.type": "uncompressed"})
+        write(log, ALICE, BOB)
+        write(log, BOB)
+        write(log, ALICE)
+    assert everything(log_path).count(b"value-of-alice") == 2
+    rehearsed = erase(log_path, "t", [ALICE], dry_run=True)
+    assert everything(log_path).count(b"value-of-alice") == 2
+    assert len(kept(log_path)) == 4
+    report = erase(log_path, "t", [ALICE])
+    assert report.complete
+    assert report.records == rehearsed.records == 2
+    (part,), (counted,) = report.partitions, rehearsed.partitions
+    assert part.offsets == counted.offsets
+    assert part.bytes_read == counted.bytes_read
+    assert sum(each.records for each in part.erased_from) == 2
+    assert all(each.bytes_after < each.bytes_before for each in part.erased_from if each.records)
+    assert b"value-of-alice" not in everything(log_path)
+    assert kept(log_path) == [(0, 1), (0, 2)]
+
+
+def test_segments_that_are_deleted_meanwhile(log_path: str) -> None:
+    """All of them are read again: none is rewritten that another process has replaced."""
+    with sparklog.open(log_path, "rw") as log:
+        log.create_topic("t", config={"internal.segment.bytes": 100, "file.delete.delay.ms": 0})
+        for _ in range(4):
+            write(log, ALICE)
+
+        def delete_once() -> None:
+            if log.offsets("t")[0][0] == 0:
+                log.delete_records("t", {0: 2})
+                Service(log_path).retain()
+
+        report = erase(log_path, "t", predicate=All(delete_once))
+        assert report.complete, (report.pending, report.errors, report.partitions)
+        assert report.partitions[0].offsets.ranges == [(2, 4)]
+    assert kept(log_path) == []
 
 
 def test_records_that_are_written_meanwhile_stay(log_path: str) -> None:

@@ -29,9 +29,9 @@ MUTANTS = (
     ),
     mutant(
         "a-torn-batch-ends-a-cleaning",
-        "diskless/cleaning.py",
-        "if at != extent.size:",
-        "if at > extent.size:",
+        "tiered/copying/rewritten_log.py",
+        "if at != log.size():",
+        "if at > log.size():",
         f"{CLEANING}::test_a_segment_that_ends_within_a_batch_is_left_alone",
     ),
     mutant(
@@ -410,15 +410,15 @@ MUTANTS = (
     mutant(
         "an-erasure-of-the-objects-of-a-deleted-topic",
         "diskless/erasure.py",
-        "stay = scanned.objects & self._garbage.live(state)",
-        "stay = scanned.objects & state.extents.keys()",
+        "stay = self._objects & self._garbage.live(state)",
+        "stay = self._objects & state.extents.keys()",
         f"{ERASURE}::test_an_entry_that_a_deleted_topic_shares_is_told",
     ),
     mutant(
         "merged-records-left-in-a-shared-object",
         "diskless/erasure.py",
-        "if part.object not in scanned.objects and self._holds(part, state):",
-        "if part.object in scanned.objects:",
+        "if part.object not in self._objects and self._holds(part, self._state):",
+        "if part.object in self._objects:",
         f"{ERASURE}::test_what_was_merged_out_of_a_shared_object_lies_there_still",
     ),
     mutant(
@@ -434,12 +434,5 @@ MUTANTS = (
         "return referenced & set(held)",
         "return set(held)",
         f"{ERASURE}::test_staged_and_not_committed_is_told",
-    ),
-    mutant(
-        "an-erasure-above-its-offset",
-        "diskless/erasure.py",
-        "eraser = WindowEraser(self._predicate, end=end)",
-        "eraser = WindowEraser(self._predicate)",
-        f"{ERASURE}::test_an_offset_within_an_extent",
     ),
 )

@@ -245,8 +245,8 @@ MUTANTS = (
     mutant(
         "erasure-goes-by-its-first-listing",
         "service/tiering/erasure_task.py",
-        "            if copy.id in seen.clean:\n                continue\n",
-        "            if copy.id in seen.clean | seen.reported:\n                continue\n",
+        "            if copy.id in erasure.clean:\n                continue\n",
+        "            if copy.id in erasure.clean | erasure.reported:\n                continue\n",
         "service/test_erasure_pieces.py::test_what_a_service_makes_meanwhile_is_looked_at",
     ),
     mutant(

@@ -10,7 +10,8 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.common import TopicPartition
 from sparklog.format.erasure import KeyPredicate
-from sparklog.logdir.cleaning.erasure import SegmentEraser
+from sparklog.log.record_erasure import erase_records
+from sparklog.logdir.cleaning.erasure import ErasableSegments
 from sparklog.logdir.home import commits_of
 from sparklog.service import Severity, verify
 from sparklog.storage.erasure_report import PartitionErasure
@@ -24,9 +25,8 @@ KEPT = ("base", "last", "codec", "timestamp_type", "horizon", "leader_epoch", "p
 
 def erase(log, keys, *, null_key):
     predicate = KeyPredicate(keys, null_key=null_key)
-    eraser = SegmentEraser(commits_of(log), KEY, predicate)
-    report = PartitionErasure(topic=TOPIC, partition=0, end=eraser.until)
-    eraser.run(report)
+    report = PartitionErasure(topic=TOPIC, partition=0, end=log.offsets(TOPIC)[0][1])
+    erase_records(ErasableSegments(commits_of(log), report), predicate)
     return report
 
 

@@ -1,28 +1,26 @@
-"""Erases records from a partition's local segments: on demand, by a predicate; offsets stay.
+"""The segments of a partition, for the erasure of records by a predicate; offsets stay.
 
-    scan      without the lock: find segments that contain such records
-    roll      if the active segment does, close it, under the lock
-    rewrite   each segment, without the lock, into `.cleaned` files
-    swap      each segment (`partition/segment_swap`), under the lock, if it is unchanged
-    unlink    `.deleted` and `.cleaned` files of the partition, whatever their delay
+    count     without the lock
+    rewrites  if the active segment contains such records, it is closed first, under the lock
+    replace   write `.cleaned` files without the lock; swap them in (`partition/segment_swap`) under
+              the lock, if the segment is unchanged
+    finish    unlink `.deleted` and `.cleaned` files of the partition, whatever their delay
 
-If retention or a cleaner changed a segment in between, the scan starts again. A cleaner that has
-read the old segment finds another inode and stops. After a crash, each segment is either the old or
-the new file; the same call again finishes. Records that are committed after the scan starts stay.
+A cleaner that has read the old segment finds another inode and stops. Records that are committed
+after the erasure starts stay.
 """
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.errors import DataCorruptionError, SparklogError
-from sparklog.format.erasure import RecordPredicate
+from sparklog.errors import DataCorruptionError
 from sparklog.format.names import CLEANED, DELETED, LOG, log_name
-from sparklog.log.cleaner_options import Throttle, unthrottled
-from sparklog.log.record_erasure import Tally, WindowEraser
+from sparklog.log.batch_windows import Window
+from sparklog.log.record_erasure import Rewrite, Tally, WindowEraser
 from sparklog.logdir.cleaning.cleaned_segment import (
     CleanedSegment,
     remove_cleaned,
@@ -34,10 +32,10 @@ from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.partition.segment_swap import perform
 from sparklog.logdir.retention.idle_rolling import roll_if_active
 from sparklog.logdir.segment_files import joined
-from sparklog.storage.erasure_report import ErasedFrom, PartitionErasure, RemovedFile
+from sparklog.storage.erasure_report import PartitionErasure, RemovedFile
+from sparklog.storage.segment_store import SourceChangedError
 
 _LOGGER: Final = logging.getLogger(__name__)
-_TRIES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,90 +50,31 @@ class _Partition:
     interval_bytes: int
 
 
-class SegmentEraser:
-    """Erases from the local segments of a partition. `until`: the first offset that is not erased.
+class ErasableSegments:
+    """The segments of a partition: a `sparklog.log.record_erasure.ErasableStore`.
 
-    `check` is called before each step; an exception from it ends the work there.
+    Cost: reads all segments once, and segments with such records twice; a few MiB of memory.
     """
 
-    def __init__(
-        self,
-        commits: LogDirCommits,
-        key: TopicPartition,
-        predicate: RecordPredicate,
-        *,
-        until: int | None = None,
-        check: Callable[[], None] = lambda: None,
-        throttle: Throttle = unthrottled,
-    ) -> None:
-        """Raises: UnknownTopicError; DataCorruptionError: the partition is offline."""
-        self._commits, self._key, self._predicate = commits, key, predicate
-        self._check, self._throttle = check, throttle
-        place = self._place()
-        self._topic_id = place.topic_id
-        self.until = place.end if until is None else min(until, place.end)
-        """Records below this offset are checked."""
+    kind = "segments"
+    changes: tuple[type[Exception], ...] = (SourceChangedError, FileNotFoundError)
 
-    def run(self, report: PartitionErasure, *, dry_run: bool = False) -> None:
-        """Erase, or only count; completed work is in the report even after an error.
+    def __init__(self, commits: LogDirCommits, report: PartitionErasure) -> None:
+        self._commits, self._report = commits, report
+        self._key = TopicPartition(report.topic, report.partition)
+        self._partition: _Partition
+        self.path = str(self._key)
 
-        Raises: DataCorruptionError: a segment is damaged; InvalidRequestError: it has magic 0 or 1;
-        SparklogError: the segments change too often.
-        Cost: reads all segments once, and segments with such records twice; a few MiB of memory.
+    def pieces(self) -> list[Segment]:
+        """List the segments, the active segment last.
+
+        Raises: UnknownTopicError; DataCorruptionError: the partition is offline.
         """
-        for _ in range(_TRIES):
-            try:
-                if self._make_pass(report, dry_run=dry_run):
-                    return
-            except FileNotFoundError as error:  # it was moved to another log dir
-                _LOGGER.info("%s: starting again: %s", self._key, error)
-        raise SparklogError(
-            f"{self._key}: its segments changed {_TRIES} times while they were checked; run it "
-            "again"
-        )
+        self._partition = self._list()
+        return self._partition.segments
 
-    def _make_pass(self, report: PartitionErasure, *, dry_run: bool) -> bool:
-        """Make a pass; return False if another process changed the segments."""
-        place = self._place()
-        found: dict[int, Tally] = {}
-        for segment in place.segments:
-            try:
-                tally = self._scan(place, segment)
-            except FileNotFoundError:  # retention renamed it to `.deleted`
-                return False
-            except DataCorruptionError:
-                if self._is_other(place, segment):
-                    return False
-                raise
-            report.bytes_read += tally.bytes_read
-            if tally.records:
-                found[segment.base] = tally
-        if dry_run:
-            for segment in place.segments:
-                if segment.base in found:
-                    self._note(report, place, segment, found[segment.base], after=None)
-            self._leftovers(report, place, dry_run=True)
-            return True
-        active = place.segments[-1].base
-        if found:
-            with self._commits.exclusive():
-                self._commits.make_durable()  # commits with flush=none are rewritten too
-        if active in found:
-            with self._commits.exclusive():
-                roll_if_active(self._commits, self._key, active)
-            place = self._place()
-        by_base = {segment.base: segment for segment in place.segments[:-1]}
-        if found.keys() - by_base.keys():
-            return False
-        remove_cleaned(self._commits.fs, place.directory)
-        done = all(self._erase(report, place, by_base[base]) for base in found)
-        if done:
-            self._leftovers(report, place, dry_run=False)
-        return done
-
-    def _place(self) -> _Partition:
+    def _list(self) -> _Partition:
         commits = self._commits
-        self._check()
         with commits.exclusive():
             directory = commits.partition_path(*self._key)
             if self._key in commits.offline:
@@ -147,114 +86,104 @@ class SegmentEraser:
                 commits.state.ends[self._key], topic.parsed().index_interval_bytes,
             )  # fmt: skip
 
-    def _is_other(self, place: _Partition, segment: Segment) -> bool:
-        """Return True if a cleaner or a move has replaced a segment since."""
+    def report_of(self, piece: Segment) -> PartitionErasure:
+        """Return the partition's report."""
+        return self._report
+
+    def windows(self, piece: Segment) -> Iterator[tuple[Window, str]]:
+        """Read a segment. Raises: DataCorruptionError: it is damaged."""
         try:
-            size = self._commits.fs.size(joined(place.directory, log_name(segment.base)))
-        except FileNotFoundError:
-            return True
-        return segment.base != place.bases[-1] and size != segment.size
-
-    # --- one segment ---------------------------------------------------------------------------
-
-    def _scan(self, place: _Partition, segment: Segment) -> Tally:
-        eraser = WindowEraser(self._predicate, end=self.until)
-        for window, path in segment_windows(
-            self._commits.fs, place.directory, segment, place, throttle=self._throttle
-        ):
-            self._check()
-            eraser.look(window, path)
-        return eraser.tally
-
-    def _erase(self, report: PartitionErasure, place: _Partition, segment: Segment) -> bool:
-        fs = self._commits.fs
-        try:
-            made, tally = self._rewrite(place, segment)
-        except FileNotFoundError:
-            return False
-        except DataCorruptionError:
-            if self._is_other(place, segment):
-                return False
+            yield from segment_windows(
+                self._commits.fs, self._partition.directory, piece, self._partition
+            )
+        except DataCorruptionError as error:
+            if self._is_replaced(piece):
+                raise SourceChangedError(str(error), path=error.path) from error
             raise
-        if not tally.records:
-            discard(fs, place.directory, made)
-            return True
-        self._check()
+
+    def _is_replaced(self, segment: Segment) -> bool:
+        """Return True if a cleaner or a move has replaced a segment since."""
+        partition = self._partition
+        size = self._commits.fs.size(joined(partition.directory, log_name(segment.base)))
+        return segment.base != partition.bases[-1] and size != segment.size
+
+    def rewrites(
+        self, hits: Mapping[Segment, Tally], *, dry_run: bool
+    ) -> Iterator[Rewrite[Segment]]:
+        """Yield each segment with selected records. Closes the active segment if it is one."""
+        commits, selected = self._commits, [segment.base for segment in hits]
+        if not dry_run:
+            if selected:
+                with commits.exclusive():
+                    commits.make_durable()  # commits with flush=none are rewritten too
+            active = self._partition.bases[-1]
+            if active in selected:
+                with commits.exclusive():
+                    roll_if_active(commits, self._key, active)
+                self._partition = self._list()
+            if not set(selected) <= set(self._partition.bases[:-1]):
+                raise SourceChangedError("segments with such records were deleted", path=self.path)
+            remove_cleaned(commits.fs, self._partition.directory)
+        partition = self._partition
+        by_base = {segment.base: segment for segment in partition.segments}
+        for base in selected:
+            segment, path = by_base[base], joined(partition.directory, log_name(base))
+            yield Rewrite(
+                pieces=(segment,), report=self._report, place="local", name=path, base=base,
+                end=next((b for b in partition.bases if b > base), partition.end),
+                size=segment.size, bound=self._report.end,
+                links=commits.fs.links(path) - 1 if dry_run else 0,
+            )  # fmt: skip
+
+    def replace(self, rewrite: Rewrite[Segment], eraser: WindowEraser) -> int | None:
+        """Rewrite a segment and swap it in. Raises: SourceChangedError."""
+        fs, partition = self._commits.fs, self._partition
+        made = self._rewritten(rewrite.pieces[0], eraser)
+        if not eraser.tally.records:
+            discard(fs, partition.directory, made)
+            return None
         with self._commits.exclusive():
             topic = self._commits.state.topics.get(self._key.topic)
             possible = (
                 topic is not None
-                and topic.id == place.topic_id
+                and topic.id == partition.topic_id
                 and self._key not in self._commits.offline
-                and self._commits.partition_path(*self._key) == place.directory
-                and is_possible(fs, place.directory, made)
+                and self._commits.partition_path(*self._key) == partition.directory
+                and is_possible(fs, partition.directory, made)
             )
             if possible:
-                links = fs.links(joined(place.directory, log_name(segment.base))) - 1
+                rewrite.links = fs.links(rewrite.name) - 1
                 with self._commits.changing_files(swap=(self._key, swap_of(made))):
-                    perform(fs, place.directory, swap_of(made))
+                    perform(fs, partition.directory, swap_of(made))
         if not possible:
-            discard(fs, place.directory, made)
-            return False
-        self._note(report, place, segment, tally, after=made.size, links=links)
-        return True
+            discard(fs, partition.directory, made)
+            raise SourceChangedError(f"{rewrite.name} was replaced", path=rewrite.name)
+        return made.size
 
-    def _rewrite(self, place: _Partition, segment: Segment) -> tuple[Rewritten, Tally]:
-        fs, eraser = self._commits.fs, WindowEraser(self._predicate, end=self.until)
-        target = CleanedSegment(fs, place.directory, place.interval_bytes, (segment,))
+    def _rewritten(self, segment: Segment, eraser: WindowEraser) -> Rewritten:
+        directory, interval_bytes = self._partition.directory, self._partition.interval_bytes
+        target = CleanedSegment(self._commits.fs, directory, interval_bytes, (segment,))
         try:
-            for window, path in segment_windows(
-                fs, place.directory, segment, place, throttle=self._throttle
-            ):
-                self._check()
-                for piece in eraser.filter(window, path):
-                    target.write(piece)
-                    self._throttle(len(piece))
+            for batches in eraser.remaining(self.windows(segment)):
+                target.write(batches)
             parts = target.finish(None)  # aborted transactions are unchanged
         except BaseException:
             target.discard()
             raise
-        made = Rewritten(
+        return Rewritten(
             base=target.base, end=target.end, size=target.size, sources=(segment,),
             identity=target.identity, parts=parts, is_same=False, records_read=0, records_kept=0,
             next_dirty=-1, keys=0, utilization=0,
         )  # fmt: skip
-        return made, eraser.tally
 
-    def _note(
-        self,
-        report: PartitionErasure,
-        place: _Partition,
-        segment: Segment,
-        tally: Tally,
-        *,
-        after: int | None,
-        links: int = 0,
-    ) -> None:
-        """Add an erased segment to the report; `after`: its new size, None in a dry run."""
-        following = (base for base in place.bases if base > segment.base)
-        path = joined(place.directory, log_name(segment.base))
-        if after is None:
-            links = self._commits.fs.links(path) - 1
-        report.erased_from.append(
-            ErasedFrom(
-                place="local", name=path, base=segment.base, end=next(following, place.end),
-                batches=tally.batches, records=tally.records, bytes_before=segment.size,
-                bytes_after=segment.size if after is None else after, links=links,
-            )
-        )  # fmt: skip
-        report.offsets.merge(tally.offsets)
-
-    # --- files that no reader opens ------------------------------------------------------------
-
-    def _leftovers(self, report: PartitionErasure, place: _Partition, *, dry_run: bool) -> None:
+    def finish(self, *, dry_run: bool) -> list[str]:
         """Unlink files of retention, cleaning and compaction before their delay is over."""
-        fs = self._commits.fs
+        fs, directory, report = self._commits.fs, self._partition.directory, self._report
         with self._commits.exclusive():
-            for name in fs.listdir(place.directory):
+            for name in fs.listdir(directory):
                 if not name.endswith((DELETED, CLEANED)):
                     continue
-                path = joined(place.directory, name)
+                path = joined(directory, name)
                 size = fs.size(path)
                 if not dry_run:
                     fs.unlink(path)
@@ -266,8 +195,9 @@ class SegmentEraser:
                         )
                     )  # fmt: skip
             if not dry_run:
-                fs.sync_dir(place.directory)
+                fs.sync_dir(directory)
         _LOGGER.info(
             "%s: %d records erased from %d segments",
-            os.path.basename(place.directory), report.records, len(report.erased_from),
+            os.path.basename(directory), report.records, len(report.erased_from),
         )  # fmt: skip
+        return []

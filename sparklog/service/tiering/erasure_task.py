@@ -21,9 +21,10 @@ to a local segment. After that no copy with such records can appear, because no 
 and new copies are made of local segments.
 """
 
+import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final
@@ -35,19 +36,19 @@ from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.format.erasure import RecordPredicate
 from sparklog.format.names import log_name
 from sparklog.format.scan import scan
-from sparklog.log.batch_windows import walk
-from sparklog.log.record_erasure import Tally, WindowEraser
+from sparklog.log.batch_windows import Window
+from sparklog.log.record_erasure import PieceEraser, Rewrite, Tally, WindowEraser
 from sparklog.logdir.segment_files import joined
 from sparklog.pluralize import pluralize
 from sparklog.service.tiering.copy_task import CopyTask
 from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition
-from sparklog.storage.erasure_report import ErasedFrom, PartitionErasure
+from sparklog.storage.erasure_report import PartitionErasure
 from sparklog.storage.round_report import Report
 from sparklog.storage.segment_store import SegmentPut, SegmentStore
 from sparklog.tiered.copying.deletion import delete_copies
 from sparklog.tiered.copying.orphans import find_orphans
 from sparklog.tiered.copying.plan import CandidateSegment, unreferenced_segments
-from sparklog.tiered.copying.rewritten_log import RewrittenData
+from sparklog.tiered.copying.rewritten_log import RewrittenData, intact_windows
 from sparklog.tiered.layout.manifest import (
     MANIFEST_BYTES_MAX,
     directory_of,
@@ -68,27 +69,42 @@ _IN_MEMORY: Final = 32 << 20  # larger rewritten copies use a temporary file
 
 
 @dataclass(slots=True)
-class SeenCopies:
-    """The results of reading a partition's copies, by copy id. Copies are immutable.
+class CopyErasure:
+    """The erasure of a partition's copies, in turns with other processes. Copies are immutable.
 
-    `clean`: copies without such records. `holding`: copies with such records. `reported`: copies
-    that are in the report.
+    `clean`: ids of copies without such records. `tallies`: by id, of copies with such records.
+    `reported`: ids of copies that are in the report.
     """
 
+    predicate: RecordPredicate
+    report: PartitionErasure
+    dry_run: bool = False
     clean: set[str] = field(default_factory=set)
-    holding: set[str] = field(default_factory=set)
+    tallies: dict[str, Tally] = field(default_factory=dict)
     reported: set[str] = field(default_factory=set)
     left: Sequence[CandidateSegment] = ()
     """Local segments whose copies differed in the last listing."""
     tries: int = 0
     """How often the listing found the same segments."""
 
-    def note_left(self, found: Sequence[CandidateSegment]) -> None:
+    @property
+    def key(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.report.topic, self.report.partition)
+
+    def note_left(self, segments: Sequence[CandidateSegment]) -> None:
         """Remember the segments left to copy. Raises SparklogError if they stay the same."""
-        self.tries = self.tries + 1 if found and found == self.left else 0
-        self.left = found
+        self.tries = self.tries + 1 if segments and segments == self.left else 0
+        self.left = segments
         if self.tries >= _TRIES:
             raise SparklogError(f"its segments changed {_TRIES} times while they were copied")
+
+    def counted(self, copy: RemoteSegment, tally: Tally) -> None:
+        """Remember the result of reading a copy."""
+        if tally.records:
+            self.tallies[copy.id] = tally
+        else:
+            self.clean.add(copy.id)
 
 
 class _CopyLog:
@@ -107,8 +123,8 @@ class _CopyLog:
         return self._ranges.get(at, end) if end > at else b""
 
 
-class ErasureTask:
-    """Erases from the copies of partitions; see the module. Not thread-safe.
+class ErasableCopies:
+    """The copies of a partition: a `sparklog.log.record_erasure.PieceStore`. Not thread-safe.
 
     `objects`: reads the copies, with the keyring for encrypted copies. `together`: number of local
     segments that are copied again per step.
@@ -116,6 +132,7 @@ class ErasureTask:
 
     def __init__(
         self,
+        erasure: CopyErasure,
         remote_log: RemoteLog,
         store: Store,
         segment_store: SegmentStore[RemoteSegment],
@@ -125,107 +142,86 @@ class ErasureTask:
         check: Callable[[], None],
         together: int = 1,
     ) -> None:
-        self._remote_log, self._store, self._segment_store = remote_log, store, segment_store
-        self._copy_task, self._objects, self._check = copy_task, objects, check
-        self._together = together
+        self._erasure, self._remote_log, self._store = erasure, remote_log, store
+        self._segment_store, self._copy_task, self._objects = segment_store, copy_task, objects
+        self._check, self._together = check, together
+        self._key = erasure.key
+        self._tiered: TieredPartition | None = None  # when the copies were listed
+        self._eraser = PieceEraser(self, erasure.predicate, check=check, dry_run=erasure.dry_run)
 
-    def scan(
-        self,
-        key: TopicPartition,
-        predicate: RecordPredicate,
-        report: PartitionErasure,
-        seen: SeenCopies,
-    ) -> None:
+    def scan(self) -> None:
         """Read the copies that have no local segment. Requires no lease.
 
         Raises: StorageUnavailableError, DataCorruptionError, SparklogError, OSError.
         Cost: reads each copy once, also over several calls; of copies with a local segment the
             manifest and that segment.
         """
-        tiered = self._remote_log.partitions().get(key)
+        tiered = self._remote_log.partitions().get(self._key)
         if tiered is None:
             return
-        unsaid = replace(report, erased_from=[*report.erased_from]), replace(seen, reported=set())
-        _, remote = self._classify_copies(tiered, key, *unsaid, dry_run=False)
+        _, remote = self._classify_copies(tiered, with_report=False)
         for copy in remote:  # the leader replaces outdated copies of local segments
-            if copy.id in seen.holding:
-                continue
-            try:
-                ranges = self._objects.ranges(copy)
-                eraser = WindowEraser(predicate, end=report.end)
-                tally, _, _ = self._read(copy, ranges, eraser, None)
-            except FileNotFoundError:  # the copy expired or was replaced
-                continue
-            report.bytes_read += tally.bytes_read
-            (seen.holding if tally.records else seen.clean).add(copy.id)
+            if copy.id not in self._erasure.tallies:
+                with contextlib.suppress(FileNotFoundError):  # it expired or was replaced
+                    self._erasure.counted(copy, self._eraser.count(copy))
 
-    def run(
-        self,
-        key: TopicPartition,
-        predicate: RecordPredicate,
-        report: PartitionErasure,
-        seen: SeenCopies,
-        *,
-        is_over: Callable[[], bool] = lambda: False,
-        dry_run: bool = False,
-    ) -> list[str] | None:
-        """Erase from a partition's copies, or count only. Return messages on copies left to others.
+    def erase(self, is_over: Callable[[], bool] = lambda: False) -> list[str] | None:
+        """Erase from the copies, or count only. Return messages on copies left to others.
 
         Returns None after at least one step if `is_over` and there is more to do; call it again.
         Raises: StorageUnavailableError, DataCorruptionError, LeaseLostError, SparklogError. The
             report includes the work done until then.
         Cost: as `scan`, unless that was called; copies with such records are read once more.
         """
+        erasure, dry_run = self._erasure, self._erasure.dry_run
         round_report = Report(path="", time_ms=self._remote_log.clock(), dry_run=dry_run)
         if not dry_run:
             self._copy_task.resume(self._remote_log.partitions(), round_report)
         while True:
-            tiered = self._remote_log.partitions().get(key)
+            self._tiered = tiered = self._remote_log.partitions().get(self._key)
             if tiered is None:
                 return []
-            outdated, remote = self._classify_copies(tiered, key, report, seen, dry_run=dry_run)
+            outdated, remote = self._classify_copies(tiered)
             if not remote:
-                seen.note_left(outdated)
+                erasure.note_left(outdated)
             for copy in remote:
-                self._rewrite(copy, tiered, predicate, report, seen, dry_run=dry_run)
+                if copy.id not in erasure.tallies:
+                    erasure.counted(copy, self._eraser.count(copy))
+                if copy.id in erasure.tallies:
+                    self._eraser.rewrite({copy: erasure.tallies[copy.id]})
                 if is_over():
                     return None
             if dry_run:
                 return []
             if not remote and not outdated:
-                return self._delete_unreferenced(key)
+                return self._delete_unreferenced()
             for at in range(0, len(outdated), self._together):
                 some = outdated[at : at + self._together]
-                self._copy_task.copy_again(key, tiered, some, round_report)
+                self._copy_task.copy_again(self._key, tiered, some, round_report)
                 if round_report.errors:
                     raise SparklogError("; ".join(round_report.errors))
                 if is_over():
                     return None
 
     def _classify_copies(
-        self,
-        tiered: TieredPartition,
-        key: TopicPartition,
-        report: PartitionErasure,
-        seen: SeenCopies,
-        *,
-        dry_run: bool,
+        self, tiered: TieredPartition, *, with_report: bool = True
     ) -> tuple[list[CandidateSegment], list[RemoteSegment]]:
         """Return (local segments with different copies, other copies that may have such records).
 
         A copy that equals its local segment needs no erasure, because the segment was erased
         before. Copies to replace are added to the report, unless they were `reported` before.
         """
-        held = self._remote_log.segments(key, tiered.place)
+        erasure = self._erasure
+        held = self._remote_log.segments(self._key, tiered.place)
         closed = [
             CandidateSegment(each.base, following.base, each.size)
             for each, following in itertools.pairwise(held)
         ]
-        erased = {(e.base, e.end): e for e in report.erased_from if e.place == "local"}
+        erased = {(e.base, e.end): e for e in erasure.report.erased_from if e.place == "local"}
         outdated: dict[int, CandidateSegment] = {}
         remote: list[RemoteSegment] = []
         for copy in tiered.valid_copies:
-            if copy.id in seen.clean:
+            if copy.id in erasure.clean:
                 continue
             over = [each for each in closed if each.base < copy.end and each.end > copy.base]
             first = max(copy.base, tiered.place.log_start)
@@ -236,17 +232,17 @@ class ErasureTask:
                 self._differs(copy, tiered)
             )
             local = [erased[s.base, s.end] for s in over if (s.base, s.end) in erased]
-            if changed or (dry_run and local):
+            if changed or (erasure.dry_run and local):
                 outdated |= {each.base: each for each in over}
-                if copy.id in seen.reported:
-                    continue
-                seen.reported.add(copy.id)
-                self._note(
-                    report, copy, self._url(copy), after=sum(each.size for each in over),
-                    records=sum(e.records for e in local), batches=sum(e.batches for e in local),
-                )  # fmt: skip
+                if with_report and copy.id not in erasure.reported:
+                    erasure.reported.add(copy.id)
+                    tally = Tally(
+                        records=sum(each.records for each in local),
+                        batches=sum(each.batches for each in local),
+                    )
+                    self._rewrite(copy).note([tally], sum(each.size for each in over))
             else:
-                seen.clean.add(copy.id)
+                erasure.clean.add(copy.id)
         return list(outdated.values()), remote
 
     def _differs(self, copy: RemoteSegment, tiered: TieredPartition) -> bool:
@@ -269,93 +265,58 @@ class ErasureTask:
     def _url(self, copy: RemoteSegment) -> str:
         return f"{self._store.url}/{log_object(copy)}"
 
-    @staticmethod
-    def _note(
-        report: PartitionErasure,
-        copy: RemoteSegment,
-        name: str,
-        *,
-        after: int,
-        records: int,
-        batches: int,
-    ) -> None:
-        report.erased_from.append(
-            ErasedFrom(
-                place="remote", name=name, base=copy.base, end=copy.end, batches=batches,
-                records=records, bytes_before=copy.size, bytes_after=after,
-            )
+    def _rewrite(self, copy: RemoteSegment) -> Rewrite[RemoteSegment]:
+        report = self._erasure.report
+        return Rewrite(
+            pieces=(copy,), report=report, place="remote", name=self._url(copy), base=copy.base,
+            end=copy.end, size=copy.size, bound=report.end,
         )  # fmt: skip
 
     # --- copies without a local segment -----------------------------------------------------------
 
-    def _rewrite(
+    def report_of(self, piece: RemoteSegment) -> PartitionErasure:
+        """Return the partition's report."""
+        return self._erasure.report
+
+    def windows(self, piece: RemoteSegment) -> Iterator[tuple[Window, str]]:
+        """Read a copy."""
+        return self._windows(piece, self._objects.ranges(piece))
+
+    def _windows(self, copy: RemoteSegment, ranges: LogRanges) -> Iterator[tuple[Window, str]]:
+        path = self._url(copy)
+        for window in intact_windows(_CopyLog(path, ranges), subject="the copy"):
+            yield window, path
+
+    def rewrites(
+        self, hits: Mapping[RemoteSegment, Tally], *, dry_run: bool
+    ) -> list[Rewrite[RemoteSegment]]:
+        """Return a rewrite of each copy with selected records."""
+        return [self._rewrite(copy) for copy in hits]
+
+    def replace(self, rewrite: Rewrite[RemoteSegment], eraser: WindowEraser) -> int:
+        """Store a new copy, and delete the old copy."""
+        (copy,) = rewrite.pieces
+        ranges, size, latest = self._objects.ranges(copy), 0, -1
+        with SpooledTemporaryFile(_IN_MEMORY) as file:
+            for batches in eraser.remaining(self._windows(copy, ranges)):
+                table = scan(batches, path=rewrite.name, position=size, check_crc=False).table
+                latest = max(latest, int(table["max_timestamp"].max()))
+                file.write(batches)
+                size += len(batches)
+            self._erasure.clean.add(self._put(copy, ranges.opened, file, size, latest))
+        return size
+
+    def _put(
         self,
         copy: RemoteSegment,
-        tiered: TieredPartition,
-        predicate: RecordPredicate,
-        report: PartitionErasure,
-        seen: SeenCopies,
-        *,
-        dry_run: bool,
-    ) -> None:
-        ranges, tally, size = self._objects.ranges(copy), Tally(), copy.size
-        if copy.id not in seen.holding:
-            tally, _, _ = self._read(copy, ranges, WindowEraser(predicate, end=report.end), None)
-            report.bytes_read += tally.bytes_read
-            (seen.holding if tally.records else seen.clean).add(copy.id)
-        if copy.id in seen.clean:
-            return
-        if not dry_run:
-            with SpooledTemporaryFile(_IN_MEMORY) as file:
-                eraser = WindowEraser(predicate, end=report.end)
-                tally, size, latest = self._read(copy, ranges, eraser, file)
-                seen.clean.add(self._replace(copy, tiered, ranges.opened, file, size, latest))
-        self._note(
-            report, copy, self._url(copy), after=size, records=tally.records, batches=tally.batches
-        )
-        report.offsets.merge(tally.offsets)
-
-    def _read(
-        self, copy: RemoteSegment, ranges: LogRanges, eraser: WindowEraser, file: IO[bytes] | None
-    ) -> tuple[Tally, int, int]:
-        """Read a copy, and write the remaining records to `file`.
-
-        Returns: (counts, bytes, largest timestamp).
-        """
-        path, at, size, latest = self._url(copy), 0, 0, -1
-        for window in walk(_CopyLog(path, ranges)):
-            self._check()
-            if window.batches.error is not None:
-                raise window.batches.error
-            if file is None:
-                eraser.look(window, path)
-            else:
-                for piece in eraser.filter(window, path):
-                    found = scan(piece, path=path, position=size, check_crc=False).table
-                    latest = max(latest, int(found["max_timestamp"].max()))
-                    file.write(piece)
-                    size += len(piece)
-            at = window.batches.end
-        if at != copy.size:
-            raise DataCorruptionError(
-                f"the copy ends in a torn batch, {copy.size} bytes are expected; restore the "
-                "object from a copy of the bucket",
-                path=path,
-                position=at,
-            )
-        return eraser.tally, size, latest
-
-    def _replace(
-        self,
-        copy: RemoteSegment,
-        tiered: TieredPartition,
         opened: OpenedSegment,
         file: IO[bytes],
         size: int,
         latest: int,
     ) -> str:
         """Store a new copy, and delete the old copy. Return the new id."""
-        remote_log = self._remote_log
+        remote_log, tiered = self._remote_log, self._tiered
+        assert tiered is not None
         segment = replace(
             copy, id=new_segment_id(), size=size, max_timestamp=latest,
             state=SegmentState.COPY_STARTED, time_ms=remote_log.clock(),
@@ -389,12 +350,13 @@ class ErasureTask:
         ):
             pass
 
-    def _delete_unreferenced(self, key: TopicPartition) -> list[str]:
+    def _delete_unreferenced(self) -> list[str]:
         """Delete unreferenced copies. Return messages on objects that stay.
 
         Also aborts unfinished uploads to this partition, however young: they may contain erased
         records, and under the lease no other process copies.
         """
+        key = self._key
         tiered = self._remote_log.partitions()[key]
         self._check()
         self._store.sweep_uploads(_ANY_TIME_MS, Directory(*key, tiered.topic_id).prefix)

@@ -19,7 +19,6 @@ from sparklog.errors import (
     SparklogError,
     StorageUnavailableError,
 )
-from sparklog.format.erasure import RecordPredicate
 from sparklog.log.cleaner_options import RateLimit, Throttle, unthrottled
 from sparklog.log.group_lag import group_retention_floors
 from sparklog.log.log import Log
@@ -27,10 +26,9 @@ from sparklog.logdir.home import commits_of
 from sparklog.service.options import ServiceOptions
 from sparklog.service.tiering.copy_confirmation import CopyConfirmation
 from sparklog.service.tiering.copy_task import CopyTask
-from sparklog.service.tiering.erasure_task import ErasureTask, SeenCopies
+from sparklog.service.tiering.erasure_task import CopyErasure, ErasableCopies
 from sparklog.service.tiering.expiration_task import ExpirationTask
 from sparklog.service.tiering.remote_log import DryRunState, RemoteLog, TieredPartition
-from sparklog.storage.erasure_report import PartitionErasure
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.storage.round_report import Report, Uploaded
 from sparklog.tiered.copying.damaged_copies import damaged_copies, forget_damaged
@@ -184,38 +182,24 @@ class RemoteLogManager:
         expiration_task.expire(self.remote_log.partitions(), floors, report, at_once=not copying)
         expiration_task.remove_deleted_topics(report)
 
-    def scan(
-        self,
-        key: TopicPartition,
-        predicate: RecordPredicate,
-        report: PartitionErasure,
-        seen: SeenCopies,
-    ) -> None:
+    def scan(self, erasure: CopyErasure) -> None:
         """Read a partition's copies in preparation of `erase`; without the lease.
 
-        Raises: as `ErasureTask.scan`.
+        Raises: as `ErasableCopies.scan`.
         """
-        self._erasure_task(self._prepare(dry_run=True), self._check_running).scan(
-            key, predicate, report, seen
-        )
+        self._erasable(erasure, self._prepare(dry_run=True), self._check_running).scan()
 
     def erase(
-        self,
-        key: TopicPartition,
-        predicate: RecordPredicate,
-        report: PartitionErasure,
-        seen: SeenCopies,
-        *,
-        is_over: Callable[[], bool] = lambda: False,
-        dry_run: bool = False,
+        self, erasure: CopyErasure, is_over: Callable[[], bool] = lambda: False
     ) -> list[str] | None:
-        """Erase from a partition's copies, after its local segments; see `ErasureTask`.
+        """Erase from a partition's copies, after its local segments; see `ErasableCopies`.
 
         Returns: messages on copies left to others; None means that `is_over` and that it must be
             called again.
-        Raises: the errors of `ErasureTask.run`; InvalidRequestError: the store can't be used, or
-            the keyring is missing.
+        Raises: the errors of `ErasableCopies.erase`; InvalidRequestError: the store can't be used,
+            or the keyring is missing.
         """
+        key, dry_run = erasure.key, erasure.dry_run
         self.remote_log.preview = None
         store = self._prepare(dry_run=dry_run)
         refused = refusal(self._stored_settings(), self._keyring) if not self._plain else None
@@ -226,15 +210,17 @@ class RemoteLogManager:
             topic_id = self.remote_log.commits.state.topics[key.topic].id
         if not self.remote_log.is_ours(topic_id):
             return [f"{key}: {(self.remote_log.foreign_topics or {})[topic_id]}"]
-        task = self._erasure_task(store, (lambda: None) if dry_run else self.remote_log.lease.check)
-        return task.run(key, predicate, report, seen, is_over=is_over, dry_run=dry_run)
+        check = (lambda: None) if dry_run else self.remote_log.lease.check
+        return self._erasable(erasure, store, check).erase(is_over)
 
-    def _erasure_task(self, store: Store, check: Callable[[], None]) -> ErasureTask:
+    def _erasable(
+        self, erasure: CopyErasure, store: Store, check: Callable[[], None]
+    ) -> ErasableCopies:
         segment_store = self._segment_store(store)
         copy_task = CopyTask(self.remote_log, segment_store, batch=_BATCH, stopping=self._stopping)
         objects = RemoteObjects(lambda: store, BlockCache(_BLOCKS), self._keyring)
-        return ErasureTask(
-            self.remote_log, store, segment_store, copy_task, objects, check=check,
+        return ErasableCopies(
+            erasure, self.remote_log, store, segment_store, copy_task, objects, check=check,
             together=self._options.remote_copy_threads,
         )  # fmt: skip
 

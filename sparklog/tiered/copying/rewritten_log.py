@@ -1,11 +1,14 @@
-"""A rewritten segment in a temporary file, to be uploaded to a store."""
+"""A rewritten segment in a temporary file, to be uploaded to a store; reads of its sources."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO
 
+from sparklog.errors import DataCorruptionError
 from sparklog.format.checkpoint_files import Epochs
+from sparklog.log.batch_windows import Window, walk
+from sparklog.storage.segments import SegmentLog
 
 
 class FileLog:
@@ -58,3 +61,24 @@ class RewrittenData:
     def leader_epochs(self) -> Epochs:
         """Return the leader epochs up to the end."""
         return list(self.epochs)
+
+
+def intact_windows(log: SegmentLog, *, subject: str = "it") -> Iterator[Window]:
+    """Yield the batches of an entire log that is stored in objects.
+
+    Raises: DataCorruptionError: the log, which is the `subject` of the message, is damaged.
+    """
+    at = 0
+    for window in walk(log):
+        if window.batches.error is not None:
+            raise window.batches.error
+        if len(window.batches):
+            yield window
+        at = window.batches.end
+    if at != log.size():
+        raise DataCorruptionError(
+            f"{subject} ends in a torn batch, {log.size()} bytes are expected; restore the object "
+            "from a copy of the bucket",
+            path=log.path,
+            position=at,
+        )
