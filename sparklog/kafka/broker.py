@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from sparklog.clock import Clock
 from sparklog.kafka.client import Client
+from sparklog.kafka.messages import ErrorCode, Request, Response
 from sparklog.kafka.options import EndpointOptions
 from sparklog.kafka.partition_cache import PartitionCache
 from sparklog.kafka.partitions import Partitions
@@ -16,6 +17,11 @@ from sparklog.kafka.users import Right
 from sparklog.log.log import Log
 
 T = TypeVar("T")
+
+TIMED_OUT = (
+    ErrorCode.request_timed_out,
+    "the request timed out while the change was in progress: check whether it was applied",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +86,34 @@ class Broker:
         Cancelling the call does not stop the work.
         """
         return await self.loop.run_in_executor(self.pool, work, *given)
+
+
+async def run_with_timeout(
+    broker: Broker,
+    request: Request,
+    make: Callable[[Any], Response],
+    late: Callable[[Any], Response],
+) -> Response:
+    """Return the response of `make(body)`, or `late(body)` after the request's timeout (ms).
+
+    A timeout of 0 or less waits for the change. A change that times out or is cancelled still
+    completes, and followers of the log are notified. Source: QuorumController's deadlines.
+    """
+
+    async def made() -> Response:
+        try:
+            return await broker.run(make, request.body)
+        finally:
+            await broker.partitions.refresh()
+
+    work = asyncio.ensure_future(made())
+    work.add_done_callback(_retrieve)
+    timeout_ms = getattr(request.body, "timeout", 0)
+    done, _ = await asyncio.wait({work}, timeout=timeout_ms / 1000 if timeout_ms > 0 else None)
+    return work.result() if done else late(request.body)
+
+
+def _retrieve(work: "asyncio.Future[Response]") -> None:
+    """Retrieve an exception for which no caller waits, so that asyncio does not report it."""
+    if not work.cancelled():
+        work.exception()

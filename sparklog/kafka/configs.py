@@ -17,10 +17,9 @@ from sparklog.configdef import Key, format_value
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.kafka.api_errors import REQUEST_ERRORS, ApiError, code_and_message, read_only_error
 from sparklog.kafka.apis import Served
-from sparklog.kafka.broker import Broker
+from sparklog.kafka.broker import Broker, run_with_timeout
 from sparklog.kafka.messages import Api, ErrorCode, Request, Response
 from sparklog.kafka.options import ENDPOINT_KEYS, EndpointOptions
-from sparklog.kafka.request_timeout import run_with_timeout
 from sparklog.kafka.topic_configs import (
     Alteration,
     ConfigSource,
@@ -218,7 +217,9 @@ class Configs:
                     raise ApiError(
                         ErrorCode.invalid_request, "Each resource must appear at most once."
                     )
-                _check_once(resource)
+                times = Counter(config.name for config in resource.configs)
+                if any(number > 1 for number in times.values()):
+                    raise ApiError(ErrorCode.invalid_request, "Error due to duplicate config keys")
                 if resource.resource_type == ResourceType.TOPIC:
                     info = _topic(topics, resource.resource_name)
                     changes = changes_of(resource, info.config)
@@ -320,12 +321,6 @@ def _topic(topics: Mapping[str, TopicInfo], name: str) -> TopicInfo:
             ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist."
         )
     return topics[name]
-
-
-def _check_once(resource: Any) -> None:
-    times = Counter(config.name for config in resource.configs)
-    if any(number > 1 for number in times.values()):
-        raise ApiError(ErrorCode.invalid_request, "Error due to duplicate config keys")
 
 
 def _broker_entry(name: str, key: Key, value: Any, is_secret: bool) -> Entry:

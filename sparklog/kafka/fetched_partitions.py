@@ -16,7 +16,7 @@ from sparklog.errors import (
     TopicReplacedError,
     UnknownTopicError,
 )
-from sparklog.kafka.error_codes import error_code
+from sparklog.kafka.api_errors import error_code
 from sparklog.kafka.messages import ErrorCode
 from sparklog.kafka.partition_cache import PartitionCache
 from sparklog.log.aborted_transactions import AbortedTxn

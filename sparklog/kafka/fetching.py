@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Final
 
 from sparklog.common import TopicPartition
+from sparklog.kafka.api_errors import error_code
 from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.client import Client
-from sparklog.kafka.error_codes import error_code
 from sparklog.kafka.fetched_partitions import (
     FetchedPartition,
     FetchReader,
@@ -25,9 +25,8 @@ from sparklog.kafka.fetched_partitions import (
 from sparklog.kafka.messages import Answer, Api, Encoded, ErrorCode, Records, Request, prepare
 from sparklog.kafka.offset_listing import READ_COMMITTED
 from sparklog.kafka.partitions import Watch, known_partition
-from sparklog.kafka.read_buffers import Lease, ReadBuffers
-from sparklog.kafka.response_memory import ResponseMemory
-from sparklog.kafka.timing_wheel import TimerTask, TimingWheel
+from sparklog.kafka.response_memory import Lease, ReadBuffers, ResponseMemory
+from sparklog.kafka.timers import TimerTask, TimingWheel
 from sparklog.log.log import view_of
 from sparklog.storage.view import TopicInfo
 

@@ -12,9 +12,11 @@ from datetime import timedelta
 from functools import cache
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Final, Union, cast, get_args, get_origin
+from uuid import UUID
 
 from sparklog.errors import InvalidRequestError
 from sparklog.extras import needed
+from sparklog.format.checkpoint_files import topic_id_bytes
 from sparklog.kafka.client import Client
 from sparklog.kafka.codec import (
     Buffer,
@@ -44,6 +46,7 @@ __all__ = [
 ]  # fmt: skip
 Response = Mapping[str, Any]
 """A response by the field names of its newest version; see `encode`."""
+
 
 
 class Api(enum.IntEnum):
@@ -335,3 +338,8 @@ def _empty(kind: str, *, array: bool, nullable: bool) -> Any:
 def defaults(schema: Struct) -> SimpleNamespace:
     """Return a struct with the default of each field."""
     return SimpleNamespace(**{field.name: field.default for field in schema.fields})
+
+
+def uuid_of(topic_id: str) -> UUID:
+    """Return the UUID of a topic id in the text form of partition.metadata."""
+    return UUID(bytes=topic_id_bytes(topic_id))

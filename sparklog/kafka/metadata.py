@@ -7,12 +7,11 @@ from uuid import UUID
 from sparklog.clock import monotonic_ms
 from sparklog.errors import SparklogError
 from sparklog.format.names import KAFKA_INTERNAL
+from sparklog.kafka.api_errors import error_code
 from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker, Node
-from sparklog.kafka.error_codes import error_code
-from sparklog.kafka.messages import Api, ErrorCode, Request
+from sparklog.kafka.messages import Api, ErrorCode, Request, uuid_of
 from sparklog.kafka.topic_admin import TopicAdmin
-from sparklog.kafka.topic_ids import uuid_of
 from sparklog.kafka.users import Right
 from sparklog.log.log import view_of
 from sparklog.log.partition_reader import reader_of
@@ -163,15 +162,11 @@ class Metadata:
     def _topic(self, info: TopicInfo, epochs: Mapping[int, int]) -> dict[str, Any]:
         node = self._broker.node_id
         return {
-            "error_code": ErrorCode.none,
-            "name": info.name,
-            "topic_id": uuid_of(info.id) if info.id else None,
-            "is_internal": info.name in KAFKA_INTERNAL,
-            "topic_authorized_operations": NOT_ASKED,
+            **topic_fields(info),
             "partitions": [
                 {
                     "partition_index": p,
-                    "error_code": _partition_error(info, p),
+                    "error_code": partition_error(info, p),
                     "leader_id": node,
                     "leader_epoch": epochs.get(p, 0),
                     "replica_nodes": [node],
@@ -218,6 +213,22 @@ class _Epochs(NamedTuple):
     newest: dict[int, int]
 
 
+def topic_fields(info: TopicInfo) -> dict[str, Any]:
+    """Return the fields of a topic in responses, except for its partitions."""
+    return {
+        "error_code": ErrorCode.none,
+        "name": info.name,
+        "topic_id": uuid_of(info.id) if info.id else None,
+        "is_internal": info.name in KAFKA_INTERNAL,
+        "topic_authorized_operations": NOT_ASKED,
+    }
+
+
+def partition_error(info: TopicInfo, partition: int) -> ErrorCode:
+    """Return NONE, or LEADER_NOT_AVAILABLE for an offline partition."""
+    return ErrorCode.leader_not_available if partition in info.offline else ErrorCode.none
+
+
 def epochs_of_topics(broker: Broker, topics: Sequence[TopicInfo]) -> dict[str, dict[int, int]]:
     """Return `newest_epochs` of each topic by its name."""
     return {info.name: newest_epochs(broker, info) for info in topics}
@@ -230,10 +241,6 @@ def newest_epochs(broker: Broker, info: TopicInfo) -> dict[int, int]:
         p: 0 if p in info.offline else reader_of(view, info.name, p).leader_epoch() or 0
         for p in info.dirs
     }
-
-
-def _partition_error(info: TopicInfo, partition: int) -> ErrorCode:
-    return ErrorCode.leader_not_available if partition in info.offline else ErrorCode.none
 
 
 def _unknown(asked: Any, code: ErrorCode) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from typing import Any, Final
 from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.format.checkpoint_files import Epochs
+from sparklog.kafka.api_errors import error_code
 from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
-from sparklog.kafka.error_codes import error_code
 from sparklog.kafka.messages import Api, ErrorCode, Request
 from sparklog.kafka.partition_cache import PartitionCache, epoch_at, newest
 from sparklog.kafka.partitions import known_partition

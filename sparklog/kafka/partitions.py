@@ -17,7 +17,7 @@ from uuid import UUID
 from sparklog.clock import monotonic_ms
 from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError, UnknownTopicError
-from sparklog.kafka.topic_ids import uuid_of
+from sparklog.kafka.messages import uuid_of
 from sparklog.storage.view import Offsets, TopicInfo, View
 
 KEPT_MS: Final = 10_000

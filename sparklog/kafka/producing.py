@@ -25,8 +25,7 @@ from sparklog.kafka.api_errors import ApiError, code_and_message
 from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.committer import Committer, Work
-from sparklog.kafka.messages import Api, ErrorCode, Request
-from sparklog.kafka.topic_ids import uuid_of
+from sparklog.kafka.messages import Api, ErrorCode, Request, uuid_of
 from sparklog.log.client_batches import ClientBatch, Fault, RefusedBatchError
 from sparklog.log.log import home_of
 from sparklog.log.producing import Outcome, Produced

@@ -9,9 +9,8 @@ from typing import Any
 from sparklog.format.names import KAFKA_INTERNAL
 from sparklog.kafka.api_errors import REQUEST_ERRORS, code_and_message
 from sparklog.kafka.apis import Served
-from sparklog.kafka.broker import Broker
+from sparklog.kafka.broker import TIMED_OUT, Broker, run_with_timeout
 from sparklog.kafka.messages import Api, ErrorCode, Request, Response
-from sparklog.kafka.request_timeout import TIMED_OUT, run_with_timeout
 from sparklog.log.log import Log
 from sparklog.storage.view import TopicInfo
 

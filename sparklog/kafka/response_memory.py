@@ -1,9 +1,20 @@
-"""Memory limit of the Fetch responses of all connections."""
+"""Memory of the Fetch responses of all connections: its limit, and reusable read buffers.
 
+New memory costs more than the read of a segment, because the kernel clears each page and frees it
+again a moment later. Measured with windows of 2 MiB: 0.5 s of CPU time per GB, and 0.1 s with
+reused memory.
+"""
+
+from collections import deque
 from typing import Final
+
+from sparklog.log.partition_reader import MOST_BYTES
 
 LEAST_BYTES: Final = 64 << 10
 """Bytes that a response may always use, so that every client makes progress."""
+
+KEPT_BYTES: Final = 32 << 20
+"""Bytes of free buffers that are kept."""
 
 
 class ResponseMemory:
@@ -30,3 +41,47 @@ class ResponseMemory:
         """Release the bytes of a response after it was sent or its connection was closed."""
         self.held_bytes -= size
         assert self.held_bytes >= 0
+
+
+class ReadBuffers:
+    """Free blocks of MOST_BYTES. Thread-safe."""
+
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        self._free: deque[bytearray] = deque(maxlen=max(kept_bytes // MOST_BYTES, 1))
+
+    def lease(self) -> "Lease":
+        """Return a lease for a response."""
+        return Lease(self._free)
+
+
+class Lease:
+    """The buffers of a response. Not thread-safe.
+
+    Only `close` returns the buffers, after the response was sent. If the client disconnects during
+    a read, the buffers are never reused.
+    """
+
+    __slots__ = ("_free", "_taken")
+
+    def __init__(self, free: deque[bytearray]) -> None:
+        self._free = free
+        self._taken: list[bytearray] = []
+
+    def allocate(self, size: int) -> memoryview:
+        """Return `size` bytes with undefined content.
+
+        New memory if a block would be far too large.
+        """
+        if not MOST_BYTES // 2 < size <= MOST_BYTES:
+            return memoryview(bytearray(size))
+        try:
+            block = self._free.pop()
+        except IndexError:
+            block = bytearray(MOST_BYTES)
+        self._taken.append(block)
+        return memoryview(block)[:size]
+
+    def close(self) -> None:
+        """Return the buffers, which must not be used any more. Idempotent."""
+        self._free.extend(self._taken)
+        self._taken = []

@@ -14,11 +14,9 @@ from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
 from sparklog.kafka.api_errors import REQUEST_ERRORS, ApiError, code_and_message, read_only_error
 from sparklog.kafka.apis import Served
-from sparklog.kafka.broker import Broker
-from sparklog.kafka.messages import Api, ErrorCode, Request, Response
-from sparklog.kafka.request_timeout import TIMED_OUT, run_with_timeout
+from sparklog.kafka.broker import TIMED_OUT, Broker, run_with_timeout
+from sparklog.kafka.messages import Api, ErrorCode, Request, Response, uuid_of
 from sparklog.kafka.topic_configs import checked, topic_entries
-from sparklog.kafka.topic_ids import uuid_of
 from sparklog.log.log import Log, home_of
 from sparklog.log.topic_names import check_new
 from sparklog.storage.view import TopicInfo

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sparklog.errors import InvalidRequestError
-from sparklog.format.names import KAFKA_INTERNAL, check_topic
+from sparklog.format.names import check_topic
 from sparklog.kafka.api_errors import REQUEST_ERRORS, ApiError, code_and_message
 from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.messages import Api, ErrorCode, Request
-from sparklog.kafka.metadata import NOT_ASKED, newest_epochs
-from sparklog.kafka.topic_ids import uuid_of
+from sparklog.kafka.metadata import NOT_ASKED, newest_epochs, partition_error, topic_fields
 from sparklog.storage.view import TopicInfo
 
 PARTITIONS_MAX: Final = 2000
@@ -89,17 +88,11 @@ def _topic(broker: Broker, info: TopicInfo, partitions: list[int]) -> Answer:
     epochs = newest_epochs(broker, info)
     node = broker.node_id
     return {
-        "error_code": ErrorCode.none,
-        "name": info.name,
-        "topic_id": uuid_of(info.id) if info.id else None,
-        "is_internal": info.name in KAFKA_INTERNAL,
-        "topic_authorized_operations": NOT_ASKED,
+        **topic_fields(info),
         "partitions": [
             {
                 "partition_index": p,
-                "error_code": (
-                    ErrorCode.leader_not_available if p in info.offline else ErrorCode.none
-                ),
+                "error_code": partition_error(info, p),
                 "leader_id": -1 if p in info.offline else node,
                 "leader_epoch": epochs.get(p, 0),
                 "replica_nodes": [node],

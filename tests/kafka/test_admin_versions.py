@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.kafka import Endpoint
-from sparklog.kafka.messages import Api
-from sparklog.kafka.topic_ids import uuid_of
+from sparklog.kafka.messages import Api, uuid_of
 from sparklog.log.log import Log
 from tests.kafka.wire import Wire
 

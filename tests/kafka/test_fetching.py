@@ -23,8 +23,7 @@ from sparklog.format.records import Decoder
 from sparklog.format.scan import scan
 from sparklog.kafka import Endpoint
 from sparklog.kafka.fetching import Fetching
-from sparklog.kafka.messages import Api, ErrorCode
-from sparklog.kafka.topic_ids import uuid_of
+from sparklog.kafka.messages import Api, ErrorCode, uuid_of
 from sparklog.log import read_retry
 from tests import paths
 from tests.kafka.wire import Wire

@@ -9,8 +9,7 @@ import pytest
 
 import sparklog
 from sparklog.kafka import Endpoint
-from sparklog.kafka.messages import Api, ErrorCode
-from sparklog.kafka.topic_ids import uuid_of
+from sparklog.kafka.messages import Api, ErrorCode, uuid_of
 from sparklog.log.log import Log
 from tests.kafka.rights import logged_in, users_file
 from tests.kafka.wire import Wire

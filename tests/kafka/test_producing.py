@@ -18,8 +18,7 @@ from sparklog.errors import CommitUnknownError
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
 from sparklog.kafka import Endpoint, committer
-from sparklog.kafka.messages import Api, ErrorCode
-from sparklog.kafka.topic_ids import uuid_of
+from sparklog.kafka.messages import Api, ErrorCode, uuid_of
 from sparklog.log.log import home_of
 from sparklog.storage.ledger_records import AppendRecord
 from tests.kafka.wire import Wire as PlainWire

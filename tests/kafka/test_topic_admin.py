@@ -11,9 +11,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 import sparklog
 from sparklog.kafka import Endpoint, topic_admin
-from sparklog.kafka.messages import Api, ErrorCode, unknown_names
+from sparklog.kafka.messages import Api, ErrorCode, unknown_names, uuid_of
 from sparklog.kafka.topic_admin import PARTITIONS_MAX, TopicAdmin
-from sparklog.kafka.topic_ids import uuid_of
 from sparklog.log.log import Log
 
 

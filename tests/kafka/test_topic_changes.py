@@ -12,8 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 import sparklog
 from sparklog.kafka import Endpoint
-from sparklog.kafka.messages import Api
-from sparklog.kafka.topic_ids import uuid_of
+from sparklog.kafka.messages import Api, uuid_of
 from sparklog.log.log import Log
 from tests.kafka.wire import Wire
 from tests.waiting import until

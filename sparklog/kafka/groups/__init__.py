@@ -8,7 +8,6 @@
   assignors
 - `offset_requests`: OffsetCommit and OffsetFetch; `offset_store`: committed offsets
 - `group_admin`: finds, lists, describes and deletes groups; `active_groups`: published group state
-- `timers`: deadlines; `group_errors`: error codes
 """
 
 from sparklog.kafka.apis import Served

@@ -28,8 +28,8 @@ from sparklog.kafka.groups.classic_members import (
     SyncResponse,
     weight,
 )
-from sparklog.kafka.groups.timers import Timers
 from sparklog.kafka.messages import ErrorCode
+from sparklog.kafka.timers import Timers
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 """How long a member's first join may wait. It has no id yet, so it cannot send heartbeats."""
@@ -205,10 +205,10 @@ class ClassicGroups:
         elif request.may_skip:
             leads = group.leader == member.member_id
             joined = self._joined(group, member, leads=leads)
-            group.answer_join(member, _skipping(joined) if leads else joined)
+            group.answer_join(member, replace(joined, skip_assignment=True) if leads else joined)
         else:  # a leader that does not know that it leads does not assign again
             joined = self._joined(group, member, leads=False)
-            group.answer_join(member, _led_by(joined, led_by))
+            group.answer_join(member, replace(joined, leader=led_by))
 
     # --- rebalances --------------------------------------------------------------------------
 
@@ -507,11 +507,3 @@ class ClassicGroups:
                 group.answer_sync(member, SyncResponse(error=ErrorCode.not_coordinator))
         self.groups.clear()
         self.budget.used = 0
-
-
-def _skipping(joined: JoinResponse) -> JoinResponse:
-    return replace(joined, skip_assignment=True)
-
-
-def _led_by(joined: JoinResponse, leader: str) -> JoinResponse:
-    return replace(joined, leader=leader)

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from sparklog.errors import SparklogError
 from sparklog.kafka.groups.assignors import ASSIGNORS, Partitions
 from sparklog.kafka.groups.classic_group import Budget
-from sparklog.kafka.groups.timers import Timers
 from sparklog.kafka.messages import ErrorCode
+from sparklog.kafka.timers import Timers
 
 Topics = Mapping[str, tuple[UUID, int]]
 """{name: (topic id, partitions)} of the log. The object is replaced only when it changes."""

@@ -18,15 +18,15 @@ from typing import Final
 
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.kafka.api_errors import group_error
 from sparklog.kafka.broker import Broker, Node
 from sparklog.kafka.groups.active_groups import Fingerprint, fingerprint_of, groups_at_work
 from sparklog.kafka.groups.classic_group import ClassicGroup
 from sparklog.kafka.groups.classic_groups import ClassicGroups, Limits
 from sparklog.kafka.groups.consumer_groups import ConsumerGroup, ConsumerGroups
-from sparklog.kafka.groups.group_errors import group_error
 from sparklog.kafka.groups.offset_store import OffsetStore, is_refused, keeps_readers
-from sparklog.kafka.groups.timers import Timers
 from sparklog.kafka.messages import ErrorCode
+from sparklog.kafka.timers import Timers
 from sparklog.log.log import home_of, options_of
 from sparklog.storage.group_members import groups_to_json
 from sparklog.storage.lease import LeaseLostError

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sparklog.errors import SparklogError
+from sparklog.kafka.api_errors import group_error, name_error
 from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.client import Client
 from sparklog.kafka.groups.classic_group import ClassicGroup, State
 from sparklog.kafka.groups.coordinator import Coordinator
-from sparklog.kafka.groups.group_errors import group_error, name_error
 from sparklog.kafka.groups.subscriptions import PROTOCOL_TYPE, assignment, subscription
 from sparklog.kafka.messages import Api, ErrorCode, Request
 from sparklog.storage.groups import GROUP, Reader

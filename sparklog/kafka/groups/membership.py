@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
+from sparklog.kafka.api_errors import name_error
 from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.groups.classic_members import (
@@ -19,7 +20,6 @@ from sparklog.kafka.groups.classic_members import (
     SyncResponse,
 )
 from sparklog.kafka.groups.coordinator import Coordinator
-from sparklog.kafka.groups.group_errors import name_error
 from sparklog.kafka.messages import Api, ErrorCode, Request
 
 T = TypeVar("T")

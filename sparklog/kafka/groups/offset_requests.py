@@ -10,14 +10,13 @@ from uuid import UUID
 
 from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
+from sparklog.kafka.api_errors import group_error, name_error
 from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.groups.classic_group import State
 from sparklog.kafka.groups.coordinator import Coordinator
-from sparklog.kafka.groups.group_errors import group_error, name_error
 from sparklog.kafka.groups.subscriptions import PROTOCOL_TYPE
-from sparklog.kafka.messages import Api, ErrorCode, Request
-from sparklog.kafka.topic_ids import uuid_of
+from sparklog.kafka.messages import Api, ErrorCode, Request, uuid_of
 from sparklog.storage.groups import GROUP, Committed, Reader
 
 _PROBE_MS: Final = 100  # a list this recent is sufficient to report a missing topic
@@ -184,7 +183,10 @@ class OffsetRequests:
                 error = group_error(group, failure)
         offsets = {} if reader is None else reader.offsets
         if error:
-            every = [_unknown_topic(topic) for topic in asked.topics or ()]
+            every = [
+                _of_topic(topic, [_position(p, None) for p in topic.partition_indexes])
+                for topic in asked.topics or ()
+            ]
             topics = every if request.version < 2 else []
         else:
             try:
@@ -297,10 +299,6 @@ def _position(partition: int, at: Committed | None, code: ErrorCode = ErrorCode.
         "metadata": "" if at is None else at.metadata,
         "error_code": code,
     }
-
-
-def _unknown_topic(asked: Any) -> Answer:
-    return _of_topic(asked, [_position(p, None) for p in asked.partition_indexes])
 
 
 def _all_topics(offsets: Mapping[TopicPartition, Committed]) -> list[Answer]:

@@ -14,8 +14,8 @@ from sparklog.kafka.groups.classic_members import (
     SyncRequest,
     SyncResponse,
 )
-from sparklog.kafka.groups.timers import Timers
 from sparklog.kafka.messages import ErrorCode
+from sparklog.kafka.timers import Timers
 
 T = TypeVar("T")
 DELAY_MS = 3_000

@@ -19,8 +19,8 @@ from sparklog.kafka.groups.consumer_groups import (
     HeartbeatRequest,
     HeartbeatResponse,
 )
-from sparklog.kafka.groups.timers import Timers
 from sparklog.kafka.messages import ErrorCode
+from sparklog.kafka.timers import Timers
 
 FOO, BAR = UUID(int=1), UUID(int=2)
 SESSION_MS, REBALANCE_MS = 45_000, 60_000

@@ -13,8 +13,7 @@ import sparklog
 from sparklog.common import TopicPartition
 from sparklog.kafka import Endpoint
 from sparklog.kafka.groups.subscriptions import subscription
-from sparklog.kafka.messages import Api, ErrorCode
-from sparklog.kafka.topic_ids import uuid_of
+from sparklog.kafka.messages import Api, ErrorCode, uuid_of
 from sparklog.log.log import Log, home_of
 from sparklog.storage.groups import Committed, Reader
 from tests.kafka.wire import Wire

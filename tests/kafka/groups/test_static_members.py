@@ -6,8 +6,8 @@ from sparklog.clock import ManualClock
 from sparklog.kafka.groups.active_groups import fingerprint_of
 from sparklog.kafka.groups.classic_group import Budget, State
 from sparklog.kafka.groups.consumer_groups import ConsumerGroups
-from sparklog.kafka.groups.timers import Timers
 from sparklog.kafka.messages import ErrorCode
+from sparklog.kafka.timers import Timers
 from tests.kafka.groups.members import DELAY_MS, REBALANCE_MS, SESSION_MS, Groups, one
 
 NONE = ErrorCode.none

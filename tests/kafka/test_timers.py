@@ -1,7 +1,7 @@
 """Deadlines by a manual clock."""
 
 from sparklog.clock import ManualClock
-from sparklog.kafka.groups.timers import Timers
+from sparklog.kafka.timers import Timers
 
 
 def test_actions_come_in_the_order_of_their_deadlines_and_once() -> None:

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.kafka import Endpoint, read_buffers
+from sparklog.kafka import Endpoint, response_memory
 from sparklog.kafka.connection import Connection
-from sparklog.kafka.read_buffers import ReadBuffers
+from sparklog.kafka.response_memory import ReadBuffers
 from sparklog.log.partition_reader import MOST_BYTES
 from tests.benchmarks.endpoint.wire import Wire, fetch_frame, read_fetched
 
@@ -61,7 +61,7 @@ def test_many_clients_at_once_get_what_lies_there(
     log: sparklog.Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few blocks, quick and slow clients, some that go away: every byte is the log's."""
-    monkeypatch.setattr(read_buffers, "KEPT_BYTES", 4 * MOST_BYTES)
+    monkeypatch.setattr(response_memory, "KEPT_BYTES", 4 * MOST_BYTES)
     wanted = [segments(log, p) for p in range(2)]
     wrong: list[str] = []
 
