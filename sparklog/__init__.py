@@ -25,7 +25,7 @@ All other modules are internal and can change in any release:
 - `logdir`, `diskless`: the homes: a log dir, a bucket
 - `fs`: local files; `format`: Kafka's file formats; `network`: addresses and certificates
 - `config`, `configdef`: options; `errors`; `metrics`; `clock`; `common`: topic-partitions
-- `notebook`, `progress`, `html`: output in notebooks; `spark_errors`: errors as Spark shows them
+- `progress`, `html`: output in notebooks; `spark_errors`: errors as Spark shows them
 - `worker_package`: workers without sparklog; `extras`: optional libraries
 - `lazy_exports`: exports that are imported on first use
 - `lru_cache`, `pluralize`, `quantities`, `secret_digest`, `text_checks`: small helpers

@@ -1,7 +1,10 @@
-"""HTML for notebooks. Every text is escaped, except HTML that this module built."""
+"""HTML for notebooks, and tables for `_repr_html_`.
+
+Every text is escaped, except HTML that this module built.
+"""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final, Self
 
@@ -10,6 +13,8 @@ UNSHOWN: Final = re.compile(
     "\u202a-\u202e\u2066-\u2069]"  # they reverse the direction of the following text
 )
 """Characters of a log's names and records that HTML shows as U+FFFD: here, and in the pages."""
+
+_ROWS_MAX: Final = 50
 
 
 class Html(str):
@@ -48,3 +53,26 @@ def el(tag: str, /, *children: Child, **attributes: str | float) -> Html:
 def foreign(name: str) -> Html:
     """Return a user-defined name in an element that isolates the name's writing direction."""
     return el("bdi", name)
+
+
+def table(
+    caption: Child,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Child]],
+    *,
+    notes: Iterable[str] = (),
+) -> str:
+    """Return an HTML table of the first 50 rows for `_repr_html_`. All texts are escaped.
+
+    The style comes from the notebook, which ignores styles from untrusted cells.
+    """
+    head = el("tr", [el("th", name, scope="col", style="text-align:left") for name in columns])
+    body = [
+        el("tr", [el("td", cell, style="text-align:left") for cell in row])
+        for row in rows[:_ROWS_MAX]
+    ]
+    left = len(rows) - _ROWS_MAX
+    texts = [*notes, *([f"{left} more of {len(rows)}"] if left > 0 else [])]
+    element = el("table", el("caption", caption, style="text-align:left"), el("thead", head),
+                 el("tbody", body))  # fmt: skip
+    return Html.join([element if rows else el("p", caption), *(el("p", note) for note in texts)])

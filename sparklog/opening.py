@@ -34,11 +34,11 @@ from sparklog.tiered.archive.no_files import NO_FILES
 from sparklog.tiered.archive.opening import archive_url, open_archive
 from sparklog.tiered.object_store.registry import scheme_of, store_type, usual_scheme
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.reading.opening import open_objects
 from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.reading.remote_objects import open_objects
 from sparklog.tiered.reading.store_retry import StoreRetry
 from sparklog.tiered.reading.tiered_segments import RemoteTier
-from sparklog.tiered.remote_log_metadata.copies import LogCopies
+from sparklog.tiered.remote_log_metadata.topic import LogCopies
 from sparklog.tiered.settings import REMOTE_NAME, read_settings, settings_missing
 from sparklog.tiered.target import open_store
 

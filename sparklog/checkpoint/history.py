@@ -17,8 +17,7 @@ from sparklog.checkpoint.query_sink import query_name
 from sparklog.checkpoint.spark_files.metadata_logs import document_of, rows_between
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.html import foreign
-from sparklog.notebook import table
+from sparklog.html import foreign, table
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _SCHEMA: Final = pa.schema(

@@ -6,8 +6,8 @@ is wrong; 130 stopped by Ctrl-C; 141 the reader of the output has ended, as with
 - `app`: the list of commands, errors and exit codes; each command or family has a module:
   `import_export` (import, export), `ledger` (commits), `readers` and `reader_resets`, `archive`
   (checkpoint archive, restore, ...), all others by their names
-- `command`, `parsing`, `output`, `arrow_tables`, `findings`, `stop_signal`, `exit_codes`: shared by
-  commands; `terminal`: safe output of a log's data on terminals
+- `command`, `parsing`, `output`, `findings`, `exit_codes`: shared by commands; `terminal`: safe
+  output of a log's data on terminals
 - `examples`: an example of each command
 - `kafka_tools`: names and flags of Kafka's tools
 - `open_log`: opens the log of a command; `storage`: options of remote storage

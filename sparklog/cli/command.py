@@ -1,12 +1,16 @@
-"""Base classes of commands: error messages, help pages, and lazy imports."""
+"""Base classes of commands: error messages, help pages, lazy imports, and stop signals."""
 
 import contextlib
 import difflib
 import importlib
+import logging
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any, Final
 
 import click
@@ -35,6 +39,7 @@ _WHOLE: Final = 500  # longer than any sentence
 # difflib ratio: accepts one or two wrong letters, but not only the common prefix "kafka-"
 _ALIKE: Final = 0.7
 _TOLD: Final = 4000  # maximum characters of an error message
+_LOGGER = logging.getLogger(__name__)
 
 
 class Command(click.Command):
@@ -200,3 +205,24 @@ def one_line(error: Exception) -> str:
     """Return an error's text without line breaks; a very long text is shortened."""
     text = " ".join(str(error).split())
     return text if len(text) <= _TOLD else f"{text[: _TOLD // 2]} … {text[-_TOLD // 2 :]}"
+
+
+@contextlib.contextmanager
+def stop_signal() -> Iterator[threading.Event]:
+    """Yield an event that SIGTERM and SIGINT set. A second signal ends the process at once."""
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def handle(number: int, _: FrameType | None) -> None:
+        _LOGGER.info("%s: stopping", signal.Signals(number).name)
+        stop.set()
+        for known, handler in before.items():
+            signal.signal(known, handler)
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 import click
 
-from sparklog.cli.command import drop_output
+from sparklog.cli.command import drop_output, stop_signal
 from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.kafka_tools import KafkaTool
 from sparklog.cli.open_log import to_read
 from sparklog.cli.parsing import parse_properties, parse_when
-from sparklog.cli.stop_signal import stop_signal
 from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.cli.terminal import visible_bytes
 from sparklog.errors import StorageUnavailableError
@@ -23,7 +22,7 @@ from sparklog.log.log import Log, view_of
 from sparklog.log.positions import Position
 from sparklog.log.timeline import TIMELINES
 from sparklog.pluralize import pluralize
-from sparklog.tools.console.consuming import Match
+from sparklog.tools.console.consuming import ConsumeRequest, Match
 from sparklog.tools.console.consuming import consume as read
 from sparklog.tools.console.formatting import FORMATS, Layout, formatter
 
@@ -154,13 +153,12 @@ def consume(
 
         log = stack.enter_context(to_read(path, access, stopped=stopped))
         start = _start(offset, timestamp, from_beginning, follow, partitions, log, topic)
-        found = read(
-            log, topic, partitions=partitions or None, start=start, isolation=isolation_level,
+        request = ConsumeRequest(
+            topic=topic, partitions=partitions or None, start=start, isolation=isolation_level,
             columns=columns, match=match, max_messages=max_messages, follow_on=follow,
             timeout_ms=timeout_ms, group=group, timeline=timeline,
-            stopped=stopped,
         )  # fmt: skip
-        count = _print(found, write, stopped=stopped)
+        count = _print(read(log, request, stopped), write, stopped=stopped)
     if count is not None:
         click.echo(pluralize(count, "record"), err=True)
     return EXIT_OK

@@ -1,17 +1,20 @@
-"""Output of verification findings."""
+"""Output of verification findings, record batch statistics, and a log's health."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from sparklog.cli.batch_table import COLUMNS, batch_rows
 from sparklog.cli.output import console
+from sparklog.cli.terminal import one_row
+from sparklog.log.batch_figures import BatchFigures
 from sparklog.pluralize import pluralize
 from sparklog.quantities import size_text
+from sparklog.service.health import CHECKS, Health, Level
 from sparklog.service.verification.findings import Finding, Severity, Verification
 
 _FEW_ROWS: Final = 5
@@ -21,6 +24,13 @@ _STYLES: Final = {
     Severity.LEFTOVER: "cyan",
     Severity.WARNING: "magenta",
 }
+BATCH_COLUMNS: Final = (
+    "topic", "codec", "records a batch", "p50", "p99", "bytes a batch", "p50", "p99",
+    "compressed to",
+)  # fmt: skip
+_LEVEL_STYLES: Final = {Level.GREEN: "green", Level.AMBER: "yellow", Level.RED: "bold red"}
+_WIDTH: Final = max(map(len, CHECKS))
+_NAGIOS: Final = {Level.GREEN: "OK", Level.AMBER: "WARNING", Level.RED: "CRITICAL"}
 
 
 def print_report(report: Verification, *, batches: bool = False) -> None:
@@ -54,7 +64,7 @@ def print_report(report: Verification, *, batches: bool = False) -> None:
 
 def _print_batches(rows: list[list[str]]) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in COLUMNS:
+    for name in BATCH_COLUMNS:
         table.add_column(name, justify="left" if name in ("topic", "codec") else "right")
     for row in rows:
         table.add_row(*map(Text, row))
@@ -99,3 +109,45 @@ def _where(finding: Finding) -> str:
     if finding.first is not None:
         parts.append(f"offsets [{finding.first}, {'?' if finding.end is None else finding.end})")
     return ", ".join(parts)
+
+
+def batch_rows(batches: Mapping[str, Iterable[BatchFigures]]) -> list[list[str]]:
+    """Return the rows for BATCH_COLUMNS."""
+    return [
+        [
+            topic, each.codec, f"{each.records_avg:.1f}", str(each.records_p50),
+            str(each.records_p99), size_text(round(each.bytes_avg)), size_text(each.bytes_p50),
+            size_text(each.bytes_p99), _rate(each),
+        ]
+        for topic, figures in batches.items()
+        for each in figures
+    ]  # fmt: skip
+
+
+def _rate(figures: BatchFigures) -> str:
+    if figures.codec == "none" or figures.compression_rate is None:
+        return "-"
+    return f"{figures.compression_rate:.0%}"
+
+
+def print_health(found: Health) -> None:
+    """Print the verdict, a line per check, and the recommended commands."""
+    out = console()
+    head = (f"{found.level}: ", _LEVEL_STYLES[found.level])
+    out.print(Text.assemble(head, one_row(found.verdict)), soft_wrap=True)
+    for check in found.checks:
+        level = (f"{check.level:<5} ", _LEVEL_STYLES[check.level])
+        out.print(Text.assemble(f"  {check.name:<{_WIDTH}} ", level, one_row(check.what)),
+                  soft_wrap=True)  # fmt: skip
+        if check.command is not None:
+            out.print(Text(f"{'':{_WIDTH + 9}}$ {one_row(check.command)}"), soft_wrap=True)
+
+
+def print_nagios(found: Health) -> None:
+    """Print a line in the format of Nagios plugins: a state, a text, and a value per check.
+
+    Source: Nagios Plugins Development Guidelines, "Plugin Output", "Plugin Return Codes".
+    """
+    words = one_row(found.verdict).replace("|", "/")
+    figures = " ".join(f"{check.name}={check.level.rank};0;1;0;2" for check in found.checks)
+    click.echo(f"SPARKLOG {_NAGIOS[found.level]} - {words} | {figures}")

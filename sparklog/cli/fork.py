@@ -86,11 +86,7 @@ def fork(
     if as_json:
         print_json(to_dict(made))
         return EXIT_OK
-    for topic, spans in made.offsets.items():
-        for partition, (start, end) in spans.items():
-            click.echo(f"{topic}-{partition}: offsets [{start}, {end})")
-    for name, last in made.writers.items():
-        click.echo(f"writer {name}: batch {last}")
+    _print_contents(made)
     click.echo(
         f"{made.path}: leader epoch {made.epoch}, {size_text(made.linked_bytes)} linked, "
         f"{size_text(made.copied_bytes)} copied in {made.took_ms / 1000:.1f} s"
@@ -129,17 +125,22 @@ def print_made(made: MadeLog, *, as_json: bool) -> None:
     if as_json:
         print_json(asdict(made))
         return
-    for topic, spans in made.offsets.items():
-        for partition, (start, end) in spans.items():
-            click.echo(f"{topic}-{partition}: offsets [{start}, {end})")
-    for name, last in made.writers.items():
-        click.echo(f"writer {name}: batch {last}")
+    _print_contents(made)
     verb = "would be copied" if made.dry_run else "copied"
     objects = pluralize(made.copied_objects, "object")
     click.echo(
         f"{made.path}: leader epoch {made.epoch}, {objects}, {size_text(made.copied_bytes)} "
         f"{verb} in {made.took_ms / 1000:.1f} s"
     )
+
+
+def _print_contents(made: Forked | MadeLog) -> None:
+    """Print the offsets of a new log, and the newest batches of its writers."""
+    for topic, spans in made.offsets.items():
+        for partition, (start, end) in spans.items():
+            click.echo(f"{topic}-{partition}: offsets [{start}, {end})")
+    for name, last in made.writers.items():
+        click.echo(f"writer {name}: batch {last}")
 
 
 def to_dict(made: Forked) -> dict[str, Any]:

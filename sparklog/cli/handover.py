@@ -16,7 +16,7 @@ from sparklog.pluralize import pluralize
 from sparklog.quantities import size_text
 from sparklog.tools.handover.existing_cluster import hand_over_into
 from sparklog.tools.handover.inventory import HandedTopic
-from sparklog.tools.handover.log_handover import HandedOver, hand_over
+from sparklog.tools.handover.log_handover import BrokerSettings, HandedOver, hand_over
 from sparklog.tools.handover.server_properties import DEFAULT_LISTENERS
 
 
@@ -88,10 +88,11 @@ def handover(
         return _join(path, into, topics, metadata_log_dir, check=check, as_json=as_json)
     if topics:
         raise click.UsageError("--topic needs --into: without it a log is handed over as a whole")
-    done = hand_over(
-        path, check=check, node_id=node_id, cluster_id=cluster_id, listeners=listeners,
+    broker = BrokerSettings(
+        node_id=node_id, cluster_id=cluster_id, listeners=listeners,
         metadata_log_dir=metadata_log_dir, properties_file=properties, groups_file=groups,
     )  # fmt: skip
+    done = hand_over(path, broker, check=check)
     if as_json:
         print_json(to_dict(done))
         return EXIT_OK

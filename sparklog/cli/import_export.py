@@ -7,13 +7,12 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from sparklog.cli.command import Command
+from sparklog.cli.command import Command, stop_signal
 from sparklog.cli.exit_codes import EXIT_OK, EXIT_STOPPED
 from sparklog.cli.fork import print_made
 from sparklog.cli.open_log import check_creation, to_read
 from sparklog.cli.output import bytes_bar, console, count_bar, print_json
 from sparklog.cli.parsing import parse_properties, parse_when
-from sparklog.cli.stop_signal import stop_signal
 from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.errors import InvalidRequestError
 from sparklog.format.compression import Codec
@@ -27,8 +26,8 @@ from sparklog.storage.staging import Framing
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tools.moving.export_kafka import export_kafka
 from sparklog.tools.moving.export_log import export_log
-from sparklog.tools.moving.exporting import Exported
-from sparklog.tools.moving.import_kafka import Imported, check_source, import_topic
+from sparklog.tools.moving.exporting import Exported, TopicRange
+from sparklog.tools.moving.import_kafka import Imported, KafkaSource, import_topic
 from sparklog.tools.moving.kafka_client import read_config
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from sparklog.tools.moving.to_store import move_to_store
@@ -76,15 +75,6 @@ def _no_table_file(ctx: click.Context, param: click.Parameter, path: str | None)
     return path
 
 
-class _Span(TypedDict):
-    """The exported range."""
-
-    start: Position
-    end: Position
-    isolation: str
-    progress: Progress | None
-
-
 @click.command("import", cls=Command)
 @click.argument("path")
 @click.option(
@@ -126,18 +116,17 @@ def import_(
     where it stopped, and copies no record twice. Compacted records and transactions leave the same
     gaps in the offsets as in Kafka.
     """
-    config = None if command_config is None else read_config(command_config)
+    config = {} if command_config is None else read_config(command_config)
+    kafka = KafkaSource(bootstrap_server, kafka_topic or topic, config, isolation_level)
     topic_config = parse_properties(configs, "--config")
     check_creation(path, topic, topic_config)
-    check_source(kafka_topic or topic, bootstrap_server, config)
+    kafka.check()
     bar = count_bar("importing", shown=not as_json)
     to_log = open_log(path, mode="rw", storage_options=access.storage, options=access.options)
     with stop_signal() as stop, to_log as log, bar as progress:
         done = import_topic(
-            log, topic, bootstrap_server, kafka_topic=kafka_topic, config=config,
-            topic_config=topic_config, isolation=isolation_level,
-            framing=_framing(compression_type), fail_on_data_loss=fail_on_data_loss,
-            progress=progress, stopped=stop.is_set,
+            log, topic, kafka, topic_config=topic_config, framing=_framing(compression_type),
+            fail_on_data_loss=fail_on_data_loss, progress=progress, stopped=stop.is_set,
         )  # fmt: skip
     if as_json:
         print_json(
@@ -227,10 +216,9 @@ def export(
     with to_read(path, access) as log:
         start = _position(log, topic, from_offsets, from_time, "from", "earliest")
         end = _position(log, topic, to_offsets, to_time, "to", "latest")
-        isolation = target["isolation_level"]
+        records = TopicRange(log, topic, start, end, target["isolation_level"])
         with count_bar("exporting", shown=not as_json) as progress:
-            span = _Span(start=start, end=end, isolation=isolation, progress=progress)
-            done = _export(log, topic, target, access.storage, span)
+            done = _export(records, target, access.storage, progress)
     if as_json:
         print_json(
             {"topic": done.topic, "to": done.to, "records": done.records,
@@ -270,11 +258,10 @@ def _move(path: str, to: str, access: StoreAccess, *, as_json: bool) -> int:
 
 
 def _export(
-    log: Log,
-    topic: str,
+    records: TopicRange,
     target: "_Target",
     storage: Mapping[str, object],
-    span: "_Span",
+    progress: Progress | None,
 ) -> Exported:
     codec = target["compression_type"]
     if target["to_kafka"] is None and (target["kafka_topic"] or target["command_config"]):
@@ -284,12 +271,12 @@ def _export(
         config |= {} if codec is None else {"compression.type": codec}
         with stop_signal() as stop:
             return export_kafka(
-                log, topic, target["to_kafka"], kafka_topic=target["kafka_topic"], config=config,
-                create=target["create"], stopped=stop.is_set, **span,
+                records, target["to_kafka"], kafka_topic=target["kafka_topic"], config=config,
+                create=target["create"], progress=progress, stopped=stop.is_set,
             )  # fmt: skip
     framing = None if codec is None else _framing(codec)
     return export_log(
-        log, topic, target["to"] or "", framing=framing, storage_options=storage, **span
+        records, target["to"] or "", framing=framing, storage_options=storage, progress=progress
     )
 
 

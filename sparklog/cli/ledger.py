@@ -3,11 +3,10 @@
 import click
 import pyarrow.compute as pc
 
-from sparklog.cli.arrow_tables import as_rows, only, show
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.open_log import to_read
-from sparklog.cli.output import print_json
+from sparklog.cli.output import json_rows, matching_rows, print_columns, print_json
 from sparklog.cli.parsing import as_text
 from sparklog.cli.storage import StoreAccess, access_options
 
@@ -37,17 +36,17 @@ def commits(
         mine = pc.equal(table["writer"], writer)
         sinks = pc.starts_with(table["writer"], f"{writer}/")
         table = table.filter(pc.or_(mine, sinks))
-    table = only(table, topic=topic)
+    table = matching_rows(table, topic=topic)
     if last is not None:
         newest = pc.unique(table["offset"])[-last:]
         table = table.filter(pc.is_in(table["offset"], value_set=newest))
     if as_json:
-        print_json(as_rows(table))
+        print_json(json_rows(table))
         return EXIT_OK
     if not table.num_rows:
         click.echo("the ledger has no commit" + (" of these" if writer or topic else ""))
         return EXIT_OK
     named = ["query"] if table["query"].null_count < table.num_rows else []
-    show(table, ["offset", "time", "kind", *named, "writer", "batch", "topic", "partition",
+    print_columns(table, ["offset", "time", "kind", *named, "writer", "batch", "topic", "partition",
                  "first", "end"])  # fmt: skip
     return EXIT_OK

@@ -5,9 +5,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from sparklog.cli.batch_table import COLUMNS, batch_rows
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from sparklog.cli.findings import BATCH_COLUMNS, batch_rows
 from sparklog.cli.open_log import check_log
 from sparklog.cli.output import console, print_json
 from sparklog.cli.storage import StoreAccess, access_options
@@ -96,7 +96,7 @@ def _print(found: LogMetrics) -> None:
     ]  # fmt: skip
     names = ["topic", "partition", "size", "segments", "log start", "log end", "overdue"]
     _table([*names, "not merged"] if found.term is not None else names, rows)
-    _table([*COLUMNS], batch_rows(found.batches))
+    _table([*BATCH_COLUMNS], batch_rows(found.batches))
     _table(
         ["topic in pieces", "bytes", "oldest"],
         [[m.topic, size_text(m.size_bytes), f"{m.age_ms / 1000:.0f} s"]

@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import click
+import pyarrow as pa
+import pyarrow.compute as pc
 import rich.progress
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -28,6 +30,7 @@ from sparklog.cli.terminal import one_row, plain_stream, visible
 from sparklog.progress import Progress
 
 _PIPED_COLUMNS: Final = 200  # width without a terminal
+
 
 
 def console(*, err: bool = False) -> Console:
@@ -103,3 +106,23 @@ def _bar(what: str, *columns: ProgressColumn, shown: bool) -> Iterator[Progress 
     with rich.progress.Progress(*shape, console=err, transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def matching_rows(table: pa.Table, **wanted: str | None) -> pa.Table:
+    """Return the rows with these values in their columns; a None matches all rows."""
+    for name, value in wanted.items():
+        if value is not None:
+            table = table.filter(pc.equal(table[name], value))
+    return table
+
+
+def json_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return rows for JSON; times are in ms since the epoch."""
+    at = table.schema.get_field_index("time")
+    return list(table.set_column(at, "time", table["time"].cast(pa.int64())).to_pylist())
+
+
+def print_columns(table: pa.Table, columns: Sequence[str]) -> None:
+    """Print columns as a table."""
+    rows = table.select(columns).to_pylist()
+    print_table([name.replace("_", " ") for name in columns], [list(row.values()) for row in rows])

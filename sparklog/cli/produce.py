@@ -11,12 +11,12 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from sparklog.cli.command import stop_signal
 from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.kafka_tools import KafkaTool
 from sparklog.cli.open_log import check_creation, is_log, to_read
 from sparklog.cli.output import bytes_bar, console, print_json
 from sparklog.cli.parsing import as_text, parse_properties
-from sparklog.cli.stop_signal import stop_signal
 from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.compression import Codec

@@ -5,11 +5,10 @@ from typing import Final
 
 import click
 
-from sparklog.cli.arrow_tables import as_rows, only, show
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.kafka_tools import KafkaToolGroup
 from sparklog.cli.open_log import to_read
-from sparklog.cli.output import print_json, print_table
+from sparklog.cli.output import json_rows, matching_rows, print_columns, print_json, print_table
 from sparklog.cli.reader_resets import reset
 from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.cli.terminal import one_row
@@ -94,15 +93,15 @@ def show_readers(
                 said = "forgotten" if known else "is no reader of this log"
                 click.echo(f"group {delete}: {said}", err=not known)
             return EXIT_OK if known else EXIT_FAILED
-        table = only(log.readers(), topic=topic, group=group)
+        table = matching_rows(log.readers(), topic=topic, group=group)
     if as_json:
-        print_json(as_rows(table))
+        print_json(json_rows(table))
         return EXIT_OK
     if not table.num_rows:
         click.echo("no reader is registered" + (" that matches" if topic or group else ""))
         return EXIT_OK
     named = ["query"] if table["query"].null_count < table.num_rows else []
-    show(table, [*named, "group", "kind", "topic", "partition", "offset", "log_start",
+    print_columns(table, [*named, "group", "kind", "topic", "partition", "offset", "log_start",
                  "high_watermark", "lag", "time", "expired"])  # fmt: skip
     return EXIT_OK
 

@@ -9,14 +9,13 @@ from typing import Any, Final
 
 import click
 
-from sparklog.cli.command import Command
+from sparklog.cli.command import Command, stop_signal
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.kafka_server import KafkaServer, KafkaServing
 from sparklog.cli.open_log import check_directories, check_dry_run, check_log, to_read
 from sparklog.cli.output import print_event, print_json
 from sparklog.cli.pages import NO_PAGES, Pages, PagesOptions, pages_options
 from sparklog.cli.parsing import key_values
-from sparklog.cli.stop_signal import stop_signal
 from sparklog.cli.storage import StoreAccess, parse_storage_options, storage_option
 from sparklog.quantities import size_text
 from sparklog.service import Service

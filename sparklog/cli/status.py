@@ -5,11 +5,10 @@ from typing import Final
 
 import click
 
-from sparklog.cli.command import Command
+from sparklog.cli.command import Command, stop_signal
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from sparklog.cli.health import print_health, print_nagios
+from sparklog.cli.findings import print_health, print_nagios
 from sparklog.cli.output import print_json
-from sparklog.cli.stop_signal import stop_signal
 from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.errors import SparklogError
 from sparklog.service.health import Health, Level

@@ -33,6 +33,7 @@ from sparklog.tiered.status import TierStatus, by_topic, keys_of
 from sparklog.tiered.status import status as tier_status
 from sparklog.tiered.target import open_store
 from sparklog.tools.moving.export_log import export_log
+from sparklog.tools.moving.exporting import TopicRange
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 
 _UNTIERED = "`sparklog topics describe` shows its segments, which are all in that store"
@@ -228,7 +229,7 @@ def _of_log(
         wanted = topics or sorted(log.topics())
         if len(wanted) > 1 and any(isinstance(at, dict) for at in span.values()):
             raise click.UsageError("offsets apply to one topic: name it, or give a time")
-        done = [export_log(log, topic, path, **span) for topic in wanted]
+        done = [export_log(TopicRange(log, topic, **span), path) for topic in wanted]
     records = sum(one.records for one in done)
     if as_json:
         print_json({"offsets": {one.topic: one.offsets for one in done}, "records": records})

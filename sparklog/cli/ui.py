@@ -4,12 +4,11 @@ import json
 
 import click
 
-from sparklog.cli.command import Command
+from sparklog.cli.command import Command, stop_signal
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.open_log import check_log, to_read
 from sparklog.cli.output import count_bar, print_event
 from sparklog.cli.pages import NO_PAGES, PORT, Pages, PagesOptions, pages_options
-from sparklog.cli.stop_signal import stop_signal
 from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.errors import StorageUnavailableError
 from sparklog.pluralize import pluralize

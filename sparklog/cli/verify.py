@@ -8,8 +8,7 @@ import click
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from sparklog.cli.findings import print_report
-from sparklog.cli.health import print_health
+from sparklog.cli.findings import print_health, print_report
 from sparklog.cli.open_log import check_dry_run, check_log, check_log_dirs
 from sparklog.cli.output import count_bar, print_json, print_table
 from sparklog.cli.storage import StoreAccess, access_options

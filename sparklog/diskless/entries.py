@@ -44,7 +44,7 @@ from sparklog.storage.ledger_records import (
     SnapshotRecord,
     TopicRecord,
 )
-from sparklog.tiered.layout.wrapped_key import WrappedKey
+from sparklog.tiered.layout.manifest import WrappedKey
 
 ENTRY_BYTES_MAX: Final = 8 << 20
 """Maximum size of an entry with its inline data: a PUT, never multipart, and quick to retry."""

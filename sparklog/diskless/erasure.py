@@ -47,10 +47,10 @@ from sparklog.storage.segment_store import SourceChangedError
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.unfinished_erasure import UnfinishedErasure
 from sparklog.storage.upkeep import ErasureRequest, Loan
-from sparklog.tiered.copying.older_versions import versions_left
 from sparklog.tiered.copying.rewritten_log import RewrittenData, intact_windows
 from sparklog.tiered.copying.segment_objects import LogObject
 from sparklog.tiered.layout.object_names import Directory, manifest_name, parse_log, parse_manifest
+from sparklog.tiered.object_store.store import versions_left
 
 _ENTRIES: Final = 64  # ledger entries requested concurrently
 _IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; larger segments go to a file

@@ -36,8 +36,8 @@ from sparklog.storage.staging import INLINE_BYTES, Framing, Stager, TaskStaging,
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.reading.opening import open_objects
 from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.reading.remote_objects import open_objects
 from sparklog.tiered.target import open_store
 
 _LOGGER: Final = logging.getLogger("sparklog")

@@ -24,8 +24,8 @@ from sparklog.log.topic_names import new_topic_id
 from sparklog.progress import Progress, shows_progress
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.reading.opening import open_objects
 from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.reading.remote_objects import open_objects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

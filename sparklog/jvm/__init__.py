@@ -2,8 +2,8 @@
 
 - `jar`: returns a jar, given or compiled at first use; `compiler`: runs Spark's Scala compiler;
   `jar_file`: reads and writes the jar file and its versions
-- `gateway`: calls the jar's code from Python; `answer_file`: large answers past py4j; `plans`: the
-  version of plans
+- `gateway`: calls the jar's code from Python, and gets large answers past py4j
+- `plans`: the version of plans
 - `scala/`: `checkpoint` (log-backed checkpoints), `format` (record batches), `sink` (turns rows
   into chunks), `source` (reads segments as rows), `datasource` (`format("sparklog")` in the JVM)
 """

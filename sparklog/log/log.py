@@ -14,7 +14,7 @@ from sparklog.errors import (
     InvalidRequestError,
     SparklogError,
 )
-from sparklog.html import foreign
+from sparklog.html import foreign, table
 from sparklog.log import admin, arguments
 from sparklog.log.appending import Data, append, known_topic
 from sparklog.log.commit import CommitResult, Ends, Identity, commit, committed, outcome
@@ -33,7 +33,6 @@ from sparklog.log.positions import Position, When, offsets_for_times, to_ms
 from sparklog.log.reader_reset import ReaderResets, ResetPlan, ResetTopics, Target
 from sparklog.log.timeline import timeline_of
 from sparklog.log.truncation_detection import LogTruncationDetector
-from sparklog.notebook import table
 from sparklog.pluralize import pluralize
 from sparklog.progress import Progress
 from sparklog.storage.commits import Chunk, CommitLog

@@ -17,8 +17,7 @@ from sparklog.opening import resolved, url_of
 from sparklog.service.backend import service_backend
 from sparklog.service.exit_hooks import cancel_close_at_exit, close_at_exit, spark_session_check
 from sparklog.service.health import Examiner, ServiceStatus, health_samples
-from sparklog.service.health.call_timeout import call_with_timeout
-from sparklog.service.health.examiner import PATIENCE
+from sparklog.service.health.examiner import PATIENCE, call_with_timeout
 from sparklog.service.leadership import Leadership
 from sparklog.service.log_dir_cleaner import Map
 from sparklog.service.log_dir_upkeep import TierOptions

@@ -2,6 +2,5 @@
 
 - `setup`: returns the settings of a new session, and sets up a running session
 - `checkpoint_settings`: the settings of the checkpoint manager
-- `workers`: checks whether the Python workers can import sparklog
 - `daemon`: the daemon of the Python workers, with preloaded modules
 """

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
-from sparklog.html import foreign
-from sparklog.notebook import table
+from sparklog.html import foreign, table
 from sparklog.pluralize import pluralize
 
 _GARBAGE: Final = {

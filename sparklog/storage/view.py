@@ -16,8 +16,7 @@ from typing import Any, Protocol, TypeVar
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, UnknownTopicError
-from sparklog.html import foreign
-from sparklog.notebook import table
+from sparklog.html import foreign, table
 from sparklog.pluralize import pluralize
 from sparklog.storage.local_files import LocalFiles
 from sparklog.storage.segments import PartitionSegments

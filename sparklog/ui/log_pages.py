@@ -24,9 +24,8 @@ from sparklog.ui.browse.record_range import UnknownRecordError
 from sparklog.ui.browse.values import SHOWN_MAX, Form
 from sparklog.ui.json_documents import range_json, record_json, topic_document, topic_json
 from sparklog.ui.log_browser import LogBrowser
-from sparklog.ui.page_request import PageRequest
+from sparklog.ui.page_request import FIELDS, PageRequest, query_text, record_query
 from sparklog.ui.record_pages import inline_bytes, record_content, records_content
-from sparklog.ui.record_query import FIELDS, query_text, record_query
 from sparklog.ui.topic_pages import (
     PAGE_MAX,
     TOPIC_FIELDS,

@@ -11,8 +11,7 @@ from sparklog.ui.browse.limits import RECORDS_MAX
 from sparklog.ui.browse.record_previews import RecordPreview
 from sparklog.ui.browse.record_range import RecordRange
 from sparklog.ui.browse.values import SHOWN_MAX, Form, RenderedValue, preview, render_value
-from sparklog.ui.page_request import PageRequest
-from sparklog.ui.record_query import LIMIT, query_text
+from sparklog.ui.page_request import LIMIT, PageRequest, query_text
 from sparklog.ui.templating import render
 
 _KEY_LETTERS: Final = 60

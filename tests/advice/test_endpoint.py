@@ -24,7 +24,7 @@ from sparklog.kafka.users import read_users
 from sparklog.log.log import Log
 from sparklog.tools.console.producing import Records, produce
 from sparklog.tools.moving import kafka_client
-from sparklog.tools.moving.import_kafka import import_topic
+from sparklog.tools.moving.import_kafka import KafkaSource, import_topic
 from sparklog.ui.access import tls_files
 from tests.kafka.wire import Wire
 from tests.ports import free_port
@@ -190,15 +190,15 @@ def test_what_kafka_has_lost_is_imported_to_a_new_topic(tmp_path: Path) -> None:
     with sparklog.open(new, "rw") as log:
         log.append("t", pa.table({"value": [b"1"]}))
         with Endpoint(log) as endpoint, sparklog.open(tmp_path / "copy", "rw") as copy:
-            import_topic(copy, "t", endpoint.bootstrap_servers)
+            import_topic(copy, "t", KafkaSource(endpoint.bootstrap_servers, "t"))
     with (
         sparklog.open(old) as log,
         Endpoint(log) as endpoint,
         sparklog.open(tmp_path / "copy", "rw") as copy,
     ):
         with pytest.raises(OffsetOutOfRangeError, match="import to a new topic"):
-            import_topic(copy, "t", endpoint.bootstrap_servers)
-        import_topic(copy, "anew", endpoint.bootstrap_servers, kafka_topic="t")
+            import_topic(copy, "t", KafkaSource(endpoint.bootstrap_servers, "t"))
+        import_topic(copy, "anew", KafkaSource(endpoint.bootstrap_servers, "t"))
         assert copy.read("anew").read_all()["value"].to_pylist() == [b"0"]
         assert copy.read("t").read_all().num_rows == 2
 
@@ -213,9 +213,9 @@ def test_an_import_whose_broker_was_away_is_done_again(
             with monkeypatch.context() as impatient:
                 impatient.setattr(kafka_client, "TIMEOUT_S", 0.3)
                 with pytest.raises(StorageUnavailableError, match="do it again to continue"):
-                    import_topic(copy, "t", f"127.0.0.1:{port}")
+                    import_topic(copy, "t", KafkaSource(f"127.0.0.1:{port}", "t"))
             with Endpoint(sparklog_log, port=port):
-                import_topic(copy, "t", f"127.0.0.1:{port}")
+                import_topic(copy, "t", KafkaSource(f"127.0.0.1:{port}", "t"))
         assert copy.read("t").read_all()["value"].to_pylist() == [b"0", b"1"]
 
 

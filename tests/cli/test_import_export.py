@@ -132,7 +132,7 @@ def test_a_copy_that_was_stopped_is_no_success(
 ) -> None:
     """For `sparklog import ... && kafka-topics --delete ...`."""
     half = {"topic": "t", "records": 3, "offsets": {0: (0, 3)}, "stopped": True}
-    monkeypatch.setattr(import_export, "check_source", lambda *_: None)
+    monkeypatch.setattr(import_export.KafkaSource, "check", lambda *_: None)
     monkeypatch.setattr(
         import_export, "import_topic",
         lambda *_, **__: import_kafka.Imported(kafka_topic="t", **half),

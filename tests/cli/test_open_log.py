@@ -197,7 +197,7 @@ def test_a_store_is_asked_with_the_options_given(
     command: list[str], monkeypatch: Any, capsys: Capture
 ) -> None:
     """Whatever opens the store first: it gets what this names wrongly, and says so."""
-    monkeypatch.setattr(import_export, "check_source", lambda *_: None)
+    monkeypatch.setattr(import_export.KafkaSource, "check", lambda *_: None)
     command = [word.replace("URL", "s3://b/log") for word in command]
     assert run([*command, "--storage-options", '{"given": 1}']) != 0
     assert "unexpected keyword argument 'given'" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 from rich.text import Text
 
 import sparklog
-from sparklog.cli.health import print_health
+from sparklog.cli.findings import print_health
 from sparklog.cli.output import console, print_table
 from sparklog.cli.terminal import RowFormatter, TerminalStream, one_row, visible
 from sparklog.service.health import Check, Health, Level

@@ -22,7 +22,7 @@ from sparklog.diskless.extents import Extent
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnsupportedVersionError
 from sparklog.storage.ledger_records import CommitRecord, ResetRecord
 from sparklog.storage.offset_ranges import OffsetRange
-from sparklog.tiered.layout.wrapped_key import WrappedKey
+from sparklog.tiered.layout.manifest import WrappedKey
 
 T0 = TopicPartition("t", 0)
 INLINE = Extent(5, 8, "", 0, 90, 1000, 3, -1)

@@ -50,8 +50,7 @@ from sparklog.tiered.layout.topic_owners import PREFIX as OWNERS
 from sparklog.tiered.layout.topic_owners import owner_bytes
 from sparklog.tiered.object_store.driver import Driver
 from sparklog.tiered.object_store.file_driver import LocalDriver
-from sparklog.tiered.object_store.fsspec_driver import FsspecDriver
-from sparklog.tiered.object_store.hdfs_driver import HdfsDriver
+from sparklog.tiered.object_store.fsspec_driver import FsspecDriver, HdfsDriver
 from sparklog.tiered.object_store.memory_driver import MemoryDriver
 from sparklog.tiered.object_store.object_store import ObjectStore
 from sparklog.tiered.object_store.s3_driver import S3Driver

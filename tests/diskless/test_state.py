@@ -31,7 +31,7 @@ from sparklog.storage.ledger_records import (
     TopicRecord,
 )
 from sparklog.storage.offset_ranges import OffsetRange
-from sparklog.tiered.layout.wrapped_key import WrappedKey
+from sparklog.tiered.layout.manifest import WrappedKey
 
 T0 = TopicPartition("t", 0)
 CONFIG: dict[str, str] = {}

@@ -35,7 +35,7 @@ from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.topic_state import TopicState
 from sparklog.testing.commits_contract import chunk
 from sparklog.testing.faultstore import FaultStore
-from sparklog.tiered.layout.wrapped_key import WrappedKey
+from sparklog.tiered.layout.manifest import WrappedKey
 from sparklog.tiered.object_store.object_store import ObjectStore
 
 T0 = TopicPartition("t", 0)

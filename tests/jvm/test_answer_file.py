@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.jvm.answer_file import NOWHERE, AnswerFile
+from sparklog.jvm.gateway import NOWHERE, AnswerFile
 from tests.jvm.probe import Probe, pack
 
 SMALL, LARGE = b"x" * 4096, bytes(range(256)) * 4000

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from sparklog.tools.handover.log_handover import HandedOver, hand_over
+from sparklog.tools.handover.log_handover import BrokerSettings, HandedOver, hand_over
 from tests import jars
 from tests.kafka.broker import Broker, handed_broker
 from tests.ports import free_port
@@ -37,7 +37,7 @@ def served(
     """
     port, controller = free_port(), free_port()
     listeners = f"PLAINTEXT://localhost:{port},CONTROLLER://localhost:{controller}"
-    done = hand_over(path, listeners=listeners, **given)
+    done = hand_over(path, BrokerSettings(listeners=listeners, **given))
     config = home / "handed.properties"
     dirs = {"log.dirs": ",".join([*done.directories, beside])} if beside else {}
     more = "".join(f"{k}={v}\n" for k, v in {**QUICK, **dirs}.items())

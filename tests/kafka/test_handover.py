@@ -33,6 +33,7 @@ from sparklog.tiered.restoring import restore
 from sparklog.tools.handover.existing_cluster import hand_over_into
 from sparklog.tools.handover.log_handover import hand_over
 from sparklog.tools.moving.export_log import export_log
+from sparklog.tools.moving.exporting import TopicRange
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from sparklog.tools.moving.to_store import move_to_store
 from tests import jars
@@ -451,7 +452,7 @@ def test_what_was_restored_and_exported_is_handed_over_as_well(tmp_path):
     _tier(tmp_path / "log", f"file://{tmp_path}/tier")
     restore(f"file://{tmp_path}/tier", tmp_path / "restored")
     with sparklog.open(tmp_path / "log") as log:
-        export_log(log, "t", tmp_path / "exported")
+        export_log(TopicRange(log, "t"), tmp_path / "exported")
     move_to_store(tmp_path / "log", f"file://{tmp_path}/store")
     move_to_log_dir(f"file://{tmp_path}/store", tmp_path / "moved")
     with sparklog.open(tmp_path / "moved", "rw") as log:

@@ -19,7 +19,8 @@ from sparklog.service import verify
 from sparklog.tools.moving import import_kafka
 from sparklog.tools.moving.export_kafka import export_kafka
 from sparklog.tools.moving.export_log import export_log
-from sparklog.tools.moving.import_kafka import import_topic
+from sparklog.tools.moving.exporting import TopicRange
+from sparklog.tools.moving.import_kafka import KafkaSource, import_topic
 from tests import jars
 from tests.kafka.broker import Broker, Seen
 from tests.paths import EXAMPLES
@@ -96,7 +97,7 @@ def test_import_keeps_everything(broker: Broker, tmp_path: Path, capsys: Any) ->
     assert json.loads(capsys.readouterr().out)["records"] == 0
     fill(broker, "plain", range(500, 530))
     with sparklog.open(path, "rw") as log:  # another copy doesn't confuse this one
-        assert import_topic(log, "plain", broker.bootstrap).records == 530
+        assert import_topic(log, "plain", KafkaSource(broker.bootstrap, "plain")).records == 530
     assert run(command) == 0
     assert json.loads(capsys.readouterr().out)["offsets"] == {"0": [250, 265], "1": [250, 265]}
     with sparklog.open(path) as log:
@@ -113,7 +114,7 @@ def test_it_prints_what_kafkas_tool_prints(
     broker.create_topic("shown", 2)
     fill(broker, "shown", range(60))
     with sparklog.open(tmp_path / "log", "rw") as log:
-        import_topic(log, "shown", broker.bootstrap)
+        import_topic(log, "shown", KafkaSource(broker.bootstrap, "shown"))
     shown = [f"print.{n}=true" for n in ("timestamp", "partition", "offset", "headers", "key")]
     options = [part for one in (*shown, "null.literal=NIL") for part in ("--property", one)]
     options += ["--topic", "shown", "--partition", "0"]
@@ -136,6 +137,7 @@ def test_an_import_that_breaks_off_goes_on(
     fill(broker, "long", range(3000))
     monkeypatch.setattr(import_kafka, "COMMIT_BYTES", 1)
     monkeypatch.setattr(import_kafka, "POLL_RECORDS", 100)
+    source = KafkaSource(broker.bootstrap, "long")
     calls: list[int] = []
 
     def fail(done: int, total: int) -> None:
@@ -147,7 +149,7 @@ def test_an_import_that_breaks_off_goes_on(
     for _ in range(100):
         with sparklog.open(tmp_path / "log", "rw") as log:
             try:
-                done = import_topic(log, "long", broker.bootstrap, progress=fail)
+                done = import_topic(log, "long", source, progress=fail)
             except OSError:
                 continue
             break
@@ -156,7 +158,7 @@ def test_an_import_that_breaks_off_goes_on(
         for p in (0, 1):
             assert records(log, "long", p) == broker.consume("long", p)
         fill(broker, "long", range(3000, 3100))
-        stopped = import_topic(log, "long", broker.bootstrap, stopped=lambda: True)
+        stopped = import_topic(log, "long", source, stopped=lambda: True)
         assert (stopped.stopped, stopped.records) == (True, 0)
     assert len(calls) > 8
 
@@ -169,16 +171,16 @@ def test_gaps_of_transactions(broker: Broker, tmp_path: Path) -> None:
     fill_one.produce("txn", value=b"last", partition=0, timestamp=TIME)
     fill_one.flush(240)
     with sparklog.open(tmp_path / "log", "rw") as log:
-        done = import_topic(log, "txn", broker.bootstrap)
+        done = import_topic(log, "txn", KafkaSource(broker.bootstrap, "txn"))
         seen = broker.consume("txn", isolation="read_committed")
         assert [s.offset for s in seen] == [0, 1, 2, 3, 10, 11, 12, 13, 15]
         assert (done.records, done.offsets) == (9, {0: (0, 16)})
         assert records(log, "txn") == seen
         transact(broker, "txn", "b")  # ends with a marker: the end is a gap, too
-        import_topic(log, "txn", broker.bootstrap)
+        import_topic(log, "txn", KafkaSource(broker.bootstrap, "txn"))
         assert records(log, "txn") == broker.consume("txn", isolation="read_committed")
         assert log.offsets("txn")[0] == broker.offsets("txn")
-        assert import_topic(log, "txn", broker.bootstrap).offsets == {}
+        assert import_topic(log, "txn", KafkaSource(broker.bootstrap, "txn")).offsets == {}
     assert verify(tmp_path / "log").ok
 
 
@@ -194,9 +196,10 @@ def test_an_open_transaction_ends_the_copy(broker: Broker, tmp_path: Path) -> No
     producer.produce("open", value=b"undecided", partition=0)
     producer.flush(240)
     with sparklog.open(tmp_path / "log", "rw") as log:
-        assert import_topic(log, "open", broker.bootstrap).offsets == {0: (0, 1)}
+        source = KafkaSource(broker.bootstrap, "open")
+        assert import_topic(log, "open", source).offsets == {0: (0, 1)}
         producer.commit_transaction(240)
-        assert import_topic(log, "open", broker.bootstrap).offsets == {0: (1, 3)}
+        assert import_topic(log, "open", source).offsets == {0: (1, 3)}
         assert [r.value for r in records(log, "open")] == [b"before", b"undecided"]
 
 
@@ -216,7 +219,7 @@ def test_a_compacted_topic_whose_start_was_raised(broker: Broker, tmp_path: Path
     until(lambda: len(broker.consume("compacted")) <= 500, "the broker's cleaner", pause_s=0.5)
     delete_records(broker, "compacted", 100)
     with sparklog.open(tmp_path / "log", "rw") as log:
-        import_topic(log, "compacted", broker.bootstrap)
+        import_topic(log, "compacted", KafkaSource(broker.bootstrap, "compacted"))
         low, high = broker.offsets("compacted")
         assert log.offsets("compacted")[0] == (low, high) == (100, 800)
         seen, held = broker.consume("compacted"), records(log, "compacted")
@@ -233,8 +236,8 @@ def test_a_broker_loads_an_export_with_gaps(broker: Broker, tmp_path: Path) -> N
     transact(broker, "source", "source")
     broker.create_topic("loaded")
     with sparklog.open(tmp_path / "log", "rw") as log:
-        import_topic(log, "source", broker.bootstrap, kafka_topic="source", topic_config={})
-        export_log(log, "source", tmp_path / "out", start={0: 2}, end={0: 13})
+        import_topic(log, "source", KafkaSource(broker.bootstrap, "source"), topic_config={})
+        export_log(TopicRange(log, "source", start={0: 2}, end={0: 13}), tmp_path / "out")
         expected = [r for r in records(log, "source") if 2 <= r.offset < 13]
     broker.stop()
     broker.adopt(tmp_path / "out" / "source-0", topic_partition="loaded-0")
@@ -258,27 +261,29 @@ def test_export_to_kafka_once(broker: Broker, tmp_path: Path) -> None:
         for p in (0, 1):
             log.append("t", rows, partition=p)
         with pytest.raises(UnknownTopicError, match="--create"):
-            export_kafka(log, "t", broker.bootstrap, kafka_topic="back")
-        done = export_kafka(log, "t", broker.bootstrap, kafka_topic="back", create=True)
+            export_kafka(TopicRange(log, "t"), broker.bootstrap, kafka_topic="back")
+        done = export_kafka(TopicRange(log, "t"), broker.bootstrap, kafka_topic="back", create=True)
         assert done.offsets == {0: (0, 120), 1: (0, 120)}
-        assert export_kafka(log, "t", broker.bootstrap, kafka_topic="back").records == 0
+        assert export_kafka(TopicRange(log, "t"), broker.bootstrap, kafka_topic="back").records == 0
         log.append("t", rows, partition=1)
-        again = export_kafka(log, "t", broker.bootstrap, kafka_topic="back")
+        again = export_kafka(TopicRange(log, "t"), broker.bootstrap, kafka_topic="back")
         assert again.offsets == {1: (120, 240)}
         for p in (0, 1):
             seen = broker.consume("back", p, isolation="read_committed")
             assert list(map(_fields, seen)) == list(map(_fields, records(log, "t", p)))
         broker.create_topic("narrow")
         with pytest.raises(InvalidRequestError, match="2 are needed: add some, or export to ano"):
-            export_kafka(log, "t", broker.bootstrap, kafka_topic="narrow")
+            export_kafka(TopicRange(log, "t"), broker.bootstrap, kafka_topic="narrow")
         admin = broker.admin()  # its futures die with it
         admin.create_partitions([NewPartitions("narrow", 2)])["narrow"].result(240)
         until(lambda: len(admin.list_topics("narrow", 240).topics["narrow"].partitions) == 2)
-        assert export_kafka(log, "t", broker.bootstrap, kafka_topic="narrow").records == 360
+        done = export_kafka(TopicRange(log, "t"), broker.bootstrap, kafka_topic="narrow")
+        assert done.records == 360
         with pytest.raises(UnknownTopicError, match="with 2 partitions, or give --create"):
-            export_kafka(log, "t", broker.bootstrap, kafka_topic="made")
+            export_kafka(TopicRange(log, "t"), broker.bootstrap, kafka_topic="made")
         broker.create_topic("made", 2)
-        assert export_kafka(log, "t", broker.bootstrap, kafka_topic="made").records == 360
+        done = export_kafka(TopicRange(log, "t"), broker.bootstrap, kafka_topic="made")
+        assert done.records == 360
 
 
 @pytest.mark.deep
@@ -290,20 +295,21 @@ def test_records_are_not_sent_back_to_where_they_came_from(
     fill(broker, "origin", range(0, 20, 2))
     path = str(tmp_path / "log")
     with sparklog.open(path, "rw") as log:
-        import_topic(log, "origin", broker.bootstrap)
-        import_topic(log, "copy", broker.bootstrap, kafka_topic="origin")
+        import_topic(log, "origin", KafkaSource(broker.bootstrap, "origin"))
+        import_topic(log, "copy", KafkaSource(broker.bootstrap, "origin"))
     for topic in ("origin", "copy"):
         command = ["export", path, "--topic", topic, "--to-kafka", broker.bootstrap]
         assert run([*command, "--kafka-topic", "origin", "--create"]) == 2
         assert "was imported from" in " ".join(capsys.readouterr().err.split())
     assert broker.offsets("origin") == (0, 10)
     with sparklog.open(path) as log:
-        done = export_kafka(log, "origin", broker.bootstrap, kafka_topic="elsewhere", create=True)
+        origin = TopicRange(log, "origin")
+        done = export_kafka(origin, broker.bootstrap, kafka_topic="elsewhere", create=True)
         assert done.records == 10
         admin = broker.admin()
         admin.delete_topics(["origin"])["origin"].result(240)
         until(lambda: not (broker.log_dir / "origin-0").is_dir())
-        done = export_kafka(log, "origin", broker.bootstrap, create=True)  # it was lost: a restore
+        done = export_kafka(origin, broker.bootstrap, create=True)  # it was lost: a restore
         assert done.records == 10
 
 
@@ -319,25 +325,26 @@ def test_refusals(broker: Broker, tmp_path: Path) -> None:
     fill_one.flush(240)
     with sparklog.open(tmp_path / "log", "rw") as log:
         with pytest.raises(UnknownTopicError, match="no-such"):
-            import_topic(log, "no-such", broker.bootstrap)
+            import_topic(log, "no-such", KafkaSource(broker.bootstrap, "no-such"))
         with pytest.raises(InvalidRequestError, match="No such configuration property"):
-            import_topic(log, "lossy", broker.bootstrap, config={"sasl.jaas": "x"})
+            bad = KafkaSource(broker.bootstrap, "lossy", {"sasl.jaas": "x"})
+            import_topic(log, "lossy", bad)
         log.create_topic("own")
         log.append("own", pa.table({"value": ["x"]}))
         with pytest.raises(InvalidRequestError, match="own-0 holds records of its own"):
-            import_topic(log, "own", broker.bootstrap, kafka_topic="lossy")
-        import_topic(log, "lossy", broker.bootstrap)
+            import_topic(log, "own", KafkaSource(broker.bootstrap, "lossy"))
+        import_topic(log, "lossy", KafkaSource(broker.bootstrap, "lossy"))
         for n in range(10, 20):
             fill_one.produce("lossy", value=b"%d" % n, partition=0)
         fill_one.flush(240)
         delete_records(broker, "lossy", 15)
         with pytest.raises(OffsetOutOfRangeError, match=r"\[10, 15\) are gone"):
-            import_topic(log, "lossy", broker.bootstrap)
-        import_topic(log, "lossy", broker.bootstrap, fail_on_data_loss=False)
+            import_topic(log, "lossy", KafkaSource(broker.bootstrap, "lossy"))
+        import_topic(log, "lossy", KafkaSource(broker.bootstrap, "lossy"), fail_on_data_loss=False)
         assert [r.offset for r in records(log, "lossy")] == [*range(10), *range(15, 20)]
         log.append("lossy", pa.table({"value": ["mine"]}))  # ours: Kafka's offsets go elsewhere
         with pytest.raises(InvalidRequestError, match="lossy-0 holds records of its own"):
-            import_topic(log, "lossy", broker.bootstrap)
+            import_topic(log, "lossy", KafkaSource(broker.bootstrap, "lossy"))
     assert run(["import", str(tmp_path / "log"), "--topic", "x", "--bootstrap-server", "nohost:1",
                 "--command-config", str(tmp_path / "none")]) == 2  # fmt: skip
 

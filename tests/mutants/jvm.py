@@ -585,7 +585,7 @@ MUTANTS = (
     ),
     mutant(
         "answers-past-py4j-keep-their-memory",
-        "jvm/answer_file.py",
+        "jvm/gateway.py",
         "            os.close(self._file)\n",
         "            pass\n",
         "jvm/test_answer_file.py::test_many_of_them_hold_nothing",

@@ -99,7 +99,7 @@ MUTANTS = (
         "service/metrics/store_observer.py",
         "if not self._unreadable:",
         "if self._unreadable:",
-        "service/health/test_store_inputs.py",
+        "service/health/test_inputs.py",
     ),
     mutant(
         "merge-of-other-extents",

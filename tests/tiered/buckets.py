@@ -26,7 +26,7 @@ from sparklog.tiered.object_store.store import StoredObject
 from sparklog.tiered.reading.block_cache import BlockCache
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.reading.tiered_segments import RemoteTier
-from sparklog.tiered.remote_log_metadata.copies import LogCopies
+from sparklog.tiered.remote_log_metadata.topic import LogCopies
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
 
 

@@ -24,6 +24,7 @@ from sparklog.service import Service, verify
 from sparklog.storage.staging import Framing
 from sparklog.tools.moving import preserved_offsets
 from sparklog.tools.moving.export_log import export_log
+from sparklog.tools.moving.exporting import TopicRange
 from tests.format.test_legacy import message, wrapper
 from tests.oracle import Oracle, random_logs
 from tests.paths import GOLDEN
@@ -69,7 +70,7 @@ def test_what_a_broker_wrote(
     """Byte for byte, but for the leader epoch; and what is trimmed, from the log start on."""
     with sparklog.open(broker_dir) as log:
         spans = log.offsets(topic)
-        done = export_log(log, topic, tmp_path / "to", isolation="read_uncommitted")
+        done = export_log(TopicRange(log, topic, isolation="read_uncommitted"), tmp_path / "to")
         assert done.records == read(log, topic).num_rows
         with sparklog.open(tmp_path / "to") as copy:
             assert copy.offsets(topic) == spans
@@ -95,7 +96,7 @@ def test_what_a_broker_wrote(
 def test_kafkas_dump_says_the_same(broker_dir: Path, tmp_path: Path, oracle: Oracle) -> None:
     with sparklog.open(broker_dir) as log:
         for topic in ("txn", "plain.lz4"):
-            export_log(log, topic, tmp_path / "to", isolation="read_uncommitted")
+            export_log(TopicRange(log, topic, isolation="read_uncommitted"), tmp_path / "to")
     for name in ("txn-0", "plain.lz4-0"):
         said = []
         for home in (tmp_path / "to", broker_dir):
@@ -131,7 +132,7 @@ def test_random_logs(tmp_path: Path, oracle: Oracle, seed: int) -> None:
         isolation = rng.choice(["read_committed", "read_uncommitted"])
         cuts = sorted(rng.randint(0, end) for _ in range(4))
         for cut in (*cuts[1:], end):
-            export_log(log, "t", to, start={0: cuts[0]}, end={0: cut}, isolation=isolation)
+            export_log(TopicRange(log, "t", {0: cuts[0]}, {0: cut}, isolation), to)
         left = {"start": {0: cuts[0]}}
         with sparklog.open(to) as copy:
             assert copy.offsets("t") == {0: (cuts[0], end)}
@@ -140,8 +141,8 @@ def test_random_logs(tmp_path: Path, oracle: Oracle, seed: int) -> None:
             for_all = read(log, "t", isolation=isolation, **left)
             assert read(copy, "t").equals(for_all)
         url = f"memory://{tmp_path}/store"
-        export_log(log, "t", url, start={0: cuts[0]}, end={0: cuts[2]})
-        export_log(log, "t", url)
+        export_log(TopicRange(log, "t", start={0: cuts[0]}, end={0: cuts[2]}), url)
+        export_log(TopicRange(log, "t"), url)
         with sparklog.open(url) as stored:
             assert read(stored, "t").equals(committed)
             assert read(stored, "t", isolation="read_committed").equals(committed)
@@ -161,7 +162,7 @@ def test_the_ends_of_a_range(tmp_path: Path, oracle: Oracle) -> None:
             log.append("t", rows, partition=0, producer=(7, 1, 10 * n), framing=framing)
         to = tmp_path / "to"
         for end in (13, 15, 25, 30):
-            export_log(log, "t", to, start={0: 4}, end={0: end})
+            export_log(TopicRange(log, "t", start={0: 4}, end={0: end}), to)
         with sparklog.open(to, "rw") as copy:
             assert read(copy, "t").equals(read(log, "t", start={0: 4}))
             again = pa.table({"value": ["x"] * 5})  # what the producer sent last, for us
@@ -190,7 +191,7 @@ def test_a_store_keeps_codec_and_producers(tmp_path: Path) -> None:
             log.append("t", rows, partition=0, producer=(7, 1, 200 * n),
                        framing=Framing(codec=Codec.LZ4))  # fmt: skip
         url = f"memory://{tmp_path}/to"
-        export_log(log, "t", url, start={0: 50})
+        export_log(TopicRange(log, "t", start={0: 50}), url)
         with sparklog.open(url, "rw") as copy:
             assert read(copy, "t").equals(read(log, "t", start={0: 50}))
             assert copy.append("t", rows, partition=0, producer=(7, 1, 2200)) == {
@@ -199,10 +200,10 @@ def test_a_store_keeps_codec_and_producers(tmp_path: Path) -> None:
             assert copy.append("t", rows, partition=0, producer=(7, 1, 2400)) == {
                 "t": {0: (2400, 2600)}
             }
-        export_log(log, "t", tmp_path / "local")
+        export_log(TopicRange(log, "t"), tmp_path / "local")
         back = Path(tmp_path / "back")
         with sparklog.open(url) as copy:
-            export_log(copy, "t", back, end={0: 2400})
+            export_log(TopicRange(copy, "t", end={0: 2400}), back)
     assert as_they_are(back / "t-0")[1:] == as_they_are(tmp_path / "local" / "t-0")[1:]
 
 
@@ -210,13 +211,13 @@ def test_transactions_in_a_store(broker_dir: Path, tmp_path: Path) -> None:
     """It has none: what was committed lies there as plain records, nothing else does."""
     with sparklog.open(broker_dir) as log:
         url = f"memory://{tmp_path}/to"
-        export_log(log, "txn", url)
-        export_log(log, "txn", tmp_path / "to")
+        export_log(TopicRange(log, "txn"), url)
+        export_log(TopicRange(log, "txn"), tmp_path / "to")
         committed = read(log, "txn", isolation="read_committed")
     with sparklog.open(url) as copy:
         assert read(copy, "txn").equals(committed)
         assert read(copy, "txn", isolation="read_committed").equals(committed)
-        export_log(copy, "txn", tmp_path / "back")
+        export_log(TopicRange(copy, "txn"), tmp_path / "back")
     rows = [row for _, row in batches(tmp_path / "back" / "txn-0")]
     assert not any(row["attributes"] & (TRANSACTIONAL | CONTROL) for row in rows)
     assert any(row["producer_id"] >= 0 and row["count"] for row in rows)
@@ -236,13 +237,13 @@ def test_an_open_transaction(tmp_path: Path, oracle: Oracle) -> None:
         end = log.offsets("t")[0][1]
         lso = oracle.open(tmp_path / "log" / "t-0", clean=False).lso
         assert lso < end
-        done = export_log(log, "t", tmp_path / "a", isolation="read_uncommitted")
+        done = export_log(TopicRange(log, "t", isolation="read_uncommitted"), tmp_path / "a")
         assert done.offsets == {0: (0, end)}
-        assert export_log(log, "t", tmp_path / "b").offsets == {0: (0, lso)}
+        assert export_log(TopicRange(log, "t"), tmp_path / "b").offsets == {0: (0, lso)}
         assert oracle.open(tmp_path / "a" / "t-0").lso == lso
         writer.append([writer.data(producer=1, transactional=True), writer.marker(1)])
         for name, isolation in (("a", "read_uncommitted"), ("b", "read_committed")):
-            export_log(log, "t", tmp_path / name, isolation=isolation)
+            export_log(TopicRange(log, "t", isolation=isolation), tmp_path / name)
             judged = oracle.open(tmp_path / name / "t-0")
             assert judged.lso == judged.end == log.offsets("t")[0][1]
             with sparklog.open(tmp_path / name) as copy:
@@ -265,7 +266,7 @@ def test_old_magics_become_v2(broker_dir: Path, tmp_path: Path, oracle: Oracle) 
     (part / f"{0:020d}.log").write_bytes(old + new)
     with sparklog.open(broker_dir) as log:
         before = read(log, "plain.gzip", partitions=[0])
-        export_log(log, "plain.gzip", tmp_path / "to", end={1: 0})
+        export_log(TopicRange(log, "plain.gzip", end={1: 0}), tmp_path / "to")
         assert before["offset"][:3].to_pylist() == [0, 1, 6]
     with sparklog.open(tmp_path / "to") as copy:
         after = read(copy, "plain.gzip", partitions=[0])
@@ -289,7 +290,7 @@ def test_a_batch_that_is_too_large_for_a_segment(tmp_path: Path) -> None:
         log.append("t", pa.table({"value": ["small"]}))
         small = {"internal.segment.bytes": "5000", "max.message.bytes": "5000"}
         log.alter_topic("t", config=small)
-        export_log(log, "t", tmp_path / "to")
+        export_log(TopicRange(log, "t"), tmp_path / "to")
         with sparklog.open(tmp_path / "to") as copy:
             assert read(copy, "t").equals(read(log, "t"))
     assert max(int(row["size"]) for _, row in batches(tmp_path / "to" / "t-0")) <= 5000
@@ -307,11 +308,11 @@ def test_times_of_append_stay(tmp_path: Path) -> None:
         log.append("u", pa.table({"value": ["a", "b"]}))
         for where in (tmp_path / "to", f"memory://{tmp_path}/to"):
             for topic in ("t", "u"):
-                export_log(log, topic, where)
+                export_log(TopicRange(log, topic), where)
                 with sparklog.open(where) as copy:
                     assert read(copy, topic).equals(read(log, topic))
                     assert copy.topic(topic).config == log.topic(topic).config
-        export_log(log, "t", tmp_path / "anew", framing=Framing(codec=Codec.LZ4))
+        export_log(TopicRange(log, "t"), tmp_path / "anew", framing=Framing(codec=Codec.LZ4))
         with sparklog.open(tmp_path / "anew") as copy:
             assert read(copy, "t")["timestamp"].equals(read(log, "t")["timestamp"])
 
@@ -320,7 +321,7 @@ def test_a_codec_that_is_asked_for(tmp_path: Path) -> None:
     with sparklog.open(tmp_path / "log", "rw") as log:
         log.create_topic("t")
         log.append("t", pa.table({"value": ["a" * 1000] * 100}))
-        export_log(log, "t", tmp_path / "to", framing=Framing(codec=Codec.ZSTD))
+        export_log(TopicRange(log, "t"), tmp_path / "to", framing=Framing(codec=Codec.ZSTD))
         with sparklog.open(tmp_path / "to") as copy:
             assert read(copy, "t").equals(read(log, "t"))
     assert {int(row["attributes"]) for _, row in batches(tmp_path / "to" / "t-0")} == {4}
@@ -343,7 +344,7 @@ def test_a_copy_that_breaks_off_goes_on(
 
         for _ in range(50):
             try:
-                export_log(log, "t", tmp_path / "to", progress=fail)
+                export_log(TopicRange(log, "t"), tmp_path / "to", progress=fail)
             except OSError:
                 continue
             break
@@ -358,8 +359,8 @@ def test_an_emptied_range(tmp_path: Path) -> None:
     with sparklog.open(tmp_path / "log", "rw") as log:
         log.create_topic("t")
         log.append("t", pa.table({"value": [f"{n}" for n in range(30)]}))
-        export_log(log, "t", tmp_path / "to", end={0: 5})
-        export_log(log, "t", tmp_path / "to", start={0: 12}, end={0: 20})
+        export_log(TopicRange(log, "t", end={0: 5}), tmp_path / "to")
+        export_log(TopicRange(log, "t", start={0: 12}, end={0: 20}), tmp_path / "to")
         with sparklog.open(tmp_path / "to") as copy:
             found = copy.read("t", columns=["offset"]).read_all()["offset"].to_pylist()
             assert found == [*range(5), *range(12, 20)]

@@ -9,7 +9,7 @@ import pytest
 import sparklog
 from sparklog.errors import OffsetOutOfRangeError, UnknownTopicError
 from sparklog.service import Service
-from sparklog.tools.console.consuming import consume
+from sparklog.tools.console.consuming import ConsumeRequest, consume
 
 
 def append(log: sparklog.Log, *values: str) -> None:
@@ -26,7 +26,7 @@ def log(tmp_path: Path) -> Iterator[sparklog.Log]:
 
 def test_records_are_deleted_ahead(log: sparklog.Log, tmp_path: Path) -> None:
     reader = sparklog.open(tmp_path / "log")
-    found = consume(reader, "t", follow_on=True, timeout_ms=240_000)
+    found = consume(reader, ConsumeRequest(topic="t", follow_on=True, timeout_ms=240_000))
     assert next(found).num_rows == 2
     append(log, "c", "d")
     log.delete_records("t", {0: 3})
@@ -36,7 +36,7 @@ def test_records_are_deleted_ahead(log: sparklog.Log, tmp_path: Path) -> None:
 
 def test_the_topic_is_deleted(log: sparklog.Log, tmp_path: Path) -> None:
     reader = sparklog.open(tmp_path / "log")
-    found = consume(reader, "t", follow_on=True, timeout_ms=240_000)
+    found = consume(reader, ConsumeRequest(topic="t", follow_on=True, timeout_ms=240_000))
     assert next(found).num_rows == 2
     log.delete_topic("t")
     with pytest.raises(UnknownTopicError, match="t"):
@@ -48,7 +48,7 @@ def test_compacted_under_it(log: sparklog.Log, tmp_path: Path) -> None:
     for n in range(4):
         append(log, "a" * 400_000, "b" * 400_000, f"last {n}")
     reader = sparklog.open(tmp_path / "log")
-    found = consume(reader, "t", columns=["offset"], max_messages=100)
+    found = consume(reader, ConsumeRequest(topic="t", columns=["offset"], max_messages=100))
     seen = [next(found)["offset"].to_pylist()]
     with Service(tmp_path / "log") as service:
         service.compact()
@@ -61,4 +61,5 @@ def test_compacted_under_it(log: sparklog.Log, tmp_path: Path) -> None:
 def test_it_stops_when_told(log: sparklog.Log, tmp_path: Path) -> None:
     reader = sparklog.open(tmp_path / "log")
     told = iter([False, False, True, True])
-    assert len(list(consume(reader, "t", follow_on=True, stopped=lambda: next(told)))) == 1
+    request = ConsumeRequest(topic="t", follow_on=True)
+    assert len(list(consume(reader, request, lambda: next(told)))) == 1

@@ -12,6 +12,7 @@ from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
 from sparklog.service import Service, verify
 from sparklog.tools.moving import export_kafka, preserved_offsets
 from sparklog.tools.moving.export_log import export_log
+from sparklog.tools.moving.exporting import TopicRange
 from tests.oracle import Oracle
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -49,23 +50,24 @@ def test_each_record_once(log: sparklog.Log, tmp_path: Path) -> None:
         with sparklog.open(to) as other:
             return read(other)
 
-    assert export_log(log, "t", to, end={0: 60}).offsets == {0: (0, 60), 1: (0, 50)}
+    assert export_log(TopicRange(log, "t", end={0: 60}), to).offsets == {0: (0, 60), 1: (0, 50)}
     assert exported().equals(read(log, end={0: 60}))
-    assert export_log(log, "t", to).offsets == {0: (60, 100)}
-    assert export_log(log, "t", to).offsets == {}
+    assert export_log(TopicRange(log, "t"), to).offsets == {0: (60, 100)}
+    assert export_log(TopicRange(log, "t"), to).offsets == {}
     assert exported().equals(read(log))
     log.append("t", rows(100, 120), partition=0)
     log.alter_topic("t", partitions=3)
     log.append("t", rows(0, 5), partition=2)
-    assert export_log(log, "t", to).offsets == {0: (100, 120), 2: (0, 5)}
+    assert export_log(TopicRange(log, "t"), to).offsets == {0: (100, 120), 2: (0, 5)}
     assert exported().equals(read(log))
     log.append("t", rows(120, 140), partition=0)
     log.delete_records("t", {0: 130})  # what was to be exported next is gone
     with pytest.raises(OffsetOutOfRangeError, match="up to 120, and the log starts at 130"):
-        export_log(log, "t", to)
+        export_log(TopicRange(log, "t"), to)
     # The message advises a new place, or the offset at which the log starts.
-    assert export_log(log, "t", tmp_path / "new").offsets == {0: (130, 140), 1: (0, 50), 2: (0, 5)}
-    assert export_log(log, "t", to, start={0: 130}).offsets == {0: (130, 140)}
+    again = export_log(TopicRange(log, "t"), tmp_path / "new")
+    assert again.offsets == {0: (130, 140), 1: (0, 50), 2: (0, 5)}
+    assert export_log(TopicRange(log, "t", start={0: 130}), to).offsets == {0: (130, 140)}
     held = exported().filter(pc.equal(exported()["partition"], 0))["offset"].to_pylist()
     assert held == [*range(120), *range(130, 140)]
 
@@ -74,7 +76,7 @@ def test_a_broker_loads_a_range(
     log: sparklog.Log, tmp_path: Path, oracle: Oracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preserved_offsets, "COMMIT_BYTES", 500)
-    export_log(log, "t", tmp_path / "to", start={0: 17, 1: 50}, end={0: 83})
+    export_log(TopicRange(log, "t", start={0: 17, 1: 50}, end={0: 83}), tmp_path / "to")
     judged = oracle.open(tmp_path / "to" / "t-0", clean=True)
     assert (judged.start, judged.end, judged.count) == (17, 83, 66)
     assert judged.untouched
@@ -96,8 +98,8 @@ def test_gaps_stay(tmp_path: Path, oracle: Oracle) -> None:
         service.close()
         kept = log.read("t", columns=["offset", "key", "value"]).read_all()
         assert kept.num_rows < 100
-        export_log(log, "t", tmp_path / "to", start={0: 5})
-        export_log(log, "t", tmp_path / "to")
+        export_log(TopicRange(log, "t", start={0: 5}), tmp_path / "to")
+        export_log(TopicRange(log, "t"), tmp_path / "to")
     with sparklog.open(tmp_path / "to", "rw") as copy:
         assert copy.read("t", columns=["offset", "key", "value"]).read_all().equals(kept)
         copy.append("t", pa.table({"key": ["a"], "value": ["b"]}))
@@ -108,12 +110,12 @@ def test_gaps_stay(tmp_path: Path, oracle: Oracle) -> None:
 
 
 def test_nobody_else_may_write_to_a_copy(log: sparklog.Log, tmp_path: Path) -> None:
-    export_log(log, "t", tmp_path / "to")
+    export_log(TopicRange(log, "t"), tmp_path / "to")
     with sparklog.open(tmp_path / "to", "rw") as copy:
         copy.append("t", pa.table({"value": ["mine"]}), partition=0)
     log.append("t", rows(100, 120), partition=0)
     with pytest.raises(InvalidRequestError, match="holds records of its own"):
-        export_log(log, "t", tmp_path / "to")
+        export_log(TopicRange(log, "t"), tmp_path / "to")
     with sparklog.open(tmp_path / "to", "rw") as copy:
         run = preserved_offsets.Run(100, 101, [])
         with pytest.raises(InvalidRequestError, match=r"ends at 101, but .* at offset 100:"):
@@ -127,8 +129,8 @@ def test_a_place_that_is_taken(log: sparklog.Log, tmp_path: Path) -> None:
         other.append("t", pa.table({"value": ["mine"]}))
     advice = "t-0 holds records of its own.*: choose another name or place for the copy"
     with pytest.raises(InvalidRequestError, match=advice):
-        export_log(log, "t", tmp_path / "other")
-    assert export_log(log, "t", tmp_path / "free").records == 150
+        export_log(TopicRange(log, "t"), tmp_path / "other")
+    assert export_log(TopicRange(log, "t"), tmp_path / "free").records == 150
 
 
 @pytest.mark.usefixtures("impatient")
@@ -140,7 +142,7 @@ def test_a_damaged_log_is_not_copied(tmp_path: Path) -> None:
         log.append("t", rows(0, 50))
     flip(logs(tmp_path / "log" / "t-0")[0], 100)
     with sparklog.open(tmp_path / "log") as log, pytest.raises(sparklog.DataCorruptionError):
-        export_log(log, "t", tmp_path / "to")
+        export_log(TopicRange(log, "t"), tmp_path / "to")
     with sparklog.open(tmp_path / "to") as copy:
         assert copy.offsets("t") == {0: (0, 0)}
 
@@ -167,8 +169,8 @@ def test_an_export_to_kafka_that_is_stopped_says_so(
     monkeypatch.setattr(export_kafka, "Target", Target)
     monkeypatch.setattr(export_kafka, "TRANSACTION_RECORDS", 30)
     stopped: Any = lambda: len(sent) == 2  # noqa: E731
-    done = export_kafka.export_kafka(log, "t", "localhost:1", stopped=stopped)
+    done = export_kafka.export_kafka(TopicRange(log, "t"), "localhost:1", stopped=stopped)
     assert (sent, done.offsets, done.stopped) == ([(0, 30), (0, 60)], {0: (0, 60)}, True)
     sent.clear()
-    done = export_kafka.export_kafka(log, "t", "localhost:1")
+    done = export_kafka.export_kafka(TopicRange(log, "t"), "localhost:1")
     assert (done.records, done.stopped) == (150, False)

@@ -42,7 +42,7 @@ from sparklog.testing.crashes import every_crash
 from sparklog.testing.crashfs import CrashFS
 from sparklog.tools.handover import log_handover
 from sparklog.tools.handover.existing_cluster import hand_over_into
-from sparklog.tools.handover.log_handover import hand_over
+from sparklog.tools.handover.log_handover import BrokerSettings, hand_over
 from sparklog.tools.handover.server_properties import server_properties
 from tests import depth
 from tests.tools.handovers import known, run_broker, starts
@@ -83,9 +83,9 @@ def test_check_changes_nothing_and_says_the_same(tmp_path: Path) -> None:
     path = tmp_path / "log"
     ids = _make(path)
     before = _tree(tmp_path)
-    told = hand_over(path, check=True, properties_file=str(tmp_path / "p"))
+    told = hand_over(path, BrokerSettings(properties_file=str(tmp_path / "p")), check=True)
     assert _tree(tmp_path) == before
-    done = hand_over(path, properties_file=str(tmp_path / "p"))
+    done = hand_over(path, BrokerSettings(properties_file=str(tmp_path / "p")))
     assert told.topics == done.topics
     assert (told.notes, told.metadata_records) == (done.notes, done.metadata_records)
     assert {topic.name: topic.id for topic in done.topics if topic.name in ids} == ids
@@ -124,7 +124,9 @@ def test_one_that_a_crash_left_open_is_recovered_first(tmp_path: Path) -> None:
 def test_several_log_dirs_each_with_an_id_of_its_own(tmp_path: Path) -> None:
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
     _make(f"{a},{b}")
-    done = hand_over(f"{a},{b}", node_id=5, cluster_id="MkU3OEVBNTcwNTJENDM2Qg")
+    done = hand_over(
+        f"{a},{b}", BrokerSettings(node_id=5, cluster_id="MkU3OEVBNTcwNTJENDM2Qg")
+    )
     found = [read_properties(LOCAL, each) for each in (a, b)]
     assert {each["cluster.id"] for each in found} == {"MkU3OEVBNTcwNTJENDM2Qg"}
     assert {each["node.id"] for each in found} == {"5"}
@@ -221,9 +223,10 @@ def test_what_can_not_be_is_refused_and_leaves_the_log(
     tmp_path: Path, given: dict[str, object], why: str
 ) -> None:
     _make(tmp_path / "log")
+    broker = BrokerSettings(**given)  # type: ignore[arg-type]
     for check in (True, False):
         with pytest.raises(InvalidRequestError, match=why):
-            hand_over(tmp_path / "log", check=check, **given)  # type: ignore[arg-type]
+            hand_over(tmp_path / "log", broker, check=check)
     assert not starts(LOCAL, [str(tmp_path / "log")])
     assert not is_marked_open(LOCAL, str(tmp_path / "log"))
 
@@ -232,9 +235,9 @@ def test_a_file_of_somebody_elses_is_left_alone(tmp_path: Path) -> None:
     _make(tmp_path / "log")
     (tmp_path / "mine").write_text("node.id=7\n")
     with pytest.raises(InvalidRequestError, match="choose another file"):
-        hand_over(tmp_path / "log", properties_file=str(tmp_path / "mine"))
-    hand_over(tmp_path / "log", properties_file=str(tmp_path / "ours"))
-    hand_over(tmp_path / "log", properties_file=str(tmp_path / "ours"))
+        hand_over(tmp_path / "log", BrokerSettings(properties_file=str(tmp_path / "mine")))
+    hand_over(tmp_path / "log", BrokerSettings(properties_file=str(tmp_path / "ours")))
+    hand_over(tmp_path / "log", BrokerSettings(properties_file=str(tmp_path / "ours")))
 
 
 def test_listeners_of_ones_own() -> None:
@@ -256,7 +259,7 @@ def test_a_path_with_spaces_and_umlauts(tmp_path: Path) -> None:
     path.mkdir()
     settings = path / "server.properties"
     _make(path / "log")
-    done = hand_over(path / "log", properties_file=str(settings))
+    done = hand_over(path / "log", BrokerSettings(properties_file=str(settings)))
     assert shlex.split(done.command) == ["kafka-server-start.sh", str(settings)]
     line = next(each for each in settings.read_bytes().splitlines() if each.startswith(b"log.dirs"))
     assert line.endswith(b"/\\u00dcbung \\u65e5 \\ud83d\\ude00/log")
@@ -282,7 +285,7 @@ def test_what_format_was_told_stays(tmp_path: Path) -> None:
     assert {"t", "u"} <= found.topics.keys()
     for given in ({"node_id": 1}, {"cluster_id": topic_id_text(b"y" * 16)}):
         with pytest.raises(InvalidRequestError, match="leave it out"):
-            hand_over(path, **given)  # type: ignore[arg-type]
+            hand_over(path, BrokerSettings(**given))  # type: ignore[arg-type]
 
 
 def test_a_directory_of_zookeepers_time_keeps_its_ids(tmp_path: Path) -> None:
@@ -308,11 +311,11 @@ def test_a_cluster_whose_metadata_log_lies_elsewhere(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="metadata log is elsewhere"):
         hand_over(path)
     with pytest.raises(InvalidRequestError, match=r"exist: give the broker's metadata\.log\.dir"):
-        hand_over(path, metadata_log_dir=str(tmp_path / "away"))
+        hand_over(path, BrokerSettings(metadata_log_dir=str(tmp_path / "away")))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidRequestError, match=r"holds no .*: give the broker's metadata"):
-        hand_over(path, metadata_log_dir=str(tmp_path / "empty"))
-    done = hand_over(path, metadata_log_dir=str(metadata))
+        hand_over(path, BrokerSettings(metadata_log_dir=str(tmp_path / "empty")))
+    done = hand_over(path, BrokerSettings(metadata_log_dir=str(metadata)))
     assert not done.is_new_cluster
     assert f"metadata.log.dir={metadata}\n" in done.properties
     assert "v" in known(LOCAL, str(metadata)).topics
@@ -453,7 +456,7 @@ def test_groups_within_what_the_broker_holds(tmp_path: Path) -> None:
         log.commit_offsets("one", {"t": {1: 3}})
         log.commit_offsets("a b", {"t": {1: 2, 0: 0}, "u": {0: 0}})
         log.delete_records("t", {1: 3})
-    done = hand_over(path, groups_file=str(file))
+    done = hand_over(path, BrokerSettings(groups_file=str(file)))
     assert file.read_text().splitlines() == [
         "a b,t,0,0", "a b,t,1,3", "a b,u,0,0", "one,t,1,3"
     ]  # fmt: skip

@@ -23,7 +23,7 @@ from sparklog.log.log import home_of
 from sparklog.network.addresses import Address
 from sparklog.opening import holds_own_log, open_log
 from sparklog.storage.groups import Reader
-from sparklog.ui import jobs, log_browser, record_query
+from sparklog.ui import jobs, log_browser, page_request
 from sparklog.ui.access import Access
 from sparklog.ui.browse import figures
 from sparklog.ui.jobs import Jobs
@@ -47,7 +47,7 @@ TOKEN = "0123456789abcdef0123"
 def _no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a busy machine takes, a look goes to its end; tests of what hangs say so."""
     for module, name in (
-        (log_browser, "CHECK_MS"), (record_query, "TIME_MS"), (figures, "CHECK_MS"),
+        (log_browser, "CHECK_MS"), (page_request, "TIME_MS"), (figures, "CHECK_MS"),
         (jobs, "QUEUE_MS"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, 240_000)

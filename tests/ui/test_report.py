@@ -305,7 +305,7 @@ def test_batches_that_are_known_are_not_read_again(
     memory = ReportCache()
     clock = ManualClock(demo.now_ms)
     before = make_report(demo.path, clock=clock, memory=memory)
-    monkeypatch.setattr("sparklog.ui.report.batches.sample", None)
+    monkeypatch.setattr("sparklog.ui.report.segments.sample", None)
     after = make_report(demo.path, clock=clock, memory=memory)
     assert [t.batches for t in after.topics] == [t.batches for t in before.topics]
 

@@ -25,7 +25,7 @@ from sparklog.fs import Buffer
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.tiered.encryption.envelope import DataKey, unwrap_key, wrap_key
 from sparklog.tiered.keyring import KEY_BYTES, Keyring
-from sparklog.tiered.layout.wrapped_key import WrappedKey
+from sparklog.tiered.layout.manifest import WrappedKey
 from sparklog.tiered.object_store.store import Store
 
 PIECE_BYTES: Final = 16 << 20

@@ -6,7 +6,7 @@ import java.nio.file.{Files, Path}
 /**
  * Passes large answers to Python past py4j: in an anonymous file of the calling Python process on
  * the same host. py4j sends an answer of more than 8 KB in several segments, and each waits for the
- * acknowledgement of the one before, which costs 44 ms. See sparklog/jvm/answer_file.py.
+ * acknowledgement of the one before, which costs 44 ms. See sparklog/jvm/gateway.py.
  */
 object AnswerFile {
   private val SmallBytes = 4096 // in base64 it fits one segment

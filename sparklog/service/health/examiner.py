@@ -2,8 +2,9 @@
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sparklog.clock import Clock, monotonic_ms, system_clock
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
@@ -12,14 +13,13 @@ from sparklog.logdir.detection import holds_log
 from sparklog.logdir.ledger_end import ledger_fault
 from sparklog.logdir.paths import split_path
 from sparklog.opening import holds_home, url_of
-from sparklog.service.health.call_timeout import call_with_timeout
 from sparklog.service.health.checks import judge
-from sparklog.service.health.inputs import HealthInputs, ServiceStatus
+from sparklog.service.health.formatting import duration_text
+from sparklog.service.health.inputs import HealthInputs, ServiceStatus, store_inputs
 from sparklog.service.health.limits import LIMITS, Limits
 from sparklog.service.health.log_dir_inputs import log_dir_inputs
 from sparklog.service.health.model import Health
 from sparklog.service.health.needed_files import unreadable_files
-from sparklog.service.health.store_inputs import store_inputs
 from sparklog.service.metrics.observed import LogMetrics, LogObserver, PartitionMetrics
 from sparklog.service.metrics.observer import Observer
 from sparklog.service.metrics.store_observer import StoreObserver
@@ -38,6 +38,8 @@ _ENTRIES: Final = 256  # ledger entries that are read for the rates of writers a
 _ASK_AGAIN_MS: Final = 60_000  # how often a tier is probed, and the entire ledger is read
 _NEW: Final = ": is its disk mounted? (`sparklog topics create` makes a new log)"
 _NOTHING_THERE: Final = "sparklog.health"  # an object that never exists in a tier
+
+T = TypeVar("T")
 
 
 def examine(
@@ -276,3 +278,34 @@ class Examiner:
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+def call_with_timeout(call: Callable[[], T], timeout_ms: float, what: str) -> T:
+    """Return the result of `call`, or raise its exception.
+
+    A call that takes longer than `timeout_ms` continues in a daemon thread, because a request to a
+    host that drops packets cannot be cancelled.
+
+    Raises: StorageUnavailableError: `call` took longer than `timeout_ms`. `what` is the subject of
+        the message.
+    """
+    results: list[T] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except Exception as error:  # noqa: BLE001 - raised by the waiting thread
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="sparklog-health", daemon=True)
+    thread.start()
+    thread.join(timeout_ms / 1000)
+    if results:
+        return results[0]
+    if errors:
+        raise errors[0]
+    raise StorageUnavailableError(
+        f"{what} gave no answer within {duration_text(timeout_ms)}: is the store running, and does "
+        "network reach it?"
+    )

@@ -1,6 +1,7 @@
-"""Figures in sentences: short, with their units."""
+"""Figures in sentences: short, with their units; and shell commands that help with a finding."""
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sparklog import quantities
@@ -28,3 +29,13 @@ def count_with_names(names: Sequence[str], noun: str) -> str:
     """Return the number of names and the first of them: "5 partitions (a, b, c, ...)"."""
     listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
     return f"{pluralize(len(names), noun)} ({listed})"
+
+
+def process(pid: object) -> str:
+    """Return the command that shows the state of a process on this host."""
+    return f"ps -o pid,stat,etime,args -p {pid}"
+
+
+def disk_free(paths: Iterable[str]) -> str:
+    """Return the command that shows free disk space; without paths, of all mounted disks."""
+    return shlex.join(["df", "-h", *paths])

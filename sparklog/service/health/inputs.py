@@ -1,10 +1,12 @@
-"""The state of a log at a moment, which the health checks judge."""
+"""The state of a log at a moment, which the health checks judge; and its collection in a bucket."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sparklog.common import TopicPartition
+from sparklog.log.topic_names import INTERNAL
 from sparklog.service.health.disk_forecast import DiskForecast
 from sparklog.service.health.limits import Limits
 from sparklog.service.metrics.observed import LogMetrics
@@ -106,6 +108,10 @@ class HealthInputs:
     erasures: list[UnfinishedErasure] = field(default_factory=list)
     is_erasing: bool = False
 
+    def command(self, name: str, *more: str) -> str:
+        """Return a sparklog command on this log. `name` may have two words: "readers show"."""
+        return shlex.join(["sparklog", *name.split(), self.path, *more])
+
     @property
     def now_ms(self) -> int:
         """The time of the observation."""
@@ -115,3 +121,25 @@ class HealthInputs:
     def is_known(self) -> bool:
         """Whether the log's state could be read."""
         return bool(self.found.partitions) or not self.found.errors
+
+
+def store_inputs(path: str, found: LogMetrics, limits: Limits) -> HealthInputs:
+    """Collect the health inputs of a log in a bucket. Sends no request."""
+    inputs = HealthInputs(path=path, kind="log", limits=limits, found=found, in_store=True)
+    inputs.unwritable = [one.error for one in found.directories if one.error]
+    inputs.erasures = list(found.detail.erasures)
+    sign = found.detail.sign
+    if found.holder:
+        said = {**found.holder, "time_ms": sign.get("time_ms")}
+        inputs.leader = leader_of(said, False if sign.get("released") else None, "time_ms")
+    inputs.compacted = sum(key.topic not in INTERNAL for key in found.detail.compacted)
+    inputs.dirty = list(_dirty(found))
+    return inputs
+
+
+def _dirty(found: LogMetrics) -> Iterator[Dirty]:
+    """Yield the partitions that the cleaner would clean now, by Kafka's rule."""
+    for key, one in found.detail.compacted.items():
+        if one.wanted:
+            waits_ms = max(0, found.time_ms - one.closed_ms, one.dirt.overdue_ms)
+            yield Dirty(key, one.dirt.ratio, one.dirt.cleanable_bytes, waits_ms)

@@ -1,13 +1,14 @@
 """The verdict on a log: an object that all commands, pages and probes show."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from sparklog.clock import iso
-from sparklog.html import Html, el
-from sparklog.notebook import table
+from sparklog.html import Html, el, table
+from sparklog.metrics import Sample
+from sparklog.service.metrics.names import HEALTH
 
 CHECKS: Final = (
     "writable", "partitions", "readers", "disk", "retention", "service", "tier", "cleaner",
@@ -15,6 +16,7 @@ CHECKS: Final = (
 )  # fmt: skip
 """The names of all checks, in the order in which they are shown."""
 _TOLD: Final = 3  # reasons in a verdict
+
 
 
 class Level(StrEnum):
@@ -124,3 +126,9 @@ _COLOURS: Final = {Level.GREEN: "#2e7d32", Level.AMBER: "#b26a00", Level.RED: "#
 
 def _mark(level: Level) -> Html:
     return el("span", f"\N{BLACK CIRCLE} {level}", style=f"color:{_COLOURS[level]}")
+
+
+def health_samples(health: Health) -> Iterator[Sample]:
+    """Yield a sample per check: 0 green, 1 amber, 2 red."""
+    for check in health.checks:
+        yield Sample(HEALTH, (check.name,), check.level.rank)

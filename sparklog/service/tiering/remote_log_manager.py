@@ -32,7 +32,6 @@ from sparklog.service.tiering.remote_log import DryRunState, RemoteLog, TieredPa
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.storage.round_report import Report, Uploaded
 from sparklog.tiered.copying.damaged_copies import damaged_copies, forget_damaged
-from sparklog.tiered.copying.older_versions import versions_left
 from sparklog.tiered.copying.orphans import is_lost
 from sparklog.tiered.copying.plan import CandidateSegment
 from sparklog.tiered.copying.remote_storage_manager import RemoteStorageManager
@@ -41,7 +40,7 @@ from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.layout.object_names import Directory
 from sparklog.tiered.layout.topic_owners import TopicOwners, is_owned
-from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.object_store.store import Store, versions_left
 from sparklog.tiered.reading.block_cache import BlockCache
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_log_metadata.topic import ensure_topic

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from sparklog.html import foreign
+from sparklog.html import foreign, table
 from sparklog.log.batch_figures import BatchFigures
-from sparklog.notebook import table
 from sparklog.pluralize import pluralize
 from sparklog.service.health.model import Health, Level
 

@@ -11,8 +11,8 @@ from sparklog.logdir.detection import is_store_home
 from sparklog.logdir.paths import split_path, store_url
 from sparklog.tiered.archive.view import ArchiveView
 from sparklog.tiered.layout.object_names import parse_directory
-from sparklog.tiered.reading.opening import open_objects
 from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.reading.remote_objects import open_objects
 from sparklog.tiered.target import open_store
 
 Path = str | os.PathLike[str]

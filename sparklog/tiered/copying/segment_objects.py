@@ -24,8 +24,7 @@ from sparklog.storage.committed_appends import AppendedBatches
 from sparklog.storage.segment_store import SegmentPut, source_changed
 from sparklog.tiered.encryption.envelope import DataKey, new_data_key
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.layout.manifest import Manifest, log_object, packed, to_bytes
-from sparklog.tiered.layout.wrapped_key import WrappedKey
+from sparklog.tiered.layout.manifest import Manifest, WrappedKey, log_object, packed, to_bytes
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 

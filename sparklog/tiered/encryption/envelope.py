@@ -22,7 +22,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError, Unsupporte
 from sparklog.extras import needed
 from sparklog.fs import Buffer
 from sparklog.tiered.keyring import KEY_BYTES, Keyring
-from sparklog.tiered.layout.wrapped_key import WrappedKey
+from sparklog.tiered.layout.manifest import WrappedKey
 
 CHUNK_BYTES: Final = 64 << 10
 TAG_BYTES: Final = 16

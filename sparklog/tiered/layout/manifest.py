@@ -12,8 +12,8 @@ archive.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import asdict, dataclass
+from typing import Final, Self
 
 import crc32c
 
@@ -26,13 +26,50 @@ from sparklog.tiered.layout.object_names import (
     parse_log,
     remote_log_name,
 )
-from sparklog.tiered.layout.wrapped_key import WrappedKey
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 MANIFEST_BYTES_MAX: Final = 256 << 20
 """The largest manifest: it contains the segment's indexes."""
 PARTS: Final = (".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint")
 _CURE: Final = "copy the segment again, or restore this object from a copy of the bucket"
+
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedKey:
+    """A data key, encrypted by a master key.
+
+    `scheme`: how the segment and this key are encrypted. `key_id`: of the master key.
+    `wrapped_key`: nonce, encrypted key and tag in base64. `chunk_bytes`: plain bytes of a chunk.
+    """
+
+    scheme: str
+    key_id: str
+    wrapped_key: str
+    chunk_bytes: int
+
+    @classmethod
+    def parse(cls, content: object) -> Self:
+        """Parse a document; missing fields become "" or 0, and are rejected by `unwrap_key`.
+
+        So a manifest can be read even if this version can't unwrap its key.
+        """
+        fields = content if isinstance(content, Mapping) else {}
+        scheme, key_id, wrapped, chunk_bytes = (fields.get(name) for name in cls.__slots__)
+        return cls(
+            _text(scheme),
+            _text(key_id),
+            _text(wrapped),
+            chunk_bytes if isinstance(chunk_bytes, int) else 0,
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields, for JSON."""
+        return asdict(self)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,16 @@ class Upload(Protocol):
         """Delete the parts that were sent."""
 
 
+def send_whole(upload: Upload, data: bytes, crc: int) -> None:
+    """Send an object as a single part, or abort."""
+    try:
+        upload.part(1, 0, data, crc)
+        upload.finish(())
+    except BaseException:
+        upload.abort()
+        raise
+
+
 @runtime_checkable
 class VersionedDriver(Protocol):
     """A driver of a store with buckets that may retain replaced or deleted objects."""

@@ -14,6 +14,7 @@ from sparklog.tiered.object_store.driver import (
     Upload,
     expect_size,
     partial_name,
+    send_whole,
 )
 from sparklog.tiered.object_store.store import StoredObject
 
@@ -32,13 +33,7 @@ class LocalDriver:
         self._durable: set[str] = set()  # directories that survive a power cut
 
     def put(self, name: str, data: bytes, crc: int) -> None:
-        upload = self.begin(name, len(data))
-        try:
-            upload.part(1, 0, data, crc)
-            upload.finish(())
-        except BaseException:
-            upload.abort()
-            raise
+        send_whole(self.begin(name, len(data)), data, crc)
 
     def create(self, name: str, data: bytes, crc: int) -> bool:
         path = self._path(name)

@@ -14,12 +14,14 @@ from sparklog.tiered.object_store.driver import (
     expect_size,
     no_create,
     partial_name,
+    send_whole,
     time_ms,
     too_old,
 )
 from sparklog.tiered.object_store.store import StoredObject
 
 _TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "created")
+
 
 
 class Connection:
@@ -83,13 +85,7 @@ class FsspecDriver:
         if self.is_visible_at_close:
             self._fs.pipe_file(path, data)
             return
-        upload = self.begin(name, len(data))
-        try:
-            upload.part(1, 0, data, crc)
-            upload.finish(())
-        except BaseException:
-            upload.abort()
-            raise
+        send_whole(self.begin(name, len(data)), data, crc)
 
     def create(self, name: str, data: bytes, crc: int) -> bool:
         if self.create_option is None:
@@ -255,3 +251,46 @@ def _time_ms(info: dict[str, Any]) -> int:
 def encoded(crc: int) -> str:
     """Encode a CRC-32C as stores do."""
     return base64.b64encode(crc.to_bytes(4, "big")).decode()
+
+
+class HdfsDriver(FsspecDriver):
+    """See `Driver`. Replacing an object is not atomic: a GET may find none.
+
+    libhdfs has no rename that replaces. Data are on the disks of the data nodes when these write
+    them back, or at once if dfs.datanode.synconclose is true.
+    """
+
+    def create(self, name: str, data: bytes, crc: int) -> bool:
+        upload, path = self.begin(name, len(data)), self._path(name)
+        try:
+            upload.part(1, 0, data, crc)
+            self._fs.mv(upload.close(), path)
+        except OSError:  # HDFS raises it for an existing name, and for all other faults
+            upload.abort()
+            if not self._fs.exists(path):
+                raise
+            return False
+        except BaseException:
+            upload.abort()
+            raise
+        return True
+
+    def copies(self, source: Driver) -> bool:
+        return False
+
+    def begin(self, name: str, size: int) -> StreamUpload:
+        path = self._path(name)
+        self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+        return StreamUpload(self._fs, path, partial_name(path), rename=_replace)
+
+
+def _replace(fs: Any, old: str, new: str) -> None:
+    try:
+        fs.mv(old, new)
+    except OSError:
+        if not fs.exists(old):  # already renamed, but the answer was lost
+            return
+        if not fs.exists(new):
+            raise
+        fs.rm_file(new)
+        fs.mv(old, new)

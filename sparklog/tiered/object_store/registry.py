@@ -19,9 +19,9 @@ from sparklog.tiered.object_store.fsspec_driver import (
     Connection,
     FsspecDriver,
     GoogleDriver,
+    HdfsDriver,
     WholeObjectDriver,
 )
-from sparklog.tiered.object_store.hdfs_driver import HdfsDriver
 from sparklog.tiered.object_store.memory_driver import MemoryDriver
 from sparklog.tiered.object_store.s3_driver import PART_BYTES_MIN, S3Driver
 from sparklog.tiered.object_store.s3_driver import options as s3_options

@@ -1,6 +1,7 @@
 """The objects of remote segments: manifests with their small files, and ranges of logs."""
 
 import errno
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -22,12 +23,15 @@ from sparklog.tiered.layout.manifest import (
 )
 from sparklog.tiered.layout.topic_owners import is_owned
 from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.block_cache import DIRECTORY_NAME, BlockCache
 from sparklog.tiered.reading.meters import fetching
+from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.reading.range_fetcher import Blocks, Fetcher
 from sparklog.tiered.reading.store_retry import StoreRetry
 from sparklog.tiered.remote_segment import RemoteSegment
 
 MANIFESTS_BYTES: Final = 64 << 20  # maximum of cached manifests with their indexes
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,3 +284,28 @@ class RemoteObjects:
         with self._lock:
             opened = self._opened.pop(segment.id, None)
             self._bytes -= len(opened.body) if opened is not None else 0
+
+
+def open_objects(
+    connect: Callable[[], Store],
+    options: RemoteOptions,
+    stopped: Callable[[], bool] = lambda: False,
+) -> RemoteObjects:
+    """Return the objects of the store that `connect` opens at their first use.
+
+    Args: stopped: ends waits for an unavailable store when it returns True.
+    Raises: InvalidRequestError: invalid key ring.
+    """
+    directory = options.remote_cache_directory
+    cache = BlockCache(
+        options.remote_cache_memory_bytes,
+        directory=os.path.join(directory, DIRECTORY_NAME) if directory else None,
+        disk_bytes=options.remote_cache_disk_bytes if directory else 0,
+    )
+    keys = Keyring.load(options.remote_keyring) if options.remote_keyring else None
+    retry = StoreRetry(
+        options.patience_ms(following=False),
+        follow_timeout_ms=options.patience_ms(following=True),
+        stopped=stopped,
+    )
+    return RemoteObjects(connect, cache, keys, threads=options.remote_fetch_threads, retry=retry)

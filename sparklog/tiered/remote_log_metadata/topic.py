@@ -15,12 +15,13 @@ TopicBasedRemoteLogMetadataManager (Kafka 4.1), which uses a topic without compa
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from sparklog.clock import Clock
+from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
@@ -29,6 +30,7 @@ from sparklog.errors import (
     TopicReplacedError,
     UnknownTopicError,
 )
+from sparklog.fs import FileSystem
 from sparklog.log.admin import create_internal
 from sparklog.log.appending import append
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
@@ -67,6 +69,7 @@ _ROWS_MAX: Final = 5_000  # per commit; each row has about 200 bytes
 _SCHEMA: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _LOGGER: Final = logging.getLogger(__name__)
 Row = tuple[str, bytes | None]
+
 
 
 def ensure_topic(commits: "LogDirCommits") -> bool:
@@ -233,3 +236,27 @@ def parse_key(raw: bytes | None) -> tuple[TopicIdPartition, str] | None:
     if len(topic_id) != 22 or not partition.isdecimal() or text[-23:-22] != "-":
         return None
     return TopicIdPartition(topic_id, int(partition)), segment_id
+
+
+class LogCopies:
+    """The copies in a log's `__remote_log_metadata`. Thread-safe."""
+
+    def __init__(
+        self, fs: FileSystem, directories: Sequence[str], clock: Clock = system_clock
+    ) -> None:
+        self._fs, self._directories, self._clock = fs, list(directories), clock
+        self._consumer: RemoteLogMetadataConsumer | None = None
+        self._lock = threading.Lock()
+
+    def readable(self, topic_id: str, partition: int) -> Sequence[RemoteSegment]:
+        """Return the valid copies, by base offset, as of now.
+
+        Raises: DataCorruptionError, with advice how to rebuild the metadata. Cost: reading a small
+            file and new records of the topic.
+        """
+        with self._lock:
+            if self._consumer is None:
+                self._consumer = RemoteLogMetadataConsumer(
+                    LogDirView(self._fs, self._directories), self._clock
+                )
+            return list(self._consumer.catch_up().readable(TopicIdPartition(topic_id, partition)))

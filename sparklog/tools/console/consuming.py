@@ -1,7 +1,7 @@
 """Selects the records of a topic that a command line requests."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -68,7 +68,6 @@ class Match:
             whole = pc.and_(whole, mask)
         return whole
 
-
     def _header_masks(self, rows: pa.RecordBatch) -> Iterator[Any]:
         """Yield a mask for each condition on headers."""
         if not (self.headers or self.header_regexes):
@@ -86,64 +85,75 @@ class Match:
             yield pa.array(mask)
 
 
-def consume(
-    log: Log,
-    topic: str,
-    *,
-    partitions: Sequence[int] | None = None,
-    start: Position = "earliest",
-    end: Position = "latest",
-    isolation: str = "read_uncommitted",
-    columns: Sequence[str] | None = None,
-    match: Match | None = None,
-    max_messages: int | None = None,
-    follow_on: bool = False,
-    timeout_ms: int | None = None,
-    group: str | None = None,
-    timeline: str = "all",
-    stopped: Callable[[], bool] = lambda: False,
-) -> Iterator[pa.RecordBatch]:
-    """Yield record batches with `columns` (see `Log.read`), plus partition and offset.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeRequest:
+    """The records of a topic that are requested.
 
-    Args:
+    Attributes:
+        columns: As of `Log.read`; partition and offset are added.
         match: Selects records; `max_messages` counts the selected records.
         follow_on: Wait for more records at the end, for `timeout_ms` without a new record or else
             for ever.
         group: The reader to register. Continues at its committed offsets unless `start` names an
             offset or a time. A batch counts as consumed when the next batch is requested.
         timeline: See `Log.read`.
-        stopped: Ends the iteration between two batches and while waiting.
-    Raises: as `Log.read`.
     """
-    match = match or Match()
-    match.check()
-    check_isolation(isolation)
-    if max_messages is not None and max_messages < 1:
-        raise InvalidRequestError(f"max_messages={max_messages}: want at least 1")
-    view, wanted = view_of(log), schema_of(columns).names
-    numbers = _numbers(log, topic, partitions)
+
+    topic: str
+    partitions: Sequence[int] | None = None
+    start: Position = "earliest"
+    isolation: str = "read_uncommitted"
+    columns: Sequence[str] | None = None
+    match: Match = field(default_factory=Match)
+    max_messages: int | None = None
+    follow_on: bool = False
+    timeout_ms: int | None = None
+    group: str | None = None
+    timeline: str = "all"
+
+    def check(self) -> None:
+        """Raise InvalidRequestError for a value that no log accepts."""
+        self.match.check()
+        check_isolation(self.isolation)
+        if self.max_messages is not None and self.max_messages < 1:
+            raise InvalidRequestError(f"max_messages={self.max_messages}: want at least 1")
+
+
+def consume(
+    log: Log, request: ConsumeRequest, stopped: Callable[[], bool] = lambda: False
+) -> Iterator[pa.RecordBatch]:
+    """Yield the requested records as batches.
+
+    `stopped`: ends the iteration between two batches and while waiting. Raises: as `Log.read`.
+    """
+    request.check()
+    topic, start, match = request.topic, request.start, request.match
+    view, wanted = view_of(log), schema_of(request.columns).names
+    numbers = _numbers(log, topic, request.partitions)
     schema = schema_of(list(dict.fromkeys([*wanted, *_PLACES, *match.columns])))
     spans = view.spans([TopicPartition(topic, p) for p in numbers])
+    group = request.group
     progress = None if group is None else group_progress(log, group, topic)
     if progress is not None:
         start = progress.resume(numbers, start, spans)
+    isolation = request.isolation
     reads = TopicRead(
-        view=view, topic=topic, partitions=partitions, schema=schema, isolation=isolation,
-        timeline=timeline_of(home_of(log), timeline),
+        view=view, topic=topic, partitions=request.partitions, schema=schema, isolation=isolation,
+        timeline=timeline_of(home_of(log), request.timeline),
     )  # fmt: skip
     first = resolve(view, topic, numbers, start, spans, name="start", isolation=isolation)
     if progress is not None:
         progress.begin(dict(first))
-    patience = _IdleTimeout(timeout_ms, stopped)
-    if follow_on:
+    patience = _IdleTimeout(request.timeout_ms, stopped)
+    if request.follow_on:
         batches = follow(reads, first, ended=patience.is_over)
     else:
-        last = resolve(view, topic, numbers, end, spans, name="end", isolation=isolation)
+        last = resolve(view, topic, numbers, "latest", spans, name="end", isolation=isolation)
         ids = {p: view.topic_id(topic, p) for p in numbers}
         batches = read_ranges(reads, first, last, ids)
     shown = [*wanted, *(name for name in _PLACES if name not in wanted)]
     try:
-        for rows, behind in _limited(batches, match, max_messages):
+        for rows, behind in _limited(batches, match, request.max_messages):
             patience.renew()
             if rows.num_rows:
                 yield rows.select(shown)

@@ -22,7 +22,7 @@ from sparklog.format.scan import Table, scan
 from sparklog.fs import File
 from sparklog.tools.dump.batch import DumpedBatch, last_sequence, read_batch
 from sparklog.tools.dump.records import RecordLines
-from sparklog.tools.dump.text import batch_line, head_text
+from sparklog.tools.dump.text import BatchHead, batch_line
 
 WINDOW_BYTES: Final = 1 << 20
 SIZE_MAX: Final = 2**31 - 1  # maximum size of a file that Kafka opens as a segment
@@ -224,10 +224,10 @@ def _batch_lines(
         if not valid:
             found.damaged = True
         final = last_sequence(sequence, last - base)
-        head = head_text(
+        head = BatchHead(
             base, last, count, sequence, final, producer, producer_epoch, epoch, attributes,
             base_time,
-        )  # fmt: skip
+        ).text()  # fmt: skip
         made.append(
             f"{head} position: {at} {'LogAppendTime' if attributes & 8 else 'CreateTime'}: "
             f"{max_time} size: {size} magic: 2 compresscodec: {_CODECS[attributes & 7]} "

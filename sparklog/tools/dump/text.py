@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -77,11 +77,11 @@ def batch_line(batch: DumpedBatch) -> str:
     if batch.magic < 2:
         head = f"offset: {batch.last_offset}"
     else:
-        head = head_text(
+        head = BatchHead(
             batch.base_offset, batch.last_offset, batch.count, batch.base_sequence,
             batch.last_sequence, batch.producer_id, batch.producer_epoch, batch.leader_epoch,
             batch.attributes, batch.base_timestamp,
-        )  # fmt: skip
+        ).text()  # fmt: skip
     return (
         f"{head} position: {batch.position} {batch.time_type}: {batch.max_timestamp} "
         f"size: {len(batch.data)} magic: {batch.magic} compresscodec: {batch.codec.name.lower()} "
@@ -89,27 +89,31 @@ def batch_line(batch: DumpedBatch) -> str:
     )
 
 
-def head_text(
-    base: int,
-    last: int,
-    count: int,
-    base_sequence: int,
-    last_sequence: int,
-    producer_id: int,
-    producer_epoch: int,
-    leader_epoch: int,
-    attributes: int,
-    base_timestamp: int,
-) -> str:
-    """Return the first half of the line of a v2 batch."""
-    horizon = f"OptionalLong[{base_timestamp}]" if attributes & 0x40 else "OptionalLong.empty"
-    return (
-        f"baseOffset: {base} lastOffset: {last} count: {count} baseSequence: {base_sequence} "
-        f"lastSequence: {last_sequence} producerId: {producer_id} producerEpoch: {producer_epoch} "
-        f"partitionLeaderEpoch: {leader_epoch} "
-        f"isTransactional: {'true' if attributes & 0x10 else 'false'} "
-        f"isControl: {'true' if attributes & 0x20 else 'false'} deleteHorizonMs: {horizon}"
-    )
+class BatchHead(NamedTuple):
+    """The header of a v2 batch."""
+
+    base: int
+    last: int
+    records: int
+    base_sequence: int
+    last_sequence: int
+    producer_id: int
+    producer_epoch: int
+    leader_epoch: int
+    attributes: int
+    base_timestamp: int
+
+    def text(self) -> str:
+        """Return the first half of the batch's line."""
+        base, last, count, first, final, producer, producer_epoch, epoch, bits, time_ms = self
+        horizon = f"OptionalLong[{time_ms}]" if bits & 0x40 else "OptionalLong.empty"
+        return (
+            f"baseOffset: {base} lastOffset: {last} count: {count} baseSequence: {first} "
+            f"lastSequence: {final} producerId: {producer} producerEpoch: {producer_epoch} "
+            f"partitionLeaderEpoch: {epoch} "
+            f"isTransactional: {'true' if bits & 0x10 else 'false'} "
+            f"isControl: {'true' if bits & 0x20 else 'false'} deleteHorizonMs: {horizon}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

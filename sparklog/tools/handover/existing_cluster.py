@@ -15,7 +15,6 @@ from typing import Final
 
 from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicPartition
-from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError, StorageUnavailableError, UnknownTopicError
 from sparklog.format.names import (
     DELETED,
@@ -31,8 +30,6 @@ from sparklog.format.names import (
 )
 from sparklog.format.producer_snapshot import format_snapshot
 from sparklog.fs import LOCAL, FileSystem, read_bytes, write_durably
-from sparklog.logdir.broker_lockout import lock_out_brokers
-from sparklog.logdir.closing import close_commits, close_for_handover
 from sparklog.logdir.cluster_metadata import ClusterMetadata, metadata_dirs, read_cluster_metadata
 from sparklog.logdir.home import open_log
 from sparklog.logdir.ledger import has_ledger
@@ -49,15 +46,14 @@ from sparklog.logdir.offset_checkpoints import (
     RECOVERY_POINT,
     raise_offsets,
 )
-from sparklog.logdir.opening import open_commits
 from sparklog.logdir.partition.directories import remove_tree
 from sparklog.logdir.paths import is_nested, split_path
 from sparklog.logdir.segment_files import joined
 from sparklog.opening import Path, check_log_dirs
 from sparklog.tools.handover.bootstrap_checkpoint import append_to_metadata_log
 from sparklog.tools.handover.inventory import HandedPartition, HandedTopic, take_inventory
-from sparklog.tools.handover.metadata_changes import check_one_node, metadata_changes
-from sparklog.tools.handover.notes import notes_of
+from sparklog.tools.handover.log_handover import run_without_brokers
+from sparklog.tools.handover.metadata_changes import check_one_node, metadata_changes, notes_of
 
 _COPIED: Final = (LOG, INDEX, TIMEINDEX, TXNINDEX, EPOCH_CHECKPOINT, PARTITION_METADATA)
 _SMALL: Final = (EPOCH_CHECKPOINT, PARTITION_METADATA)
@@ -110,21 +106,10 @@ def hand_over_into(
     told = join.plan(check=check)[0]
     if check:
         return told
-    outside = [metadata_log_dir] if metadata_log_dir not in (None, *theirs) else []
-    held = lock_out_brokers(fs, [*theirs, *(each for each in outside if each)])
-    try:
-        commits = open_commits(fs, clock, own, LogOptions(), news=False)
-        try:
-            join.plan(check=False)  # if this raises, the log stays unchanged
-        except BaseException:
-            close_commits(commits)
-            raise
-        made: list[HandedOverTopics] = []
-        close_for_handover(commits, lambda: made.append(join.run()))
-        return made[0]
-    finally:
-        for file in held:
-            file.close()
+    outside = list(dict.fromkeys([*theirs, *filter(None, [metadata_log_dir])]))
+    return run_without_brokers(
+        fs, clock, own, outside, lambda _: join.plan(check=False), join.run
+    )
 
 
 class _Join:

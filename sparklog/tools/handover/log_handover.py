@@ -9,9 +9,9 @@ continues.
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from sparklog.clock import Clock, system_clock
 from sparklog.config import LogOptions
@@ -31,6 +31,7 @@ from sparklog.logdir.cluster_metadata import (
     read_bootstrap,
     read_cluster_metadata,
 )
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.detection import holds_log
 from sparklog.logdir.home import open_log
 from sparklog.logdir.ledger import LEDGER_TOPIC, deleted_topic_ends
@@ -46,7 +47,6 @@ from sparklog.logdir.opening import open_commits
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.recovery.redo import settle_directories
 from sparklog.opening import Path, check_log_dirs
-from sparklog.storage.groups import Reader
 from sparklog.tools.handover.bootstrap_checkpoint import append_to_metadata_log, write_bootstrap
 from sparklog.tools.handover.group_offsets_csv import csv_text, groups_to_reset, reset_command
 from sparklog.tools.handover.inventory import (
@@ -58,8 +58,8 @@ from sparklog.tools.handover.metadata_changes import (
     check_one_node,
     feature_records,
     metadata_changes,
+    notes_of,
 )
-from sparklog.tools.handover.notes import notes_of
 from sparklog.tools.handover.server_properties import (
     DEFAULT_LISTENERS,
     WRITTEN_BY,
@@ -67,6 +67,7 @@ from sparklog.tools.handover.server_properties import (
     server_properties,
 )
 
+T = TypeVar("T")
 _ZOOKEEPER_ID: Final = "broker.id"  # of brokers in a cluster without a metadata log
 
 
@@ -96,16 +97,35 @@ class HandedOver:
     check: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """The broker that takes a log over.
+
+    Attributes:
+        node_id, cluster_id: the ids of the broker; by default the ids in the log dirs if there are
+            any, otherwise 1 and the cluster id of the log's endpoint for Kafka clients.
+        listeners: Kafka's key of the same name.
+        metadata_log_dir: the directory of the cluster's metadata log, if it is in no log dir.
+        properties_file, groups_file: where to write the broker's settings, and the positions of
+            registered groups; a file that another program wrote is not replaced.
+    """
+
+    node_id: int | None = None
+    cluster_id: str | None = None
+    listeners: str = DEFAULT_LISTENERS
+    metadata_log_dir: str | None = None
+    properties_file: str | None = None
+    groups_file: str | None = None
+
+
+_DEFAULT_BROKER: Final = BrokerSettings()
+
+
 def hand_over(
     path: Path,
+    broker: BrokerSettings = _DEFAULT_BROKER,
     *,
     check: bool = False,
-    node_id: int | None = None,
-    cluster_id: str | None = None,
-    listeners: str = DEFAULT_LISTENERS,
-    metadata_log_dir: str | None = None,
-    properties_file: str | None = None,
-    groups_file: str | None = None,
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> HandedOver:
@@ -115,13 +135,8 @@ def hand_over(
     Args:
         path: log dirs, all of the log's. If a crash or a broker left them open, they are taken over
             first, as by `sparklog.open(path, "rw")`.
+        broker: its settings.
         check: make no changes; return the result that the call would have.
-        node_id, cluster_id: the ids of the broker; by default the ids in the log dirs if there are
-            any, otherwise 1 and the cluster id of the log's endpoint for Kafka clients.
-        listeners: Kafka's key of the same name.
-        metadata_log_dir: the directory of the cluster's metadata log, if it is in no log dir.
-        properties_file, groups_file: where to write the broker's settings, and the positions of
-            registered groups; a file that another program wrote is not replaced.
     Raises:
         InvalidRequestError: no log in log dirs; a partition is offline; a directory that a broker
             would rename or reject; other ids than in the log dirs; another node's metadata.
@@ -132,11 +147,8 @@ def hand_over(
     directories = split_path(path)
     if not any(holds_log(fs, directory) for directory in directories):
         raise InvalidRequestError(f"{os.fspath(path)} holds no log: give a log's directory")
-    metadata = None if metadata_log_dir is None else os.path.abspath(metadata_log_dir)
-    handover = _Handover(
-        fs, clock, directories, node_id, cluster_id, listeners, metadata, properties_file,
-        groups_file,
-    )  # fmt: skip
+    handover = _Handover(fs, clock, directories, broker)
+    metadata = handover.metadata
     handover.check_files()
     if metadata is not None and not fs.is_dir(metadata):
         raise InvalidRequestError(f"{metadata} does not exist: give the broker's metadata.log.dir")
@@ -145,18 +157,38 @@ def hand_over(
         return handover.plan(check=True).result
     handover.check_cluster()
     outside = [metadata] if metadata is not None and metadata not in directories else []
+
+    def plan(commits: LogDirCommits) -> None:
+        handover.plan(check=False)
+        with commits.exclusive():
+            settle_directories(commits.manager)  # a broker would continue an unfinished move
+
+    return run_without_brokers(fs, clock, directories, outside, plan, handover.run)
+
+
+def run_without_brokers(
+    fs: FileSystem,
+    clock: Clock,
+    directories: Sequence[str],
+    outside: Sequence[str],
+    plan: Callable[[LogDirCommits], object],
+    run: Callable[[], T],
+) -> T:
+    """Open a log, plan, and close the log by `run`, while brokers are locked out.
+
+    `outside`: directories of the broker that are not the log's. If `plan` raises, the log stays
+    unchanged.
+    """
     held = lock_out_brokers(fs, outside)
     try:
         commits = open_commits(fs, clock, directories, LogOptions(), news=False)
         try:
-            handover.plan(check=False)  # if this raises, the log stays unchanged
+            plan(commits)
         except BaseException:
             close_commits(commits)
             raise
-        with commits.exclusive():
-            settle_directories(commits.manager)  # a broker would continue an unfinished move
-        made: list[HandedOver] = []
-        close_for_handover(commits, lambda: made.append(handover.run()))
+        made: list[T] = []
+        close_for_handover(commits, lambda: made.append(run()))
         return made[0]
     finally:
         for file in held:
@@ -193,18 +225,15 @@ class _Handover:
         fs: FileSystem,
         clock: Clock,
         directories: list[str],
-        node_id: int | None,
-        cluster_id: str | None,
-        listeners: str,
-        metadata: str | None,
-        properties_file: str | None,
-        groups_file: str | None,
+        broker: BrokerSettings,
     ) -> None:
         self._fs, self._clock, self._all = fs, clock, directories
-        self._node_id, self._cluster_id = node_id, cluster_id
-        self._listeners, self._metadata = listeners, metadata
-        self._properties_file = properties_file and os.path.abspath(properties_file)
-        self._groups_file = groups_file and os.path.abspath(groups_file)
+        self._node_id, self._cluster_id = broker.node_id, broker.cluster_id
+        self._listeners = broker.listeners
+        self.metadata, self._properties_file, self._groups_file = (
+            path and os.path.abspath(path)
+            for path in (broker.metadata_log_dir, broker.properties_file, broker.groups_file)
+        )
         self._new_cluster_id = new_topic_id()
         self._new_ids = [new_topic_id() for _ in directories]
 
@@ -264,12 +293,23 @@ class _Handover:
         }
         for path in present:
             properties[path].pop(_ZOOKEEPER_ID, None)
-        result = self._result(
-            present, topics, readers, node_id, cluster_id, metadata_dir,
-            check=check, is_new=begun is None, records=[*first, *records], known=begun,
-        )  # fmt: skip
+        records = [*first, *records]
+        result = HandedOver(
+            directories=list(present),
+            cluster_id=cluster_id,
+            node_id=node_id,
+            is_new_cluster=begun is None,
+            metadata_records=len(records),
+            topics=topics,
+            properties=server_properties(
+                present, node_id=node_id, listeners=self._listeners, metadata_log_dir=metadata_dir
+            ),
+            **self._files(groups_to_reset(readers, topics)),
+            notes=[*self._state_notes(check=check), *notes_of(topics, begun, records)],
+            check=check,
+        )
         return _Plan(
-            result=result, metadata_dir=metadata_dir, known=begun, records=[*first, *records],
+            result=result, metadata_dir=metadata_dir, known=begun, records=records,
             properties=properties,
         )  # fmt: skip
 
@@ -318,12 +358,12 @@ class _Handover:
     ) -> str:
         """Return the directory that has, or will have, the cluster's metadata log."""
         held = metadata_dirs(self._fs, present)
-        if self._metadata is not None and self._metadata not in present:
-            if not metadata_dirs(self._fs, [self._metadata]):
+        if self.metadata is not None and self.metadata not in present:
+            if not metadata_dirs(self._fs, [self.metadata]):
                 raise InvalidRequestError(
-                    f"{self._metadata} holds no {METADATA_DIR}: give the broker's metadata.log.dir"
+                    f"{self.metadata} holds no {METADATA_DIR}: give the broker's metadata.log.dir"
                 )
-            return self._metadata
+            return self.metadata
         if len(held) > 1:
             raise InvalidRequestError(
                 f"{METADATA_DIR} is in {' and '.join(held)}, and a broker accepts only one: move "
@@ -339,7 +379,7 @@ class _Handover:
                 "directory (metadata_log_dir, --metadata-log-dir); where other nodes are its "
                 "controllers, copy the records instead: `sparklog export --to-kafka`"
             )
-        return self._metadata or (begun or present)[0]
+        return self.metadata or (begun or present)[0]
 
     def _first_records(self, metadata_dir: str) -> list[MetadataRecord]:
         """Return a new cluster's first records: the output of `kafka-storage format`, if any."""
@@ -348,45 +388,17 @@ class _Handover:
             return feature_records()
         return [*(FeatureLevelRecord(*each) for each in given.features.items()), *given.others]
 
-    def _result(
-        self,
-        present: Sequence[str],
-        topics: Sequence[HandedTopic],
-        readers: Sequence[Reader],
-        node_id: int,
-        cluster_id: str,
-        metadata_dir: str,
-        *,
-        check: bool,
-        is_new: bool,
-        records: Sequence[MetadataRecord],
-        known: ClusterMetadata | None,
-    ) -> HandedOver:
-        groups = groups_to_reset(readers, topics)
-        groups_file = self._groups_file or "groups.csv"
+    def _files(self, groups: Mapping[str, Mapping[tuple[str, int], int]]) -> dict[str, Any]:
+        """Return the files of the result, and the commands that use them."""
         properties_file = self._properties_file or "server.properties"
-        return HandedOver(
-            directories=list(present),
-            cluster_id=cluster_id,
-            node_id=node_id,
-            is_new_cluster=is_new,
-            metadata_records=len(records),
-            topics=topics,
-            properties=server_properties(
-                present, node_id=node_id, listeners=self._listeners, metadata_log_dir=metadata_dir
-            ),
-            properties_file=self._properties_file or "",
-            command=f"kafka-server-start.sh {shlex.quote(properties_file)}",
-            groups=groups,
-            groups_file=self._groups_file or "",
-            groups_command=(
-                reset_command([*groups], groups_file, client_address(self._listeners))
-                if groups
-                else ""
-            ),
-            notes=[*self._state_notes(check=check), *notes_of(topics, known, records)],
-            check=check,
-        )
+        groups_file, client = self._groups_file or "groups.csv", client_address(self._listeners)
+        return {
+            "properties_file": self._properties_file or "",
+            "command": f"kafka-server-start.sh {shlex.quote(properties_file)}",
+            "groups": groups,
+            "groups_file": self._groups_file or "",
+            "groups_command": reset_command([*groups], groups_file, client) if groups else "",
+        }
 
     def _state_notes(self, *, check: bool) -> list[str]:
         if not check or not is_marked_open(self._fs, self._all[0]):

@@ -8,7 +8,7 @@ that sparklog never saw) stays unchanged.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from sparklog.config import KEYS
+from sparklog.config import KEYS, TIERED_KEYS
 from sparklog.errors import InvalidRequestError
 from sparklog.format.metadata_records import (
     TOPIC_RESOURCE,
@@ -27,7 +27,7 @@ from sparklog.logdir.cluster_metadata import (
     KnownPartition,
     KnownTopic,
 )
-from sparklog.tools.handover.inventory import HandedPartition, HandedTopic
+from sparklog.tools.handover.inventory import HandedPartition, HandedTopic, collisions
 
 FEATURES: Final = {
     METADATA_VERSION: 27,  # 4.1-IV1
@@ -39,6 +39,7 @@ FEATURES: Final = {
 
 _METADATA_VERSION_MIN: Final = 17  # 3.7-IV2, since which partitions name their log dir
 _BLOCK: Final = 1000  # ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE
+
 
 
 def check_one_node(known: ClusterMetadata, node_id: int, metadata_dir: str) -> None:
@@ -149,3 +150,43 @@ def _is_default(key: str, text: str) -> bool:
     except InvalidRequestError:
         return True
 
+
+def notes_of(
+    topics: Sequence[HandedTopic], known: ClusterMetadata | None, records: Sequence[MetadataRecord]
+) -> list[str]:
+    """Return the differences between the log here and in the broker."""
+    notes: list[str] = []
+    for topic in topics:
+        if not topic.id:
+            notes.append(f"{topic.name} has no topic id yet and gets one")
+        own = {key: value for key, value in topic.left_out.items() if key not in TIERED_KEYS}
+        if own:
+            notes.append(f"{topic.name}: Kafka doesn't know {_pairs(own)}")
+        tiered = {key: value for key, value in topic.left_out.items() if key in TIERED_KEYS}
+        if tiered:
+            notes.append(
+                f"{topic.name}: {_pairs(tiered)} left out, because a stock broker has no plugin "
+                "for remote storage; the segments on disk expire by retention.* there"
+            )
+        notes += [
+            f"{topic.name}-{number}: offsets {held.log_start} to {held.start - 1} are only in "
+            f"remote storage; the broker begins at {held.start}"
+            for number, held in sorted(topic.partitions.items())
+            if held.log_start < held.start
+        ]
+    notes += [
+        f"{a} and {b} have the same name in the broker's metrics; it would not make such topics"
+        for a, b in collisions(topics)
+    ]
+    removed = {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
+    here = {topic.name for topic in topics}
+    for name, there in sorted(({} if known is None else known.topics).items()):
+        if there.id in removed:
+            notes.append(f"{name} (id {there.id}) was deleted here, and is removed there")
+        elif name not in here:
+            notes.append(f"{name} is a topic of the cluster and not of this log; it stays")
+    return notes
+
+
+def _pairs(config: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(config.items()))

@@ -14,16 +14,8 @@ import pyarrow as pa
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.log.log import Log, view_of
-from sparklog.log.positions import Position
 from sparklog.progress import Progress, shows_progress
-from sparklog.tools.moving.exporting import (
-    Exported,
-    Meter,
-    Offsets,
-    pieces,
-    planned,
-    resumed,
-)
+from sparklog.tools.moving.exporting import Exported, Meter, Offsets, TopicRange
 from sparklog.tools.moving.kafka_client import (
     TIMEOUT_S,
     client,
@@ -33,26 +25,21 @@ from sparklog.tools.moving.kafka_client import (
     metadata,
 )
 
-_COLUMNS: Final = ("key", "value", "headers", "timestamp", "offset")
 TRANSACTION_RECORDS: Final = 50_000  # records, about
 
 
 @shows_progress("exporting")
 def export_kafka(
-    log: Log,
-    topic: str,
+    records: TopicRange,
     bootstrap_servers: str,
     *,
     kafka_topic: str | None = None,
-    start: Position = "earliest",
-    end: Position = "latest",
-    isolation: str = "read_committed",
     config: Mapping[str, object] | None = None,
     create: bool = False,
     progress: Progress | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Exported:
-    """Produce the records of [start, end) to `kafka_topic` (by default of the same name).
+    """Produce the records of a range to `kafka_topic` (by default of the same name).
 
     Args:
         config: librdkafka's settings.
@@ -66,10 +53,10 @@ def export_kafka(
         StorageUnavailableError: the broker does not answer.
     Cost: a call of confluent-kafka per record.
     """
-    began = monotonic_ms()
+    began, log, topic = monotonic_ms(), records.log, records.topic
     name = kafka_topic or topic
     done = Exported(topic=topic, to=f"{bootstrap_servers}/{name}")
-    first, last = planned(log, topic, start, end, isolation)
+    first, last = records.offsets()
     group = f"sparklog-export-{view_of(log).topic_id(topic, min(first))}"
     target = Target(bootstrap_servers, name, group, dict(config or {}))
     try:
@@ -80,10 +67,10 @@ def export_kafka(
                 f"topic {topic} was imported from {done.to}: each record would be in that topic "
                 "twice; choose another one"
             )
-        at = resumed(log, topic, start, first, last, target.begin(sorted(first)), done.to)
+        at = records.resume(first, last, target.begin(sorted(first)), done.to)
         meter = Meter(at, last, progress)
         reached = dict(at)
-        for p, part in _parts(log, topic, at, last, isolation):
+        for p, part in _parts(records, at, last):
             if stopped():
                 done.stopped = True
                 break
@@ -108,11 +95,11 @@ def _came_from(log: Log, topic: str, writer: str) -> bool:
 
 
 def _parts(
-    log: Log, topic: str, first: Offsets, last: Offsets, isolation: str
+    records: TopicRange, first: Offsets, last: Offsets
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (partition, rows of a transaction)."""
     for p, at in first.items():
-        for rows in pieces(log, topic, p, at, last[p], isolation=isolation, columns=_COLUMNS):
+        for rows in records.read(p, at, last[p]):
             for cut in range(0, rows.num_rows, TRANSACTION_RECORDS):
                 yield p, rows.slice(cut, TRANSACTION_RECORDS)
 

@@ -9,7 +9,6 @@ from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError
 from sparklog.log.log import Log, view_of
 from sparklog.log.partition_reader import reader_of
-from sparklog.log.positions import Position
 from sparklog.log.raw_batches import stream_batches
 from sparklog.log.read_retry import PartitionRead
 from sparklog.logdir.paths import split_path
@@ -18,34 +17,22 @@ from sparklog.progress import Progress, shows_progress
 from sparklog.storage.staging import Framing
 from sparklog.tools.moving import preserved_offsets
 from sparklog.tools.moving.batch_copy import BatchCopy, Copied
-from sparklog.tools.moving.exporting import (
-    Exported,
-    Meter,
-    Offsets,
-    pieces,
-    planned,
-    resumed,
-)
+from sparklog.tools.moving.exporting import Exported, Meter, Offsets, TopicRange
 from sparklog.tools.moving.preserved_offsets import Run, commit_copied, commit_runs, copied_ends
 
-_COLUMNS: Final = ("key", "value", "headers", "timestamp", "offset")
 _NOT_KEPT: Final = ("remote.", "local.")
 
 
 @shows_progress("exporting")
 def export_log(
-    log: Log,
-    topic: str,
+    records: TopicRange,
     to: str | os.PathLike[str],
     *,
-    start: Position = "earliest",
-    end: Position = "latest",
-    isolation: str = "read_committed",
     framing: Framing | None = None,
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Exported:
-    """Copy the records of [start, end) to the log at `to`; a second time, the records since then.
+    """Copy the records of a range to the log at `to`; a second time, the records since then.
 
     `to`: a log dir, or a store's URL. A missing log is created; its topic starts at `start` of the
     first export. After the log is closed, a broker loads each partition directory of a log dir.
@@ -60,13 +47,13 @@ def export_log(
        OffsetOutOfRangeError; as `Log.read` and `Log.append`.
     Cost: a pass over the batches' headers and CRCs. Memory: COMMIT_BYTES and a few MiB.
     """
-    began = monotonic_ms()
+    began, log, topic = monotonic_ms(), records.log, records.topic
     done = Exported(topic=topic, to=os.fspath(to))
     ours = split_path(log.path)
     if any(same_place(one, other) for one in split_path(to) for other in ours):
         raise InvalidRequestError(f"{to} is the log itself: choose another place")
     info = log.topic(topic)
-    first, last = planned(log, topic, start, end, isolation)
+    first, last = records.offsets()
     # of the source, even if that is Kafka's
     config = {"retention.ms": str(info.config.retention_ms)}
     config |= {k: v for k, v in info.config.to_dict().items() if not k.startswith(_NOT_KEPT)}
@@ -75,12 +62,12 @@ def export_log(
         if topic not in target.topics():
             target.create_topic(topic, len(first), config, starts=first)
         ends = copied_ends(target, topic, writer, f"topic {topic} in {log.path}")
-        at = resumed(log, topic, start, first, last, ends, done.to)
+        at = records.resume(first, last, ends, done.to)
         if len(first) > len(ends):
             target.alter_topic(topic, partitions=len(first))
             ends = {p: end for p, (_, end) in target.offsets(topic).items()}
         meter = Meter(at, last, progress)
-        to_do = _Copy(log, target, topic, ends, writer, isolation, done, meter)
+        to_do = _Copy(records, target, ends, writer, done, meter)
         for p in at:
             if framing is None:
                 to_do.copy(p, (at[p], last[p]), transactions=url_of(to, mode="rw") is None)
@@ -97,12 +84,10 @@ class _Copy:
     `ends`: their ends in the copy.
     """
 
-    log: Log
+    records: TopicRange
     target: Log
-    topic: str
     ends: Offsets
     writer: str
-    isolation: str
     done: Exported
     meter: Meter
 
@@ -111,12 +96,12 @@ class _Copy:
         at, end = self.ends[p], span[1]
         if at >= end:
             return
-        config = self.target.topic(self.topic).config
+        log, topic = self.records.log, self.records.topic
+        config = self.target.topic(topic).config
         batches = BatchCopy(at, span[0], end, config, transactions=transactions)
-        view = view_of(self.log)
-        path = reader_of(view, self.topic, p).where
-        read = PartitionRead(view, self.topic, p, *span, isolation=self.isolation)
-        for raw in stream_batches(read):
+        view, isolation = view_of(log), self.records.isolation
+        path = reader_of(view, topic, p).where
+        for raw in stream_batches(PartitionRead(view, topic, p, *span, isolation=isolation)):
             batches.add(raw, path)
             if batches.nbytes >= preserved_offsets.COMMIT_BYTES:
                 self._commit(p, span, batches.take())
@@ -125,7 +110,7 @@ class _Copy:
             self._commit(p, span, last)
 
     def _commit(self, p: int, span: tuple[int, int], copied: Copied) -> None:
-        commit_copied(self.target, self.topic, p, copied, writer=self.writer)
+        commit_copied(self.target, self.records.topic, p, copied, writer=self.writer)
         self._note(p, span, copied.start, copied.end, copied.records)
 
     def encode(self, p: int, span: tuple[int, int], framing: Framing) -> None:
@@ -135,14 +120,13 @@ class _Copy:
 
         def commit(upto: int) -> Run:
             run.end = upto
-            commit_runs(self.target, self.topic, {p: run}, writer=self.writer, framing=framing)
+            topic = self.records.topic
+            commit_runs(self.target, topic, {p: run}, writer=self.writer, framing=framing)
             records = sum(rows.num_rows for rows in run.rows)
             self._note(p, span, run.start, upto, records)
             return Run(upto, upto)
 
-        for rows in pieces(
-            self.log, self.topic, p, *span, isolation=self.isolation, columns=_COLUMNS
-        ):
+        for rows in self.records.read(p, *span):
             run.rows.append(rows)
             if run.nbytes >= preserved_offsets.COMMIT_BYTES:
                 run = commit(rows.column("offset")[rows.num_rows - 1].as_py() + 1)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from sparklog.log.read_retry import last_stable_offset
 from sparklog.progress import Progress
 
 Offsets: TypeAlias = dict[int, int]
+_COLUMNS: Final = ("key", "value", "headers", "timestamp", "offset")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,89 +34,76 @@ class Exported:
     took_ms: int = 0
 
 
-def planned(
-    log: Log, topic: str, start: Position, end: Position, isolation: str
-) -> tuple[Offsets, Offsets]:
-    """Return {partition: offset} of start and end.
+@dataclass(frozen=True, slots=True)
+class TopicRange:
+    """The records [start, end) of a topic, which an export copies."""
 
-    Raises: InvalidRequestError if the end is before the start; as `Log.read`.
-    """
-    check_isolation(isolation)
-    view = view_of(log)
-    numbers = sorted(log.topic(topic).dirs)
-    spans = view.spans([TopicPartition(topic, p) for p in numbers])
-    first = resolve(view, topic, numbers, start, spans, name="start", isolation=isolation)
-    last = resolve(view, topic, numbers, end, spans, name="end", isolation=isolation)
-    _check_order(topic, start, end, first, last)
-    if isolation == "read_committed":
-        for p, offset in last.items():
-            last[p] = min(offset, last_stable_offset(view, topic, p, offset))
-    return first, {p: max(offset, first[p]) for p, offset in last.items()}
+    log: Log
+    topic: str
+    start: Position = "earliest"
+    end: Position = "latest"
+    isolation: str = "read_committed"
 
+    def offsets(self) -> tuple[Offsets, Offsets]:
+        """Return {partition: offset} of start and end.
 
-def _check_order(
-    topic: str, start: Position, end: Position, first: Offsets, last: Offsets
-) -> None:
-    """Refuse a range of two times or two offsets with the end before the start: a mistake."""
-    if isinstance(start, datetime) and isinstance(end, datetime) and end < start:
-        raise InvalidRequestError(
-            f"topic {topic} would begin at {start.isoformat()} and end at {end.isoformat()}: "
-            "give an end after the start"
-        )
-    if isinstance(start, Mapping) and isinstance(end, Mapping):
-        for p in sorted(start.keys() & end.keys()):
-            if last[p] < first[p]:
-                raise InvalidRequestError(
-                    f"{topic}-{p} would begin at {first[p]} and end at {last[p]}: give an end "
-                    "after the start"
-                )
+        Raises: InvalidRequestError if the end is before the start; as `Log.read`.
+        """
+        check_isolation(self.isolation)
+        view, topic, isolation = view_of(self.log), self.topic, self.isolation
+        numbers = sorted(self.log.topic(topic).dirs)
+        spans = view.spans([TopicPartition(topic, p) for p in numbers])
+        first = resolve(view, topic, numbers, self.start, spans, name="start", isolation=isolation)
+        last = resolve(view, topic, numbers, self.end, spans, name="end", isolation=isolation)
+        self._check_order(first, last)
+        if isolation == "read_committed":
+            for p, offset in last.items():
+                last[p] = min(offset, last_stable_offset(view, topic, p, offset))
+        return first, {p: max(offset, first[p]) for p, offset in last.items()}
 
+    def _check_order(self, first: Offsets, last: Offsets) -> None:
+        """Refuse two times or two offsets with the end before the start: a mistake."""
+        start, end = self.start, self.end
+        if isinstance(start, datetime) and isinstance(end, datetime) and end < start:
+            raise InvalidRequestError(
+                f"topic {self.topic} would begin at {start.isoformat()} and end at "
+                f"{end.isoformat()}: give an end after the start"
+            )
+        if isinstance(start, Mapping) and isinstance(end, Mapping):
+            for p in sorted(start.keys() & end.keys()):
+                if last[p] < first[p]:
+                    raise InvalidRequestError(
+                        f"{self.topic}-{p} would begin at {first[p]} and end at {last[p]}: give "
+                        "an end after the start"
+                    )
 
-def resumed(
-    log: Log,
-    topic: str,
-    start: Position,
-    first: Offsets,
-    last: Offsets,
-    done: Mapping[int, int],
-    to: str,
-) -> Offsets:
-    """Return where to begin, given the ends of the export before.
+    def resume(self, first: Offsets, last: Offsets, done: Mapping[int, int], to: str) -> Offsets:
+        """Return where to begin, given the ends (`done`) of the export before to `to`.
 
-    Args: start: as the caller gave it. A caller who names a partition's offset accepts that earlier
-    records are left out. Raises OffsetOutOfRangeError: records since the export before were deleted
-    from the log.
-    """
-    starts = {p: low for p, (low, _) in log.offsets(topic).items()}
-    named = start.keys() if isinstance(start, Mapping) else ()
-    for p, offset in done.items():
-        is_lost = p in first and offset < starts[p] < last[p] and first[p] <= starts[p]
-        if is_lost and p not in named:
-            raise OffsetOutOfRangeError(
-                f"{topic}-{p}: {to} has offsets up to {offset}, and the log starts at {starts[p]} "
-                f"now, so the records between are lost; export to a new place, or give offset "
-                f"{starts[p]} of this partition as the start",
-                offset=offset, start=starts[p], end=last[p],
+        A caller that names a partition's offset as the start accepts that earlier records are left
+        out.
+        Raises: OffsetOutOfRangeError: records since the export before were deleted from the log.
+        """
+        starts = {p: low for p, (low, _) in self.log.offsets(self.topic).items()}
+        named = self.start.keys() if isinstance(self.start, Mapping) else ()
+        for p, offset in done.items():
+            is_lost = p in first and offset < starts[p] < last[p] and first[p] <= starts[p]
+            if is_lost and p not in named:
+                raise OffsetOutOfRangeError(
+                    f"{self.topic}-{p}: {to} has offsets up to {offset}, and the log starts at "
+                    f"{starts[p]} now, so the records between are lost; export to a new place, or "
+                    f"give offset {starts[p]} of this partition as the start",
+                    offset=offset, start=starts[p], end=last[p],
+                )  # fmt: skip
+        return {p: max(offset, done.get(p, offset)) for p, offset in first.items()}
+
+    def read(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the records [start, end) of a partition, with everything that is copied."""
+        if start < end:
+            yield from self.log.read(
+                self.topic, [partition], {partition: start}, {partition: end},
+                isolation=self.isolation, columns=_COLUMNS,
             )  # fmt: skip
-    return {p: max(offset, done.get(p, offset)) for p, offset in first.items()}
-
-
-def pieces(
-    log: Log,
-    topic: str,
-    partition: int,
-    start: int,
-    end: int,
-    *,
-    isolation: str,
-    columns: tuple[str, ...],
-) -> Iterator[pa.RecordBatch]:
-    """Yield the records [start, end) of a partition."""
-    if start < end:
-        yield from log.read(
-            topic, [partition], {partition: start}, {partition: end},
-            isolation=isolation, columns=columns,
-        )  # fmt: skip
 
 
 class Meter:

@@ -51,29 +51,58 @@ class Imported:
     took_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class KafkaSource:
+    """A topic of a running Kafka cluster, and how it is read.
+
+    `config`: librdkafka's settings (security.protocol, ...). `isolation`: "read_committed" copies
+    no aborted records and stops at open transactions.
+    """
+
+    bootstrap_servers: str
+    topic: str
+    config: Mapping[str, object] = field(default_factory=dict)
+    isolation: str = "read_committed"
+
+    def check(self) -> None:
+        """Ask Kafka for the topic, before a log is made for it. Raises as `import_topic`."""
+        with self.consumer() as consumer:
+            metadata(consumer, self.topic, self.bootstrap_servers)
+
+    @contextlib.contextmanager
+    def consumer(self) -> Iterator[Any]:
+        """Open a consumer, which commits no offsets."""
+        settings = {
+            "group.id": "sparklog-import",  # no offsets are committed to it
+            "enable.partition.eof": True, "check.crcs": True, **self.config,
+            "enable.auto.commit": False, "auto.offset.reset": "error",
+            "isolation.level": self.isolation,
+        }  # fmt: skip
+        consumer = client(library().Consumer, self.bootstrap_servers, settings)
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+
 @shows_progress("importing")
 def import_topic(
     log: Log,
     topic: str,
-    bootstrap_servers: str,
+    kafka: KafkaSource,
     *,
-    kafka_topic: str | None = None,
-    config: Mapping[str, object] | None = None,
     topic_config: Mapping[str, object] | None = None,
-    isolation: str = "read_committed",
     framing: Framing | None = None,
     fail_on_data_loss: bool = True,
     progress: Progress | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Imported:
-    """Copy the records of `kafka_topic` (by default the same name) that `topic` doesn't have yet.
+    """Copy the records of Kafka's topic that `topic` doesn't have yet.
 
     Args:
         log: open with mode "rw". The topic is made, with as many partitions, the same first
             offsets, and the configs that are set on Kafka's topic (retention.ms -1 if it isn't),
             changed by `topic_config`.
-        config: librdkafka's settings (security.protocol, ...).
-        isolation: "read_committed" copies no aborted records and stops at open transactions.
         fail_on_data_loss: whether records that Kafka deleted before they were copied are an error;
             otherwise they become a gap.
         progress: is called with (offsets done, offsets in all).
@@ -85,11 +114,11 @@ def import_topic(
         answer.
     Cost: a Python object of confluent-kafka per message.
     """
-    check_isolation(isolation)
-    done = Imported(topic=topic, kafka_topic=kafka_topic or topic)
+    check_isolation(kafka.isolation)
+    done = Imported(topic=topic, kafka_topic=kafka.topic)
     began = monotonic_ms()
-    with _consumer(bootstrap_servers, config, isolation) as consumer:
-        source = _Source(consumer, bootstrap_servers, done, dict(config or {}))
+    with kafka.consumer() as consumer:
+        source = _Source(consumer, kafka, done)
         starts = _prepare(log, source, done, topic_config or {}, fail_on_data_loss)
         copying = _Copying(log, source, done, framing or Framing(), starts)
         copying.run(progress, stopped)
@@ -97,42 +126,16 @@ def import_topic(
     return done
 
 
-def check_source(
-    kafka_topic: str, bootstrap_servers: str, config: Mapping[str, object] | None = None
-) -> None:
-    """Ask Kafka for the topic, before a log is made for it or opened. Raises as `import_topic`."""
-    with _consumer(bootstrap_servers, config, "read_committed") as consumer:
-        metadata(consumer, kafka_topic, bootstrap_servers)
-
-
-@contextlib.contextmanager
-def _consumer(
-    servers: str, config: Mapping[str, object] | None, isolation: str
-) -> Iterator[Any]:
-    settings = {
-        "group.id": "sparklog-import",  # no offsets are committed to it
-        "enable.partition.eof": True, "check.crcs": True, **(config or {}),
-        "enable.auto.commit": False, "auto.offset.reset": "error", "isolation.level": isolation,
-    }  # fmt: skip
-    consumer = client(library().Consumer, servers, settings)
-    try:
-        yield consumer
-    finally:
-        consumer.close()
-
-
 class _Source:
     """Kafka's topic: its identity, partitions and offsets."""
 
-    def __init__(
-        self, consumer: Any, servers: str, done: Imported, config: dict[str, object]
-    ) -> None:
-        topic = done.kafka_topic
+    def __init__(self, consumer: Any, source: KafkaSource, done: Imported) -> None:
+        topic, servers = source.topic, source.bootstrap_servers
         self.consumer, self.topic = consumer, topic
         self.what = f"topic {topic} at {servers}"
         cluster, self.partitions = metadata(consumer, topic, servers)
         kafka = library()
-        self._admin = client(kafka.admin.AdminClient, servers, config)
+        self._admin = client(kafka.admin.AdminClient, servers, dict(source.config))
         self.writer = import_writer(self._admin, cluster, topic, done.topic, self.what)
         self.spans: dict[int, tuple[int, int]] = {}
         for p in self.partitions:
@@ -322,4 +325,4 @@ def _headers(given: Any) -> list[dict[str, Any]]:
     return [{"key": key, "value": value} for key, value in given or ()]
 
 
-__all__ = ["Imported", "import_topic"]
+__all__ = ["Imported", "KafkaSource", "import_topic"]

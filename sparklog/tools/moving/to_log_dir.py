@@ -52,8 +52,8 @@ from sparklog.progress import Progress, shows_progress
 from sparklog.storage.group_store import Groups
 from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.log_state import LogState
-from sparklog.tiered.reading.opening import open_objects
 from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.reading.remote_objects import open_objects
 from sparklog.tiered.target import open_store
 
 _OFFSETS_MAX: Final = 2**31 - 1

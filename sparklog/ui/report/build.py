@@ -46,8 +46,12 @@ from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadata
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.remote_segment import RemoteSegment
 from sparklog.tiered.settings import read_settings
-from sparklog.ui.report.batches import IN_STORE_MAX, topic_batches
-from sparklog.ui.report.directories import find_directories, missing_partitions, sized
+from sparklog.ui.report.directories import (
+    find_directories,
+    missing_partitions,
+    offline_notices,
+    sized,
+)
 from sparklog.ui.report.growth import growth
 from sparklog.ui.report.ledger import commits_report, readers_report
 from sparklog.ui.report.model import (
@@ -60,9 +64,8 @@ from sparklog.ui.report.model import (
     TopicReport,
     Where,
 )
-from sparklog.ui.report.offline import offline_notices
 from sparklog.ui.report.retention_preview import compaction, preview_retention
-from sparklog.ui.report.segments import ReportCache, list_partition
+from sparklog.ui.report.segments import IN_STORE_MAX, ReportCache, list_partition, topic_batches
 
 Path = str | os.PathLike[str]
 _LOGGER = logging.getLogger(__name__)

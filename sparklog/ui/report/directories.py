@@ -8,12 +8,14 @@ from sparklog.errors import SparklogError
 from sparklog.format.names import partition_dir
 from sparklog.fs import FileSystem
 from sparklog.log.topic_names import INTERNAL
+from sparklog.logdir.lock import peek
 from sparklog.logdir.topics_file import read_topics
 from sparklog.service import Severity
 from sparklog.storage.topic_state import TopicState
 from sparklog.ui.report.model import DirectoryReport, Notice, PartitionReport
 
 _NAMED = 5  # partitions named in one notice
+
 
 
 @dataclass(slots=True)
@@ -112,3 +114,15 @@ def sized(found: Directories, partitions: Sequence[PartitionReport]) -> tuple[Di
         for path, why in found.offline.items()
     ]
     return (*online, *offline)
+
+
+def offline_notices(fs: FileSystem, home: str, told: Sequence[Notice]) -> list[Notice]:
+    """Return notices about partitions that writers took offline, unless they have one already."""
+    page = peek(fs, home)
+    found = {} if page is None else page.offline
+    known = {notice.where for notice in told}
+    return [
+        Notice(severity=Severity.DAMAGE, where=f"{t}-{p}", what=f"offline: {error}")
+        for (t, p), error in sorted(found.items())
+        if f"{t}-{p}" not in known
+    ]

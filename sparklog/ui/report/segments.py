@@ -3,23 +3,27 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.errors import DataCorruptionError
+from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.format.batch import HEADER_SIZE, MAGIC, unpack_header
 from sparklog.format.compression import Codec
 from sparklog.fs import FileSystem
-from sparklog.log.batch_figures import BatchFigures
+from sparklog.log.batch_figures import BatchFigures, BatchTally
+from sparklog.log.batch_sample import PARTITIONS_MAX, choose_partitions, sample
 from sparklog.log.due_segments import Tier, largest_timestamps
 from sparklog.log.partition_reader import reader_of
 from sparklog.service.health import Examiner
 from sparklog.storage.segments import PartitionSegments, SegmentMetadata, StaleReadError
 from sparklog.storage.view import View
-from sparklog.ui.report.model import SegmentReport, Where
+from sparklog.ui.report.model import PartitionReport, SegmentReport, Where
 
 _ATTEMPTS = 3  # segments are retired and replaced while they are read
 _MAGIC_AT, _ATTRIBUTES_AT, _TIME_AT = 16, 17, 18  # of a message set of magic 0 and 1
 _CODEC_MASK = 0x07
+_SAMPLES_MAX: Final = 512  # partitions of all topics together, at least one a topic
+IN_STORE_MAX: Final = 16  # topics of a log in a store, where each costs some GETs
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,3 +238,29 @@ def codecs_of(segments: Sequence[SegmentReport]) -> list[str]:
         if segment.codec is not None:
             sizes[segment.codec] = sizes.get(segment.codec, 0) + segment.bytes
     return sorted(sizes, key=lambda name: -sizes[name])
+
+
+def topic_batches(
+    view: View, partitions: Sequence[PartitionReport], topics: int, memory: ReportCache
+) -> tuple[BatchFigures, ...]:
+    """Return the figures of a topic out of `topics`, or () if nothing can be read.
+
+    Cost: 1 to 3 ms for each of up to four partitions; nothing if `memory` has them.
+    """
+    held = {p.partition: p.end for p in partitions if p.error is None and p.bytes}
+    if not held:
+        return ()
+    most = max(1, min(PARTITIONS_MAX, _SAMPLES_MAX // max(topics, 1)))
+    chosen = choose_partitions(sorted(held), most)
+    topic = partitions[0].topic
+
+    def look() -> tuple[BatchFigures, ...]:
+        tally = BatchTally()
+        for number in chosen:
+            try:
+                sample(reader_of(view, topic, number).segments, held[number], tally)
+            except (SparklogError, OSError):
+                continue  # listing its segments reported the error
+        return tally.figures(sampled=True)
+
+    return memory.batches(topic, tuple((n, held[n]) for n in chosen), look)

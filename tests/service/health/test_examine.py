@@ -27,8 +27,7 @@ from sparklog.logdir.ledger import Ledger
 from sparklog.logdir.lock import State
 from sparklog.service import Service, erase, verify
 from sparklog.service.health import Check, Health, Level, Limits, examine
-from sparklog.service.health.call_timeout import call_with_timeout
-from sparklog.service.health.examiner import Examiner
+from sparklog.service.health.examiner import Examiner, call_with_timeout
 from sparklog.storage.groups import Reader
 from sparklog.storage.query_origin import QueryOrigin
 from sparklog.storage.staging import Framing

@@ -3,7 +3,7 @@
 import json
 
 from sparklog.service.health import CHECKS, Check, Health, Level
-from sparklog.service.health.gauges import health_samples
+from sparklog.service.health.model import health_samples
 
 
 def health(*checks: Check) -> Health:

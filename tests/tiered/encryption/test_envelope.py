@@ -19,7 +19,7 @@ from sparklog.tiered.encryption.envelope import (
     rewrap,
 )
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.layout.wrapped_key import WrappedKey
+from sparklog.tiered.layout.manifest import WrappedKey
 
 RING = Keyring({"k1": b"1" * 32}, "k1")
 SEGMENT = "AAAAAAAAAAAAAAAAAAAAAA"

@@ -1,13 +1,13 @@
 """The health checks: functions of `HealthInputs`, without I/O.
 
 - `storage`: writable, partitions, disk
-- `readers`, `writers`
+- `activity`: readers, writers
 - `background_work`: retention, service, tier, cleaner, erasures
-- `inactivity`: detects readers and writers that stopped; `commands`: commands that help
 """
 
 from collections.abc import Iterator
 
+from sparklog.service.health.checks.activity import readers, writers
 from sparklog.service.health.checks.background_work import (
     cleaner,
     erasures,
@@ -15,9 +15,7 @@ from sparklog.service.health.checks.background_work import (
     service,
     tier,
 )
-from sparklog.service.health.checks.readers import readers
 from sparklog.service.health.checks.storage import disk, partitions, writable
-from sparklog.service.health.checks.writers import writers
 from sparklog.service.health.inputs import HealthInputs
 from sparklog.service.health.model import Check
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from sparklog.pluralize import pluralize
 from sparklog.quantities import SECOND_MS, size_text
-from sparklog.service.health.checks.commands import process, sparklog
-from sparklog.service.health.formatting import ago_text, count_with_names, duration_text
+from sparklog.service.health.formatting import ago_text, count_with_names, duration_text, process
 from sparklog.service.health.inputs import HealthInputs, Leader
 from sparklog.service.health.model import Check, Level
 
@@ -40,13 +39,13 @@ def retention(inputs: HealthInputs) -> Check:
     if len(first) > 1:
         what += f"; and most of {pluralize(len(first) - 1, 'more topic')}"
     keep = ("--add-config", "retention.ms=-1,retention.bytes=-1")
-    command = sparklog("configs alter", inputs, "--topic", topic, *keep)
+    command = inputs.command("configs alter", "--topic", topic, *keep)
     return Check("retention", Level.AMBER, what, command)
 
 
 def _look_at(inputs: HealthInputs, leader: Leader) -> str:
     if leader.alive is None:  # in a bucket a dead service looks like a blocked service
-        return sparklog("serve", inputs)
+        return inputs.command("serve")
     return process(leader.pid)
 
 
@@ -60,7 +59,7 @@ def _without(inputs: HealthInputs) -> Check:
     if not due:
         return Check("service", Level.GREEN, f"{none}, and no work is due")
     what = f"{none}, though {', '.join(due)}"
-    return Check("service", Level.AMBER, what, sparklog("serve", inputs))
+    return Check("service", Level.AMBER, what, inputs.command("serve"))
 
 
 def _due(inputs: HealthInputs) -> Iterator[str]:
@@ -86,7 +85,7 @@ def tier(inputs: HealthInputs) -> Check:
     if inputs.found.tier_fault is not None:
         what = f"remote segments can't be read: {inputs.found.tier_fault}"
         url = () if inputs.found.remote_url is not None else ("--remote", "URL")
-        return Check("tier", Level.RED, what, sparklog("tier rebuild", inputs, *url))
+        return Check("tier", Level.RED, what, inputs.command("tier rebuild", *url))
     late = max(inputs.found.tiers, key=lambda one: one.copy_lag_ms, default=None)
     waiting = sum(one.copy_lag_bytes for one in inputs.found.tiers)
     held = sum(one.remote_bytes for one in inputs.found.tiers)
@@ -98,9 +97,9 @@ def tier(inputs: HealthInputs) -> Check:
         is_late = late.copy_lag_ms > inputs.limits.tier_lag_ms
     if inputs.tier_error is not None:
         what = f"{inputs.found.remote_url} can't be reached from here: {inputs.tier_error}; {what}"
-        return Check("tier", Level.AMBER, what, sparklog("tier verify", inputs))
+        return Check("tier", Level.AMBER, what, inputs.command("tier verify"))
     if is_late:
-        return Check("tier", Level.AMBER, what, sparklog("tier status", inputs))
+        return Check("tier", Level.AMBER, what, inputs.command("tier status"))
     return Check("tier", Level.GREEN, what)
 
 
@@ -115,7 +114,7 @@ def cleaner(inputs: HealthInputs) -> Check:
     skipped = [] if status is None else [str(key) for key in sorted(status.uncleanable)]
     if skipped:
         what = f"{count_with_names(skipped, 'partition')} left alone after an error"
-        return Check("cleaner", Level.AMBER, what, sparklog("verify", inputs))
+        return Check("cleaner", Level.AMBER, what, inputs.command("verify"))
     if not inputs.dirty:
         return Check("cleaner", Level.GREEN, f"{count}, none wants cleaning")
     worst = max(inputs.dirty, key=lambda one: one.waits_ms)
@@ -125,7 +124,7 @@ def cleaner(inputs: HealthInputs) -> Check:
         f"({size}), {worst.key}{_for(worst.waits_ms)}"
     )
     if worst.waits_ms > inputs.limits.cleaner_lag_ms:
-        command = sparklog("serve", inputs, "--once", "--task", "compact")
+        command = inputs.command("serve", "--once", "--task", "compact")
         return Check("cleaner", Level.AMBER, what, command)
     return Check("cleaner", Level.GREEN, what)
 
@@ -135,7 +134,7 @@ def erasures(inputs: HealthInputs) -> Check:
     first, now_ms = inputs.erasures[0], inputs.now_ms
     began = ago_text(first.since_ms, now_ms)
     more = "" if len(inputs.erasures) == 1 else f"; {len(inputs.erasures) - 1} more incomplete"
-    command = sparklog("erase", inputs, "--topic", first.topic, "--key-file", "KEYS")
+    command = inputs.command("erase", "--topic", first.topic, "--key-file", "KEYS")
     if first.left:
         what = f"an erasure of topic {first.topic} that began {began} isn't complete: "
         return Check("erasures", Level.AMBER, f"{what}{first.left[0]}{more}", command)

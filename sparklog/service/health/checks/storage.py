@@ -6,9 +6,8 @@ from typing import Final
 from sparklog.log.topic_names import INTERNAL
 from sparklog.pluralize import pluralize
 from sparklog.quantities import DAY_MS, HOUR_MS, size_text
-from sparklog.service.health.checks.commands import disk_free, process, sparklog
 from sparklog.service.health.disk_forecast import HORIZON_MS, DiskForecast
-from sparklog.service.health.formatting import count_with_names, duration_text
+from sparklog.service.health.formatting import count_with_names, disk_free, duration_text, process
 from sparklog.service.health.inputs import HealthInputs
 from sparklog.service.health.limits import Limits
 from sparklog.service.health.model import Check, Level, worst
@@ -46,9 +45,9 @@ def _look(inputs: HealthInputs) -> str | None:
     if inputs.lock_holder is not None:
         return process(inputs.lock_holder)
     if inputs.ledger_fault is not None:
-        return sparklog("verify", inputs, "--repair")
+        return inputs.command("verify", "--repair")
     if not inputs.is_known:
-        return sparklog("verify", inputs)
+        return inputs.command("verify")
     if inputs.in_store:
         return None
     directories = inputs.found.directories
@@ -67,19 +66,19 @@ def partitions(inputs: HealthInputs) -> Check:
         return Check("partitions", Level.RED, what, _what_is_lost(inputs))
     if not inputs.is_known:
         return Check("partitions", Level.RED, "the partitions can't be determined",
-                     sparklog("verify", inputs))  # fmt: skip
+                     inputs.command("verify"))  # fmt: skip
     unreadable = found.detail.unreadable
     if unreadable:
         names = [str(key) for key in sorted(unreadable)]
         what = f"records of {count_with_names(names, 'partition')} can't be read: "
         what += unreadable[min(unreadable)]
-        return Check("partitions", Level.RED, what, sparklog("verify", inputs))
+        return Check("partitions", Level.RED, what, inputs.command("verify"))
     if inputs.unreadable:
         what = f"reads or writes fail: {inputs.unreadable[0]}"
-        return Check("partitions", Level.RED, what, sparklog("verify", inputs))
+        return Check("partitions", Level.RED, what, inputs.command("verify"))
     if found.errors and not inputs.unwritable:
         what = f"not all of it could be read: {found.errors[0]}"
-        return Check("partitions", Level.AMBER, what, sparklog("verify", inputs))
+        return Check("partitions", Level.AMBER, what, inputs.command("verify"))
     count = sum(one.topic not in INTERNAL for one in found.partitions)
     return Check("partitions", Level.GREEN, f"{pluralize(count, 'partition')}, none offline")
 
@@ -91,9 +90,9 @@ def _why(error: str) -> str:
 
 def _what_is_lost(inputs: HealthInputs) -> str:
     if all(one.free_bytes is not None for one in inputs.found.directories):
-        return sparklog("verify", inputs)
+        return inputs.command("verify")
     # Without --give-up, `verify` requires all log dirs.
-    return sparklog("verify", inputs, "--give-up", "--dry-run")
+    return inputs.command("verify", "--give-up", "--dry-run")
 
 
 def disk(inputs: HealthInputs) -> Check:
@@ -110,7 +109,7 @@ def disk(inputs: HealthInputs) -> Check:
         what += f"; {size} more when deleted files are removed"
     help_ = disk_free([where])
     if inputs.kind == "log":
-        help_ = sparklog("serve", inputs, "--once", "--task", "retain", "--dry-run")
+        help_ = inputs.command("serve", "--once", "--task", "retain", "--dry-run")
     return Check("disk", level, what, None if level is Level.GREEN else help_)
 
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog import notebook
-from sparklog.html import Html, el, text
+from sparklog.html import Html, el, table, text
 from sparklog.progress import Progress, shows_progress
 from sparklog.service import Service, verify
 
@@ -87,7 +86,7 @@ def test_a_check_and_a_round(path: str) -> None:
 
 
 def test_a_table_is_escaped_and_bounded() -> None:
-    cells = shown(notebook.table(HOSTILE, [HOSTILE], [[HOSTILE]] * 60, notes=[HOSTILE]))
+    cells = shown(table(HOSTILE, [HOSTILE], [[HOSTILE]] * 60, notes=[HOSTILE]))
     assert cells == [HOSTILE] * 53 + ["10 more of 60"]
 
 

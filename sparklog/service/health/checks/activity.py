@@ -1,5 +1,9 @@
-"""Checks whether registered readers keep up, and predicts when they will have caught up.
+"""Checks of the readers and writers: whether they keep up, or have stopped.
 
+Readers and writers are judged by their own earlier rhythm. A false alarm is worse than none. So a
+batch job that was active only briefly counts as ended, and so does a reader or writer that has been
+silent for longer than it was active, or for a day. For readers the check predicts when they will
+have caught up.
 A reader's file contains its recent commits (`sparklog.storage.commit_rate`), and the ledger
 contains the rate of new records and the commit time of the oldest unread record. So the check needs
 no earlier observation.
@@ -11,10 +15,14 @@ from typing import Final
 from sparklog.common import TopicPartition
 from sparklog.pluralize import pluralize
 from sparklog.quantities import DAY_MS, MINUTE_MS
-from sparklog.service.health.checks.commands import sparklog
-from sparklog.service.health.checks.inactivity import has_stopped, is_silent
-from sparklog.service.health.formatting import count_with_names, duration_text, records_text
+from sparklog.service.health.formatting import (
+    ago_text,
+    count_with_names,
+    duration_text,
+    records_text,
+)
 from sparklog.service.health.inputs import HealthInputs
+from sparklog.service.health.limits import Limits
 from sparklog.service.health.model import Check, Level
 from sparklog.storage.commit_rate import CommitRate
 from sparklog.storage.groups import GROUP
@@ -22,6 +30,7 @@ from sparklog.storage.query_origin import query_text
 
 _FAR_MS: Final = 30 * DAY_MS
 _SLOWER: Final = 1.05  # rates that differ by less count as equal
+_PAUSES: Final = 3  # silence up to this multiple of the longest pause is normal
 
 
 @dataclass(slots=True)
@@ -59,11 +68,11 @@ def readers(inputs: HealthInputs) -> Check:
         _judge(group, inputs)
     if found.damaged_readers:
         what = f"{pluralize(found.damaged_readers, 'file')} of readers can't be read"
-        return Check("readers", Level.AMBER, what, sparklog("readers show", inputs))
+        return Check("readers", Level.AMBER, what, inputs.command("readers show"))
     bad = sorted((g for g in groups if g.level is not Level.GREEN), key=lambda g: -g.lag)
     if bad:
         what = bad[0].what + (f"; {len(bad) - 1} more readers" if len(bad) > 1 else "")
-        return Check("readers", Level.AMBER, what, _help(bad[0], inputs))
+        return Check("readers", Level.AMBER, what, _reader_command(bad[0], inputs))
     if not groups:
         return Check("readers", Level.GREEN, "none is registered")
     last = max(groups, key=lambda group: group.lag)
@@ -77,13 +86,13 @@ def readers(inputs: HealthInputs) -> Check:
     return Check("readers", Level.GREEN, last.what + more)
 
 
-def _help(standing: Standing, inputs: HealthInputs) -> str:
+def _reader_command(standing: Standing, inputs: HealthInputs) -> str:
     """Return the command that shows details, or that previews a reset of an invalid position."""
     which = ("--group", standing.group)
     if standing.kind == GROUP and (standing.ahead or standing.lost):
         to = "--to-latest" if standing.ahead else "--to-earliest"
-        return sparklog("readers reset", inputs, *which, "--all-topics", to, "--dry-run")
-    return sparklog("readers show", inputs, *which)
+        return inputs.command("readers reset", *which, "--all-topics", to, "--dry-run")
+    return inputs.command("readers show", *which)
 
 
 def _standings(inputs: HealthInputs) -> list[Standing]:
@@ -134,10 +143,10 @@ def _judge(group: Standing, inputs: HealthInputs) -> None:
         group.what = f"{group.text} has read everything"
     elif pace is None:
         group.what = f"{behind}, its last commit {duration_text(silent_ms)} ago"
-    elif has_stopped(pace, now_ms, limits) and unread_ms > limits.silence_ms:
+    elif _has_stopped(pace, now_ms, limits) and unread_ms > limits.silence_ms:
         group.level = Level.AMBER
         group.what = f"{behind} and has committed nothing for {duration_text(silent_ms)}"
-    elif is_silent(pace, now_ms, limits):
+    elif _is_silent(pace, now_ms, limits):
         group.what = f"{behind}, and seems to have ended {duration_text(silent_ms)} ago"
     else:
         speeds = _speeds(group, pace, inputs)
@@ -179,3 +188,62 @@ def _rate(speed: float) -> str:
     if 0 < a_second < 0.1:
         return f"{a_second * 60:,.1f}/min"
     return f"{a_second:,.0f}/s" if a_second >= 10 else f"{a_second:,.1f}/s"
+
+
+def writers(inputs: HealthInputs) -> Check:
+    """Check when the log was last committed to, and whether a writer has stopped."""
+    found, now_ms = inputs.found, inputs.now_ms
+    if found.last_commit_ms is None:
+        return Check("writers", Level.GREEN, "nothing was committed yet")
+    ahead_ms = found.last_commit_ms - now_ms
+    if ahead_ms > inputs.limits.clock_ms:
+        what = (
+            f"the last commit is dated {duration_text(ahead_ms)} ahead of this host's clock: one "
+            "of the two clocks is wrong"
+        )
+        return Check("writers", Level.AMBER, what, "date -u")
+    paces = found.detail.trail.writers
+    stopped = [
+        (one, paces[one.writer])
+        for one in sorted(found.writers, key=lambda one: one.writer)
+        if one.writer in paces and _has_stopped(paces[one.writer], now_ms, inputs.limits)
+    ]
+    if stopped:
+        writer, pace = max(stopped, key=lambda one: one[1].last_ms)
+        more = f"; {len(stopped) - 1} more stopped" if len(stopped) > 1 else ""
+        what = (
+            f"writer {writer.text} has committed nothing for "
+            f"{duration_text(now_ms - pace.last_ms)}, where its longest pause had been "
+            f"{duration_text(pace.longest_ms)}{more}"
+        )
+        help_ = inputs.command("commits", "--writer", writer.writer, "--last", "5")
+        return Check("writers", Level.AMBER, what, help_)
+    return Check("writers", Level.GREEN, _last_commits(inputs, found.last_commit_ms))
+
+
+def _last_commits(inputs: HealthInputs, last_ms: int) -> str:
+    """Describe the last commits and their writers."""
+    now_ms = inputs.now_ms
+    what = f"last change {ago_text(last_ms, now_ms)}"
+    newest = sorted(inputs.found.writers, key=lambda one: -one.time_ms)
+    if newest:
+        one = newest[0]
+        what += f"; micro-batch {one.batch} of {one.text} {ago_text(one.time_ms, now_ms)}"
+    if len(newest) > 1:
+        what += f", of {newest[1].text} {ago_text(newest[1].time_ms, now_ms)}"
+    return what + (f", {len(newest) - 2} more writers" if len(newest) > 2 else "")
+
+
+# --- both ----------------------------------------------------------------------------------------
+
+
+def _is_silent(pace: CommitRate, now_ms: int, limits: Limits) -> bool:
+    """Return True if the silence exceeds `silence_ms` and three times the longest earlier pause."""
+    return now_ms - pace.last_ms > max(limits.silence_ms, _PAUSES * pace.longest_ms)
+
+
+def _has_stopped(pace: CommitRate, now_ms: int, limits: Limits) -> bool:
+    """Return True if a reader or writer is silent and has probably failed, not ended."""
+    worked_ms = pace.last_ms - pace.since_ms
+    silence_ms = now_ms - pace.last_ms
+    return _is_silent(pace, now_ms, limits) and silence_ms <= min(limits.ended_ms, worked_ms)
