@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from sparklog.clock import system_clock
+from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.names import LOG, parse_partition_dir, partition_dir
 from sparklog.fs import LOCAL, FileSystem
@@ -30,7 +32,7 @@ from sparklog.logdir.paths import same_place as is_same_directory
 from sparklog.logdir.paths import split_path, store_url
 from sparklog.logdir.view import LogDirView, check_until
 from sparklog.storage.view import View
-from sparklog.tiered.archive.no_files import NO_FILES
+from sparklog.tiered.archive.home import ArchiveHome
 from sparklog.tiered.archive.opening import archive_url, open_archive
 from sparklog.tiered.object_store.registry import scheme_of, store_type, usual_scheme
 from sparklog.tiered.object_store.store import Store
@@ -102,10 +104,10 @@ def open_log(
             url, mode=mode, storage_options=storage_options, options=rest, remote=remote,
             stopped=stopped, **components,
         )  # fmt: skip
-    archive = partial(
-        open_archive, url, options=remote, storage_options=storage_options, stopped=stopped
-    )
-    return logdir.open_log(url, fs=NO_FILES, view=archive, options=rest, **components)
+    parsed = LogOptions.parse(rest)
+    archive = open_archive(url, options=remote, storage_options=storage_options, stopped=stopped)
+    clock = components.get("clock", system_clock)
+    return Log(ArchiveHome(archive), options=parsed, clock=clock)
 
 
 def refuse_unused_storage_options(

@@ -30,7 +30,7 @@ from sparklog.log.log import Log
 from sparklog.progress import Progress
 from sparklog.storage.commits import Chunk
 from sparklog.storage.group_store import Groups
-from sparklog.storage.home import GivenUp, MovedPartition, not_offline
+from sparklog.storage.home import GivenUp, MovedPartition, not_offline, not_writable
 from sparklog.storage.lease import EndpointLease, UpkeepLease
 from sparklog.storage.staging import INLINE_BYTES, Framing, Stager, TaskStaging, chunk_label
 from sparklog.storage.topic_state import TopicState
@@ -112,9 +112,7 @@ class DisklessHome:
     def commits(self) -> DisklessCommits:
         """The commit log. Raises InvalidRequestError in mode "r"."""
         if self._commits is None:
-            raise InvalidRequestError(
-                f"{self.path} is open for reading; use sparklog.open(path, mode='rw')"
-            )
+            raise not_writable(self.path)
         return self._commits
 
     def describe(self, name: str, topic: TopicState) -> TopicInfo:

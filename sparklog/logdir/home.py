@@ -29,7 +29,7 @@ from sparklog.logdir.view import LogDirView
 from sparklog.progress import Progress
 from sparklog.storage.commits import Chunk
 from sparklog.storage.group_store import Groups
-from sparklog.storage.home import GivenUp, MovedPartition
+from sparklog.storage.home import GivenUp, MovedPartition, not_writable
 from sparklog.storage.lease import EndpointLease, UpkeepLease
 from sparklog.storage.staging import Framing, Stager, TaskStaging
 from sparklog.storage.topic_state import TopicState
@@ -76,9 +76,7 @@ class LogDirHome:
     def commits(self) -> LogDirCommits:
         """The commit log. Raises: InvalidRequestError: mode "r", or the log is closed."""
         if self._commits is None or self._is_closed:
-            raise InvalidRequestError(
-                f"{self.path} is open for reading; use sparklog.open(path, mode='rw')"
-            )
+            raise not_writable(self.path)
         return self._commits
 
     def describe(self, name: str, topic: TopicState) -> TopicInfo:

@@ -32,8 +32,8 @@ class LedgerReader(LedgerFiles):
 
     @property
     def exists(self) -> bool:
-        """Whether there can be a ledger; a URL contains only segments of topics."""
-        return "://" not in self.home
+        """Whether the home can have a ledger."""
+        return True
 
     def identity(self) -> object | None:
         """Return the inode of the ledger's directory. A broker's log has none."""
@@ -55,7 +55,7 @@ class LedgerReader(LedgerFiles):
 
     def deleted(self) -> list[DeletedTopic]:
         """Return the deleted topics that can be restored. Cost: a ledger segment."""
-        return list(state_now(self._fs, self.home).deleted.values()) if self.exists else []
+        return list(state_now(self._fs, self.home).deleted.values())
 
     def retained(self) -> Iterator[tuple[int, LedgerRecord]]:
         """Yield (offset, record) up to now; records may expire during the iteration."""

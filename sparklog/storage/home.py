@@ -60,6 +60,11 @@ def not_offline(topic: str, partitions: Iterable[int]) -> InvalidRequestError:
     )
 
 
+def not_writable(path: str) -> InvalidRequestError:
+    """Return the error for a change of a log that is open for reading."""
+    return InvalidRequestError(f"{path} is open for reading; use sparklog.open(path, mode='rw')")
+
+
 class Home(Protocol):
     """An open log in a home. Threads may share the object.
 

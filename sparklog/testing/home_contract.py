@@ -54,8 +54,48 @@ def stage(home: Home, *tasks: bytes) -> list[Chunk]:
     return list(staging.gathered(tables))
 
 
-class HomeContract:
+class ReadingContract:
+    """Requirements on a handle that is open for reading, also on one of an archive.
+
+    The fixture `reader` is such a handle, of a log with topic "t".
+    """
+
+    def test_a_handle_for_reading_changes_nothing(self, reader: Log) -> None:
+        home = home_of(reader)
+        for change in (
+            lambda: home.commits,
+            home.staging,
+            lambda: home.stager(Framing()),
+            home.service_lease,
+            lambda: home.give_up(None, None, dry_run=True),
+            lambda: reader.create_topic("u"),
+            lambda: reader.append("t", pa.table({"value": [b"a"]})),
+        ):
+            with pytest.raises(InvalidRequestError, match="open for reading"):
+                change()
+        assert home.view.topics().keys() == {"t"}
+        assert home.groups.readers().groups == []
+        assert home.groups.positions("g") == {}
+        assert home.endpoint_lease({}).published() is None
+        home.close()
+        home.close()
+
+    def test_abandon_has_no_effect_on_a_reader(self, reader: Log) -> None:
+        home = home_of(reader)
+        assert home.is_current()
+        home.abandon("another log lies here")
+        assert home.lost is None
+        assert reader.topics().keys() == {"t"}
+
+
+class HomeContract(ReadingContract):
     """Requirements of the engine on a log's home."""
+
+    @pytest.fixture
+    def reader(self, open_log: Open) -> Log:
+        """A handle for reading."""
+        open_log("rw").create_topic("t")
+        return open_log("r")
 
     @pytest.fixture
     def open_log(self, path: str) -> Iterator[Open]:
@@ -143,25 +183,14 @@ class HomeContract:
             (chunk,) = stager.finish()
             assert (chunk.data is not None, chunk.records) == (True, 2)
 
-    def test_a_handle_for_reading_changes_nothing(self, open_log: Open) -> None:
+    def test_readers_commit_their_positions_by_themselves(self, open_log: Open) -> None:
         writer = open_log("rw")
         writer.create_topic("t")
         home = home_of(open_log("r"))
-        for change in (
-            lambda: home.commits,
-            home.staging,
-            lambda: home.stager(Framing()),
-            home.service_lease,
-        ):
-            with pytest.raises(InvalidRequestError, match="open for reading"):
-                change()
-        assert home.view.topics().keys() == {"t"}
-        home.groups.commit("g", {KEY: 3}, now_ms=1, host="h")  # which readers do by themselves
+        home.groups.commit("g", {KEY: 3}, now_ms=1, host="h")
         assert home_of(writer).groups.positions("g")[KEY].offset == 3
         assert home.ledger.exists
         assert home.ledger.end == home_of(writer).commits.position
-        home.close()
-        home.close()
 
     def test_who_is_told_to_let_go_writes_no_more(self, open_log: Open) -> None:
         one, two = open_log("rw"), open_log("rw")

@@ -8,6 +8,13 @@ DAMAGED = "service/tiering/test_damaged_copies.py"
 
 MUTANTS = (
     mutant(
+        "archive-stores-readers",
+        "tiered/archive/home.py",
+        "are_waited_for: Final = False",
+        "are_waited_for: Final = True",
+        "tiered/archive/test_home.py::test_it_stores_no_groups",
+    ),
+    mutant(
         "lost-url-not-reported",
         "service/verification/remote_storage.py",
         "        out.add(Severity.DAMAGE, error.path, error.reason)\n",

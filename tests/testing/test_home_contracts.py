@@ -1,4 +1,4 @@
-"""One contract of homes, and one of groups: log dirs, and a log in a store."""
+"""One contract of homes, and one of groups: log dirs, a log in a store, and an archive."""
 
 import os
 from collections.abc import Callable
@@ -11,12 +11,14 @@ from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.names import readers_prefix
 from sparklog.fs import LOCAL
+from sparklog.log.log import Log
 from sparklog.logdir.group_offsets import GroupFiles, group_path
 from sparklog.storage.group_store import Groups
 from sparklog.testing.arguments_contract import ArgumentsContract
 from sparklog.testing.groups_contract import GroupsContract
-from sparklog.testing.home_contract import HomeContract
+from sparklog.testing.home_contract import HomeContract, ReadingContract
 from sparklog.tiered.target import open_store
+from tests.tiered.buckets import small_archive
 
 
 class Homes(HomeContract, ArgumentsContract):
@@ -45,6 +47,12 @@ class TestFileStore(Homes):
     @pytest.fixture
     def path(self, tmp_path: Path) -> str:
         return f"file://{tmp_path}/home"
+
+
+class TestArchive(ReadingContract):
+    @pytest.fixture
+    def reader(self, tmp_path: Path) -> Log:
+        return small_archive(tmp_path)
 
 
 class TestGroupsOfLogDir(GroupsContract):

@@ -7,6 +7,9 @@ from typing import Any
 
 import crc32c
 
+import sparklog
+from sparklog.clock import system_clock
+from sparklog.config import LogOptions
 from sparklog.format.checkpoint_files import format_epochs, parse_partition_metadata
 from sparklog.format.names import parse_partition_dir, snapshot_name
 from sparklog.fs import LOCAL, FileSystem, read_bytes
@@ -19,7 +22,7 @@ from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.leader_epochs import clipped
-from sparklog.tiered.archive.no_files import NO_FILES
+from sparklog.tiered.archive.home import ArchiveHome
 from sparklog.tiered.archive.view import ArchiveView
 from sparklog.tiered.layout.manifest import Manifest, packed, to_bytes
 from sparklog.tiered.object_store.store import StoredObject
@@ -28,6 +31,7 @@ from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.reading.tiered_segments import RemoteTier
 from sparklog.tiered.remote_log_metadata.topic import LogCopies
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
+from tests.service.logs import SMALL, fill
 
 
 class DictStore:
@@ -89,7 +93,18 @@ def objects(store: DictStore) -> RemoteObjects:
 
 def archive_log(url: str, found: RemoteObjects, **options: Any) -> Log:
     """Open a bucket alone."""
-    return open_log(url, fs=NO_FILES, view=lambda: ArchiveView(url, found, **options))
+    home = ArchiveHome(ArchiveView(url, found, **options))
+    return Log(home, options=LogOptions.parse({}), clock=system_clock)
+
+
+def small_archive(directory: Path) -> Log:
+    """Open the archive of a small log with topic t."""
+    path, store = directory / "log", DictStore()
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", config=SMALL)
+        fill(log, "t", 0, 20)
+    copy_partition(path / "t-0", store)
+    return archive_log(store.url, objects(store))
 
 
 def tiered_view(

@@ -38,7 +38,6 @@ from sparklog.storage.groups import Readers
 from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo
-from sparklog.tiered.archive.no_files import NO_FILES
 from sparklog.tiered.archive.opening import archive_url
 from sparklog.tiered.copying.plan import copied_ranges, valid_copies
 from sparklog.tiered.reading.options import RemoteOptions
@@ -189,7 +188,7 @@ def _opened(
     home = view_of(log).home
     has_readers = url is None or home_of(log).ledger.exists
     return _Look(
-        fs=fs if url is None else NO_FILES,
+        fs=fs,
         log=log,
         cache=cache,
         readers=home_of(log).groups.readers() if has_readers else Readers([], {}),

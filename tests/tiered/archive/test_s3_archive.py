@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 import sparklog
+from sparklog.clock import system_clock
+from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
-from sparklog.log.log import view_of
-from sparklog.logdir.home import open_log
-from sparklog.tiered.archive.no_files import NO_FILES
+from sparklog.log.log import Log, view_of
+from sparklog.tiered.archive.home import ArchiveHome
 from sparklog.tiered.archive.opening import open_archive
 from sparklog.tiered.archive.view import ArchiveView
 from sparklog.tiered.reading.options import RemoteOptions
@@ -73,7 +74,8 @@ def test_what_was_fetched_is_found_again_on_disk(
         first = archive.read("t").read_all()
     remote, rest = RemoteOptions.parse(options)
     opened = open_archive(url, options=remote, storage_options=s3.options())
-    with open_log(url, fs=NO_FILES, view=lambda: opened, options=rest) as archive:
+    parsed = LogOptions.parse(rest)
+    with Log(ArchiveHome(opened), options=parsed, clock=system_clock) as archive:
         archive.topics()
         view = view_of(archive)
         assert isinstance(view, ArchiveView)
