@@ -10,19 +10,16 @@ from sparklog.diskless.state import DisklessState
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.log.fork_points import (
     ForkPointRequest,
+    after_commit,
     check_writers,
-    no_commit,
-    no_writer,
     nothing_to_fork,
 )
 from sparklog.storage.ledger_records import (
     AppendRecord,
-    CommitRecord,
     ResetRecord,
     SnapshotRecord,
     TopicRecord,
 )
-from sparklog.storage.log_state import is_writer_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +50,16 @@ def find_point(
     if wanted.offsets is not None:
         point = _within(entries, now, wanted, first, older)
     else:
-        if wanted.writer is not None and wanted.batch is not None:
-            count = _after_batch(entries, ledger, now, wanted.writer, wanted.batch, first)
+        if wanted.writer is not None:
+            count = after_commit(ledger, now.next_number, now.log.writers, wanted)
+            count = max(count, first)  # a fork's first entries belong together
         else:
             assert wanted.time_ms is not None
             count = _of_time(entries, now.next_number, wanted.time_ms)
             if count < max(first, 1):
                 raise nothing_to_fork(entries.store.url, f"was written after {wanted.time_ms} ms")
         point = ForkPoint(count, _state_at(entries, count, older))
-    if wanted.writer is not None and wanted.batch is not None:
-        check_writers(point.state.log, wanted.writer, wanted.batch)
+    check_writers(point.state.log, wanted)
     return point
 
 
@@ -84,45 +81,6 @@ def entries_between(
         numbers = range(first, min(first + window, end))
         yield from zip(numbers, entries.known(numbers), strict=True)
         first, window = numbers.stop, min(2 * window, WINDOW)
-
-
-def _after_batch(
-    entries: EntryReader,
-    ledger: StoreLedger,
-    now: DisklessState,
-    writer: str,
-    batch: int,
-    first: int,
-) -> int:
-    known = now.log.writers
-    names = sorted(name for name in known if is_writer_of(name, writer))
-    if not names:
-        raise no_writer(entries.store.url, writer, known)
-    oldest, below = None, set()
-    for number, record in ledger.commits_of(now.next_number, names):
-        assert isinstance(record, CommitRecord)
-        if record.batch == batch:
-            return number + 1
-        oldest = record.batch
-        if record.batch < batch:
-            below.add(record.writer)
-            if len(below) == len(names):
-                oldest = None  # earlier commits were not looked at
-                break
-    last = max(known[name].batch for name in names)
-    if first and batch <= last and _begins_at(entries, names, batch):
-        return first
-    raise no_commit(entries.store.url, writer, batch, last=last, first=oldest)
-
-
-def _begins_at(entries: EntryReader, names: list[str], batch: int) -> bool:
-    """Return True if the log was created from another log at that batch."""
-    (entry,) = entries.known([0])
-    record = entry.record
-    if not isinstance(record, SnapshotRecord) or record.fork is None:
-        return False
-    lasts = [record.writers[name].batch for name in names if name in record.writers]
-    return max(lasts, default=-1) == batch
 
 
 def _of_time(entries: EntryReader, end: int, time_ms: int) -> int:

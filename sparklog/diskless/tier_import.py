@@ -19,11 +19,10 @@ from sparklog.diskless.import_objects import NewLog, NewObject, NewPartition
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
-    UnknownTopicError,
 )
 from sparklog.format.names import SNAPSHOT
 from sparklog.format.producer_snapshot import ProducerEntry, parse_snapshot
-from sparklog.log.copied_log import copied_state, copy_all
+from sparklog.log.copied_log import chosen_topics, copied_config, copied_state, copy_all
 from sparklog.storage.leader_epochs import new_epoch
 from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState
@@ -40,7 +39,6 @@ from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment
 
 _LINE_BYTES: Final = 64 << 10  # of a manifest's first line, unless its configs are very long
-_NOT_KEPT: Final = ("remote.", "local.retention.", "retention.")
 _KEEP: Final = {"retention.ms": "-1"}  # else the next round could delete restored records
 
 
@@ -73,7 +71,14 @@ def plan_tier_import(
     source = objects.store
     listing = BucketListing(objects)
     directories = listing.all()
-    names = _wanted(source.url, {key.topic for key in directories}, topics)
+    held = {key.topic for key in directories}
+    if not held:
+        raise InvalidRequestError(
+            f"{source.url} holds no archive: give the URL that closed segments are copied to "
+            "(`sparklog serve --remote URL`)",
+            path=source.url,
+        )
+    names = chosen_topics(source.url, held, topics)
     keys = sorted(key for key in directories if key.topic in names)
     copies = {key: listing.segments(key) for key in keys}
     lines = _lines(source, [segment for key in keys for segment in copies[key]], threads)
@@ -105,23 +110,6 @@ def plan_tier_import(
             for m in whole if m.encryption is not None
         },
     )  # fmt: skip
-
-
-def _wanted(url: str, held: Collection[str], topics: Collection[str] | None) -> list[str]:
-    if not held:
-        raise InvalidRequestError(
-            f"{url} holds no archive: give the URL that closed segments are copied to (`sparklog "
-            "serve --remote URL`)",
-            path=url,
-        )
-    unknown = sorted(set(topics or ()) - set(held))
-    if unknown:
-        raise UnknownTopicError(
-            f"{url} has no topic {', '.join(unknown)}; it has: {', '.join(sorted(held))}", path=url
-        )
-    if topics is not None and not topics:
-        raise InvalidRequestError("topics: name at least one, or leave it out for all of them")
-    return sorted(held if topics is None else set(topics))
 
 
 def _copied(source: Store, target: Store, name: str, size: int) -> NewObject:
@@ -187,7 +175,7 @@ def _topic(name: str, parts: Iterable[_Part]) -> TopicState:
     """Return a topic as its newest manifest describes it."""
     mine = [part for part in parts if part.key.topic == name]
     newest = max((m for part in mine for m in part.manifests), key=lambda m: m.segment.time_ms)
-    config = {k: v for k, v in newest.config.items() if not k.startswith(_NOT_KEPT)}
+    config = copied_config(newest.config, keeps_retention=False)
     gaps = any(manifest.gaps for part in mine for manifest in part.manifests)
     dirs = dict.fromkeys(range(max(part.key.partition for part in mine) + 1), 0)
     return TopicState(newest.segment.topic_id, config | _KEEP, dirs, adopted=gaps)

@@ -1,18 +1,20 @@
 """Rules for a new log that is copied from another log: a fork, an import, a move to another home.
 
-- `copied_topics`, `copied_state`, `next_epoch`: the state with which the ledger of the copy starts
+- `chosen_topics`, `copied_config`, `copied_topics`: the topics of the copy
+- `copied_state`, `next_epoch`: the state with which the ledger of the copy starts
 - `prefix_below`, `check_dense`: the batches up to the end of the copy, and whether records are
   missing
 - `copy_all`: runs the copies of files or objects in parallel
 """
 
 import collections
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from sparklog.common import TopicPartition
+from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.log.batch_windows import Window, walk
 from sparklog.log.fork_points import batch_is_cut, compacted
 from sparklog.log.timeline import within
@@ -22,9 +24,40 @@ from sparklog.storage.segments import SegmentLog
 from sparklog.storage.topic_state import TopicState
 
 T = TypeVar("T")
+_OF_REMOTE_STORAGE: Final = ("remote.", "local.")
 
 
 # -- the state of the copy
+
+
+def chosen_topics(
+    home: str, held: Collection[str], topics: Collection[str] | None
+) -> list[str]:
+    """Return the topics to copy from `home`, sorted: `topics`, or all topics that it holds.
+
+    Raises:
+        UnknownTopicError: A topic is missing.
+        InvalidRequestError: `topics` is empty.
+    """
+    unknown = sorted(set(topics or ()) - set(held))
+    if unknown:
+        raise UnknownTopicError(
+            f"{home} has no topic {', '.join(unknown)}; it has: {', '.join(sorted(held))}",
+            path=home,
+        )
+    if topics is not None and not topics:
+        raise InvalidRequestError("topics: name at least one, or leave it out for all of them")
+    return sorted(held if topics is None else set(topics))
+
+
+def copied_config(config: Mapping[str, str], *, keeps_retention: bool = True) -> dict[str, str]:
+    """Return the config of a topic in a log without remote storage.
+
+    Without `keeps_retention`, the topic has no retention either: the next round could delete
+    records that were just restored.
+    """
+    left_out = _OF_REMOTE_STORAGE if keeps_retention else (*_OF_REMOTE_STORAGE, "retention.")
+    return {name: value for name, value in config.items() if not name.startswith(left_out)}
 
 
 def copied_topics(state: LogState) -> dict[str, TopicState]:

@@ -1,11 +1,14 @@
 """Requests for a fork, and the reasons why a fork is impossible, for all homes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
+from sparklog.log.timeline import find_commit
+from sparklog.storage.commits import Ledger
+from sparklog.storage.ledger_records import CommitRecord, LastMicroBatch, SnapshotRecord
 from sparklog.storage.log_state import LogState, is_writer_of
 
 Wanted = Mapping[str, Mapping[int, int]]
@@ -48,11 +51,73 @@ class ForkPointRequest:
         return {TopicPartition(t, p): end for t, ends in given.items() for p, end in ends.items()}
 
 
-def check_writers(state: LogState, writer: str, batch: int) -> None:
+def after_commit(
+    ledger: Ledger, end: int, known: Mapping[str, LastMicroBatch], wanted: ForkPointRequest
+) -> int:
+    """Return the position after the commit of `wanted.batch` in the ledger below `end`.
+
+    Args:
+        ledger: The ledger of the log.
+        end: The end of the ledger.
+        known: The last micro-batches of all writers.
+        wanted: The writer and the batch.
+
+    Raises:
+        InvalidRequestError: The ledger does not contain the commit.
+
+    Cost: as `find_commit`, twice if the commit is missing.
+    """
+    writer, batch = wanted.writer, wanted.batch
+    assert writer is not None
+    assert batch is not None
+    names = sorted(name for name in known if is_writer_of(name, writer))
+    if not names:
+        held = ", ".join(sorted(known)) or "none"
+        raise InvalidRequestError(
+            f"{writer} has committed nothing to {ledger.home}; its writers: {held}"
+        )
+    commit = find_commit(ledger, end, names, batch)
+    if commit is not None:
+        return commit[0] + 1
+    last = max(known[name].batch for name in names)
+    if batch <= last and _starts_at(ledger, names, batch):
+        return 1
+    oldest = _oldest_batch(ledger, end, names, batch)
+    suffix = "" if oldest is None else f", the oldest in the ledger is {oldest}"
+    raise InvalidRequestError(
+        f"{writer} has no commit of batch {batch} in the ledger of {ledger.home} (it never "
+        f"existed, was undone by a reset, or has expired); its last batch is {last}{suffix}"
+    )
+
+
+def _starts_at(ledger: Ledger, names: Collection[str], batch: int) -> bool:
+    """Return True if the log was created by a fork at the batch."""
+    _, first = (0, None) if ledger.oldest else next(ledger.records(0, 1), (0, None))
+    if not isinstance(first, SnapshotRecord) or first.fork is None:
+        return False
+    lasts = [first.writers[name].batch for name in names if name in first.writers]
+    return max(lasts, default=-1) == batch
+
+
+def _oldest_batch(ledger: Ledger, end: int, names: Collection[str], batch: int) -> int | None:
+    """Return the writers' oldest batch in the ledger; None if it is older than `batch`."""
+    oldest = None
+    for _, record in ledger.commits_of(end, names):
+        if isinstance(record, CommitRecord) and record.writer in names:
+            if record.batch < batch:
+                return None
+            oldest = record.batch
+    return oldest
+
+
+def check_writers(state: LogState, wanted: ForkPointRequest) -> None:
     """Raise InvalidRequestError if another sink of the query had already passed the batch.
 
     All sinks of a query must be at the batch, but a sink may be ahead of another sink.
     """
+    writer, batch = wanted.writer, wanted.batch
+    if writer is None or batch is None:
+        return
     ahead = {w: last.batch for w, last in state.writers.items() if is_writer_of(w, writer)}
     beyond = [name for name, reached in sorted(ahead.items()) if reached > batch]
     if beyond:
@@ -61,27 +126,6 @@ def check_writers(state: LogState, writer: str, batch: int) -> None:
             f"committed batch {batch}: there is no point at which both had this batch as their "
             "last; fork by the name of one writer, or by time_ms"
         )
-
-
-def no_writer(home: str, writer: str, known: Iterable[str]) -> InvalidRequestError:
-    """Return the error for a writer without commits."""
-    held = ", ".join(sorted(known)) or "none"
-    return InvalidRequestError(f"{writer} has committed nothing to {home}; its writers: {held}")
-
-
-def no_commit(
-    home: str, writer: str, batch: int, *, last: int, first: int | None
-) -> InvalidRequestError:
-    """Return the error for a batch without a commit in the ledger.
-
-    Args:
-        first: the writer's oldest batch in the ledger, None if it is unknown.
-    """
-    oldest = "" if first is None else f", the oldest in the ledger is {first}"
-    return InvalidRequestError(
-        f"{writer} has no commit of batch {batch} in the ledger of {home} (it never existed, was "
-        f"undone by a reset, or has expired); its last batch is {last}{oldest}"
-    )
 
 
 def nothing_to_fork(home: str, why_not: str) -> InvalidRequestError:

@@ -6,7 +6,7 @@ restored range ends) and renamed. An interrupted restore continues where it stop
 """
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -19,7 +19,6 @@ from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
     StorageUnavailableError,
-    UnknownTopicError,
 )
 from sparklog.format.checkpoint_files import (
     format_partition_metadata,
@@ -28,17 +27,16 @@ from sparklog.format.checkpoint_files import (
 from sparklog.format.names import (
     EPOCH_CHECKPOINT,
     INDEX,
-    LOG,
     PARTITION_METADATA,
     SNAPSHOT,
     TIMEINDEX,
     TXNINDEX,
+    log_name,
     partition_dir,
-    snapshot_name,
 )
 from sparklog.fs import LOCAL, FileSystem, write_durably
 from sparklog.log.batch_windows import walk
-from sparklog.log.copied_log import copy_all
+from sparklog.log.copied_log import chosen_topics, copied_config, copy_all
 from sparklog.log.positions import Position, resolve
 from sparklog.logdir.broker_lockout import mark_made
 from sparklog.logdir.home import open_log
@@ -62,7 +60,6 @@ from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment
 
 _PIECE_BYTES: Final = 8 << 20
-_NOT_RESTORED: Final = ("remote.", "local.retention.", "retention.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +135,7 @@ def restore(
             path=work,
         )
     if not has_ledger(fs, work):
-        _fill(fs, work, view.objects, parts, _Counter(total, progress), threads)
+        _Restore(fs, work, view.objects, total, progress).fill(parts, threads)
     offsets = _take_over(fs, clock, work, view, {part.key.topic for part in parts})
     if fs.is_dir(target):
         fs.rmdir(target)
@@ -156,15 +153,7 @@ def _plan(
     held = view.topics()
     if not held:
         raise no_archive(view.home)
-    names = sorted(held if topics is None else topics)
-    unknown = [name for name in names if name not in held]
-    if unknown:
-        raise UnknownTopicError(
-            f"{view.home} has no topic {', '.join(unknown)}; it has: {', '.join(sorted(held))}",
-            path=view.home,
-        )
-    if not names:
-        raise InvalidRequestError("topics: name at least one, or leave it out for all of them")
+    names = chosen_topics(view.home, held, topics)
     if len(names) > 1 and any(isinstance(at, Mapping) for at in (start, end)):
         raise InvalidRequestError("offsets are of one topic: name it, or give a time")
     parts = []
@@ -205,119 +194,116 @@ def _check_gapless(
         at = max(at, end)
 
 
-class _Counter:
-    """Adds up the restored bytes and reports progress."""
+class _Restore:
+    """Writes the partitions of the log dir `work`, and reports the progress. Thread-safe."""
 
-    def __init__(self, total: int, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        work: str,
+        objects: RemoteObjects,
+        total: int,
+        progress: Progress | None,
+    ) -> None:
+        self._fs, self._work, self._objects = fs, work, objects
         self._done, self._total, self._progress = 0, total, progress
 
-    def add(self, size: int) -> None:
+    def fill(self, parts: Sequence[_Part], threads: int) -> None:
+        """Write the partitions and Kafka's checkpoint files, durably."""
+        fs, work = self._fs, self._work
+        for part in parts:
+            directory = self._directory(part)
+            if not fs.is_dir(directory):
+                fs.mkdir(directory)
+            metadata = format_partition_metadata(part.topic_id, part.key.partition)
+            write_durably(fs, joined(directory, PARTITION_METADATA), metadata, sync_dir=False)
+        jobs = (
+            partial(self._fetch, part, segment) for part in parts for segment in part.segments
+        )
+        list(copy_all(jobs, threads, cancel=self._objects.retry.cancel))
+        ends = {part.key: self._close(part) for part in parts}
+        write_offsets(fs, work, LOG_START, {part.key: part.start for part in parts})
+        write_offsets(fs, work, RECOVERY_POINT, ends)
+        write_offsets(fs, work, HIGH_WATERMARK, ends)
+        mark_made(fs, [work])
+
+    def _directory(self, part: _Part) -> str:
+        return joined(self._work, partition_dir(*part.key))
+
+    def _count(self, size: int) -> None:
         self._done += size
         if self._progress is not None:
             self._progress(self._done, self._total)
 
+    def _fetch(self, part: _Part, segment: RemoteSegment) -> None:
+        """Write a segment's files unless they exist; the log last.
 
-def _fill(
-    fs: FileSystem,
-    work: str,
-    objects: RemoteObjects,
-    parts: list[_Part],
-    counter: _Counter,
-    threads: int,
-) -> None:
-    """Write the partitions and Kafka's checkpoint files, durably."""
-    jobs: list[tuple[_Part, RemoteSegment]] = []
-    for part in parts:
-        directory = joined(work, partition_dir(*part.key))
-        if not fs.is_dir(directory):
-            fs.mkdir(directory)
-        metadata = format_partition_metadata(part.topic_id, part.key.partition)
-        write_durably(fs, joined(directory, PARTITION_METADATA), metadata, sync_dir=False)
-        jobs += [(part, segment) for segment in part.segments]
-    copies = (partial(_bring, fs, work, objects, *job, counter) for job in jobs)
-    list(copy_all(copies, threads, cancel=objects.retry.cancel))
-    ends: dict[TopicPartition, int] = {}
-    for part in parts:
-        ends[part.key] = _close(fs, work, objects, part)
-    write_offsets(fs, work, LOG_START, {part.key: part.start for part in parts})
-    write_offsets(fs, work, RECOVERY_POINT, ends)
-    write_offsets(fs, work, HIGH_WATERMARK, ends)
-    mark_made(fs, [work])
+        Raises: as `restore`; a missing object counts as damage, unless its absence is uncertain.
+        """
+        path = f"{self._objects.store.url}/{manifest_object(segment)}"
+        try:
+            self._write(part, segment)
+        except UndeterminedLossError as error:
+            raise StorageUnavailableError(str(error), path=path) from error
+        except FileNotFoundError as error:
+            raise DataCorruptionError(
+                f"{error}; or restore the other ranges to another directory",
+                path=path, first=segment.base, end=segment.end,
+            ) from error  # fmt: skip
 
-
-def _bring(
-    fs: FileSystem,
-    work: str,
-    objects: RemoteObjects,
-    part: _Part,
-    segment: RemoteSegment,
-    counter: _Counter,
-) -> None:
-    """Write a segment's files unless they exist; the log last.
-
-    Raises: as `restore`; a missing object counts as damage, unless its absence is uncertain.
-    """
-    try:
-        _write(fs, work, objects, part, segment, counter)
-    except UndeterminedLossError as error:
-        raise StorageUnavailableError(
-            str(error), path=f"{objects.store.url}/{manifest_object(segment)}"
-        ) from error
-    except FileNotFoundError as error:
-        raise DataCorruptionError(
-            f"{error}; or restore the other ranges to another directory",
-            path=f"{objects.store.url}/{manifest_object(segment)}",
-            first=segment.base,
-            end=segment.end,
-        ) from error
-
-
-def _write(
-    fs: FileSystem,
-    work: str,
-    objects: RemoteObjects,
-    part: _Part,
-    segment: RemoteSegment,
-    counter: _Counter,
-) -> None:
-    directory = joined(work, partition_dir(*part.key))
-    log = joined(directory, f"{segment.base:020d}{LOG}")
-    if fs.exists(log):
-        counter.add(segment.size)
-        return
-    opened = objects.open(segment)
-    whole = segment.end <= part.end
-    if whole:
-        for suffix in (INDEX, TIMEINDEX, TXNINDEX):
+    def _write(self, part: _Part, segment: RemoteSegment) -> None:
+        fs, directory = self._fs, self._directory(part)
+        log = joined(directory, log_name(segment.base))
+        if fs.exists(log):
+            self._count(segment.size)
+            return
+        opened = self._objects.open(segment)
+        is_whole = segment.end <= part.end
+        for suffix in (INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT) if is_whole else ():
             data = opened.part(suffix)
             if data is not None:
-                path = joined(directory, f"{segment.base:020d}{suffix}")
-                write_durably(fs, path, data, sync_dir=False)
-        snapshot = opened.part(SNAPSHOT)
-        if snapshot is not None:
-            path = joined(directory, snapshot_name(segment.end))
-            write_durably(fs, path, snapshot, sync_dir=False)
-    ranges, crc, at = objects.ranges(segment), 0, 0
-    with fs.open(log + ".restoring", create=True) as file:
-        file.truncate(0)
-        for at in range(0, ranges.size, _PIECE_BYTES):
-            data = ranges.get(at, min(at + _PIECE_BYTES, ranges.size))
-            crc = crc32c.crc32c(data, crc)
-            file.pwrite(data, at)
-            counter.add(len(data))
-        if crc != opened.manifest.crc32c:
-            raise DataCorruptionError(
-                f"its CRC-32C is {crc}, its manifest says {opened.manifest.crc32c}; restore the "
-                "object from a copy of the bucket, or restore the other ranges to another "
-                "directory",
-                path=f"{objects.store.url}/{ranges.name}",
-                first=segment.base,
-                end=segment.end,
-            )
-        if not whole:  # adopting the directory rebuilds the indexes of a cut segment
-            file.truncate(_cut(file, part.end))
-        file.sync()
-    fs.rename(log + ".restoring", log)
+                base = segment.end if suffix == SNAPSHOT else segment.base
+                write_durably(fs, joined(directory, f"{base:020d}{suffix}"), data, sync_dir=False)
+        ranges, crc = self._objects.ranges(segment), 0
+        with fs.open(log + ".restoring", create=True) as file:
+            file.truncate(0)
+            for at in range(0, ranges.size, _PIECE_BYTES):
+                data = ranges.get(at, min(at + _PIECE_BYTES, ranges.size))
+                crc = crc32c.crc32c(data, crc)
+                file.pwrite(data, at)
+                self._count(len(data))
+            if crc != opened.manifest.crc32c:
+                raise DataCorruptionError(
+                    f"its CRC-32C is {crc}, its manifest says {opened.manifest.crc32c}; restore "
+                    "the object from a copy of the bucket, or restore the other ranges to another "
+                    "directory",
+                    path=f"{self._objects.store.url}/{ranges.name}",
+                    first=segment.base,
+                    end=segment.end,
+                )
+            if not is_whole:  # adopting the directory rebuilds the indexes of a cut segment
+                file.truncate(_cut(file, part.end))
+            file.sync()
+        fs.rename(log + ".restoring", log)
+
+    def _close(self, part: _Part) -> int:
+        """Write the partition's leader epochs; return the partition's end."""
+        fs, directory, end = self._fs, self._directory(part), part.end
+        if part.segments:
+            last = part.segments[-1]
+            end = last.end
+            if last.end > part.end:
+                end = last.base
+                with fs.open(joined(directory, log_name(last.base))) as file:
+                    for window in walk(file, check_crc=False):
+                        if len(window.batches):
+                            end = int(window.batches.table["last_offset"][-1]) + 1
+            raw = self._objects.open(last).part(EPOCH_CHECKPOINT) or b"0\n0\n"
+            known = parse_epochs(raw, EPOCH_CHECKPOINT)
+            epochs = clipped(known, start=part.start, end=end)
+            write_epochs(fs, directory, epochs, sync_dir=False)
+        fs.sync_dir(directory)
+        return end
 
 
 def _cut(file: Any, end: int) -> int:
@@ -331,27 +317,6 @@ def _cut(file: Any, end: int) -> int:
     return size
 
 
-def _close(fs: FileSystem, work: str, objects: RemoteObjects, part: _Part) -> int:
-    """Write the partition's leader epochs; return the partition's end."""
-    directory = joined(work, partition_dir(*part.key))
-    end = part.end
-    if part.segments:
-        last = part.segments[-1]
-        end = last.end
-        if last.end > part.end:
-            end = last.base
-            with fs.open(joined(directory, f"{last.base:020d}{LOG}")) as file:
-                for window in walk(file, check_crc=False):
-                    if len(window.batches):
-                        end = int(window.batches.table["last_offset"][-1]) + 1
-        raw = objects.open(last).part(EPOCH_CHECKPOINT) or b"0\n0\n"
-        known = parse_epochs(raw, EPOCH_CHECKPOINT)
-        epochs = clipped(known, start=part.start, end=end)
-        write_epochs(fs, directory, epochs, sync_dir=False)
-    fs.sync_dir(directory)
-    return end
-
-
 def _take_over(
     fs: FileSystem, clock: Clock, work: str, view: ArchiveView, names: Collection[str]
 ) -> dict[str, dict[int, tuple[int, int]]]:
@@ -363,13 +328,7 @@ def _take_over(
     # No other process knows the new directory yet.
     with open_log(work, mode="rw", fs=fs, clock=clock, news=False) as log:
         for name in sorted(names):
-            config = dict(_kept(held[name].config.to_dict()))
+            config = copied_config(held[name].config.to_dict(), keeps_retention=False)
             if config:
                 log.alter_topic(name, config=config)
         return {name: log.offsets(name) for name in sorted(names)}
-
-
-def _kept(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for key, value in config.items():
-        if not key.startswith(_NOT_RESTORED):
-            yield key, value

@@ -34,6 +34,7 @@ from tests.service.logs import SMALL, fill
 from tests.tiered.buckets import DictStore, copy_partition
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+TIERED = {"remote.storage.enable": "true", "retention.bytes": "1000", "local.retention.ms": "9"}
 ORIGIN = "the tier"
 
 
@@ -49,7 +50,7 @@ def made(tmp_path: Path) -> tuple[Path, Store]:
         fill(log, "u", 0, 9)
     for name in ("t-0", "t-1", "u-0"):
         config = {**SMALL, "max.message.bytes": 4321, "retention.ms": 5000}
-        copy_partition(path / name, held, config=config)
+        copy_partition(path / name, held, config=config | TIERED)
     source = open_store(f"memory://tier-{tmp_path.name}-{id(held)}")
     for name, data in held.objects.items():
         source.put(name, data)
@@ -117,6 +118,7 @@ def test_all_of_it(made: tuple[Path, Store], target: Store) -> None:
             assert state.log.topics[name].id == log.topic(name).id
         assert state.log.topics["t"].config["max.message.bytes"] == "4321"
         assert state.log.topics["t"].config["retention.ms"] == "-1"
+        assert state.log.topics["t"].config.keys().isdisjoint(TIERED)
     for key in (T0, T1, U0):
         last = state.extents[key][-1]
         assert state.log.ends[key] == last.end > 0

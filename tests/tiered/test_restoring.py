@@ -18,6 +18,7 @@ from tests.service.logs import SMALL, fill
 from tests.tiered.buckets import DictStore, copy_partition
 
 CONFIG = {**SMALL, "max.message.bytes": 4321}
+TIERED = {"remote.storage.enable": "true", "retention.bytes": "1000", "local.retention.ms": "9"}
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def made(tmp_path: Path) -> tuple[Path, Path]:
         fill(log, "t", 1, 17)
         fill(log, "u", 0, 9)
     for name in ("t-0", "t-1", "u-0"):
-        copy_partition(path / name, store, config=CONFIG)
+        copy_partition(path / name, store, config=CONFIG | TIERED)
     bucket = tmp_path / "bucket"
     for name, data in store.objects.items():
         (bucket / name).parent.mkdir(parents=True, exist_ok=True)
@@ -59,6 +60,7 @@ def test_all_of_it(
         assert back.topic("t").id == log.topic("t").id
         assert back.topic("t").config.max_message_bytes == 4321
         assert back.topic("t").config.retention_ms == -1
+        assert back.topic("t").config.to_dict().keys().isdisjoint(TIERED)
         for topic in ("t", "u"):
             assert back.offsets(topic) == archive.offsets(topic) == report.offsets[topic]
             assert back.read(topic).read_all().equals(archive.read(topic).read_all())

@@ -6,19 +6,16 @@ A point is the ledger offset after a record. The state is the fold of all earlie
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sparklog.fs import FileSystem
 from sparklog.log.fork_points import (
     ForkPointRequest,
+    after_commit,
     check_writers,
-    no_commit,
-    no_writer,
     nothing_to_fork,
 )
-from sparklog.log.timeline import find_abandoned, find_commit
+from sparklog.log.timeline import find_abandoned
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.ledger import fold, ledger_bases, replay
-from sparklog.storage.ledger_records import CommitRecord, SnapshotRecord
-from sparklog.storage.log_state import LogState, is_writer_of
+from sparklog.storage.log_state import LogState
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +32,9 @@ def find_point(commits: LogDirCommits, wanted: ForkPointRequest) -> ForkPoint:
 
     Raises: InvalidRequestError: the ledger does not contain it, or its records expired.
     """
-    writer, batch, time_ms = wanted.writer, wanted.batch, wanted.time_ms
-    if writer is not None and batch is not None:
-        at = _after_batch(commits, writer, batch)
+    time_ms = wanted.time_ms
+    if wanted.writer is not None:
+        at = after_commit(commits, commits.ledger.end, commits.state.writers, wanted)
     elif time_ms is not None:
         at = _newest(
             commits, lambda state: state.time_ms <= time_ms, f"was written after {time_ms} ms"
@@ -48,45 +45,8 @@ def find_point(commits: LogDirCommits, wanted: ForkPointRequest) -> ForkPoint:
     fold(commits.fs, commits.home, at, state=state, first=None)
     if state.abandoned is None:
         state.abandoned = find_abandoned(commits, at)
-    if writer is not None and batch is not None:
-        check_writers(state, writer, batch)
+    check_writers(state, wanted)
     return ForkPoint(at, state.time_ms, state)
-
-
-def _after_batch(commits: LogDirCommits, writer: str, batch: int) -> int:
-    known = commits.state.writers
-    names = sorted(name for name in known if is_writer_of(name, writer))
-    if not names:
-        raise no_writer(commits.home, writer, known)
-    end = commits.ledger.end
-    found = find_commit(commits, end, names, batch)
-    if found is None and _was_forked_at(commits, names, batch):
-        return 1
-    if found is None:
-        last = max(known[name].batch for name in names)
-        first = _first_batch(commits.fs, commits.home, end, names)
-        raise no_commit(commits.home, writer, batch, last=last, first=first)
-    return found[0] + 1
-
-
-def _was_forked_at(commits: LogDirCommits, names: list[str], batch: int) -> bool:
-    """Return True if this log was created by a fork at `batch`, and not reset below `batch`."""
-    if ledger_bases(commits.fs, commits.home)[0] or batch > max(
-        commits.state.writers[name].batch for name in names
-    ):
-        return False
-    ((_, first),) = replay(commits.fs, commits.home, 0, 1)
-    if not isinstance(first, SnapshotRecord) or first.fork is None:
-        return False
-    lasts = [first.writers[name].batch for name in names if name in first.writers]
-    return max(lasts, default=-1) == batch
-
-
-def _first_batch(fs: FileSystem, home: str, end: int, names: list[str]) -> int | None:
-    for _, record in replay(fs, home, ledger_bases(fs, home)[0], end):
-        if isinstance(record, CommitRecord) and record.writer in names:
-            return record.batch
-    return None
 
 
 def _before_offsets(commits: LogDirCommits, wanted: ForkPointRequest) -> int:

@@ -28,7 +28,13 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint_files import Epochs, topic_id_text
 from sparklog.format.names import TXNINDEX, snapshot_name
 from sparklog.format.producer_snapshot import format_snapshot, parse_snapshot
-from sparklog.log.copied_log import copied_state, copied_topics, next_epoch, prefix_below
+from sparklog.log.copied_log import (
+    copied_config,
+    copied_state,
+    copied_topics,
+    next_epoch,
+    prefix_below,
+)
 from sparklog.log.log import Log, view_of
 from sparklog.log.producer_state_loading import load_producer_state
 from sparklog.log.timeline import find_abandoned, find_commit
@@ -50,7 +56,6 @@ from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from sparklog.tiered.target import open_store
 
-_NOT_KEPT: Final = ("remote.", "local.")
 _NO_EPOCHS: Final = ((0, 0),)
 _OFFSETS_MAX: Final = 2**31 - 1  # the largest relative offset of an index
 _NEVER_EXPIRES: Final = 2**63 - 1
@@ -308,7 +313,7 @@ def _copied_state(commits: LogDirCommits, time_ms: int) -> LogState:
     topics = {
         name: replace(
             topic,
-            config={k: v for k, v in topic.config.items() if not k.startswith(_NOT_KEPT)},
+            config=copied_config(topic.config),
             dirs=dict.fromkeys(topic.dirs, 0),
         )
         for name, topic in copied_topics(state).items()
