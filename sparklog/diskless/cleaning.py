@@ -123,12 +123,7 @@ class Cleaner:
             self._check()
             with SpooledTemporaryFile(_IN_MEMORY) as file:
                 made = rewriter.rewrite(group, file)
-                report.groups += 1
-                report.segments += len(group)
-                report.bytes_before += sum(extent.size for extent in group)
-                report.bytes_after += made.size
-                report.records_read += made.records[0]
-                report.records_kept += made.records[1]
+                report.add_group([extent.size for extent in group], made.size, made.records)
                 if not made.is_same:
                     self._swap(part, group, made, state, now_ms)
         report.keys, report.utilization = len(offsets), offsets.utilization
@@ -246,7 +241,7 @@ class _Rewriter:
             self._offsets,
             self._transactions,
             now_ms=now_ms,
-            horizon_ms=now_ms + part.config.delete_retention_ms,
+            delete_retention_ms=part.config.delete_retention_ms,
             first_uncleanable=part.dirt.first_uncleanable,
             producers=self._producers,
         )

@@ -10,7 +10,7 @@ from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.diskless.extents import Extent, Extents
 from sparklog.diskless.state import DisklessState, partitions_of
-from sparklog.log.dirty_ratio import find_dirt
+from sparklog.log.dirty_ratio import CompactedLog, find_dirt
 from sparklog.log.due_segments import LocalSegment
 from sparklog.storage.round_report import Cleanable, Dirt
 
@@ -93,14 +93,11 @@ def _dirt(
         extent = by_base[base]
         return extent.max_timestamp if extent.max_timestamp >= 0 else time_of(extent.born)
 
-    return find_dirt(
-        config,
-        segments,
-        checkpoint=checkpoint,
-        log_start=max(state.log.starts.get(key, 0), segments[0].base),
-        end=end,
+    log = CompactedLog(
+        config=config, segments=segments, checkpoint=checkpoint,
+        log_start=state.log.starts.get(key, 0), end=end,
         stable=end,  # a log in a bucket has no open transactions
-        now_ms=now_ms,
-        largest=largest,
-        earliest=lambda base: earliest(by_base[base]),
+    )  # fmt: skip
+    return find_dirt(
+        log, now_ms=now_ms, largest=largest, earliest=lambda base: earliest(by_base[base])
     )

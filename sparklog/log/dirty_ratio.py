@@ -9,6 +9,7 @@ protects; rounded down to a segment. Source: LogCleanerManager.cleanableOffsets,
 
 import bisect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from sparklog.config import TopicConfig
@@ -39,33 +40,49 @@ def within(segments: Sequence[SegmentT], start: int, stop: int) -> list[SegmentT
     return [s for s in segments[max(first, 0) :] if s.base < stop]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactedLog:
+    """The log of a compacted partition.
+
+    Attributes:
+        config: The topic's config.
+        segments: The segments; the last is the active segment.
+        checkpoint: The offset up to which the log was cleaned, if it was.
+        log_start: The log start offset.
+        end: The log end offset.
+        stable: The last stable offset.
+    """
+
+    config: TopicConfig
+    segments: Sequence[Segment]
+    checkpoint: int | None
+    log_start: int
+    end: int
+    stable: int
+
+
 def find_dirt(
-    config: TopicConfig,
-    segments: Sequence[Segment],
+    log: CompactedLog,
     *,
-    checkpoint: int | None,
-    log_start: int,
-    end: int,
-    stable: int,
     now_ms: int,
     largest: Callable[[int], int],
     earliest: Callable[[int], int],
 ) -> Dirt:
-    """Return the dirty and the cleanable range. The last segment is the active segment.
+    """Return the dirty and the cleanable range.
 
     Args:
-        stable: The last stable offset.
-        end: The log end offset.
+        log: The partition's log.
+        now_ms: The current time.
         largest: Returns the largest timestamp (ms) of a segment by its base offset.
         earliest: Returns the timestamp (ms) of a segment's first batch. Both functions are called
             only if a compaction lag is configured.
     """
-    active = segments[-1].base
-    first_dirty = log_start
-    if checkpoint is not None and log_start <= checkpoint <= end:
-        first_dirty = checkpoint
+    config, segments, active = log.config, log.segments, log.segments[-1].base
+    first_dirty = max(log.log_start, segments[0].base)
+    if log.checkpoint is not None and first_dirty <= log.checkpoint <= log.end:
+        first_dirty = log.checkpoint
     dirty = within(segments[:-1], first_dirty, active)
-    bound = min(stable, active)
+    bound = min(log.stable, active)
     if config.min_compaction_lag_ms > 0:
         youngest = now_ms - config.min_compaction_lag_ms
         for segment in dirty:

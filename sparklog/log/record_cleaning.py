@@ -107,7 +107,8 @@ class WindowFilter:
     """Copies windows without superseded records. One object processes all segments of a cleaning.
 
     Args:
-        horizon_ms: The delete horizon for tombstones that stay for now.
+        now_ms: The time of the cleaning.
+        delete_retention_ms: How long tombstones stay: until their delete horizon.
         first_uncleanable: The batch before this offset stays, at least as an empty batch.
         producers: {id: (last data offset or -1, epoch)} of the active producers, of which the last
             batches stay in the same way.
@@ -119,13 +120,13 @@ class WindowFilter:
         transactions: CleanedTransactions,
         *,
         now_ms: int,
-        horizon_ms: int,
+        delete_retention_ms: int,
         first_uncleanable: int,
         producers: Mapping[int, tuple[int, int]],
     ) -> None:
         self._transactions, self._now_ms = transactions, now_ms
         self._first_uncleanable, self._producers = first_uncleanable, producers
-        self._filter = RecordFilter(offsets, horizon=horizon_ms)
+        self._filter = RecordFilter(offsets, horizon=now_ms + delete_retention_ms)
         last = [offset for offset, _ in producers.values() if offset >= 0]
         self._last_offsets = np.array(sorted(last), np.int64)
         self._without_data = {p: e for p, (offset, e) in producers.items() if offset < 0}

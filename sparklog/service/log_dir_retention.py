@@ -14,9 +14,8 @@ from sparklog.log.rounds import DueDeletions, QuarantinedPartitions, delete_expi
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.housekeeping import expire_ledger, expire_producers, prune_snapshots, sweep
 from sparklog.logdir.retention.due_partitions import DuePartitions
-from sparklog.logdir.retention.idle_rolling import idle, roll_if_active
 from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_by_partition
-from sparklog.logdir.retention.segment_deletion import delete_due
+from sparklog.logdir.retention.segment_deletion import delete_due, roll_if_active
 from sparklog.pluralize import pluralize
 from sparklog.service.announcement_file import AnnouncementFile
 from sparklog.service.log_dir_cleaner import attempt
@@ -77,8 +76,7 @@ class LogDirRetention:
                     due = self._due_partitions.due(known, terms, now_ms=now)
             found = DueDeletions(ids, terms, due, self._due_partitions.sizes, self._delete)
             delete_expired(found, self._announcements, report, at_once=at_once)
-        idle_segments = idle(commits.fs, known, self._due_partitions.held, now_ms=now)
-        for key, base in idle_segments.items():
+        for key, base in self._due_partitions.idle(known, now_ms=now).items():
             roll = partial(self._roll, key, base, report)
             attempt(roll, key, ids[key.topic], commits, self._quarantined, report)
         report.notes += self._housekeeping(report)
@@ -133,8 +131,8 @@ class LogDirRetention:
             report.locked_ms.append(done.locked_ms)
             report_deleted(done.taken, report)
             report.errors += [f"{key}: {error}" for key, error in done.failed.items()]
-            for path in done.waiting:
-                self._retired.schedule([path], now + done.delay_ms[path])
+            for path, delay_ms in done.waiting.items():
+                self._retired.schedule([path], now + delay_ms)
             seen = done.taken.keys() | done.failed.keys()
             if not seen:
                 return  # the finished part isn't published yet: the next round continues

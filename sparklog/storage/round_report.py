@@ -124,6 +124,18 @@ class CleanReport:
     took_ms: float = 0.0
     locked_ms_max: float = 0.0
 
+    def add_group(self, sizes: Sequence[int], size: int, records: tuple[int, int]) -> None:
+        """Add segments that were rewritten into a segment of `size` bytes.
+
+        `sizes`: their sizes. `records`: the numbers of records that were read and retained.
+        """
+        self.groups += 1
+        self.segments += len(sizes)
+        self.bytes_before += sum(sizes)
+        self.bytes_after += size
+        self.records_read += records[0]
+        self.records_kept += records[1]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uploaded:

@@ -14,7 +14,7 @@ from sparklog.log.partition_reader import reader_of
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.paths import split_path
-from sparklog.logdir.retention.local_segments import segments_of
+from sparklog.logdir.retention.partition_retention import segments_of
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.segments import StaleReadError
 from sparklog.storage.view import TopicInfo

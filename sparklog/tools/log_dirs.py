@@ -11,7 +11,7 @@ from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.meta_properties import read_properties
 from sparklog.logdir.paths import split_path
-from sparklog.logdir.retention.local_segments import segments_of
+from sparklog.logdir.retention.partition_retention import segments_of
 from sparklog.logdir.view import LogDirView
 
 _NODE_KEYS: Final = ("node.id", "broker.id")

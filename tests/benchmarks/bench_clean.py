@@ -12,6 +12,7 @@ from pathlib import Path
 from sparklog.config import TopicConfig
 from sparklog.fs import LOCAL
 from sparklog.log.cleaner_options import CleanerOptions
+from sparklog.log.dirty_ratio import CompactedLog
 from sparklog.logdir.cleaning.plan import CleanJob, find_dirt, list_segments
 from sparklog.logdir.cleaning.rewrite import rewrite, swap_of
 from sparklog.logdir.partition.segment_swap import perform
@@ -30,10 +31,10 @@ def job(directory: Path, options: CleanerOptions) -> CleanJob:
     config = TopicConfig.parse(CONFIG)
     segments = list_segments(LOCAL, str(directory))
     end = segments[-1].base
-    dirt = find_dirt(
-        LOCAL, str(directory), config, segments,
-        checkpoint=None, log_start=0, end=end, stable=end, now_ms=0,
-    )  # fmt: skip
+    log = CompactedLog(
+        config=config, segments=segments, checkpoint=None, log_start=0, end=end, stable=end
+    )
+    dirt = find_dirt(LOCAL, str(directory), log, now_ms=0)
     return CleanJob(
         topic="t", partition=0, topic_id="", directory=str(directory), config=config,
         options=options, segments=tuple(segments[:-1]), bases=tuple(s.base for s in segments),

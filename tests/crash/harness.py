@@ -33,8 +33,8 @@ from sparklog.format.batch import encode_one
 from sparklog.log.commit import Identity
 from sparklog.log.due_segments import NO_CONSTRAINTS
 from sparklog.logdir.home import commits_of
-from sparklog.logdir.retention import idle_rolling, partition_retention, segment_deletion
-from sparklog.logdir.retention.local_segments import segments_of
+from sparklog.logdir.retention import partition_retention, segment_deletion
+from sparklog.logdir.retention.partition_retention import segments_of
 from sparklog.storage.commits import Chunk
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import format_trace
@@ -348,7 +348,7 @@ class World:
 
         def act() -> None:
             with commits.exclusive():
-                idle_rolling.roll(commits, [TopicPartition(*key)])
+                segment_deletion.roll(commits, [TopicPartition(*key)])
 
         return Planned(f"idle roll of {key}", self.model.copy(), act)
 

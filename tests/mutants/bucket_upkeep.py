@@ -14,13 +14,6 @@ TOPICS = "diskless/test_deleted_topics.py"
 
 MUTANTS = (
     mutant(
-        "tombstones-go-at-once",
-        "diskless/cleaning.py",
-        "horizon_ms=now_ms + part.config.delete_retention_ms,",
-        "horizon_ms=now_ms,",
-        f"{CLEANING}::test_tombstones_stay_for_their_time",
-    ),
-    mutant(
         "cleaned-partitions-without-gaps",
         "diskless/cleaning.py",
         "self._merger.swap(merge, [log], term=term, gaps=True)",

@@ -177,10 +177,11 @@ MUTANTS = (
     ),
     mutant(
         "horizon-without-delete-retention",
-        "logdir/cleaning/rewrite.py",
-        "self.job.now_ms + self.job.config.delete_retention_ms",
-        "self.job.now_ms",
+        "log/record_cleaning.py",
+        "horizon=now_ms + delete_retention_ms)",
+        "horizon=now_ms)",
         "logdir/cleaning/test_cleaner.py::TestRecords::test_tombstones_stay_for_their_retention",
+        "diskless/test_cleaning.py::test_tombstones_stay_for_their_time",
     ),
     mutant(
         "aborted-records-kept",
@@ -199,7 +200,7 @@ MUTANTS = (
     mutant(
         "cleaned-past-the-stable-offset",
         "log/dirty_ratio.py",
-        "bound = min(stable, active)",
+        "bound = min(log.stable, active)",
         "bound = active",
         "logdir/cleaning/test_plan.py::test_dirt[20-27-want3]",
     ),

@@ -47,8 +47,8 @@ MUTANTS = (
     ),
     mutant(
         "first-deletion-not-told",
-        "service/metrics/first_deletions.py",
-        "_PARTS * size > sizes.get(topic, 0) > 0",
+        "service/metrics/observed.py",
+        "2 * size > sizes.get(topic, 0) > 0",
         "size > sizes.get(topic, 0) > 0",
         "service/health/test_examine.py::test_a_first_deletion_is_told_before_a_service_runs",
     ),

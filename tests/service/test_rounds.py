@@ -76,6 +76,19 @@ class RoundsContract:
         assert not any("announced" in note for note in report.notes)
         assert log.offsets("t")[0] == (1, 1)
 
+    def test_segments_that_were_kept_are_announced_again(
+        self, log: sparklog.Log, service: Service, clock: ManualClock
+    ) -> None:
+        log.create_topic("t", config=CONFIG | {"retention.bytes": "0"})
+        append(log, clock, "a")
+        assert not service.run_once().deleted
+        log.alter_topic("t", config={"retention.bytes": "-1"})
+        assert not service.run_once().deleted
+        log.alter_topic("t", config={"retention.bytes": "0"})
+        assert not service.run_once().deleted
+        assert log.offsets("t")[0] == (0, 1)
+        assert service.run_once().deleted
+
     def test_a_topic_that_is_created_again_is_announced_again(
         self, log: sparklog.Log, service: Service, clock: ManualClock
     ) -> None:
@@ -156,6 +169,7 @@ class RoundsContract:
         report = service.retain()
         assert log.offsets("t")[0][0] == 2
         assert report.deleted[0].held_back_bytes > 0
+        assert "wait for registered readers" in str(report)
         log.commit_offsets("audit", {"t": {0: 4}})
         service.retain()
         assert log.offsets("t")[0] == (4, 4)
@@ -163,9 +177,11 @@ class RoundsContract:
     def test_a_silent_reader_is_forgotten(
         self, log: sparklog.Log, service: Service, clock: ManualClock
     ) -> None:
-        log.create_topic("t", config=CONFIG)
+        config = {"retention.bytes": "0", "retention.respect.readers": "true"}
+        log.create_topic("t", config=CONFIG | config)
         append(log, clock, *"ab")
         log.commit_offsets("audit", {"t": {0: 0}})
+        assert not any(one.segments for one in service.retain().deleted)
         clock.advance(8 * DAY)
         silent = "forgotten: silent for offsets.retention.minutes"
         dry = service.run_once(dry_run=True).notes
@@ -173,6 +189,8 @@ class RoundsContract:
         done = service.run_once().notes
         assert [note for note in done if "reader" in note] == [f"reader audit {silent}"]
         assert not log.readers().num_rows
+        service.retain()
+        assert log.offsets("t")[0] == (2, 2)
 
 
 class TestRoundsOfLogDir(RoundsContract):

@@ -217,27 +217,6 @@ def test_a_first_deletion_is_announced_a_round_ahead(path, clock, caplog):
         assert Service(path, clock=clock).run_once().deleted
 
 
-def test_who_keeps_the_announced_is_asked_again_another_time(path, clock):
-    with backfilled(path, clock) as log:
-        assert not Service(path, clock=clock).run_once().deleted
-        log.alter_topic("t", config={"retention.ms": "-1"})
-        assert not Service(path, clock=clock).run_once().deleted
-        log.alter_topic("t", config={"retention.ms": "1000"})
-        assert not Service(path, clock=clock).run_once().deleted
-        assert log.offsets("t")[0] == (0, 6)
-        assert Service(path, clock=clock).run_once().deleted
-
-
-def test_a_topic_that_is_made_again_is_announced_again(path, clock):
-    with backfilled(path, clock) as log:
-        Service(path, clock=clock).run_once()
-        assert Service(path, clock=clock).run_once().deleted
-        log.delete_topic("t")
-        log.create_topic("t", config=A_WEEK)
-        log.append("t", rows(["x" * 100], at_ms=1_357_000_000_000))
-        assert not Service(path, clock=clock).run_once().deleted
-
-
 def test_who_asks_for_the_deletion_gets_it_at_once(path, clock, caplog):
     with backfilled(path, clock) as log, caplog.at_level(logging.WARNING, "sparklog.service"):
         assert Service(path, clock=clock).retain().deleted
@@ -332,28 +311,6 @@ def test_idle_segments_are_closed_when_asked(path, clock):
         assert not Service(path, clock=clock).run_once(now_ms=now + 200_000).rolled  # it is empty
         log.append("t", rows(["more"]))
         assert len(values(log)) == 3
-
-
-def test_what_a_registered_reader_wants_stays(path, clock):
-    with filled(path, clock, retention_ms="1", retention_respect_readers="true") as log:
-        log.commit_offsets("audit", {"t": {0: 5}})
-        report = Service(path, clock=clock).run_once()
-        start = log.offsets("t")[0][0]
-        assert 0 < start <= 5
-        assert report.deleted[0].held_back_bytes > 0
-        assert "wait for registered readers" in str(report)
-        log.commit_offsets("audit", {"t": {0: 12}})
-        Service(path, clock=clock).run_once()
-        assert log.offsets("t")[0] == (12, 12)
-
-
-def test_a_silent_reader_is_forgotten(path, clock):
-    with filled(path, clock, retention_ms="1", retention_respect_readers="true") as log:
-        log.commit_offsets("audit", {"t": {0: 0}})
-        clock.advance(8 * 24 * 60 * MINUTE)
-        report = Service(path, clock=clock).run_once()
-        assert log.offsets("t")[0] == (12, 12)
-        assert any("reader audit forgotten" in note for note in report.notes)
 
 
 def test_a_full_disk_calls_for_retention_at_once(path, clock, monkeypatch):
@@ -525,27 +482,6 @@ def test_threads_work_and_stop(path):
             until(lambda: log.offsets("t")[0] == (8, 8), state=lambda: log.offsets("t"))
         assert service.last_report is not None
         assert not {t for t in threading.enumerate() if t.name.startswith("sparklog-")} - before
-
-
-def test_damage_in_one_partition_leaves_the_others_to_be_kept(path, clock):
-    with sparklog.open(path, "rw", clock=clock) as log:
-        log.create_topic("t", partitions=2, config=SMALL | {"cleanup.policy": "compact"})
-        for n in range(40):
-            log.append("t", rows([f"{n:04d}".ljust(60, ".")], [f"k{n % 3}"]), partition=n % 2)
-        victim = Path(path, "t-0", f"{0:020d}.log")
-        data = bytearray(victim.read_bytes())
-        data[80] ^= 1
-        victim.write_bytes(data)
-        with stepped(Service(path, clock=clock)) as service:
-            report = service.run_once()
-            assert any("t-0" in error for error in report.errors)
-            assert [c.partition for c in report.cleaned] == [1]
-            assert not service.run_once().errors  # marked uncleanable, as Kafka does
-            log.delete_topic("t")
-            log.create_topic("t", config=SMALL | {"cleanup.policy": "compact"})
-            for n in range(30):
-                log.append("t", rows([f"{n:04d}".ljust(60, ".")], [f"k{n % 3}"]))
-            assert [c.topic for c in service.run_once().cleaned] == ["t"]  # it is another one
 
 
 def test_a_partition_that_is_gone_leaves_retention_to_the_others(path, clock, caplog):

@@ -130,25 +130,6 @@ def test_rounds_one_by_one_leave_readers_their_time(
     assert (home.head.follow().term == 1) == same
 
 
-def test_retention_announces_and_then_deletes(
-    url: str, home: DisklessHome, clock: ManualClock
-) -> None:
-    topic(home, retention_ms=str(MINUTE))
-    write(home, "a", at=clock())
-    clock.advance(2 * MINUTE)
-    write(home, "b", at=clock())
-    service = Service(url, clock=clock)
-    dry = service.run_once(dry_run=True)
-    assert [one.log_start for one in dry.deleted] == [1]
-    first = service.run_once()
-    assert not first.deleted
-    assert "announced" in first.notes[0]
-    second = Service(url, clock=clock).run_once()  # another term: what was announced goes with it
-    assert [one.log_start for one in second.deleted] == [1]
-    assert second.deleted[0].segments[0].rule == "retention.ms"
-    assert home.head.follow().log.starts[T0] == 1
-
-
 def test_retain_is_at_once_and_nothing_else(
     url: str, home: DisklessHome, clock: ManualClock
 ) -> None:
@@ -187,21 +168,6 @@ def test_segments_that_compaction_has_emptied_expire(url: str, clock: ManualCloc
         (gone,) = Service(url, clock=clock, options=options).retain().deleted
         assert {segment.bytes for segment in gone.segments[:5]} == {0}
         assert log.offsets("t") == {0: (12, 12)}
-
-
-def test_retention_waits_for_registered_readers(
-    url: str, home: DisklessHome, clock: ManualClock
-) -> None:
-    topic(home, retention_bytes="10", retention_respect_readers="true")
-    for value in ("a", "b", "c"):
-        write(home, value * 50)
-    home.groups.commit("g", {T0: 1}, now_ms=clock(), host="h")
-    service = Service(url, clock=clock)
-    report = service.retain()
-    assert [one.log_start for one in report.deleted] == [1]
-    assert report.deleted[0].held_back_bytes
-    home.groups.commit("g", {T0: 2}, now_ms=clock(), host="h")
-    assert [one.log_start for one in service.retain().deleted] == [2]
 
 
 def test_compaction(url: str, home: DisklessHome, clock: ManualClock) -> None:

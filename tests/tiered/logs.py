@@ -17,7 +17,7 @@ from sparklog.log.due_segments import largest_timestamps
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.partition.log_segment_data import LogDirSegmentData
 from sparklog.logdir.partition.partition_segments import LogDirSegments
-from sparklog.logdir.retention.local_segments import segments_of
+from sparklog.logdir.retention.partition_retention import segments_of
 from sparklog.logdir.segment_files import joined
 from sparklog.storage.segment_store import SegmentPut
 from sparklog.tiered.layout.manifest import parse

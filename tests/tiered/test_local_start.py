@@ -176,7 +176,7 @@ def test_producers_state_outlives_the_local_segments(path: Path, clock: ManualCl
 
             log.append("t", rows([n], clock()), partition=0, producer=(7, 0, n))
         with commits_of(log).exclusive():
-            from sparklog.logdir.retention.idle_rolling import roll
+            from sparklog.logdir.retention.segment_deletion import roll
 
             roll(commits_of(log), [TopicPartition("t", 0)])
         done = delete_due(

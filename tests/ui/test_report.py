@@ -20,7 +20,7 @@ from sparklog.log.commit import QueryIdentity
 from sparklog.log.log import home_of
 from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable
 from sparklog.logdir.home import commits_of
-from sparklog.logdir.retention.local_segments import segments_of
+from sparklog.logdir.retention.partition_retention import segments_of
 from sparklog.service import Service
 from sparklog.service.health import examine
 from sparklog.storage.groups import Reader

@@ -17,6 +17,7 @@ from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
 from sparklog.log.cleaner_options import CleanerOptions, Throttle
+from sparklog.log.dirty_ratio import CompactedLog
 from sparklog.logdir.cleaning.plan import CleanJob, Segment, find_dirt, list_segments
 from sparklog.logdir.cleaning.rewrite import Rewritten, discard, is_possible, rewrite, swap_of
 from sparklog.logdir.commit_log import LogDirCommits
@@ -222,18 +223,15 @@ def _dirt(
             entry.producer_id: (entry.last_offset, entry.producer_epoch)
             for entry in state.entries()
         }
-    dirt = find_dirt(
-        commits.fs,
-        part.directory,
-        part.config,
-        part.segments,
+    log = CompactedLog(
+        config=part.config,
+        segments=part.segments,
         checkpoint=checkpoints.get(TopicPartition(part.topic, part.number)),
-        log_start=start,
+        log_start=part.log_start,
         end=part.end,
         stable=stable,
-        now_ms=now,
     )
-    return dirt, producers
+    return find_dirt(commits.fs, part.directory, log, now_ms=now), producers
 
 
 def _checkpoints(commits: LogDirCommits, directory: str) -> Offsets:
@@ -242,12 +240,8 @@ def _checkpoints(commits: LogDirCommits, directory: str) -> Offsets:
 
 def _swap(commits: LogDirCommits, job: CleanJob, made: Rewritten, report: CleanReport) -> None:
     swap = swap_of(made)
-    report.groups += 1
-    report.segments += len(made.sources)
-    report.bytes_before += sum(s.size for s in made.sources)
-    report.bytes_after += made.size
-    report.records_read += made.records_read
-    report.records_kept += made.records_kept
+    records = made.records_read, made.records_kept
+    report.add_group([segment.size for segment in made.sources], made.size, records)
     report.keys, report.utilization = made.keys, made.utilization
     if made.is_same:
         discard(commits.fs, job.directory, made)

@@ -30,7 +30,7 @@ from sparklog.logdir.cleaning.plan import Segment, list_segments
 from sparklog.logdir.cleaning.rewrite import Rewritten, discard, is_possible, swap_of
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.partition.segment_swap import perform
-from sparklog.logdir.retention.idle_rolling import roll_if_active
+from sparklog.logdir.retention.segment_deletion import roll_if_active
 from sparklog.logdir.segment_files import joined
 from sparklog.storage.erasure_report import PartitionErasure, RemovedFile
 from sparklog.storage.segment_store import SourceChangedError

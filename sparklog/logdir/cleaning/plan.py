@@ -3,7 +3,6 @@
 Source: Cleaner.groupSegmentsBySize (Kafka 4.1).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +13,7 @@ from sparklog.fs import FileSystem
 from sparklog.log import dirty_ratio
 from sparklog.log.batch_windows import walk
 from sparklog.log.cleaner_options import CleanerOptions
-from sparklog.log.dirty_ratio import within
+from sparklog.log.dirty_ratio import CompactedLog, within
 from sparklog.logdir.partition.indexes import read_entries
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.storage.round_report import Dirt
@@ -64,29 +63,13 @@ def list_segments(fs: FileSystem, directory: str) -> list[Segment]:
     return found
 
 
-def find_dirt(
-    fs: FileSystem,
-    directory: str,
-    config: TopicConfig,
-    segments: Sequence[Segment],
-    *,
-    checkpoint: int | None,
-    log_start: int,
-    end: int,
-    stable: int,
-    now_ms: int,
-) -> Dirt:
+def find_dirt(fs: FileSystem, directory: str, log: CompactedLog, *, now_ms: int) -> Dirt:
     """Return the part that can be cleaned; see `sparklog.log.dirty_ratio`.
 
     Cost: no I/O, unless a lag is configured: then a small read per dirty segment.
     """
     return dirty_ratio.find_dirt(
-        config,
-        segments,
-        checkpoint=checkpoint,
-        log_start=log_start,
-        end=end,
-        stable=stable,
+        log,
         now_ms=now_ms,
         largest=lambda base: _largest_timestamp(fs, directory, base),
         earliest=lambda base: _first_timestamp(fs, directory, base),

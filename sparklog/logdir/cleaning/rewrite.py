@@ -110,7 +110,7 @@ class _Rewriter:
             self.offsets,
             self.transactions,
             now_ms=self.job.now_ms,
-            horizon_ms=self.job.now_ms + self.job.config.delete_retention_ms,
+            delete_retention_ms=self.job.config.delete_retention_ms,
             first_uncleanable=self.job.dirt.first_uncleanable,
             producers=self.job.producers,
         )

@@ -20,8 +20,7 @@ from sparklog.log.due_segments import (
     RetentionConstraints,
     retention_limits,
 )
-from sparklog.logdir.retention.local_segments import segments_of
-from sparklog.logdir.retention.partition_retention import PartitionRetention
+from sparklog.logdir.retention.partition_retention import PartitionRetention, segments_of
 from sparklog.logdir.retention.segment_deletion import due_segments_of
 from sparklog.logdir.segment_files import joined
 
@@ -105,6 +104,27 @@ class DuePartitions:
         """
         seen = self._seen.get(key)
         return None if seen is None else seen.segments
+
+    def idle(
+        self, places: Mapping[TopicPartition, PartitionRetention], *, now_ms: int
+    ) -> dict[TopicPartition, int]:
+        """Return {partition: base offset} of active segments without an append for segment.idle.ms.
+
+        Only partitions with segments that are known from the last `due`.
+        """
+        found = {}
+        for key, place in places.items():
+            limit, segments = place.config.segment_idle_ms, self.held(key)
+            if limit < 0 or not segments:
+                continue
+            base = segments[-1].base
+            path = joined(place.directory, log_name(base))
+            try:
+                if now_ms - self._fs.mtime_ms(path) >= limit and self._fs.size(path):
+                    found[key] = base
+            except FileNotFoundError:
+                continue  # the segments are changing: handled in the next round
+        return found
 
     def _refreshed(
         self,

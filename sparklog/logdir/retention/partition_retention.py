@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
-from sparklog.format.names import partition_dir
+from sparklog.format.names import log_name, partition_dir
+from sparklog.fs import FileSystem
+from sparklog.log.due_segments import LocalSegment
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.segment_files import joined
+from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState
 
@@ -52,3 +54,11 @@ def retention_of(
     start, local_start = state.starts.get(key, 0), state.local_start(*key)
     gaps = state.topics[key[0]].adopted or config.compact
     return PartitionRetention(directory, config, start, state.ends[key], local_start, gaps)
+
+
+def segments_of(fs: FileSystem, directory: str) -> list[LocalSegment]:
+    """List a partition's segments. Cost: a listing, and a stat per segment."""
+    return [
+        LocalSegment(base, fs.size(joined(directory, log_name(base))))
+        for base in segment_bases(fs, directory)
+    ]

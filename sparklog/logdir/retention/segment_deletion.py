@@ -1,4 +1,6 @@
-"""Deletes segments: the short steps under the write lock, and the renames to `.deleted`.
+"""Rolls and deletes segments: the short steps of retention under the write lock.
+
+Rolling during appends: `sparklog.logdir.partition.rolling`.
 
 A deletion first raises the log start by a ledger record, as `delete_records` does. Then it renames
 the segments below it to `.deleted`, oldest first. If it is interrupted, the other segments are
@@ -24,9 +26,12 @@ from sparklog.log.due_segments import (
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.partition.segment_swap import retire
-from sparklog.logdir.retention.idle_rolling import roll
-from sparklog.logdir.retention.local_segments import segments_of
-from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_of
+from sparklog.logdir.retention.partition_retention import (
+    PartitionRetention,
+    retention_of,
+    segments_of,
+)
+from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.ledger_records import StartRecord
 
 
@@ -36,9 +41,26 @@ class Deletion:
 
     taken: dict[TopicPartition, DueSegments] = field(default_factory=dict)
     failed: dict[TopicPartition, Exception] = field(default_factory=dict)  # damaged; left alone
-    waiting: list[str] = field(default_factory=list)
-    delay_ms: dict[str, int] = field(default_factory=dict)  # by path: file.delete.delay.ms
+    waiting: dict[str, int] = field(default_factory=dict)  # path: file.delete.delay.ms
     locked_ms: float = 0.0
+
+
+def roll(commits: LogDirCommits, keys: list[TopicPartition]) -> None:
+    """Start a new segment in each of these partitions, in a single step. Under the lock.
+
+    Offsets don't change, and no record is written. An empty active segment is not rolled.
+    """
+    with commits.changing_files(keys):
+        for key in keys:
+            log = commits.writer(*key)
+            log.roll()
+            log.sync()
+
+
+def roll_if_active(commits: LogDirCommits, key: TopicPartition, base: int) -> None:
+    """Roll a partition's segment `base` if still active. Under the lock."""
+    if segment_bases(commits.fs, commits.partition_path(*key))[-1:] == [base]:
+        roll(commits, [key])
 
 
 def due_segments_of(
@@ -134,9 +156,11 @@ def _delete(commits: LogDirCommits, done: Deletion) -> None:
     for key, found in done.taken.items():
         if found.expired:
             delay_ms = commits.state.topics[key.topic].parsed().file_delete_delay_ms
-            for path in _retire(commits, key, [e.base for e in found.expired]):
-                done.waiting.append(path)
-                done.delay_ms[path] = delay_ms
+            directory = commits.partition_path(*key)
+            for segment in found.expired:
+                for path in retire(commits.fs, directory, segment.base):
+                    done.waiting[path] = delay_ms
+            commits.fs.sync_dir(directory)
 
 
 def _record_starts(
@@ -176,10 +200,3 @@ def raise_starts(
         if known:
             commits.fs.sync_dir(commits.home)
         return {key: state.starts.get(key, 0) for key in known}
-
-
-def _retire(commits: LogDirCommits, key: TopicPartition, bases: list[int]) -> list[str]:
-    directory = commits.partition_path(*key)
-    waiting = [path for base in bases for path in retire(commits.fs, directory, base)]
-    commits.fs.sync_dir(directory)
-    return waiting

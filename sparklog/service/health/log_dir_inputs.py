@@ -9,7 +9,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.format.names import log_name
 from sparklog.fs import FileSystem, Volume, read_bytes
-from sparklog.log.dirty_ratio import find_dirt
+from sparklog.log.dirty_ratio import CompactedLog, find_dirt
 from sparklog.log.due_segments import LocalSegment, largest_timestamps
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir import service_lease
@@ -230,11 +230,11 @@ def _dirt(
     def changed(base: int) -> int:
         return fs.mtime_ms(joined(place.directory, log_name(base)))
 
-    return find_dirt(
-        place.config, segments, checkpoint=checkpoint,
-        log_start=max(place.log_start, segments[0].base), end=place.end, stable=place.end,
-        now_ms=now_ms, largest=changed, earliest=changed,
+    log = CompactedLog(
+        config=place.config, segments=segments, checkpoint=checkpoint,
+        log_start=place.log_start, end=place.end, stable=place.end,
     )  # fmt: skip
+    return find_dirt(log, now_ms=now_ms, largest=changed, earliest=changed)
 
 
 def _waits_ms(

@@ -3,8 +3,8 @@
 - `names`: names and help texts of all metrics
 - `observed`: LogMetrics and its parts: the state of a log's files
 - `observer`: Observer: reads the files, at low cost when repeated (`ledger`, `commit_trail`,
-`tiers`, `batches`, `awaiting_deletion`, `first_deletions`); `store_observer`: the same for a log in
-a bucket; `collecting`: `collect`, which observes either once
+`tiers`, `batches`, `awaiting_deletion`); `store_observer`: the same for a log in a bucket;
+`collecting`: `collect`, which observes either once
 - `service_meters`: counts of the service's own rounds; `offline_directories`
 - `samples`: all metrics as samples with labels
 - `endpoint`: /metrics and /healthz over HTTP; needs prometheus_client

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from sparklog.common import TopicPartition
 from sparklog.log.batch_figures import BatchFigures
-from sparklog.log.due_segments import LocalSegment
+from sparklog.log.due_segments import LOG_START, DueSegments, LocalSegment
 from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.metrics import Distribution
 from sparklog.service.metrics.commit_trail import CommitTrail
@@ -223,6 +223,34 @@ class LogMetrics:
     def note(self, error: BaseException) -> None:
         """Record an error."""
         self.errors.append(f"{type(error).__name__}: {error}")
+
+    def note_first_deletions(
+        self,
+        due: Mapping[TopicPartition, DueSegments | None],
+        ids: Mapping[str, str],
+        announced: Mapping[str, bool],
+    ) -> None:
+        """Set `first_deletions`. Local segments with a remote copy stay readable, and don't count.
+
+        Args:
+            due: Segments that retention would delete.
+            ids: {topic: topic id}.
+            announced: {topic id: whether retention has deleted something there}.
+        """
+        sizes: dict[str, int] = {}
+        for partition in self.partitions:
+            sizes[partition.topic] = sizes.get(partition.topic, 0) + partition.size_bytes
+        taken: dict[str, int] = {}
+        for key, segments in due.items():
+            if segments is None or segments.local or announced.get(ids.get(key.topic, ""), False):
+                continue
+            size = sum(each.bytes for each in segments.expired if each.rule != LOG_START)
+            taken[key.topic] = taken.get(key.topic, 0) + size
+        self.first_deletions = {
+            topic: (size, sizes[topic])
+            for topic, size in sorted(taken.items())
+            if topic in ids and 2 * size > sizes.get(topic, 0) > 0
+        }
 
     def size_bytes(self, keys: Iterable[TopicPartition]) -> int:
         """Return the local size of some partitions."""

@@ -44,7 +44,6 @@ from sparklog.logdir.view import LogDirView
 from sparklog.service.announcement_file import AnnouncementFile
 from sparklog.service.metrics.awaiting_deletion import DeletedFiles
 from sparklog.service.metrics.batches import TOPICS_A_LOOK, TOPICS_ONCE, BatchObserver
-from sparklog.service.metrics.first_deletions import first_deletions
 from sparklog.service.metrics.ledger import LedgerTail
 from sparklog.service.metrics.observed import (
     DirectoryMetrics,
@@ -206,7 +205,7 @@ class Observer:
         missed: list[TopicPartition] = []
         found.partitions = list(self._partitions(places, held, due, missed))
         announced = AnnouncementFile(fs, home).read().get("segment", {})
-        found.first_deletions = first_deletions(found, due, ids, announced)
+        found.note_first_deletions(due, ids, announced)
         quiet = page is None or page.state is State.IDLE
         if missed and quiet and peek(fs, home) == page:
             # The page is unchanged, so no writer has deleted the files.

@@ -25,7 +25,6 @@ from sparklog.log.partition_reader import reader_of
 from sparklog.lru_cache import LruCache
 from sparklog.service.metrics.batches import BatchObserver
 from sparklog.service.metrics.commit_trail import CommitTrail
-from sparklog.service.metrics.first_deletions import first_deletions
 from sparklog.service.metrics.ledger import CommitCounts
 from sparklog.service.metrics.observed import (
     AwaitingDeletion,
@@ -207,7 +206,7 @@ class StoreObserver:
         found.partitions = list(self._partitions(state, due))
         ids = {name: topic.id for name, topic in state.log.topics.items()}
         announced = ServiceNotes.parse(sign).announced.get("segment", {})
-        found.first_deletions = first_deletions(found, due, ids, announced)
+        found.note_first_deletions(due, ids, announced)
         found.batches = self._batches.observe(
             {
                 TopicPartition(p.topic, p.partition): (p.log_start_offset, p.log_end_offset)

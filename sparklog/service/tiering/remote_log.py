@@ -21,8 +21,11 @@ from sparklog.log.due_segments import LocalSegment, RetentionConstraints
 from sparklog.log.log import Log, home_of
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.partition.leader_epochs import read_epochs
-from sparklog.logdir.retention.local_segments import segments_of
-from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_by_partition
+from sparklog.logdir.retention.partition_retention import (
+    PartitionRetention,
+    retention_by_partition,
+    segments_of,
+)
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.lease import Lease
 from sparklog.storage.topic_state import TopicState

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.fs import FileSystem
+from sparklog.log.dirty_ratio import CompactedLog
 from sparklog.log.due_segments import (
     NEVER_MS,
     DueSegments,
@@ -117,17 +118,15 @@ def compaction(
         stable = reader.last_stable_offset(listed.end)
         if not segments:
             return None
-        dirt = find_dirt(
-            fs,
-            reader.where,
-            config,
-            segments,
+        log = CompactedLog(
+            config=config,
+            segments=segments,
             checkpoint=read_offsets(fs, os.path.dirname(reader.where), CLEANER).get(key),
-            log_start=max(listed.start, segments[0].base),
+            log_start=listed.start,
             end=listed.end,
             stable=stable,
-            now_ms=now_ms,
         )
+        dirt = find_dirt(fs, reader.where, log, now_ms=now_ms)
     except (FileNotFoundError, StaleReadError):
         return None
     clean = _density([s for s in segments if s.base < dirt.first_dirty], dirt.first_dirty)

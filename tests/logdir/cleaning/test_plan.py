@@ -7,7 +7,7 @@ import pytest
 from sparklog.config import TopicConfig
 from sparklog.fs import LOCAL
 from sparklog.log.cleaner_options import CleanerOptions
-from sparklog.log.dirty_ratio import within
+from sparklog.log.dirty_ratio import CompactedLog, within
 from sparklog.logdir.cleaning.plan import CleanJob, Segment, find_dirt, grouped
 from sparklog.storage.round_report import Dirt
 
@@ -42,10 +42,11 @@ def test_within(start: int, stop: int, want: list[int]) -> None:
     ],
 )
 def test_dirt(tmp_path: Path, checkpoint: int, stable: int, want: tuple[int, ...]) -> None:
-    found = find_dirt(
-        LOCAL, str(tmp_path), TopicConfig(), segments(100, 100, 100, 100),
-        checkpoint=checkpoint, log_start=0, end=45, stable=stable, now_ms=0,
+    log = CompactedLog(
+        config=TopicConfig(), segments=segments(100, 100, 100, 100), checkpoint=checkpoint,
+        log_start=0, end=45, stable=stable,
     )  # fmt: skip
+    found = find_dirt(LOCAL, str(tmp_path), log, now_ms=0)
     got = found.first_dirty, found.first_uncleanable, found.clean_bytes, found.cleanable_bytes
     assert got == want
 

@@ -33,8 +33,7 @@ from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.offset_checkpoints import CLEANED, CLEANER, read_offsets
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.recovery.segment_rebuild import scan_segment, write_indexes
-from sparklog.logdir.retention.idle_rolling import roll
-from sparklog.logdir.retention.segment_deletion import delete_due
+from sparklog.logdir.retention.segment_deletion import delete_due, roll
 from sparklog.logdir.staged_directory import WAITING_NAME
 from sparklog.service import verify
 from tests.log.forks import CONFIG, Rows, check, commit, filled, fork, held

@@ -19,7 +19,7 @@ from sparklog.log.log import view_of
 from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.cleaning.cleaner import clean_partition
 from sparklog.logdir.home import commits_of
-from sparklog.logdir.retention.idle_rolling import roll
+from sparklog.logdir.retention.segment_deletion import roll
 from sparklog.service import verify
 from sparklog.tiered.remote_log_metadata import topic
 from sparklog.tiered.remote_log_metadata.records import PartitionDeleteRecord, PartitionDeleteState
