@@ -94,7 +94,7 @@ class SparklogDataSource(DataSource):
         try:
             return self._stream_reader(schema)
         except SparklogError as error:
-            from sparklog.source.refused_stream import RefusedStreamReader
+            from sparklog.source.stream import RefusedStreamReader
 
             return RefusedStreamReader(error)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from sparklog.errors import OffsetOutOfRangeError, SparklogError, UnknownTopicError
-from sparklog.source.refused_stream import RefusedStreamReader
+from sparklog.source.stream import RefusedStreamReader
 from sparklog.spark_errors import in_driver, in_worker
 from tests.paths import ROOT
 

@@ -23,8 +23,8 @@ from typing import Any, Final
 from sparklog.clock import Clock, monotonic_ms
 from sparklog.diskless.names import ENDPOINT, endpoint_name, parse_endpoint
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
-from sparklog.storage.bounded_json import parse_json
 from sparklog.storage.lease import LeaseLostError
+from sparklog.storage.stored_json import parse_json
 from sparklog.tiered.object_store.store import Store
 
 TIMEOUT_MS: Final = 30_000

@@ -33,8 +33,6 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.batch import decode_one, encode_one
 from sparklog.format.names import check_topic
 from sparklog.storage import ledger_records
-from sparklog.storage.bounded_json import parse_json
-from sparklog.storage.format_version import FORMAT_VERSION, check_version
 from sparklog.storage.ledger_records import (
     AppendRecord,
     CommitRecord,
@@ -44,6 +42,7 @@ from sparklog.storage.ledger_records import (
     SnapshotRecord,
     TopicRecord,
 )
+from sparklog.storage.stored_json import FORMAT_VERSION, check_version, parse_json
 from sparklog.tiered.layout.manifest import WrappedKey
 
 ENTRY_BYTES_MAX: Final = 8 << 20

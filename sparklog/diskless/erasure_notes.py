@@ -10,7 +10,7 @@ import json
 
 from sparklog.diskless.names import ERASURES
 from sparklog.errors import DataCorruptionError
-from sparklog.storage.bounded_json import parse_json
+from sparklog.storage.stored_json import parse_json
 from sparklog.storage.unfinished_erasure import UnfinishedErasure
 from sparklog.tiered.object_store.store import Store
 

@@ -35,8 +35,7 @@ from sparklog.diskless.entries import ObjectKey, key_to_json, keys_from_json
 from sparklog.diskless.extents import PIECE_DTYPE, Extent, Extents
 from sparklog.diskless.names import checked_object
 from sparklog.errors import DataCorruptionError
-from sparklog.storage.bounded_json import parse_json
-from sparklog.storage.format_version import FORMAT_VERSION, check_version
+from sparklog.storage.stored_json import FORMAT_VERSION, check_version, parse_json
 
 Pieces = NDArray[np.void]
 """Rows of PIECE_DTYPE: the chunks of one partition, in order."""

@@ -26,9 +26,9 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnsupportedVersionError,
 )
-from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.group_store import StoredGroup
 from sparklog.storage.groups import Decision, Reader, reader_from_json, reader_to_json
+from sparklog.storage.stored_json import seal, unseal
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.store_retry import StoreRetry
 

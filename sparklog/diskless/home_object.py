@@ -19,7 +19,7 @@ from sparklog.diskless.quarantine import Quarantine
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.detection import LEDGER_OBJECT
-from sparklog.storage.checksummed_json import seal, unseal
+from sparklog.storage.stored_json import seal, unseal
 from sparklog.tiered.layout.object_names import parse_directory
 from sparklog.tiered.layout.topic_owners import PREFIX as OWNERS
 from sparklog.tiered.object_store.failures import is_refused

@@ -37,10 +37,10 @@ from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.log.copied_log import copy_all
 from sparklog.progress import Progress
-from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.ledger_records import LastMicroBatch, ResetRecord, SnapshotRecord
 from sparklog.storage.ledger_records import encode as encode_record
 from sparklog.storage.segment_store import SegmentPut
+from sparklog.storage.stored_json import seal, unseal
 from sparklog.tiered.copying.segment_objects import LogObject, look_at_log, put_log
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import log_object, manifest_object

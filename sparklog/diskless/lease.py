@@ -26,8 +26,8 @@ from sparklog.diskless.names import asked_name, service_name
 from sparklog.diskless.service_log import ConflictError, NewEntry, ServiceLog
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
-from sparklog.storage.bounded_json import parse_json
 from sparklog.storage.lease import LeaseLostError
+from sparklog.storage.stored_json import parse_json
 from sparklog.tiered.object_store.store import Store
 
 _LOGGER: Final = logging.getLogger("sparklog.service")

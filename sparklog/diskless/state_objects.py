@@ -39,8 +39,7 @@ from sparklog.diskless.state import FOLD_VERSION, DeletedParts, DisklessState
 from sparklog.errors import DataCorruptionError, SparklogError, UnsupportedVersionError
 from sparklog.log.producer_state import ProducerState
 from sparklog.storage import ledger_records
-from sparklog.storage.bounded_json import parse_json
-from sparklog.storage.format_version import FORMAT_VERSION, check_version
+from sparklog.storage.stored_json import FORMAT_VERSION, check_version, parse_json
 from sparklog.tiered.object_store.store import Store
 
 EVERY: Final = 100

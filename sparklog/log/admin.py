@@ -15,6 +15,7 @@ from sparklog.log.topic_names import INTERNAL, check_new, new_topic_id
 from sparklog.storage.commits import Change, CommitLog, change
 from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.storage.ledger_records import (
+    COMMITTED_BEFORE,
     CommitRecord,
     DropRecord,
     LastMicroBatch,
@@ -26,7 +27,6 @@ from sparklog.storage.ledger_records import (
     UndeleteRecord,
 )
 from sparklog.storage.log_state import LogState, is_writer_of
-from sparklog.storage.lost_commits import COMMITTED_BEFORE
 from sparklog.storage.topic_state import TopicState
 
 

@@ -83,7 +83,7 @@ class ChunkStager:
         self._place, self._clock, self._framing = place, clock, framing
         self._growing: dict[TopicPartition, _Partition] = {}
         self._done: list[Chunk] = []
-        self._start = _hashed(str(spread))
+        self._start = int.from_bytes(hashlib.sha256(str(spread).encode()).digest()[:4], "big")
         self._adrift: dict[str, int] = {}  # topic -> bytes of values without a partition
         self._sequences: dict[TopicPartition, int] = {}  # records of a producer in all chunks
         self._scratch = None if place.is_memory else Scratch()
@@ -121,7 +121,8 @@ class ChunkStager:
     def _split(
         self, topic: TopicInfo, rows: pa.RecordBatch, partition: int | None
     ) -> Iterator[tuple[int, Picked]]:
-        batch = Rows(_without_partition(rows), default_ms=self._clock())
+        drop = [name for name in ("partition", "topic") if name in rows.schema.names]
+        batch = Rows(rows.drop_columns(drop) if drop else rows, default_ms=self._clock())
         if partition is None and "partition" not in rows.schema.names and topic.partitions == 1:
             partition = 0
         if partition is not None:
@@ -147,7 +148,9 @@ class ChunkStager:
             numbers = np.where(free, numbers, np.asarray(_as_numbers(given).fill_null(0)))
             adrift &= free
         if adrift.any():
-            numbers[adrift] = self._sticky(topic, _lengths(rows.column("value"))[adrift])
+            values = columns.to_binary(rows.column("value"), "value")
+            sizes = np.asarray(pc.fill_null(pc.binary_length(values), 0)).astype(np.int64)
+            numbers[adrift] = self._sticky(topic, sizes[adrift])
         return numbers
 
     def _sticky(self, topic: TopicInfo, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -242,16 +245,6 @@ def _naming(topic: TopicInfo, home: str) -> Iterator[None]:
         ) from None
 
 
-def _lengths(values: pa.Array) -> NDArray[np.int64]:
-    """Return the size of each value in bytes, 0 for null."""
-    binary = columns.to_binary(values, "value")
-    return np.asarray(pc.fill_null(pc.binary_length(binary), 0)).astype(np.int64)
-
-
-def _hashed(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
-
-
 def _check_keys(topic: TopicInfo, rows: pa.RecordBatch) -> None:
     """Reject rows without a key in a compacted topic.
 
@@ -279,8 +272,3 @@ def _as_numbers(given: pa.Array) -> pa.Array:
         raise InvalidRequestError(
             f"column partition is {given.type}; want whole numbers from 0: {error}"
         ) from None
-
-
-def _without_partition(rows: pa.RecordBatch) -> pa.RecordBatch:
-    drop = [name for name in ("partition", "topic") if name in rows.schema.names]
-    return rows.drop_columns(drop) if drop else rows

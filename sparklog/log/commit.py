@@ -21,9 +21,8 @@ from sparklog.errors import (
 from sparklog.log.timeline import find_commit
 from sparklog.log.topic_names import refuse_brokers_own
 from sparklog.storage.commits import Change, Chunk, CommitLog, change
-from sparklog.storage.ledger_records import AppendRecord, CommitRecord, Ranges
+from sparklog.storage.ledger_records import COMMITTED_BEFORE, AppendRecord, CommitRecord, Ranges
 from sparklog.storage.log_state import LogState
-from sparklog.storage.lost_commits import COMMITTED_BEFORE
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.query_origin import QueryOrigin, predecessor
 from sparklog.text_checks import check_text

@@ -185,8 +185,11 @@ class ReaderResets:
         spans: Spans,
     ) -> list[PlannedOffset]:
         if isinstance(to, datetime | timedelta):
-            when = to_ms(to) if isinstance(to, datetime) else self._clock() - _ms(to)
-            return self._at_time(when, keys, known, spans)
+            if isinstance(to, timedelta):
+                when_ms = self._clock() - to // timedelta(milliseconds=1)
+            else:
+                when_ms = to_ms(to)
+            return self._at_time(when_ms, keys, known, spans)
         if isinstance(to, int):
             return _clamped(dict.fromkeys(keys, to), known, spans)
         if to == "current":
@@ -411,7 +414,3 @@ def _clamped(
             )
         planned.append(_planned(key, known, at, warning))
     return planned
-
-
-def _ms(duration: timedelta) -> int:
-    return duration // timedelta(milliseconds=1)

@@ -14,7 +14,6 @@ from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.fs import FileSystem
 from sparklog.log.batch_windows import walk
 from sparklog.log.producer_state import ProducerAppends
-from sparklog.logdir.chunk_files import is_adoptable
 from sparklog.logdir.free_space import check_space
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, Offsets, read_offsets, write_offsets
@@ -97,13 +96,16 @@ def append_chunks(
 
 
 def _adoptable(manager: LogManager, chunk: Chunk, log: PartitionLog) -> bool:
-    return is_adoptable(
-        manager.fs,
-        chunk.path,
-        size_bytes=chunk.size_bytes,
-        synced_boot_id=chunk.synced_boot_id,
-        partition_path=log.path,
-        config=log.config,
+    """Return True if a commit can make a chunk a segment, by rename and without a copy.
+
+    The chunk must be a file that its task made durable in this boot (see `segment_bytes_min`), in
+    the partition's log dir, and fit into a segment. `PartitionLog.adopt` checks its contents.
+    """
+    return (
+        chunk.path is not None
+        and chunk.synced_boot_id == manager.fs.boot_id()
+        and os.path.dirname(chunk.path) == os.path.dirname(log.path)
+        and chunk.size_bytes <= log.config.roll_bytes
     )
 
 

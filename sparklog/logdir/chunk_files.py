@@ -35,28 +35,6 @@ def segment_bytes_min(config: TopicConfig) -> int:
     return min(config.roll_bytes // _SEGMENT_SHARE, _SEGMENT_BYTES)
 
 
-def is_adoptable(
-    fs: FileSystem,
-    path: str | None,
-    *,
-    size_bytes: int,
-    synced_boot_id: str | None,
-    partition_path: str,
-    config: TopicConfig,
-) -> bool:
-    """Return True if a commit can make a chunk a segment, by rename and without a copy.
-
-    The chunk must be a file that its task made durable in this boot (see `segment_bytes_min`), in
-    the partition's log dir, and fit into a segment. `PartitionLog.adopt` checks its contents.
-    """
-    return (
-        path is not None
-        and synced_boot_id == fs.boot_id()
-        and os.path.dirname(path) == os.path.dirname(partition_path)
-        and size_bytes <= config.roll_bytes
-    )
-
-
 def sweep_chunks(
     fs: FileSystem, directories: Sequence[str], *, now_ms: int, writer: str = "", batch: int = -1
 ) -> int:

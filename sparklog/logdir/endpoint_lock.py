@@ -1,7 +1,7 @@
 """`sparklog.endpoint`: the lease for coordinating groups in a log dir, and the holder's data.
 
 The lock and the first KiB are as in a `ServiceLease`. After the first KiB, the file contains the
-holder's published data as a checksummed document (see `checksummed_json`), padded with spaces:
+holder's published data as a checksummed document (see `stored_json`), padded with spaces:
 
     endpoint: {token: of the holder, ...: the published data}
 
@@ -17,8 +17,8 @@ from sparklog.clock import Clock, attempts
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
 from sparklog.fs import FileSystem
 from sparklog.logdir.service_lease import ENDPOINT_NAME, SIZE, ServiceLease
-from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.lease import LeaseLostError
+from sparklog.storage.stored_json import seal, unseal
 
 _WRITTEN_WITHIN_MS: Final = 500
 _CURE: Final = "its endpoint rewrites it"

@@ -14,7 +14,7 @@ from typing import Any, Final
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
 from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.logdir.segment_files import joined
-from sparklog.storage.checksummed_json import seal, unseal
+from sparklog.storage.stored_json import seal, unseal
 from sparklog.storage.unfinished_erasure import UnfinishedErasure
 
 NAME: Final = "sparklog.erased"

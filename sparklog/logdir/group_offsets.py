@@ -1,7 +1,7 @@
 """`sparklog.readers-<hash>`: a small file with the committed offsets of a registered reader.
 
 A group is a streaming query or a set of plain readers with the same group name. Its file is a
-checksummed document (see `checksummed_json`) in the first log dir:
+checksummed document (see `stored_json`) in the first log dir:
 
     reader: {group, kind: query | group, host, app, batch,
              offsets: {topic: {partition: [next offset to read, time of the commit (ms)]}},
@@ -44,7 +44,6 @@ from sparklog.errors import (
 )
 from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.logdir.ledger import ledger_path
-from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.group_store import StoredGroup
 from sparklog.storage.groups import (
     Decision,
@@ -52,6 +51,7 @@ from sparklog.storage.groups import (
     reader_from_json,
     reader_to_json,
 )
+from sparklog.storage.stored_json import seal, unseal
 
 READERS_PREFIX: Final = "sparklog.readers-"
 LOCK_TIMEOUT_MS: Final = 2000  # the lock's holder does an fsync

@@ -24,7 +24,7 @@ from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.ledger import ledger_path
 from sparklog.logdir.meta_properties import DIRECTORY_ID, read_properties
 from sparklog.logdir.topics_file import read_topics
-from sparklog.storage.checksummed_json import seal, unseal
+from sparklog.storage.stored_json import seal, unseal
 from sparklog.storage.topic_state import TopicState
 
 DIRS_NAME: Final = "sparklog.dirs"

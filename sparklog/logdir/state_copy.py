@@ -13,9 +13,9 @@ from typing import Final
 
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
 from sparklog.fs import FileSystem, read_bytes, write_durably
-from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.ledger_records import SnapshotRecord, decode, encode
 from sparklog.storage.log_state import LogState
+from sparklog.storage.stored_json import seal, unseal
 
 STATE_NAME: Final = "sparklog.state"
 

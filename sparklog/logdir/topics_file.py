@@ -16,8 +16,8 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format.checkpoint_files import topic_id_bytes
 from sparklog.format.names import partition_dir, retired_dir
 from sparklog.fs import FileSystem, read_bytes, write_durably
-from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.log_state import LogState
+from sparklog.storage.stored_json import seal, unseal
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo
 

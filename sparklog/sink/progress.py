@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from sparklog.metrics import QUERIES, SECONDS, Kind, Metric, meters
-from sparklog.storage.source_offsets import ASIDE
+from sparklog.storage.query_origin import ASIDE
 
 _LOGGER: Final = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
-from sparklog.storage.source_offsets import ASIDE
+from sparklog.storage.query_origin import ASIDE
 
 SMALL_BYTES: Final = 4 << 20
 _LARGE_BYTES: Final = 64 << 20  # by Spark's estimate, which includes columns that are not written

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.source.byte_offsets import BytesByOffset
+from sparklog.source.admission import BytesByOffset
 from sparklog.source.offsets import Offsets
 from sparklog.source.options import SourceOptions
 from sparklog.storage.groups import Origin

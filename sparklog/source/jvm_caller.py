@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.storage.source_offsets import ASIDE
+from sparklog.storage.query_origin import ASIDE
 
 _PREFIX: Final = "sparklog.jvm."
 PLAN_VERSIONS: Final = _PREFIX + "plan"

@@ -14,7 +14,7 @@ from sparklog.log.positions import offsets_for_times
 from sparklog.log.read_retry import last_stable_offset
 from sparklog.log.timeline import Timeline
 from sparklog.log.truncation_detection import LogTruncationDetector
-from sparklog.source.byte_offsets import BytesByOffset
+from sparklog.source.admission import BytesByOffset
 from sparklog.source.input_partitions import PlannedRange
 from sparklog.source.offsets import Offsets
 from sparklog.source.open_homes import is_missing, open_home

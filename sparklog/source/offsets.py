@@ -19,7 +19,7 @@ from typing import Any, Final
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 from sparklog.storage.groups import Origin, Origins
-from sparklog.storage.source_offsets import ASIDE
+from sparklog.storage.query_origin import ASIDE
 
 Offsets = dict[TopicPartition, int]
 Ranges = Mapping[TopicPartition, tuple[int, int]]

@@ -16,8 +16,9 @@ then moves to its start in a micro-batch without rows, so that the start is in t
 the first record is read.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -31,7 +32,8 @@ from pyspark.sql.types import StructType
 
 from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicPartition
-from sparklog.errors import UnknownTopicError
+from sparklog.errors import SparklogError, UnknownTopicError
+from sparklog.opening import UnfinishedLogError
 from sparklog.source import jvm_plan
 from sparklog.source.admission import MinOffsetsDelay, by_bytes, by_records
 from sparklog.source.data_loss import DataLossPolicy, latest_offsets, readable_ranges
@@ -63,10 +65,12 @@ from sparklog.source.offsets import (
 from sparklog.source.options import SourceOptions
 from sparklog.source.read_task import ReadTask
 from sparklog.source.schema import arrow_schema, check_schema
-from sparklog.source.topic_wait import TopicWait
 from sparklog.spark_errors import in_worker
 from sparklog.storage.groups import Origins
 
+LOOK_MS: Final = 1000
+"""How often a query that waits for its topics looks for them."""
+_LOGGER: Final = logging.getLogger("sparklog.source")
 Json = dict[str, Any]
 
 
@@ -303,6 +307,74 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """No-op: there are no resources to release. Spark may never call this method."""
+
+
+class TopicWait:
+    """The wait of a streaming query. Looks for the topics at most once per LOOK_MS."""
+
+    def __init__(self, options: SourceOptions, clock: Clock) -> None:
+        self._options, self._clock = options, clock
+        self._due_ms = 0
+        self._is_reported = False
+
+    def look(self, held: LogMetadata | None) -> tuple[LogMetadata, MetadataSnapshot] | None:
+        """Return the log and a snapshot of the selected topics, once no topic is missing.
+
+        Args:
+            held: The log, if it is open. Otherwise the log is opened again at each call, because a
+                path can become a log of another kind.
+        """
+        now_ms = self._clock()
+        if now_ms < self._due_ms:
+            return None
+        try:
+            log = held or LogMetadata(self._options)
+            snapshot = log.snapshot()
+            if snapshot.ranges:
+                return log, snapshot
+            missing = f"no topic matches {self._options.subscribe_pattern}"
+        except (UnknownTopicError, UnfinishedLogError) as error:
+            missing = str(error).partition(". Check")[0]
+        self._due_ms = now_ms + LOOK_MS
+        if not self._is_reported:
+            self._is_reported = True
+            _LOGGER.warning("the query waits, because option waitForTopics is set: %s", missing)
+        return None
+
+
+@in_worker
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream reader with methods that raise an error found when the reader was made.
+
+    Spark reports the errors of these methods, but not the errors of `streamReader`.
+    """
+
+    def __init__(self, error: SparklogError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> NoReturn:
+        """Raise the error. A new query calls this first."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> NoReturn:
+        """Raise the error. A query that continues calls this first."""
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> NoReturn:
+        """Raise the error. With trigger AvailableNow this is called first."""
+        raise self._error
+
+    def latestOffset(self, start: Any, limit: Any) -> NoReturn:
+        """Raise the error."""
+        raise self._error
+
+    def partitions(self, start: Any, end: Any) -> NoReturn:
+        """Raise the error. A query that repeats a micro-batch calls this first."""
+        raise self._error
+
+    def read(self, partition: Any) -> NoReturn:
+        """Raise the error."""
+        raise self._error
 
 
 def _inside(begin: Offsets, held: Ranges) -> Offsets:

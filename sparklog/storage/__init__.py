@@ -16,13 +16,12 @@ This package opens no file, calls no object store and takes no lock.
 - `staging`: turns rows into the chunks of a commit; `chunk_table`: many chunks as columns;
   `row_faults`: reasons why rows are rejected
 - `ledger_records`: the records of the commit ledger, and their JSON; `topic_state`,
-  `deleted_topic`, `lost_commits`: parts of their state
+  `deleted_topic`: parts of their state
 - `log_state`: the state of a log, folded from the ledger
 - `committed_appends`: compares segments with the appends that the ledger recorded
 - `leader_epochs`: leader epochs and the offsets at which they start
 - `offset_ranges`: sets of offsets of a partition
-- `query_origin`: the Spark query of a writer, and the offsets that the query had read;
-  `source_offsets`: a source's offsets as JSON
-- `checksummed_json`: small readable documents with a checksum; `bounded_json`: parses stored JSON
-  of any depth without exhausting the stack; `format_version`: rejects files of a newer sparklog
+- `query_origin`: the Spark query of a writer, and the offsets that the query had read
+- `stored_json`: small readable documents with a checksum; parses stored JSON of any depth without
+  exhausting the stack; rejects files of a newer sparklog
 """

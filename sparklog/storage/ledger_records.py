@@ -46,12 +46,10 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar, assert_
 
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
-from sparklog.storage.bounded_json import parse_json
 from sparklog.storage.deleted_topic import DeletedTopic
-from sparklog.storage.format_version import FORMAT_VERSION, check_version
-from sparklog.storage.lost_commits import LostCommits
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.query_origin import QueryOrigin
+from sparklog.storage.stored_json import FORMAT_VERSION, check_version, parse_json
 from sparklog.storage.topic_state import TopicState, by_partition
 
 TIERED_VERSION: Final = 2
@@ -62,6 +60,8 @@ DELETED_VERSION: Final = 3
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange]
 RangeSets: TypeAlias = Mapping[TopicPartition, Sequence[OffsetRange]]
+COMMITTED_BEFORE: Final = "*"
+"""The fingerprint of a micro-batch that its owner declared to be in the log: any replay fits."""
 _T = TypeVar("_T")
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
@@ -92,6 +92,27 @@ class GivenUpRange:
     end: int
     directory: str
     why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostCommits:
+    """Offsets, by partition, of commits without a surviving ledger record.
+
+    A writer without a later commit may have written them: see `sparklog.log.commit`. `time_ms`:
+    when a repair of the ledger found the offsets.
+    """
+
+    time_ms: int
+    offsets: RangeSets
+
+    def above(self, starts: Mapping[TopicPartition, int]) -> "LostCommits | None":
+        """Return the lost commits above the log starts, or None."""
+        kept = {
+            key: spans
+            for key, spans in self.offsets.items()
+            if spans[-1].end > starts.get(key, 0)
+        }
+        return LostCommits(time_ms=self.time_ms, offsets=kept) if kept else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
 records has the same state.
 """
 
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -17,6 +17,7 @@ from sparklog.storage.ledger_records import (
     DropRecord,
     LastMicroBatch,
     LedgerRecord,
+    LostCommits,
     PurgeRecord,
     ResetRecord,
     SnapshotRecord,
@@ -24,7 +25,6 @@ from sparklog.storage.ledger_records import (
     TopicRecord,
     UndeleteRecord,
 )
-from sparklog.storage.lost_commits import LostCommits
 from sparklog.storage.offset_ranges import SpansByKey, clipped, merged
 from sparklog.storage.query_origin import QueryOrigin
 from sparklog.storage.topic_state import TopicState
@@ -89,7 +89,8 @@ class LogState:
         if record.tails is not None:
             self.tails.update(record.tails)
         elif self.tails:
-            self._forget_tails(ends)
+            for key in ends:
+                self.tails.pop(key, None)
         if record.idempotent:
             self.idempotent |= ends.keys()
         if not record.flushed:
@@ -98,11 +99,9 @@ class LogState:
             last = LastMicroBatch(record.batch, record.fingerprint, record.time_ms, ends)
             self.writers[record.writer] = last
             if record.origin is not None:
-                self._note_origin(record.writer, record.origin, {key.topic for key in ends})
-
-    def _note_origin(self, writer: str, origin: QueryOrigin, topics: Set[str]) -> None:
-        before = self.origins.get(writer, QueryOrigin())
-        self.origins[writer] = origin.written(before.topics | topics)
+                before = self.origins.get(record.writer, QueryOrigin())
+                topics = before.topics | {key.topic for key in ends}
+                self.origins[record.writer] = record.origin.written(topics)
 
     def _topic(self, record: TopicRecord) -> None:
         name = record.topic
@@ -136,10 +135,6 @@ class LogState:
         self.unsynced &= self.ends.keys()
         self.idempotent &= self.ends.keys()
         self._forget_topics({name})
-
-    def _forget_tails(self, keys: Iterable[TopicPartition]) -> None:
-        for key in keys:
-            self.tails.pop(key, None)
 
     def _deleted_topic(self, record: DropRecord) -> DeletedTopic:
         """Return the state that is needed to restore a topic after its deletion."""

@@ -18,11 +18,14 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
-from sparklog.storage.source_offsets import ASIDE
-
 Offsets = tuple[str | None, ...]
 """A query's position: per source, JSON as in the checkpoint; None: no position, or unknown."""
 
+ASIDE: Final = "#"
+"""Marks an entry of a source's offsets that is not a topic, such as "flights#epoch".
+
+Topic names cannot contain it. In a checkpoint, a source's offsets are {topic: {partition: offset}}.
+"""
 _BEFORE_ALL: Final = {"logOffset": -1}  # the file source stores the last batch, not an end
 _EVIDENCE: Final = {"checkpoint": "checkpoint location", "name": "name", "plan": "plan"}
 

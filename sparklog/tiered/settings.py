@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import FileSystem, read_bytes, write_durably
-from sparklog.storage.checksummed_json import seal, unseal
+from sparklog.storage.stored_json import seal, unseal
 
 REMOTE_NAME: Final = "sparklog.remote"
 SPARE_NAME: Final = "sparklog.remote-copy"

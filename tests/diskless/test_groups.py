@@ -13,9 +13,9 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnsupportedVersionError,
 )
-from sparklog.storage.checksummed_json import seal
 from sparklog.storage.group_store import Groups
 from sparklog.storage.groups import Committed, Reader, reader_to_json
+from sparklog.storage.stored_json import seal
 from sparklog.testing.faultstore import Faults, FaultStore
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -19,7 +19,7 @@ from sparklog.log.admin import create_topic
 from sparklog.log.log import home_of
 from sparklog.service import Service
 from sparklog.service.health import examine
-from sparklog.storage.checksummed_json import seal
+from sparklog.storage.stored_json import seal
 from sparklog.tiered.layout.topic_owners import is_owned
 from sparklog.tiered.object_store.file_driver import LocalDriver
 from sparklog.tiered.target import open_store

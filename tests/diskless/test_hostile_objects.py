@@ -39,9 +39,9 @@ from sparklog.diskless.state_objects import (
 from sparklog.errors import DataCorruptionError
 from sparklog.format.batch import encode_one
 from sparklog.service.verification.store_verifier import verify_store
-from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.group_store import Groups
 from sparklog.storage.ledger_records import decode as decode_record
+from sparklog.storage.stored_json import seal, unseal
 from sparklog.testing.faultstore import FaultDriver
 from sparklog.testing.scheduled_store import ScheduledStore
 from sparklog.tiered.layout.manifest import parse, to_bytes

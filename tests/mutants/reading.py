@@ -213,7 +213,7 @@ MUTANTS = (
     ),
     mutant(
         "topics-that-are-waited-for-begin-one-by-one",
-        "source/topic_wait.py",
+        "source/stream.py",
         "snapshot = log.snapshot()",
         "snapshot = log.snapshot(lenient=True)",
         "source/test_topic_wait.py::test_all_that_is_named_is_waited_for",

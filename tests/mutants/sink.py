@@ -500,8 +500,8 @@ MUTANTS = (
     mutant(
         "attempts-spread-rows-differently",
         "log/chunk_stager.py",
-        "self._start = _hashed(str(spread))",
-        "self._start = self._clock()",
+        "self._start = int.from_bytes(",
+        "self._start = self._clock() + 0 * int.from_bytes(",
         f"{STAGER}::test_rows_adrift_are_spread_by_their_values_however_they_come_together",
     ),
     # --- Chunk files ------------------------------------------------------------------------------
@@ -521,9 +521,9 @@ MUTANTS = (
     ),
     mutant(
         "file-that-was-not-synced-becomes-a-segment",
-        "logdir/chunk_files.py",
-        "and synced_boot_id == fs.boot_id()",
-        "and synced_boot_id != fs.boot_id",
+        "logdir/chunk_appends.py",
+        "and chunk.synced_boot_id == manager.fs.boot_id()",
+        "and chunk.synced_boot_id != manager.fs.boot_id",
         "logdir/test_chunk_appends.py::test_a_chunk_that_is_not_whole_batches_is_refused",
     ),
     # --- Metrics of queries -----------------------------------------------------------------------

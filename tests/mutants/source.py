@@ -270,7 +270,7 @@ MUTANTS = (
     ),
     mutant(
         "waiting-query-lists-the-log-at-every-trigger",
-        "source/topic_wait.py",
+        "source/stream.py",
         "self._due_ms = now_ms + LOOK_MS",
         "self._due_ms = now_ms",
         f"{WAIT}::test_a_look_a_second",

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
-from sparklog.source.admission import MinOffsetsDelay, by_bytes, by_records
-from sparklog.source.byte_offsets import BytesByOffset
+from sparklog.source.admission import BytesByOffset, MinOffsetsDelay, by_bytes, by_records
 from sparklog.source.data_loss import DataLossPolicy, latest_offsets, readable_ranges
 from sparklog.source.input_partitions import PlannedRange, coalesce, plan_ranges, split
 from sparklog.source.offset_bounds import resolve_end, resolve_start

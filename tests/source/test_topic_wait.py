@@ -28,8 +28,7 @@ from sparklog.source.batch import BatchReader
 from sparklog.source.offsets import waiting
 from sparklog.source.options import parse
 from sparklog.source.schema import full_schema
-from sparklog.source.stream import StreamReader
-from sparklog.source.topic_wait import LOOK_MS
+from sparklog.source.stream import LOOK_MS, StreamReader
 from tests.source.test_replaced import at, values
 
 Json = dict[str, Any]

@@ -22,7 +22,7 @@ from typing import Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import Buffer
-from sparklog.storage.checksummed_json import seal, unseal
+from sparklog.storage.stored_json import seal, unseal
 from sparklog.tiered.encryption.envelope import DataKey, unwrap_key, wrap_key
 from sparklog.tiered.keyring import KEY_BYTES, Keyring
 from sparklog.tiered.layout.manifest import WrappedKey

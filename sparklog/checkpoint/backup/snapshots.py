@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from sparklog.checkpoint.backup.repository import BLOCKS, PIECE_BYTES, Piece, Repository
 from sparklog.diskless.names import HOME
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.storage.format_version import check_version
+from sparklog.storage.stored_json import check_version
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
 

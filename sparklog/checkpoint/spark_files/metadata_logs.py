@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
-from sparklog.storage.source_offsets import ASIDE
+from sparklog.storage.query_origin import ASIDE
 
 _NONE: Final = "-"
 _OFFSET_VERSIONS: Final = ("v1", "v2")

@@ -35,12 +35,12 @@ from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.storage.ledger_records import (
     AppendRecord,
     DropRecord,
+    LostCommits,
     SnapshotRecord,
     TopicRecord,
     UndeleteRecord,
 )
 from sparklog.storage.log_state import LogState
-from sparklog.storage.lost_commits import LostCommits
 from sparklog.storage.offset_ranges import OffsetRange, SpansByKey, merged
 from sparklog.storage.topic_state import TopicState
 from sparklog.tiered.settings import read_settings

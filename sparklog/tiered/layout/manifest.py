@@ -18,7 +18,7 @@ from typing import Final, Self
 import crc32c
 
 from sparklog.errors import DataCorruptionError
-from sparklog.storage.checksummed_json import seal, unseal
+from sparklog.storage.stored_json import seal, unseal
 from sparklog.tiered.layout.object_names import (
     Directory,
     manifest_name,

@@ -22,7 +22,7 @@ from sparklog.clock import Clock
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import FileSystem
 from sparklog.log.topic_names import new_topic_id
-from sparklog.storage.checksummed_json import seal, unseal
+from sparklog.storage.stored_json import seal, unseal
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings
 

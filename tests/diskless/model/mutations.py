@@ -29,9 +29,9 @@ from sparklog.errors import BatchConflictError, StorageUnavailableError
 from sparklog.log import commit as log_commit
 from sparklog.log.commit import CommitResult
 from sparklog.log.read_retry import PartitionRead, StaleReadRetries, final_error
-from sparklog.storage.checksummed_json import seal
 from sparklog.storage.groups import reader_to_json
 from sparklog.storage.ledger_records import TopicRecord
+from sparklog.storage.stored_json import seal
 from sparklog.testing.scheduled_store import ScheduledStore, StoreFlaw
 from sparklog.tiered.object_store.store import Store
 from tests.diskless.model.oracle import Violation

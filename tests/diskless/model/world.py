@@ -17,9 +17,9 @@ from sparklog.diskless.state import DisklessState
 from sparklog.diskless.state_objects import encode_state
 from sparklog.errors import CommitUnknownError
 from sparklog.log.log import Log, home_of
-from sparklog.storage.checksummed_json import seal
 from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import INLINE_BYTES, Framing
+from sparklog.storage.stored_json import seal
 from sparklog.testing.scheduled_store import ScheduledBucket, StoreFlaw, Write
 from sparklog.testing.schedules import BEGAN_MS, FaultRates, Process, Schedule
 from sparklog.tiered.reading.options import RemoteOptions

@@ -15,8 +15,8 @@ from sparklog.cli.serve import serve
 from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL
 from sparklog.service import Service
-from sparklog.storage.checksummed_json import seal
 from sparklog.storage.round_report import Report
+from sparklog.storage.stored_json import seal
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.layout.manifest import manifest_object

@@ -1,6 +1,7 @@
-"""Small JSON documents, readable for people, with a checksum: {version, crc32c, NAME: ...}.
+"""Stored JSON: parsing, format versions, and small documents with a checksum.
 
-The checksum covers the content, independent of whitespace.
+Documents are readable for people: {version, crc32c, NAME: ...}. The checksum covers the content,
+independent of whitespace.
 """
 
 import json
@@ -9,10 +10,27 @@ from typing import Any, Final
 import crc32c
 
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
-from sparklog.storage.bounded_json import parse_json
-from sparklog.storage.format_version import FORMAT_VERSION, check_version
 
+FORMAT_VERSION: Final = 1
+"""The format version of the ledger's records and of sparklog's own files."""
 _WRONG: Final = (KeyError, TypeError, AttributeError, ValueError)
+
+
+def parse_json(raw: str | bytes | bytearray) -> Any:
+    """Parse JSON. Raises: ValueError: `raw` is not JSON or is nested too deeply."""
+    try:
+        return json.loads(raw)
+    except RecursionError:
+        raise ValueError("JSON that is nested too deeply") from None
+
+
+def check_version(version: int, what: str, *, newest: int = FORMAT_VERSION) -> None:
+    """Raise UnsupportedVersionError if a newer sparklog wrote `what`."""
+    if version > newest:
+        raise UnsupportedVersionError(
+            f"{what} has format version {version}, this sparklog reads up to "
+            f"{newest}: open the log with the sparklog that wrote it, or a newer one"
+        )
 
 
 def seal(name: str, content: dict[str, Any], *, indent: int | None = None) -> bytes:
