@@ -3,8 +3,7 @@
 - `service`: `Service`, which works in daemon threads, or does a single round by `run_once`
 - `options`: Kafka's broker keys that the service supports
 - `leadership`: opens the log, and acquires and lends the lease
-- `backend`: how the service opens and observes a log, by its home; `store_upkeep`: a log in a
-  bucket
+- `backend`: how the service opens and observes a log, by its home
 - `erasure`: `erase`, which removes records for good; `log_dir_erasure`
 - `log_dir_upkeep`: background work on log dirs (`sparklog.storage.upkeep`); `log_dir_retention`,
   `log_dir_cleaner`, `retired_files`: its steps; `disk_probe`

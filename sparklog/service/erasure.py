@@ -7,8 +7,8 @@ from typing import Any
 from sparklog.clock import Clock, system_clock
 from sparklog.format.erasure import RecordPredicate
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.service.options import OpenStore
 from sparklog.service.service import WAIT_MS, Service
-from sparklog.service.tiering.remote_log_manager import OpenStore
 from sparklog.storage.erasure_report import ErasureReport
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.target import open_store

@@ -2,10 +2,10 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from sparklog.common import TopicPartition
 from sparklog.errors import (
@@ -21,13 +21,12 @@ from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable, finish,
 from sparklog.logdir.cleaning.plan import CleanJob
 from sparklog.logdir.cleaning.rewrite import Rewritten, rewrite
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.service.options import ServiceOptions
+from sparklog.service.options import Map, ServiceOptions
 from sparklog.service.retired_files import RetiredFiles
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.storage.round_report import Cleanable, CleanReport, Report
 from sparklog.storage.topic_state import TopicState
 
-Map = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _T = TypeVar("_T")
 

@@ -2,14 +2,11 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
-from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.errors import LogReplacedError, StorageUnavailableError
-from sparklog.fs import FileSystem
 from sparklog.log.admin import check_compacted
 from sparklog.log.erasure import Erasure
 from sparklog.log.log import Log, home_of
@@ -18,88 +15,43 @@ from sparklog.logdir.free_space import below_floor
 from sparklog.logdir.home import commits_of, open_log
 from sparklog.logdir.ledger import has_ledger
 from sparklog.service.disk_probe import DiskProbe
-from sparklog.service.log_dir_cleaner import LogDirCleaner, Map
+from sparklog.service.log_dir_cleaner import LogDirCleaner
 from sparklog.service.log_dir_erasure import LogDirErasure
 from sparklog.service.log_dir_retention import LogDirRetention, offline_partitions
 from sparklog.service.metrics.service_meters import WorkMeters
-from sparklog.service.options import ServiceOptions
+from sparklog.service.options import ServiceArguments
 from sparklog.service.retired_files import RetiredFiles
-from sparklog.service.tiering.remote_log_manager import OpenStore, RemoteLogManager
+from sparklog.service.tiering.remote_log_manager import RemoteLogManager
 from sparklog.storage.erasure_report import ErasureReport
 from sparklog.storage.lease import UpkeepLease
 from sparklog.storage.round_report import Cleanable, Report
 from sparklog.storage.upkeep import AS_DUE, Due, ErasureRequest, Loan, Request, Work
-from sparklog.tiered.keyring import Keyring
 
 _WITH_TIER: Final[tuple[Work, ...]] = ("tier", "retain", "clean")
 _HURRY_EVERY_MS: Final = 10_000
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TierOptions:
-    """The location of copies, as given to `Service`. `url` None: as in the log's settings."""
-
-    url: str | None
-    storage_options: Mapping[str, Any] | None
-    keyring: Keyring | None
-    plain: bool
-    take_over: bool
-    opening: OpenStore
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogDirOpener:
-    """Opens log dirs for background work; called again when another log has replaced them."""
-
-    path: str
-    options: ServiceOptions
-    log_options: Mapping[str, Any]
-    tier: TierOptions
-    map: Map | None
-    stopping: Callable[[], bool]
-    fs: FileSystem
-    clock: Clock = field(repr=False)
-
-    def __call__(self) -> "LogDirUpkeep":
-        """Open the log. Raises: the errors of `sparklog.open`."""
-        log = open_log(
-            self.path, mode="rw", options=self.log_options, fs=self.fs, clock=self.clock,
-            tidy=False,
-        )  # fmt: skip
-        try:
-            lease = home_of(log).service_lease()
-            manager = self._tiering(log, lease)
-        except BaseException:
-            log.close()
-            raise
-        return LogDirUpkeep(
-            log, lease, manager, self.options, self.map, stopping=self.stopping, fs=self.fs
-        )
-
-    def _tiering(self, log: Log, lease: UpkeepLease) -> RemoteLogManager | None:
-        tier = self.tier
-        if not RemoteLogManager.wanted(log, tier.url):
-            return None
-        return RemoteLogManager(
-            log,
-            lease,
-            self.clock,
-            self.options,
-            url=tier.url,
-            storage_options=tier.storage_options,
-            keyring=tier.keyring,
-            plain=tier.plain,
-            take_over=tier.take_over,
-            stopping=self.stopping,
-            opening=tier.opening,
-        )
+def open_log_dirs(arguments: ServiceArguments) -> "LogDirUpkeep":
+    """Open log dirs for background work. Raises: the errors of `sparklog.open`."""
+    log = open_log(
+        arguments.path, mode="rw", options=arguments.log_options, fs=arguments.fs,
+        clock=arguments.clock, tidy=False,
+    )  # fmt: skip
+    try:
+        lease, manager = home_of(log).service_lease(), None
+        if RemoteLogManager.wanted(log, arguments.tier.url):
+            manager = RemoteLogManager(log, lease, arguments)
+    except BaseException:
+        log.close()
+        raise
+    return LogDirUpkeep(log, lease, manager, arguments)
 
 
 class LogDirUpkeep:
     """A `sparklog.storage.upkeep.Upkeep` of log dirs, with their tier if any.
 
-    `spread`: see `LogDirCleaner`. A thread may clean while another thread does the other work.
+    A thread may clean while another thread does the other work.
     """
 
     def __init__(
@@ -107,23 +59,21 @@ class LogDirUpkeep:
         log: Log,
         lease: UpkeepLease,
         manager: RemoteLogManager | None,
-        options: ServiceOptions,
-        spread: Map | None,
-        *,
-        stopping: Callable[[], bool],
-        fs: FileSystem,
+        arguments: ServiceArguments,
     ) -> None:
         self.log, self.lease, self.remote_log_manager = log, lease, manager
-        self._options, self._fs, self._hurried_ms = options, fs, 0
+        self._options, self._fs, self._hurried_ms = arguments.options, arguments.fs, 0
         self._commits = commits = commits_of(log)
         self._retired, quarantined = RetiredFiles(commits, lease), QuarantinedPartitions()
         self._retention = LogDirRetention(
-            commits, home_of(log).groups, lease, options, manager, self._retired, quarantined
-        )
+            commits, home_of(log).groups, lease, arguments.options, manager, self._retired,
+            quarantined,
+        )  # fmt: skip
         steps = LogDirCleaner(
-            commits, lease, options, spread, self._retired, quarantined, stopping=stopping
-        )
-        self._cleaner = LogCleaner(steps, options, quarantined)
+            commits, lease, arguments.options, arguments.map, self._retired, quarantined,
+            stopping=arguments.stopping,
+        )  # fmt: skip
+        self._cleaner = LogCleaner(steps, arguments.options, quarantined)
         self._probe = DiskProbe(
             commits.fs, commits.directories, WorkMeters(commits.directories),
             absent=lambda: commits.offline.dirs.absent,

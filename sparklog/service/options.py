@@ -1,13 +1,20 @@
-"""Options of the service: Kafka's broker keys, and a few own keys."""
+"""Options of the service: Kafka's broker keys, and a few own keys; all arguments of a service."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
+from sparklog.clock import Clock
 from sparklog.config import KEYS, LOG_KEYS
 from sparklog.configdef import DOUBLE_MAX, LONG_MAX, Key, keys_of, option, read, refuse_unknown
+from sparklog.fs import FileSystem
 from sparklog.log.cleaner_options import CleanerOptions
 from sparklog.quantities import SECOND_MS
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.object_store.store import Store
+
+Map = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
+OpenStore = Callable[[str, Mapping[str, Any] | None], Store]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,3 +187,34 @@ SERVICE_KEYS: Final[dict[str, Key]] = keys_of(ServiceOptions)
 def _is_of_log(name: str) -> bool:
     known = [*KEYS.values(), *LOG_KEYS.values()]
     return any(name == key.name or name in dict(key.also) for key in known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierOptions:
+    """The location of copies, as given to `Service`. `url` None: as in the log's settings."""
+
+    url: str | None
+    storage_options: Mapping[str, Any] | None
+    keyring: Keyring | None
+    plain: bool
+    take_over: bool
+    opening: OpenStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceArguments:
+    """The arguments of a service, for the modules that open its log.
+
+    `path`: log dirs, or the URL of a bucket as given; `url`: of the bucket that is the log's home,
+    None for log dirs. `stopping`: returns True if the service is stopping.
+    """
+
+    path: str
+    url: str | None
+    options: ServiceOptions
+    log_options: Mapping[str, Any]
+    tier: TierOptions
+    map: Map | None
+    stopping: Callable[[], bool]
+    fs: FileSystem
+    clock: Clock

@@ -19,15 +19,18 @@ from sparklog.service.exit_hooks import cancel_close_at_exit, close_at_exit, spa
 from sparklog.service.health import Examiner, ServiceStatus, health_samples
 from sparklog.service.health.examiner import PATIENCE, call_with_timeout
 from sparklog.service.leadership import Leadership
-from sparklog.service.log_dir_cleaner import Map
-from sparklog.service.log_dir_upkeep import TierOptions
 from sparklog.service.metrics.endpoint import Endpoint
 from sparklog.service.metrics.observed import DirectoryMetrics, LogMetrics
 from sparklog.service.metrics.offline_directories import faults
 from sparklog.service.metrics.samples import process_samples, samples
 from sparklog.service.metrics.service_meters import WorkMeters
-from sparklog.service.options import ServiceOptions
-from sparklog.service.tiering.remote_log_manager import OpenStore
+from sparklog.service.options import (
+    Map,
+    OpenStore,
+    ServiceArguments,
+    ServiceOptions,
+    TierOptions,
+)
 from sparklog.storage.erasure_report import ErasureReport
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.round_report import Report
@@ -112,16 +115,14 @@ class Service:
         self._due = dict.fromkeys(WORKS, 0.0)
         tier = TierOptions(
             url=None if remote is None else RemoteSettings(remote).url,
-            storage_options=storage_options,
-            keyring=keyring,
-            plain=plain,
-            take_over=take_over,
+            storage_options=storage_options, keyring=keyring, plain=plain, take_over=take_over,
             opening=opening,
-        )
-        home = service_backend(
-            self.path, url, options=self._options, log_options=log_options, tier=tier, map=map,
-            stopping=self._stop.is_set, fs=fs, clock=clock,
         )  # fmt: skip
+        arguments = ServiceArguments(
+            path=self.path, url=url, options=self._options, log_options=log_options, tier=tier,
+            map=map, stopping=self._stop.is_set, fs=fs, clock=clock,
+        )  # fmt: skip
+        home = service_backend(arguments)
         self._leadership = Leadership(self.path, home.open_upkeep, clock)
         self.last_report: Report | None = None
         self._serving = None if metrics_port is None else (metrics_address, metrics_port)

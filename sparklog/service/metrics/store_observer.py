@@ -37,7 +37,7 @@ from sparklog.service.metrics.observed import (
     ReaderMetrics,
     WriterMetrics,
 )
-from sparklog.service.tiering.remote_log_manager import OpenStore
+from sparklog.service.options import OpenStore
 from sparklog.storage.groups import Readers, is_expired
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.storage.unfinished_erasure import UnfinishedErasure

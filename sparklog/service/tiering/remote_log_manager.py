@@ -7,11 +7,10 @@ deleted. Rounds are retried with growing pauses.
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
@@ -23,7 +22,7 @@ from sparklog.log.cleaner_options import RateLimit, Throttle, unthrottled
 from sparklog.log.group_lag import group_retention_floors
 from sparklog.log.log import Log
 from sparklog.logdir.home import commits_of
-from sparklog.service.options import ServiceOptions
+from sparklog.service.options import ServiceArguments
 from sparklog.service.tiering.copy_confirmation import CopyConfirmation
 from sparklog.service.tiering.copy_task import CopyTask
 from sparklog.service.tiering.erasure_task import CopyErasure, ErasableCopies
@@ -36,7 +35,6 @@ from sparklog.tiered.copying.orphans import is_lost
 from sparklog.tiered.copying.plan import CandidateSegment
 from sparklog.tiered.copying.remote_storage_manager import RemoteStorageManager
 from sparklog.tiered.encryption.policy import key_id_in, refusal, with_key_id
-from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.layout.object_names import Directory
 from sparklog.tiered.layout.topic_owners import TopicOwners, is_owned
@@ -46,7 +44,6 @@ from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_log_metadata.topic import ensure_topic
 from sparklog.tiered.remote_segment import RemoteSegment
 from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings
-from sparklog.tiered.target import open_store
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _BATCH: Final = 16
@@ -56,36 +53,15 @@ _BLOCKS: Final = 32 << 20
 _SAMPLE: Final = 16
 """Copies that are looked up before a store is rejected as a wrong one."""
 
-OpenStore = Callable[[str, Mapping[str, Any] | None], Store]
-
 
 class RemoteLogManager:
     """Does the rounds of tiering. Not thread-safe; `remote_log` is shared."""
 
-    def __init__(
-        self,
-        log: Log,
-        lease: Lease,
-        clock: Clock,
-        options: ServiceOptions,
-        *,
-        url: str | None,
-        storage_options: Mapping[str, Any] | None = None,
-        keyring: Keyring | None = None,
-        plain: bool = False,
-        take_over: bool = False,
-        stopping: Callable[[], bool],
-        opening: OpenStore = open_store,
-    ) -> None:
-        """Create a manager. `url` None: as the log's settings say.
-
-        Raises: InvalidRequestError: the given URL can't be used.
-        """
-        self.remote_log = RemoteLog(log, lease, clock)
-        self._options, self._clock, self._keyring = options, clock, keyring
-        self._url, self._storage_options = url, storage_options
-        self._opening, self._stopping = opening, stopping
-        self._take_over, self._plain = take_over, plain
+    def __init__(self, log: Log, lease: Lease, arguments: ServiceArguments) -> None:
+        """Raises: InvalidRequestError: the given URL can't be used."""
+        self.remote_log = RemoteLog(log, lease, arguments.clock)
+        self._options, self._clock = arguments.options, arguments.clock
+        self._tier, self._stopping = arguments.tier, arguments.stopping
         self._topic_owners: TopicOwners | None = None
         self._store: Store | None = None
         self._copy_task: CopyTask | None = None
@@ -93,8 +69,8 @@ class RemoteLogManager:
         self._prepared = False
         self._next_reconciliation_ms = float("-inf")  # when the next is due
         self._failures = 0
-        if url is not None:
-            self._store = opening(url, storage_options)
+        if self._tier.url is not None:
+            self._store = self._tier.opening(self._tier.url, self._tier.storage_options)
 
     @staticmethod
     def wanted(log: Log, url: str | None) -> bool:
@@ -116,7 +92,7 @@ class RemoteLogManager:
     def confirmation(self, report: Report) -> CopyConfirmation:
         """Return the check of copies for a round, before local segments are deleted."""
         return CopyConfirmation(
-            self.remote_log, self._store, self.log_id, report, keyring=self._keyring,
+            self.remote_log, self._store, self.log_id, report, keyring=self._tier.keyring,
             threads=self._options.remote_copy_threads, stopping=self._stopping,
         )  # fmt: skip
 
@@ -201,7 +177,7 @@ class RemoteLogManager:
         key, dry_run = erasure.key, erasure.dry_run
         self.remote_log.preview = None
         store = self._prepare(dry_run=dry_run)
-        refused = refusal(self._stored_settings(), self._keyring) if not self._plain else None
+        refused = self._refusal()
         if refused is not None and not dry_run:
             raise InvalidRequestError(refused)
         self._find_foreign_topics(store, Report(path="", time_ms=self._clock(), dry_run=dry_run))
@@ -217,7 +193,7 @@ class RemoteLogManager:
     ) -> ErasableCopies:
         segment_store = self._segment_store(store)
         copy_task = CopyTask(self.remote_log, segment_store, batch=_BATCH, stopping=self._stopping)
-        objects = RemoteObjects(lambda: store, BlockCache(_BLOCKS), self._keyring)
+        objects = RemoteObjects(lambda: store, BlockCache(_BLOCKS), self._tier.keyring)
         return ErasableCopies(
             erasure, self.remote_log, store, segment_store, copy_task, objects, check=check,
             together=self._options.remote_copy_threads,
@@ -236,7 +212,7 @@ class RemoteLogManager:
 
     def _copy(self, copy_task: CopyTask, report: Report) -> None:
         known = self.remote_log.partitions()
-        refused = refusal(self._stored_settings(), self._keyring) if not self._plain else None
+        refused = self._refusal()
         if refused is not None:
             report.errors.append(f"remote storage: {refused}")
             _LOGGER.error("%s", refused)
@@ -262,8 +238,7 @@ class RemoteLogManager:
         """Replace damaged copies if local segments contain all of their records."""
         commits = self.remote_log.commits
         damaged = damaged_copies(commits.fs, commits.home)
-        refused = not self._plain and refusal(self._stored_settings(), self._keyring) is not None
-        if not damaged or refused:
+        if not damaged or self._refusal() is not None:
             return
         for key, tiered in self.remote_log.partitions().items():
             for copy in [c for c in tiered.valid_copies if c.id in damaged]:
@@ -338,7 +313,7 @@ class RemoteLogManager:
                 self.remote_log.commits.home,
                 store,
                 self._clock,
-                take_over=self._take_over,
+                take_over=self._tier.take_over,
                 check=self.remote_log.lease.check,
                 missing=lambda: self._check_store_is_ours(store, "", strict=True),
             )
@@ -358,7 +333,7 @@ class RemoteLogManager:
         return RemoteStorageManager(
             store,
             self._clock,
-            keyring=self._keyring,
+            keyring=self._tier.keyring,
             throttle=brake,
             threads=options.remote_copy_threads,
         )
@@ -367,15 +342,15 @@ class RemoteLogManager:
         """Open the store, store its URL in the log's settings, and create the metadata topic."""
         commits = self.remote_log.commits
         settings = self._stored_settings()
-        url = self._url or (settings.url if settings is not None else None)
+        url = self._tier.url or (settings.url if settings is not None else None)
         assert url is not None
         if self._store is None:
-            self._store = self._opening(url, self._storage_options)
+            self._store = self._tier.opening(url, self._tier.storage_options)
         if self._prepared:
             return self._store
         if settings is not None and settings.url != url:
             self._check_moved(self._store, settings.url)
-        elif settings is not None and not self._take_over:
+        elif settings is not None and not self._tier.take_over:
             self._check_store_is_ours(self._store, settings.log_id)
         if dry_run:
             return self._store
@@ -383,12 +358,19 @@ class RemoteLogManager:
         kept = RemoteSettings(url) if settings is None else replace(settings, url=url)
         if kept != settings:  # before the first request, because the URL is given only once
             write_settings(commits.fs, commits.home, kept)
-        fresh = with_key_id(kept, self._keyring, plain=self._plain, look=self._find_key_id)
+        fresh = with_key_id(
+            kept, self._tier.keyring, plain=self._tier.plain, look=self._find_key_id
+        )
         if fresh != kept:
             write_settings(commits.fs, commits.home, fresh)
         ensure_topic(commits)
         self._prepared = True
         return self._store
+
+    def _refusal(self) -> str | None:
+        """Return why no copies can be made with the given keyring, or None."""
+        tier = self._tier
+        return None if tier.plain else refusal(self._stored_settings(), tier.keyring)
 
     def _stored_settings(self) -> RemoteSettings | None:
         """Return the log's settings, unless they are damaged and a new URL was given."""
@@ -396,7 +378,7 @@ class RemoteLogManager:
         try:
             return read_settings(commits.fs, commits.home)
         except DataCorruptionError:
-            if self._url is None:
+            if self._tier.url is None:
                 raise
             return None
 
