@@ -19,7 +19,7 @@ from sparklog.format.compression import Codec, compress
 from sparklog.fs import LOCAL
 from sparklog.log.log import view_of
 from sparklog.log.partition_reader import reader_of
-from sparklog.logdir.recovery.partition_recovery import recover
+from sparklog.logdir.recovery.partition_recovery import CommittedState, recover
 from sparklog.storage.staging import Framing
 from tests.benchmarks.table import Row, median_seconds, print_rows, sample
 from tests.jars import Unavailable
@@ -122,15 +122,7 @@ def recovery_rows(scratch: Path) -> Iterator[Row]:
     size = sum(f.stat().st_size for f in partition.glob("*.log"))
 
     def ours() -> None:
-        recover(
-            LOCAL,
-            str(partition),
-            TopicConfig(),
-            system_clock,
-            end=end,
-            recovery_point=0,
-            log_start=0,
-        )
+        recover(LOCAL, str(partition), TopicConfig(), system_clock, CommittedState(end=end))
 
     seconds = median_seconds(ours, rounds=3)
     rate = size / seconds / 1e6

@@ -6,7 +6,7 @@ them; whoever mends a bug that the suite let through adds it here.
 
     commits      commit, ledger, lock file, producers
     recovery     undo, quick and full recovery, adoption
-    derived_files  rules for derived files that recovery, verify and repairs of both homes share
+    segments     rules for segments that recovery, verify and repairs of both homes share
     retention    retention, group offsets, compaction, forks
     reading      look-ups, reads, transactions, the format
     tiering      copies, their metadata, deletion, remote reads, the service's lease
@@ -31,7 +31,6 @@ from tests.mutants import (
     checkpoint_rules,
     checkpoints,
     commits,
-    derived_files,
     histories,
     jvm,
     kafka_access,
@@ -43,6 +42,7 @@ from tests.mutants import (
     reading,
     recovery,
     retention,
+    segments,
     sink,
     source,
     tiering,
@@ -53,7 +53,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     *commits.MUTANTS,
     *recovery.MUTANTS,
-    *derived_files.MUTANTS,
+    *segments.MUTANTS,
     *retention.MUTANTS,
     *reading.MUTANTS,
     *tiering.MUTANTS,

@@ -144,13 +144,6 @@ MUTANTS = (
         "crash/test_corruption.py::test_a_damaged_segment_below_the_end[crashed-first-cut]",
     ),
     mutant(
-        "missing-segment-not-noticed",
-        "logdir/recovery/partition_recovery.py",
-        "if first > needed:",
-        "if first > needed and not path:",
-        "logdir/recovery/test_partition_recovery.py",
-    ),
-    mutant(
         "segment-past-the-end-stays",
         "logdir/recovery/partition_recovery.py",
         "not name.endswith(SNAPSHOT) and base > end:",

@@ -323,6 +323,15 @@ def test_a_missing_segment(segment: int, log: Path) -> None:
     assert (damage.first, damage.end) == (max(first, 14), end)
 
 
+def test_missing_first_segments(log: Path) -> None:
+    paths = logs(log / "t-0")[:2]
+    end = _batches(paths[1])[-1][3]
+    for path in paths:
+        path.unlink()
+    (damage,) = [f for f in verify(log).findings if f.severity is Severity.DAMAGE]
+    assert (damage.file, damage.first, damage.end) == (str(log / "t-0"), 14, end)
+
+
 @pytest.mark.parametrize("segment", [1, 2, -1])
 def test_a_copy_of_a_segment_under_another_base_offset(segment: int, log: Path) -> None:
     """The segment itself stays whole: only the copy goes."""

@@ -80,11 +80,10 @@ class _Loader:
         clock: Clock,
         log_start: int,
         local_start: int,
-        expiration_ms: int,
     ) -> None:
         self.local_start = local_start
         self.fs, self.path, self.config, self.clock = fs, path, config, clock
-        self.log_start, self.expiration_ms = log_start, expiration_ms
+        self.log_start = log_start
         self.removed: list[str] = []
         self.epochs = LeaderEpochFileCache(fs, path)
 
@@ -95,7 +94,7 @@ class _Loader:
             offset,
             log_start=self.log_start,
             now=self.clock(),
-            expiration_ms=self.expiration_ms,
+            expiration_ms=EXPIRATION_MS,
         )
 
     def load_files(self) -> None:
@@ -251,7 +250,6 @@ def load(
     recovery_point: int,
     log_start: int,
     local_start: int = 0,
-    producer_id_expiration_ms: int = EXPIRATION_MS,
 ) -> LoadReport:
     """Load a broker's partition directory, with the same changes as at a broker's start.
 
@@ -259,7 +257,7 @@ def load(
     `local_start`: segments below it may be missing, because they are in remote storage.
     Raises: DataCorruptionError: an unreadable epoch checkpoint, or overflowing offsets.
     """
-    loader = _Loader(fs, path, config, clock, log_start, local_start, producer_id_expiration_ms)
+    loader = _Loader(fs, path, config, clock, log_start, local_start)
     loader.removed += finish_swaps(fs, path)
     loader.load_files()
     if not clean:

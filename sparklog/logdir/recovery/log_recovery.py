@@ -42,7 +42,7 @@ from sparklog.logdir.partition.directories import remove_tree
 from sparklog.logdir.partition.repairs import remove
 from sparklog.logdir.partition.segment_swap import settle
 from sparklog.logdir.partition.truncation import truncate_to
-from sparklog.logdir.recovery.partition_recovery import recover, valid_end
+from sparklog.logdir.recovery.partition_recovery import CommittedState, recover, valid_end
 from sparklog.logdir.recovery.redo import publish_all, redo_all, settle_directories
 from sparklog.logdir.recovery.single_partition import recover_partition, recovery_points
 from sparklog.storage.ledger_records import AppendRecord, LedgerRecord
@@ -124,9 +124,11 @@ def full(manager: LogManager) -> bool:
         ledger_path(home),
         ledger_config(),
         manager.clock,
-        end=end,
-        recovery_point=_recovery_point(fs, home, end),
-        log_start=ledger_bases(fs, home)[0],  # older segments may have expired
+        CommittedState(
+            end=end,
+            start=ledger_bases(fs, home)[0],  # older segments may have expired
+            recovery_point=_recovery_point(fs, home, end),
+        ),
     )
     _remove_empty_segments(fs, ledger_path(home), end)
     make_durable(fs, home, end - 1)

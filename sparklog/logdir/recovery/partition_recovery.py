@@ -57,6 +57,40 @@ from sparklog.storage.leader_epochs import assigned, clipped
 _LOGGER: Final = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedState:
+    """The committed state of a partition, according to the ledger.
+
+    `start`, `end`: of the log. `local_start`: segments below it need not be local, if it is above
+    `start`. `recovery_point`: data below it were synced. `epoch`: the log's leader epoch, which no
+    batch exceeds, if known. `tail_crc`: the CRC field of the last batch; -1 if unknown.
+    """
+
+    end: int
+    start: int = 0
+    local_start: int = 0
+    recovery_point: int = 0
+    epoch: int | None = None
+    tail_crc: int = -1
+
+    @property
+    def needed(self) -> int:
+        """The first offset that local segments must contain."""
+        return max(self.start, self.local_start)
+
+    def missing_segments(self, path: str, bases: list[int]) -> DataCorruptionError | None:
+        """Return the error if the first local segments are missing. `bases`: of the segments."""
+        first = bases[0] if bases else self.end
+        if bases and first <= self.needed:
+            return None
+        return DataCorruptionError(
+            "the segments of these offsets are missing; restore them from a copy",
+            path=path,
+            first=self.needed,
+            end=first,
+        )
+
+
 @dataclass(slots=True)
 class RecoveryReport:
     """The result of a recovery.
@@ -98,38 +132,29 @@ def recover(
     path: str,
     config: TopicConfig,
     clock: Clock,
+    expected: CommittedState,
     *,
-    end: int,
-    recovery_point: int,
-    log_start: int,
-    local_start: int = 0,
-    producer_id_expiration_ms: int = EXPIRATION_MS,
-    tail_crc: int = -1,
-    newest_epoch: int | None = None,
     remaining: Callable[[int], None] = lambda _: None,
     check_only: bool = False,
 ) -> RecoveryReport:
-    """Check [log_start, end) from the recovery point's segment on, remove the rest, rebuild.
+    """Check [start, end) from the recovery point's segment on, remove the rest, rebuild.
 
     Args:
-        local_start: Segments below this offset need not be local, if it is above the log start.
-        tail_crc: The CRC field of the last committed batch; -1 if unknown.
-        newest_epoch: The log's leader epoch, which no batch exceeds, if known.
+        expected: The partition's state after the recovery.
         remaining: Called with the number of segments that are still to be read.
         check_only: Raise the errors of a recovery, and change no file.
     Raises: DataCorruptionError: data below `end` are damaged or missing; no file was cut.
     Cost: a CRC pass from the recovery point, and over segments without a valid index.
     """
-    watch = stopwatch()
+    watch, log_start, end = stopwatch(), expected.start, expected.end
     report = RecoveryReport(log_start, end)
-    needed = max(log_start, local_start)
-    live = _listed(fs, path, needed, end, check_only=check_only)
+    live = _listed(fs, path, expected, check_only=check_only)
     first = max(log_start, live[0]) if live else log_start
     epochs = _known_epochs(fs, path)
-    from_base = _from_base(live, end, recovery_point if epochs is not None else -1)
+    from_base = _from_base(live, end, expected.recovery_point if epochs is not None else -1)
     plan = _Plan()
     producers: ProducerState | None = None
-    loaded = partial(load_producers, fs, path, now=clock(), expiration_ms=producer_id_expiration_ms)
+    loaded = partial(load_producers, fs, path, now=clock(), expiration_ms=EXPIRATION_MS)
     unsure = {b for b in live if b >= from_base or not _has_index(fs, path, b, config)}
     for at, base in enumerate(live):
         if base not in unsure:
@@ -143,10 +168,10 @@ def recover(
             plan.snapshots[base] = format_snapshot(producers.entries())
         plan.scanned.append(_checked(fs, path, base, limit, producers, config, last=limit == end))
     remaining(0)
-    _check_tail(plan, end, tail_crc)
+    _check_tail(plan, end, expected.tail_crc)
     if check_only:
         return report
-    if not live and needed > log_start:  # all segments are remote; producers count nevertheless
+    if not live and expected.needed > log_start:  # all segments are remote, producers still count
         producers = loaded(end, log_start=log_start)
     if producers is not None and (not live or end > first):
         plan.snapshots[end] = format_snapshot(producers.entries())
@@ -154,10 +179,7 @@ def recover(
     _remove_retired(fs, path, live[0] if live else end)
     _remove_past(fs, path, end, report)
     _write(fs, path, plan, report)
-    _write_epochs(
-        fs, path, epochs or [], plan,
-        end=end, log_start=log_start, from_base=from_base, newest=newest_epoch,
-    )  # fmt: skip
+    _write_epochs(fs, path, epochs or [], plan, expected, from_base)
     _ensure_active(fs, path, config, clock, end=end)
     _write_snapshots(fs, path, plan, report)
     fs.sync_dir(path)
@@ -165,15 +187,19 @@ def recover(
     return report
 
 
-def _listed(fs: FileSystem, path: str, needed: int, end: int, *, check_only: bool) -> list[int]:
-    """Return the bases of the segments of [needed, end), after completing a cleaner's swaps.
+def _listed(
+    fs: FileSystem, path: str, expected: CommittedState, *, check_only: bool
+) -> list[int]:
+    """Return the bases of the needed segments, after completing a cleaner's swaps.
 
     With `check_only` swaps are not completed: segments of an interrupted swap count as missing.
     """
     if not check_only:
         finish_swaps(fs, path)
-    live = _wanted(segment_bases(fs, path), needed, end)
-    _check_listing(path, live, needed, end)
+    live = _wanted(segment_bases(fs, path), expected.needed, expected.end)
+    error = expected.missing_segments(path, [*live, expected.end])  # no record, no segment
+    if error is not None:
+        raise error
     return live
 
 
@@ -190,17 +216,6 @@ def _wanted(bases: list[int], needed: int, end: int) -> list[int]:
     live = [base for base in bases if base < end]
     limits = [*live[1:], end]
     return [base for base, limit in zip(live, limits, strict=False) if limit > needed]
-
-
-def _check_listing(path: str, live: list[int], needed: int, end: int) -> None:
-    first = live[0] if live else end
-    if first > needed:
-        raise DataCorruptionError(
-            "the segments of these offsets are missing; restore them from a copy",
-            path=path,
-            first=needed,
-            end=first,
-        )
 
 
 def _known_epochs(fs: FileSystem, path: str) -> Epochs | None:
@@ -312,17 +327,15 @@ def _write_epochs(
     path: str,
     known: Epochs,
     plan: _Plan,
-    *,
-    end: int,
-    log_start: int,
+    expected: CommittedState,
     from_base: int,
-    newest: int | None,
 ) -> None:
-    start, known = max(log_start, from_base), clipped(known, end=end)
+    end = expected.end
+    start, known = max(expected.start, from_base), clipped(known, end=end)
     rebuilt = [found for found in plan.scanned if found.base >= from_base]
     scanned = [run for found in rebuilt for run in found.epochs.runs]
     credible = BatchEpochs(scanned).credible(
-        known or None, newest=newest, start=start, end=end
+        known or None, newest=expected.epoch, start=start, end=end
     )
     for run, reason in credible.doubtful:
         _LOGGER.warning("%s at byte %d: %s; it is ignored", run.path, run.position, reason)
@@ -332,7 +345,7 @@ def _write_epochs(
         for run in credible.runs:
             if not entries or run.epoch > entries[-1][0]:
                 entries = assigned(entries, run.epoch, run.first)
-    repair_epochs(fs, path, clipped(entries, start=log_start, end=end))
+    repair_epochs(fs, path, clipped(entries, start=expected.start, end=end))
 
 
 def _ensure_active(

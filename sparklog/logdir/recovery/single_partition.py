@@ -8,7 +8,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, Offsets, read_offsets
-from sparklog.logdir.recovery.partition_recovery import recover
+from sparklog.logdir.recovery.partition_recovery import CommittedState, recover
 
 
 def recovery_points(manager: LogManager) -> Offsets:
@@ -59,12 +59,14 @@ def _recovered(
             path,
             config,
             manager.clock,
-            end=manager.state.ends[key],
-            recovery_point=points.get(key, 0),
-            log_start=manager.state.starts.get(key, 0),
-            local_start=manager.state.local_start(*key),
-            tail_crc=manager.state.tails.get(key, -1),
-            newest_epoch=manager.state.epoch,
+            CommittedState(
+                end=manager.state.ends[key],
+                start=manager.state.starts.get(key, 0),
+                local_start=manager.state.local_start(*key),
+                recovery_point=points.get(key, 0),
+                epoch=manager.state.epoch,
+                tail_crc=manager.state.tails.get(key, -1),
+            ),
             remaining=remaining,
             check_only=check_only,
         )

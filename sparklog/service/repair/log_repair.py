@@ -193,12 +193,7 @@ class LogRepair:
             return replace(part, end=commits.ledger.end)
         if key not in state.ends or commits.partition_path(*key) != part.path:
             return None
-        return replace(
-            part,
-            end=state.ends[key],
-            start=state.starts.get(key, 0),
-            local_start=state.local_start(*key),
-        )
+        return part.in_state(state)
 
     def _render(self, commits: LogDirCommits) -> None:
         """Write the files that follow from the ledger. Under the lock."""

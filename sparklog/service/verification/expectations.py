@@ -53,10 +53,7 @@ def expected_partition(
     topic = state.topics[key.topic]
     config = topic.parsed()
     return replace(
-        part,
-        start=state.starts.get(key, 0),
-        local_start=state.local_start(*key),
-        end=state.ends[key],
+        part.in_state(state),
         gaps_below=NO_LIMIT if config.compact else part.gaps_below,
         config=config,
         interval_bytes=interval_of(log_dir_state, key.topic, config),

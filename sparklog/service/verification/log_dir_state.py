@@ -12,7 +12,7 @@ import contextlib
 import enum
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sparklog.common import TopicPartition
@@ -30,6 +30,7 @@ from sparklog.logdir.detection import has_lost_ledger
 from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dirs import LogDirs
+from sparklog.logdir.recovery.partition_recovery import CommittedState
 from sparklog.logdir.topics_file import deleted_path
 from sparklog.storage.committed_appends import Appends, AppendsById
 from sparklog.storage.log_state import LogState
@@ -66,32 +67,36 @@ class Situation(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedPartition:
+class ExpectedPartition(CommittedState):
     """A partition and its expected state.
 
     `end`: where the log must end; for a broker's, the lowest allowed end. `gaps_below`: offsets
     below may be missing because of compaction. `config`, `interval_bytes`: None when only a broker
-    knows them. `epoch`: the log's leader epoch, if known.
+    knows them.
     """
 
     topic: str
     partition: int
     path: str
     situation: Situation
-    start: int
-    end: int
-    local_start: int = 0  # first offset that must be local, if above `start`
     gaps_below: int = 0
     config: TopicConfig | None = None
     interval_bytes: int | None = None
-    epoch: int | None = None
-    recovery_point: int = 0
     exact: bool = True  # written by sparklog alone: indexes equal rebuilt indexes
 
     @property
     def key(self) -> TopicPartition:
         """(topic, partition)."""
         return TopicPartition(self.topic, self.partition)
+
+    def in_state(self, state: LogState) -> "ExpectedPartition":
+        """Return the partition with the offsets of a newer state of the ledger."""
+        return replace(
+            self,
+            start=state.starts.get(self.key, 0),
+            local_start=state.local_start(*self.key),
+            end=state.ends[self.key],
+        )
 
 
 @dataclass(slots=True)

@@ -159,15 +159,10 @@ class PartitionCheck:
                 fix=FixKind.ASIDE,
             )
         live = [base for base in live if base not in copies]
-        first = live[0] if live else part.end
-        needed = max(part.start, part.local_start)
-        if ours and (first > needed or not live):
+        error = part.missing_segments(part.path, live)
+        if ours and error is not None:
             self._out.add(
-                Severity.DAMAGE,
-                part.path,
-                "the segments of these offsets are missing; restore them from a copy",
-                first=needed,
-                end=first,
+                Severity.DAMAGE, error.path, error.reason, first=error.first, end=error.end
             )
         return live
 

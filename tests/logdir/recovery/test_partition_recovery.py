@@ -18,7 +18,12 @@ from sparklog.logdir.partition.leader_epochs import read_epochs, write_epochs
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.partition.producer_snapshots import load_producers, snapshot_offsets
 from sparklog.logdir.recovery.leftover_files import remove_segment
-from sparklog.logdir.recovery.partition_recovery import RecoveryReport, recover, valid_end
+from sparklog.logdir.recovery.partition_recovery import (
+    CommittedState,
+    RecoveryReport,
+    recover,
+    valid_end,
+)
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
@@ -55,10 +60,10 @@ def filled(path: Path, count: int = 20) -> PartitionLog:
 def run(
     log: PartitionLog, end: int, point: int = 0, start: int = 0, local_start: int = 0
 ) -> RecoveryReport:
-    return recover(
-        LOCAL, log.path, CONFIG, ManualClock(),
-        end=end, recovery_point=point, log_start=start, local_start=local_start,
-    )  # fmt: skip
+    expected = CommittedState(
+        end=end, recovery_point=point, start=start, local_start=local_start
+    )
+    return recover(LOCAL, log.path, CONFIG, ManualClock(), expected)
 
 
 def test_a_whole_log_is_left_as_it_is(tmp_path: Path) -> None:
@@ -265,10 +270,7 @@ def test_a_flipped_epoch_is_not_believed(
                 with file.open("r+b") as out:
                     out.seek(int(row["position"]) + 12)
                     out.write(epoch.to_bytes(4, "big"))
-    recover(
-        LOCAL, log.path, CONFIG, ManualClock(), end=20, recovery_point=0, log_start=0,
-        newest_epoch=2,
-    )  # fmt: skip
+    recover(LOCAL, log.path, CONFIG, ManualClock(), CommittedState(end=20, epoch=2))
     assert path.read_bytes() == expected
 
 
@@ -308,7 +310,7 @@ def test_compacted_logs_may_have_gaps(tmp_path: Path) -> None:
     compact = config(
         segment_bytes=600, index_interval_bytes=100, cleanup_policy="compact", segment_ms=10**9
     )
-    recover(LOCAL, log.path, compact, ManualClock(), end=20, recovery_point=0, log_start=0)
+    recover(LOCAL, log.path, compact, ManualClock(), CommittedState(end=20))
     found = [o for o, _ in records(reader(log.path, gaps=True).read(0, 20))]
     base = segment_bases(LOCAL, log.path)[1]
     assert found == [n for n in range(20) if n not in (base + 1, base + 5)]
@@ -336,7 +338,7 @@ def test_power_cuts_at_every_point(oracle: Oracle) -> None:
             pass
         for seed in range(3):
             after = fs.crash_clone(random.Random(seed * 100 + cut))
-            recover(after, DIR, CONFIG, ManualClock(), end=8, recovery_point=0, log_start=0)
+            recover(after, DIR, CONFIG, ManualClock(), CommittedState(end=8))
             found = records(reader(DIR, fs=after).read(0, 8))
             assert found == [(n, b"v" * 20) for n in range(8)]
             assert reopen(log, fs=after, end=8).append(batch("n"), 1) == (8, 9)
@@ -358,10 +360,10 @@ def test_recovery_may_be_cut_itself() -> None:
         fs = base.kill_clone()
         fs.fail_at(cut, Fault.KILL)
         try:
-            recover(fs, DIR, CONFIG, ManualClock(), end=9, recovery_point=0, log_start=0)
+            recover(fs, DIR, CONFIG, ManualClock(), CommittedState(end=9))
         except SimulatedKill:
             after = fs.crash_clone(random.Random(cut))
-            recover(after, DIR, CONFIG, ManualClock(), end=9, recovery_point=0, log_start=0)
+            recover(after, DIR, CONFIG, ManualClock(), CommittedState(end=9))
             assert len(records(reader(DIR, fs=after).read(0, 9))) == 9
         else:
             assert cut > 10

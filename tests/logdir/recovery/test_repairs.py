@@ -14,7 +14,7 @@ from sparklog.format.names import txnindex_name as txn_name
 from sparklog.fs import LOCAL
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.recovery.log_loader import load
-from sparklog.logdir.recovery.partition_recovery import recover
+from sparklog.logdir.recovery.partition_recovery import CommittedState, recover
 from tests.logdir.partitions import T0, batch, config, create, flip
 
 CONFIG = config(segment_bytes=600, index_interval_bytes=100)
@@ -50,9 +50,8 @@ def test_full_recovery(log: PartitionLog, caplog: pytest.LogCaptureFixture) -> N
     Path(log.path, snapshot_name(15)).write_bytes(b"rubbish")
     Path(log.path, EPOCH_CHECKPOINT).write_bytes(b"0\n3\n0 0\n2 9\n7 19\n")
     with caplog.at_level(logging.DEBUG):
-        recover(
-            LOCAL, log.path, CONFIG, ManualClock(), end=14, recovery_point=6, log_start=0
-        )  # fmt: skip
+        expected = CommittedState(end=14, recovery_point=6)
+        recover(LOCAL, log.path, CONFIG, ManualClock(), expected)
     found = lines(caplog)
     cut = 2 * batch_bytes
     past = "past the committed end 14"

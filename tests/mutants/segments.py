@@ -1,4 +1,4 @@
-"""Bugs in rules for derived files that recovery, verification and repairs of both homes share."""
+"""Bugs in rules for segments that recovery, verification and repairs of both homes share."""
 
 from tests.mutants.mutant import mutant
 
@@ -7,6 +7,14 @@ VERIFY = "service/test_log_verification.py"
 STORE_VERIFY = "service/verification/test_store_verifier.py"
 
 MUTANTS = (
+    mutant(
+        "missing-segment-not-noticed",
+        "logdir/recovery/partition_recovery.py",
+        "        if bases and first <= self.needed:",
+        "        if bases:",
+        RECOVERY,
+        f"{VERIFY}::test_missing_first_segments",
+    ),
     mutant(
         "committed-transactions-indexed-as-aborted",
         "log/producer_state.py",
