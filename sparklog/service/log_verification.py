@@ -1,7 +1,7 @@
 """`verify`: checks every invariant of a log, and repairs what can be repaired."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -133,9 +133,7 @@ def verify(
     if repair and report.refused is None and _fixes(report):
         done, refused = _repair(fs, clock, settings, report, verifier)
         after = _Verifier(fs, split_path(path), settings, threads, progress).run()
-        after.findings = _merged(report.findings, after.findings)
-        after.done, after.refused = [*report.done, *done], refused
-        report = after
+        report = _after_repair(report, after, done, refused)
     report.unseen = _unchecked_copies(fs, split_path(path), clock)
     report.took_ms = monotonic_ms() - began
     return report
@@ -156,10 +154,7 @@ def _ledger_repaired(
     if refused is not None:
         before.done, before.refused = repair.done, refused
         return before
-    after = verifier.run()
-    after.findings = _merged(before.findings, after.findings)
-    after.done = repair.done
-    return after
+    return _after_repair(before, verifier.run(), repair.done, None)
 
 
 def _with_losses(fs: FileSystem, clock: Clock, report: Verification) -> list[Finding]:
@@ -223,10 +218,7 @@ def _of_store(
             open_store(url, storage_options), clock, report.findings, remote
         )  # fmt: skip
         refused = store_repair.run()
-        after = look()
-        after.findings = _merged(report.findings, after.findings)
-        after.done, after.refused = store_repair.done, refused
-        report = after
+        report = _after_repair(report, look(), store_repair.done, refused)
     return report
 
 
@@ -262,19 +254,19 @@ def _repair(
     return repair.done, refused
 
 
-def _merged(before: Iterable[Finding], after: list[Finding]) -> list[Finding]:
-    """Return the remaining findings, and former findings, marked as repaired."""
-    left = {finding.place for finding in after}
-    gone = [
-        _repaired(finding)
-        for finding in before
+def _after_repair(
+    before: Verification, after: Verification, done: list[str], refused: str | None
+) -> Verification:
+    """Return the report after a repair. It includes the former findings, marked as repaired."""
+    left = {finding.place for finding in after.findings}
+    repaired = [
+        replace(finding, repaired=True)
+        for finding in before.findings
         if finding.place not in left and finding.fix is not None
     ]
-    return ordered([*after, *gone])
-
-
-def _repaired(finding: Finding) -> Finding:
-    return replace(finding, repaired=True)
+    after.findings = ordered([*after.findings, *repaired])
+    after.done, after.refused = [*before.done, *done], refused
+    return after
 
 
 class _Verifier:

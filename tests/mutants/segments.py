@@ -54,6 +54,22 @@ MUTANTS = (
         f"{STORE_VERIFY}::test_a_time_index_that_leads_astray",
     ),
     mutant(
+        "time-index-without-a-log-stays",
+        "logdir/recovery/leftover_files.py",
+        "        if name in (index_name(base), timeindex_name(base), txnindex_name(base)):",
+        "        if name in (index_name(base), txnindex_name(base)):",
+        "logdir/recovery/test_log_loader.py::test_orphans_and_temporary_files_go",
+        f"{VERIFY}::test_missing_first_segments",
+    ),
+    mutant(
+        "small-files-of-manifests-not-checked",
+        "tiered/copying/content_check.py",
+        "for name in PARTS}",
+        "for name in PARTS[:1]}",
+        "service/verification/test_tier_verifier.py",
+        f"{STORE_VERIFY}::test_a_healthy_log_is_clean",
+    ),
+    mutant(
         "first-batch-behind-damage-skipped",
         "service/verification/segment.py",
         "        for hit in _candidates(data, first, limit):",

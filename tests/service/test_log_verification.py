@@ -328,8 +328,13 @@ def test_missing_first_segments(log: Path) -> None:
     end = _batches(paths[1])[-1][3]
     for path in paths:
         path.unlink()
-    (damage,) = [f for f in verify(log).findings if f.severity is Severity.DAMAGE]
+    found = verify(log).findings
+    (damage,) = [finding for finding in found if finding.severity is Severity.DAMAGE]
     assert (damage.file, damage.first, damage.end) == (str(log / "t-0"), 14, end)
+    orphans = [f.file for f in found if f.what == "an index without a log"]
+    assert orphans == sorted(
+        str(path.with_suffix(suffix)) for path in paths for suffix in (".index", ".timeindex")
+    )
 
 
 @pytest.mark.parametrize("segment", [1, 2, -1])

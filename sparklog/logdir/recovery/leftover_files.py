@@ -5,6 +5,7 @@ over the old names; files to delete are renamed to `.deleted`. Source: LogLoader
 """
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 from sparklog.format.names import (
@@ -72,15 +73,22 @@ def finish_swaps(fs: FileSystem, directory: str) -> list[str]:
     return done
 
 
-def remove_orphans(fs: FileSystem, directory: str) -> None:
-    """Remove index files without a log."""
-    names = set(fs.listdir(directory))
-    for name in sorted(names):
+def orphaned_indexes(names: Iterable[str]) -> list[str]:
+    """Return the index files without a log among the names of a partition's files, sorted."""
+    found, existing = [], set(names)
+    for name in sorted(existing):
         base = parse_base(name)
-        if base is None or log_name(base) in names:
+        if base is None or log_name(base) in existing:
             continue
         if name in (index_name(base), timeindex_name(base), txnindex_name(base)):
-            remove(fs, joined(directory, name), "there is no log beside it")
+            found.append(name)
+    return found
+
+
+def remove_orphans(fs: FileSystem, directory: str) -> None:
+    """Remove index files without a log."""
+    for name in orphaned_indexes(fs.listdir(directory)):
+        remove(fs, joined(directory, name), "there is no log beside it")
 
 
 def segment_names(base: int) -> tuple[str, ...]:

@@ -151,7 +151,9 @@ def recover(
     live = _listed(fs, path, expected, check_only=check_only)
     first = max(log_start, live[0]) if live else log_start
     epochs = _known_epochs(fs, path)
-    from_base = _from_base(live, end, expected.recovery_point if epochs is not None else -1)
+    point = expected.recovery_point if epochs is not None else -1
+    # the base of the recovery point's segment, or of the first segment
+    from_base = max((b for b in live if b <= point), default=live[0] if live else end)
     plan = _Plan()
     producers: ProducerState | None = None
     loaded = partial(load_producers, fs, path, now=clock(), expiration_ms=EXPIRATION_MS)
@@ -201,11 +203,6 @@ def _listed(
     if error is not None:
         raise error
     return live
-
-
-def _from_base(live: list[int], end: int, recovery_point: int) -> int:
-    """Return the base of the recovery point's segment, or of the first segment."""
-    return max((b for b in live if b <= recovery_point), default=live[0] if live else end)
 
 
 def _wanted(bases: list[int], needed: int, end: int) -> list[int]:

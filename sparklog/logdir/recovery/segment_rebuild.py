@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sparklog.clock import stopwatch
 from sparklog.errors import DataCorruptionError
 from sparklog.format.index import SegmentIndexes
-from sparklog.format.names import index_name, log_name, timeindex_name, txnindex_name
+from sparklog.format.names import TXNINDEX, index_name, log_name, timeindex_name, txnindex_name
 from sparklog.format.scan import is_rewritten, stored_crcs
 from sparklog.fs import FileSystem
 from sparklog.log.batch_windows import Window, marker_reader, walk
@@ -58,6 +58,16 @@ class RebuiltSegment:
         self.tail_crc = -1 if is_rewritten(last)[0] else crc
         self.epochs.take(self.path, table)
 
+    @property
+    def index_files(self) -> dict[str, bytearray]:
+        """{name: content} of the index files. No `.txnindex` may exist without entries."""
+        base = self.base
+        return {
+            index_name(base): self.indexes.index,
+            timeindex_name(base): self.indexes.timeindex,
+            txnindex_name(base): self.txnindex,
+        }
+
 
 def scan_segment(
     fs: FileSystem,
@@ -99,14 +109,12 @@ def scan_segment(
 
 def write_indexes(fs: FileSystem, directory: str, rebuilt: RebuiltSegment) -> None:
     """Replace a segment's index files by rename, durably: readers may have mapped the old files."""
-    base = rebuilt.base
-    replace(fs, joined(directory, index_name(base)), rebuilt.indexes.index)
-    replace(fs, joined(directory, timeindex_name(base)), rebuilt.indexes.timeindex)
-    path = joined(directory, txnindex_name(base))
-    if rebuilt.txnindex:
-        replace(fs, path, rebuilt.txnindex)
-    else:
-        remove(fs, path, "no transaction was aborted")
+    for name, content in rebuilt.index_files.items():
+        path = joined(directory, name)
+        if content or not name.endswith(TXNINDEX):
+            replace(fs, path, content)
+        else:
+            remove(fs, path, "no transaction was aborted")
 
 
 def cut_log(fs: FileSystem, rebuilt: RebuiltSegment, why: str) -> str:

@@ -90,11 +90,7 @@ class DerivedFiles:
         found, limit = self._scan(base)
         if found.error is not None and found.end < limit:
             return  # the log is damaged, so the old index has more entries
-        contents = {
-            index_name(base): found.indexes.index,
-            timeindex_name(base): found.indexes.timeindex,
-            txnindex_name(base): found.txnindex,
-        }[os.path.basename(path)]
+        contents = found.index_files[os.path.basename(path)]
         if contents or not path.endswith(TXNINDEX):
             self._replace(path, contents)
         else:

@@ -25,6 +25,7 @@ from sparklog.logdir.broker_lockout import OPEN_MARKER_NAME
 from sparklog.logdir.chunk_files import CHUNK_PREFIX
 from sparklog.logdir.partition.producer_snapshots import is_whole, stray_offsets
 from sparklog.logdir.quarantined_files import QUARANTINE_PREFIX
+from sparklog.logdir.recovery.leftover_files import orphaned_indexes
 from sparklog.logdir.segment_files import bases_of, joined
 from sparklog.pluralize import pluralize
 from sparklog.service.verification.findings import Findings, FixKind, Severity
@@ -44,7 +45,7 @@ def check_partition_files(
     bases = bases_of(list(names))
     start = max(part.start, bases[0] if bases else 0)
     stray = set(stray_offsets(list(names), bases, end=end, start=start))
-    live = part.situation.is_live
+    live, orphans = part.situation.is_live, set(orphaned_indexes(names))
     if retired := sum(name.endswith(DELETED) for name in names):
         what = (
             f"{pluralize(retired, 'retired file')}; the next load of the partition removes them"
@@ -68,7 +69,7 @@ def check_partition_files(
         elif name.endswith(SNAPSHOT):
             if base in stray and base > start and not live:
                 _note_stray(fs, out, part, path)
-        elif not name.endswith(LOG) and log_name(base) not in names and not live:
+        elif name in orphans and not live:
             if part.situation is Situation.CLOSED and base < part.gaps_below:
                 _check_log_is_missing(out, part, names, base)
             # While records are missing, the index shows `status` which file they were in.

@@ -51,7 +51,9 @@ def check_checkpoints(
             if fault is None and log_dir_state.situation.is_ours:
                 fault = _against_ledger(log_dir_state, name, offsets, mine)
             if fault is not None:
-                out.add(_severity(log_dir_state, name), path, fault, fix=FixKind.CHECKPOINT)
+                is_cut = name == LOG_START and log_dir_state.situation is Situation.CRASHED
+                severity = Severity.LEFTOVER if is_cut else Severity.DIFFERENCE
+                out.add(severity, path, fault, fix=FixKind.CHECKPOINT)
         if log_dir_state.situation is Situation.CLOSED:
             for name in (RECOVERY_POINT, LOG_START, HIGH_WATERMARK):
                 if known[number, name] is None and not _is_reported(out, joined(directory, name)):
@@ -65,11 +67,6 @@ def check_checkpoints(
 
 def _is_reported(out: Findings, path: str) -> bool:
     return any(f.file == path for f in out.found)
-
-
-def _severity(log_dir_state: LogDirState, name: str) -> Severity:
-    carried_out = name != LOG_START or log_dir_state.situation is not Situation.CRASHED
-    return Severity.DIFFERENCE if carried_out else Severity.LEFTOVER
 
 
 def _above(offsets: Offsets, mine: Mapping[TopicPartition, int]) -> str | None:

@@ -15,7 +15,7 @@ from sparklog.format.names import snapshot_name, txnindex_name
 from sparklog.format.producer_snapshot import ProducerEntry, parse_snapshot
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.batch_windows import Window, marker_reader
-from sparklog.log.producer_state import EXPIRATION_MS, ProducerState, has_producers
+from sparklog.log.producer_state import ProducerState, has_producers
 from sparklog.logdir.segment_files import joined
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import NO_LIMIT, ExpectedPartition
@@ -163,14 +163,10 @@ class ProducerReplay:
                         f"the log says {getattr(known, name)}"
                     )
         for producer_id, known in wanted.items():
-            if not self._may_have_expired(known, written_ms) and whole:
+            may_have_expired = (
+                known.current_txn_first_offset < 0
+                and written_ms - known.timestamp >= self._expiration_ms
+            )
+            if whole and not may_have_expired:
                 return f"it lacks producer {producer_id}"
         return None
-
-    def _may_have_expired(self, entry: ProducerEntry, written_ms: int) -> bool:
-        if entry.current_txn_first_offset >= 0:
-            return False
-        return written_ms - entry.timestamp >= self._expiration_ms
-
-
-__all__ = ["EXPIRATION_MS", "ProducerReplay"]

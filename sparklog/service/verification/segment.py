@@ -19,7 +19,7 @@ from sparklog.fs import File, FileSystem
 from sparklog.log.batch_windows import WINDOW_BYTES, Window, walk
 from sparklog.logdir.segment_files import joined
 from sparklog.service.verification.findings import Findings, FixKind, Severity
-from sparklog.service.verification.log_dir_state import ExpectedPartition, Situation
+from sparklog.service.verification.log_dir_state import NO_LIMIT, ExpectedPartition, Situation
 from sparklog.storage.segments import SegmentLog
 
 Table = NDArray[Any]
@@ -184,7 +184,10 @@ class SegmentWalk:
         if self._ours and expected >= self._stop:
             self._tail_at = at
             return self.found.disk_bytes
-        found = resync(file, at + 1, expected, self._limit if self._ours else self._far)
+        limit = self._limit
+        if not self._ours and self._following is None:
+            limit = NO_LIMIT  # a broker's log may end anywhere
+        found = resync(file, at + 1, expected, limit)
         if found is not None:
             position, base = found
             self._damage(reason, at, base)
@@ -196,10 +199,6 @@ class SegmentWalk:
             self._damage(reason, at, self._limit)
             self.found.end = max(self.found.end, self._limit)
         return self.found.disk_bytes
-
-    @property
-    def _far(self) -> int:
-        return 2**63 - 1 if self._following is None else self._following
 
     def _damage(self, what: str, position: int, end: int | None) -> None:
         self.found.damaged = True

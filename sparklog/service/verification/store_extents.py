@@ -24,9 +24,9 @@ from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.indexes import IndexFile, OffsetIndexCheck, TimeIndexCheck
 from sparklog.service.verification.segment import Walked
 from sparklog.storage.segment_store import SourceChangedError
-from sparklog.tiered.encryption.envelope import open_data_key
+from sparklog.tiered.copying.content_check import manifest_parts
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.layout.manifest import PARTS, Manifest, manifest_object, parse, part
+from sparklog.tiered.layout.manifest import Manifest, manifest_object, parse
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.store_retry import StoreRetry
 
@@ -214,13 +214,9 @@ class ExtentCheck:
         try:
             raw = self._retry.call(partial(self._store.get, name))
             manifest, body = parse(raw, path=f"{self._store.url}/{name}")
-            if manifest.encryption is not None:
-                if self._keys is None:
-                    return None
-                sealed = open_data_key(self._keys, extent.segment, manifest.encryption)
-                body = sealed.open_body(body, path=name)
-            parts = {each: found for each in PARTS
-                     if (found := part(manifest, body, each)) is not None}  # fmt: skip
+            parts = manifest_parts(
+                manifest, body, self._keys, segment_id=extent.segment, path=name
+            )
         except FileNotFoundError:
             self._manifest_fault(out, extent, name, "it is missing")
         except DataCorruptionError as error:  # the advice in it is for manifests of a tier
@@ -228,7 +224,7 @@ class ExtentCheck:
         except InvalidRequestError as error:  # the key ring lacks its key
             self._manifest_fault(out, extent, name, str(error))
         else:
-            return manifest, parts
+            return None if parts is None else (manifest, parts)
         return None
 
     def _compare(

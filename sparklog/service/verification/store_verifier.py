@@ -133,7 +133,11 @@ class _Verifier:
         self._found = self._checked(state, list(partitions_of(state)))
         tallies = list(self._batches)  # from the first check, which covers all extents
         for _ in range(LOOKS_MAX - 1):
-            suspects = [k for k, found in self._found.items() if _is_bad(found)]
+            suspects = [
+                key
+                for key, found in self._found.items()
+                if any(finding.severity in BAD for finding in found)
+            ]
             if not suspects:
                 break
             pause(PAUSE_MS)
@@ -206,7 +210,3 @@ class _Verifier:
                     self._progress(number, len(jobs))
         self._batches = check.batches
         return {key: out.found for key, out in outs.items()}
-
-
-def _is_bad(found: list[Finding]) -> bool:
-    return any(finding.severity in BAD for finding in found)

@@ -48,18 +48,29 @@ def faults_of(
         if not _describes(manifest, copy):
             yield name, "it is another segment's manifest", None
             return
-        if manifest.encryption is not None and keys is not None:
-            data_key = open_data_key(keys, copy.id, manifest.encryption)
-            body = data_key.open_body(body, path=name)
-        if manifest.encryption is None or keys is not None:
-            for small in PARTS:
-                part(manifest, body, small)
+        manifest_parts(manifest, body, keys, segment_id=copy.id, path=name)
         name = log_object(copy)
         yield from ((name, fault, at) for fault, at in _log_faults(store, manifest, ask))
     except FileNotFoundError:
         yield name, "it is missing", None
     except DataCorruptionError as error:
         yield name, error.reason, error.position
+
+
+def manifest_parts(
+    manifest: Manifest, body: bytes, keys: Keyring | None, *, segment_id: str, path: str
+) -> dict[str, bytes] | None:
+    """Return a manifest's small files, decrypted; None if a key ring is needed and missing.
+
+    Raises: DataCorruptionError: a checksum is wrong; InvalidRequestError: the key ring lacks the
+        segment's key.
+    """
+    if manifest.encryption is not None:
+        if keys is None:
+            return None
+        body = open_data_key(keys, segment_id, manifest.encryption).open_body(body, path=path)
+    parts = {name: part(manifest, body, name) for name in PARTS}
+    return {name: content for name, content in parts.items() if content is not None}
 
 
 def _describes(manifest: Manifest, copy: RemoteSegment) -> bool:
