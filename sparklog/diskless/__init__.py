@@ -24,9 +24,8 @@ with another meaning.
   `backpressure`: merges by writers if there is no service
 - `rounds`: the service's work; `cleaning`: compaction; `compacted_partitions`: dirty ratios;
   `erasure`: removes records by a predicate; `erasure_notes`: incomplete erasures
-- `lease`: ensures that only one service runs; `service_log`: how a service changes the log;
-  `options`: its options; `endpoint_lease`: ensures that only one endpoint coordinates consumer
-  groups
+- `lease`: ensures that only one service runs, and that only one endpoint coordinates consumer
+  groups; `service_log`: how a service changes the log; `options`: its options
 - `state_objects`: states as objects, so that a reader need not read the entire ledger
 - `groups`: registered readers and their positions
 - `contention`: pauses between competing writers

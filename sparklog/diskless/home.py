@@ -9,12 +9,11 @@ from sparklog.config import LogOptions
 from sparklog.diskless.backpressure import MERGE_THREADS, BackPressure
 from sparklog.diskless.capability_check import check_capabilities
 from sparklog.diskless.commit_log import DisklessCommits
-from sparklog.diskless.endpoint_lease import NumberedLease
 from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.home_object import check_new, known_home, make_home, read_home
-from sparklog.diskless.lease import TermLease
+from sparklog.diskless.lease import NumberedLease, TermLease
 from sparklog.diskless.ledger import EntryReader, Head, StoreLedger
 from sparklog.diskless.lost_attempts import delete_of_earlier_runs, delete_retried
 from sparklog.diskless.names import new_staged_name

@@ -1,38 +1,56 @@
-"""The lease of a service: the log's term, and a heartbeat object that its holder overwrites.
+"""The leases of a log in a bucket: heartbeat objects that their holders overwrite.
 
-A service acquires the log by an entry with the next term. All its changes are entries too, and are
-rejected unless the log still has this term, so correctness never depends on clocks. Another service
-takes over when the heartbeat `service/<term>` has not changed for a minute by its own monotonic
-clock, whatever the wall clocks of the hosts are. If both work for a while, that only wastes work.
+A lease has expired if it was released, or if its heartbeat has not changed for a timeout by the
+observer's own monotonic clock, whatever the wall clocks of the hosts are.
 
-The heartbeat also contains the progress of the work (`ServiceNotes`) as a hint for the next holder,
-which otherwise examines more than necessary.
+**Services.** A service acquires the log by an entry with the next term. All its changes are entries
+too, and are rejected unless the log still has this term, so correctness never depends on clocks.
+Another service takes over when the heartbeat `service/<term>` has not changed for a minute. If both
+work for a while, that only wastes work. The heartbeat also contains the progress of the work
+(`ServiceNotes`) as a hint for the next holder, which otherwise examines more than necessary.
+
+**Endpoints.** The highest of the objects `endpoint/<n>` is valid. An endpoint acquires the lease by
+creating the next number, in which only one process can succeed. The holder overwrites its own
+object every ten seconds, and checks that it is still the highest. The lease expires after half a
+minute. This lease is not a term of the log: read-only endpoints acquire it too, and changes of the
+log don't depend on it. Its fields:
+
+    token, pid, host, since_ms, endpoint (host:port for clients), node_id
+    beat: different in each heartbeat; released: whether the lease was released
+    told: the last data that the holder published for other processes
 """
 
 import contextlib
 import json
 import logging
 import os
-import socket
-import threading
 import uuid
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sparklog.clock import monotonic_ms
+from sparklog.clock import Clock, monotonic_ms
 from sparklog.diskless.entries import TermRecord
-from sparklog.diskless.names import asked_name, service_name
+from sparklog.diskless.names import (
+    ENDPOINT,
+    asked_name,
+    endpoint_name,
+    parse_endpoint,
+    service_name,
+)
 from sparklog.diskless.service_log import ConflictError, NewEntry, ServiceLog
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
-from sparklog.storage.lease import LeaseLostError
+from sparklog.storage.lease import HomeLease
 from sparklog.storage.stored_json import parse_json
 from sparklog.tiered.object_store.store import Store
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 TIMEOUT_MS: Final = 60_000
+ENDPOINT_TIMEOUT_MS: Final = 30_000
 BEATS: Final = 3  # heartbeats per timeout
+_GONE_BEATS: Final = 4  # timeouts after which `published` ignores a holder
 _ASK_MS: Final = 10_000  # interval between requests for the lease
 
 
@@ -89,8 +107,96 @@ class Tenure:
     pid: int = 0
 
 
-class TermLease:
+class SilenceTimer:
+    """Measures how long an object has not changed, by this process's monotonic clock (ms)."""
+
+    def __init__(self, timer: Callable[[], float]) -> None:
+        self._timer = timer
+        self._seen: object = None
+        self._seen_at = 0.0
+
+    def silent_ms(self, content: object) -> float:
+        """Return how long ago `content`, the object's current content, was first passed."""
+        now = self._timer()
+        if content != self._seen:
+            self._seen, self._seen_at = content, now
+        return now - self._seen_at
+
+
+class HeartbeatLease(HomeLease):
+    """A lease whose holders have increasing numbers, and of which the highest number is valid.
+
+    `timer`: monotonic, in ms.
+    """
+
+    def __init__(
+        self, store: Store, purpose: str, timeout_ms: int, timer: Callable[[], float]
+    ) -> None:
+        super().__init__(store.url, purpose)
+        self._store, self._timeout_ms, self._timer = store, timeout_ms, timer
+        self._silence = SilenceTimer(timer)
+        self._beat_at = float("-inf")
+        self.term = 0
+        """The number of this process as the holder; 0 while it does not hold the lease."""
+
+    @property
+    def held(self) -> bool:
+        """True if this process was the holder at the last check."""
+        return self.term > 0
+
+    @abstractmethod
+    def _newest(self) -> int:
+        """Return the highest number. Makes a request."""
+
+    @abstractmethod
+    def _name(self, number: int) -> str:
+        """Return the name of a holder's heartbeat."""
+
+    @abstractmethod
+    def _beat(self, *, released: bool = False) -> None:
+        """Write a heartbeat, with different content each time."""
+
+    def _sign(self, number: int) -> bytes:
+        return _heartbeat(self._store, self._name(number)) if number else b""
+
+    def _is_over(self, number: int, sign: bytes) -> bool:
+        """Return True if the heartbeat `sign` of holder `number` says or shows that it ended."""
+        silent_ms = self._silence.silent_ms((number, sign))
+        return bool(_parsed(sign).get("released")) or silent_ms >= self._timeout_ms
+
+    def _is_current(self) -> bool:
+        """Return True if this process's number is still valid; write a heartbeat if it is due."""
+        if self._timer() - self._beat_at >= self._timeout_ms / BEATS:
+            if self._newest() != self.term:
+                return False
+            self._beat()
+        return True
+
+    def _drop(self) -> None:
+        self.term = 0
+
+    def heartbeat(self) -> None:
+        """No-op: `check` writes the heartbeat."""
+
+    def release(self) -> None:
+        """Release the lease, so that another process can acquire it at once. Idempotent."""
+        with self._lock:
+            if self.held:
+                try:
+                    self._write_release()
+                except StorageUnavailableError as error:  # others wait until the timeout
+                    _LOGGER.info("%s: the lease was not released: %s", self.place, error)
+                self._drop()
+
+    def _write_release(self) -> None:
+        self._beat(released=True)
+
+
+class TermLease(HeartbeatLease):
     """A `sparklog.storage.lease.UpkeepLease` based on terms. Thread-safe.
+
+    Cost of `check`: usually no request; a GET and a PUT three times per minute, and another GET if
+    this process lends the lease.
 
     `timer`: monotonic, in ms. `notes` belong to the holder, which takes them over from the previous
     holder.
@@ -109,30 +215,16 @@ class TermLease:
 
         `tenure`: from earlier leases.
         """
-        self._log, self._timeout_ms, self._timer = log, timeout_ms, timer
-        self._look_ms, self._looked_at = look_ms, float("-inf")
+        super().__init__(log.store, "service", timeout_ms, timer)
+        self._log, self._look_ms, self._looked_at = log, look_ms, float("-inf")
         self._tenure = Tenure() if tenure is None else tenure
-        self._token = self._tenure.token if self._is_own(self._tenure.term) else uuid.uuid4().hex
-        self._lock = threading.RLock()
-        self._seen: tuple[int, bytes] | None = None  # (term, heartbeat) of the last check
-        self._seen_at = 0.0
-        self._beat_at = float("-inf")
-        self._since_ms = 0
-        self.term = 0
-        """The term of this process; 0 while it does not hold the lease."""
+        if self._is_own(self._tenure.term):
+            self._token = self._tenure.token
         self.notes = ServiceNotes()
-        self.lends: bool | None = None
-        """True if this process releases the lease on request; its heartbeat says so."""
         self._asking = 0  # this process has sent a request to the holder of this term
-        self._asked_at = float("-inf")
-        self._heard: tuple[int, bytes] | None = None  # (term, request of another process)
-        self._heard_at = self._listened_at = float("-inf")
+        self._asked_at = self._listened_at = float("-inf")
+        self._request_silence = SilenceTimer(timer)  # of another process's request
         self._wanted = False
-
-    @property
-    def held(self) -> bool:
-        """True if this process was the holder at the last check."""
-        return self.term > 0
 
     def acquire(self) -> bool:
         """Try to acquire the lease, without waiting: it must be released, or silent for a minute.
@@ -162,12 +254,6 @@ class TermLease:
             last.term, last.log_id, last.pid
         )  # fmt: skip
 
-    def _is_over(self, term: int, sign: bytes) -> bool:
-        now = self._timer()
-        if self._seen != (term, sign):
-            self._seen, self._seen_at = (term, sign), now
-        return bool(_parsed(sign).get("released")) or now - self._seen_at >= self._timeout_ms
-
     def _take(self, before: int, last: Mapping[str, Any]) -> bool:
         record = TermRecord(term=before + 1, holder=self._who())
 
@@ -188,31 +274,14 @@ class TermLease:
         self._tenure.term = 0  # set again on release
         self._beat()
 
-    def check(self) -> None:
-        """Write a heartbeat if it is due, and verify that the term is still ours.
+    def _newest(self) -> int:
+        return self._log.follow().term
 
-        Raises: LeaseLostError: also if this process lends the lease and another process requests
-            it. This process then remains the holder until it calls `release`.
-            StorageUnavailableError: unknown.
-        Cost: usually no request; a GET and a PUT three times per minute, and another GET if
-            this process lends the lease.
-        """
-        with self._lock:
-            if self.held and self._timer() - self._beat_at >= self._timeout_ms / BEATS:
-                state = self._log.follow()
-                if state.term == self.term:
-                    self._beat()
-            if not self.held or self._log.state.term != self.term:
-                held, self.term = self.term, 0
-                if not held:
-                    raise LeaseLostError(f"{self._log.store.url}: this service has no lease")
-                raise LeaseLostError(
-                    f"{self._log.store.url}: {self.describe()} has taken over; standing back"
-                )
-            if self.lends and self.is_requested():
-                raise LeaseLostError(
-                    f"{self._log.store.url}: another process asks for it; standing back"
-                )
+    def _name(self, number: int) -> str:
+        return service_name(number)
+
+    def _is_current(self) -> bool:
+        return super()._is_current() and self._log.state.term == self.term
 
     # --- requesting the lease ------------------------------------------------------------------
 
@@ -249,13 +318,12 @@ class TermLease:
             self._listened_at = now
             term = self.term or self._log.follow().term
             try:
-                heard = (term, self._log.store.get(asked_name(term)))
+                request = self._log.store.get(asked_name(term))
             except (FileNotFoundError, DataCorruptionError):  # too large: not a request
                 self._wanted = False
                 return False
-            if heard != self._heard:
-                self._heard, self._heard_at = heard, now
-            self._wanted = now - self._heard_at < self._timeout_ms
+            silent_ms = self._request_silence.silent_ms((term, request))
+            self._wanted = silent_ms < self._timeout_ms
             if not self._wanted:
                 self._log.store.delete([asked_name(term)])
             return self._wanted
@@ -273,31 +341,21 @@ class TermLease:
                 return self.notes
             return ServiceNotes.parse(_parsed(self._sign(self._log.state.term)))
 
-    def heartbeat(self) -> None:
-        """No-op: `check` writes the heartbeat."""
-
     def holder(self) -> dict[str, object]:
         """Return the present or last holder; empty if there was no holder yet. Cost: a GET."""
         with contextlib.suppress(StorageUnavailableError):  # then by the known state
             return dict(self._log.follow().holder)
         return dict(self._log.state.holder)
 
-    def describe(self) -> str:
-        """Return the holder as text."""
-        holder = self.holder()
-        return f"the service of process {holder.get('pid', '?')} on host {holder.get('host', '?')}"
-
     def release(self) -> None:
         """Release the lease, so that another process can acquire it at once. Idempotent."""
         with self._lock:
-            if self.held:
-                try:
-                    self._beat(released=True)
-                except StorageUnavailableError as error:  # others wait until the timeout
-                    _LOGGER.info("%s: the lease was not released: %s", self._log.store.url, error)
+            term = self.term
+            super().release()
+            if term:
                 last = self._tenure
                 last.token, last.log_id = self._token, self._log.log_id
-                last.term, last.pid, self.term = self.term, os.getpid(), 0
+                last.term, last.pid = term, os.getpid()
 
     def _beat(self, *, released: bool = False) -> None:
         """Write a heartbeat, with different content each time."""
@@ -317,16 +375,129 @@ class TermLease:
 
     def _who(self) -> dict[str, object]:
         self._since_ms = self._since_ms or self._log.clock()
-        return {
-            "token": self._token,
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "since_ms": self._since_ms,
-            **({} if self.lends is None else {"lends": self.lends}),
-        }
+        return self._own_description()
 
-    def _sign(self, term: int) -> bytes:
-        return _sign(self._log.store, term)
+
+class NumberedLease(HeartbeatLease):
+    """A `sparklog.storage.lease.EndpointLease` made of numbered objects. Thread-safe.
+
+    `said`: the holder's description of itself. `timer`: monotonic, in ms.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        said: Mapping[str, object],
+        *,
+        timeout_ms: int = ENDPOINT_TIMEOUT_MS,
+        timer: Callable[[], float] = monotonic_ms,
+    ) -> None:
+        super().__init__(store, "endpoint", timeout_ms, timer)
+        self._clock, self._said = clock, dict(said)
+        self._told: dict[str, object] = {}
+
+    def acquire(self) -> bool:
+        """Try to acquire the lease, without waiting.
+
+        Raises: StorageUnavailableError. Cost: a listing and a GET; two more requests to acquire it.
+        """
+        with self._lock:
+            if self.held:
+                return True
+            last = self._newest()
+            sign = self._sign(last)
+            if last and not self._is_over(last, sign):
+                return False
+            return self._take(last + 1)
+
+    def _is_over(self, number: int, sign: bytes) -> bool:
+        # A lease with this token was created by this process, without an answer.
+        is_over = super()._is_over(number, sign)
+        return is_over or _parsed(sign).get("token") == self._token
+
+    def _take(self, number: int) -> bool:
+        self._since_ms, self._told = self._clock(), {}  # data of an earlier lease are outdated
+        if not self._store.create(endpoint_name(number), self._content()):
+            return False
+        self._beat_at = self._timer()
+        names = self._listed()
+        if max(names, default=number) > number:  # this process was slow; a higher number exists
+            return False
+        self.term = number
+        self._delete([name for at, name in names.items() if at < number])
+        return True
+
+    def holder(self) -> dict[str, object]:
+        """Return the present or last holder; empty if the lease was never acquired.
+
+        Cost: a listing and a GET.
+        """
+        return _parsed(self._sign(self._newest()))
+
+    def publish(self, more: Mapping[str, object]) -> None:
+        """Publish `more` for other processes. Cost: a PUT.
+
+        Raises: LeaseLostError, StorageUnavailableError.
+        """
+        with self._lock:
+            self._check_held()
+            self._told = dict(more)
+            self._beat()
+
+    def published(self) -> Mapping[str, object] | None:
+        """Return the data that the holder has published, if there is a holder.
+
+        The lease counts as expired if its object is two minutes old, by the store's clock and this
+        host's, which may differ by less. Cost: a listing and a GET.
+        """
+        times = {
+            parse_endpoint(stored.name) or 0: stored.time_ms
+            for stored in self._store.list(ENDPOINT)
+        }
+        number = max(times, default=0)
+        content = _parsed(self._sign(number))
+        is_old = self._clock() - times.get(number, 0) > _GONE_BEATS * self._timeout_ms
+        if not content or content.get("released") or is_old:
+            return None
+        payload = content.get("told")
+        return payload if isinstance(payload, dict) else {}
+
+    def _write_release(self) -> None:
+        if self._newest() == self.term:
+            self._beat(released=True)
+
+    def _beat(self, *, released: bool = False) -> None:
+        self._store.put(endpoint_name(self.term), self._content(released=released))
+        self._beat_at = self._timer()
+
+    def _content(self, *, released: bool = False) -> bytes:
+        mine = {
+            **self._own_description(),
+            "beat": uuid.uuid4().hex,
+            "released": released,
+            "told": self._told,
+        }
+        return json.dumps(mine).encode()
+
+    def _newest(self) -> int:
+        return max(self._listed(), default=0)
+
+    def _name(self, number: int) -> str:
+        return endpoint_name(number)
+
+    def _listed(self) -> dict[int, str]:
+        parsed = (
+            (parse_endpoint(stored.name), stored.name) for stored in self._store.list(ENDPOINT)
+        )
+        return {number: name for number, name in parsed if number is not None}
+
+    def _delete(self, names: list[str]) -> None:
+        try:
+            if names:
+                self._store.delete(names)
+        except StorageUnavailableError as error:
+            _LOGGER.debug("older lease objects remain: %s", error)
 
 
 def sign_of_life(store: Store, term: int) -> dict[str, Any]:
@@ -335,19 +506,18 @@ def sign_of_life(store: Store, term: int) -> dict[str, Any]:
     `released`: the holder has released the lease. `time_ms`: when it was written, by the holder's
     clock.
     """
-    return _parsed(_sign(store, term))
+    return _parsed(_heartbeat(store, service_name(term)) if term else b"")
 
 
-def _sign(store: Store, term: int) -> bytes:
+def _heartbeat(store: Store, name: str) -> bytes:
     try:
-        return store.get(service_name(term)) if term else b""
+        return store.get(name)
     except (FileNotFoundError, DataCorruptionError):  # too large: not a heartbeat
         return b""
 
 
 def _parsed(sign: bytes) -> dict[str, Any]:
     try:
-        content = parse_json(sign or b"{}")
+        return _dict(parse_json(sign or b"{}"))
     except ValueError:
         return {}
-    return content if isinstance(content, dict) else {}

@@ -21,8 +21,7 @@
   disappear, return, are replaced, or are full
 - `high_watermarks`, `offset_checkpoints`, `topics_file` (`cached_topics`), `group_offsets`: small
   files
-- `service_lease`: the lease of a service; `endpoint_lock`: the lease of the endpoint that
-  coordinates consumer groups
+- `lease`: the leases of the service and of the endpoint that coordinates consumer groups
 - `staging`, `chunk_files`: chunks that tasks stage as files, and that a commit appends
   (`chunk_appends`); `log_dir_check`: whether an executor sees the driver's log dir
 - `state_copy`: a second copy of the ledger's state, for repairs

@@ -14,14 +14,13 @@ from sparklog.logdir.cached_topics import CachedTopics
 from sparklog.logdir.chunk_files import sweep_chunks
 from sparklog.logdir.closing import close_commits
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.endpoint_lock import EndpointLock
 from sparklog.logdir.group_offsets import GroupFiles
+from sparklog.logdir.lease import EndpointLock, ServiceLease
 from sparklog.logdir.ledger_reader import LedgerReader
 from sparklog.logdir.log_dir_check import DriverLogDir
 from sparklog.logdir.opening import clear_up, open_commits
 from sparklog.logdir.partition_move import move_partition
 from sparklog.logdir.paths import split_path
-from sparklog.logdir.service_lease import ServiceLease
 from sparklog.logdir.staging import ChunkFiles, LogDirStaging
 from sparklog.logdir.topics_file import describe
 from sparklog.logdir.unclean_election import give_up

@@ -8,10 +8,15 @@ is decided on the log's state and rejected if the state has moved on; the only d
 work.
 """
 
+import os
+import socket
+import threading
+import uuid
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Protocol
 
-from sparklog.errors import SparklogError
+from sparklog.errors import SparklogError, StorageUnavailableError
 
 
 class LeaseLostError(SparklogError):
@@ -102,3 +107,73 @@ class EndpointLease(Lease, Protocol):
 
         In a bucket, the death of a holder is noticed after about two minutes.
         """
+
+
+class HomeLease(Lease):
+    """The part of a lease that all homes share: the check before each step, and descriptions.
+
+    Args:
+        place: The path or URL of the lease, for messages.
+        purpose: What the holder is, for messages: "service" or "endpoint".
+        said: More fields of the holder's description.
+    """
+
+    lends: bool | None = None
+    """See `UpkeepLease.lends`. Other processes read it."""
+
+    def __init__(self, place: str, purpose: str, said: Mapping[str, object] | None = None) -> None:
+        self.place, self._purpose, self._said = place, purpose, dict(said or {})
+        self._token = uuid.uuid4().hex
+        self._since_ms = 0
+        self._lock = threading.RLock()
+
+    @abstractmethod
+    def _is_current(self) -> bool:
+        """Return True if this process, the holder at the last check, still has the lease."""
+
+    @abstractmethod
+    def _drop(self) -> None:
+        """Become a process without the lease, which another process has taken over."""
+
+    def is_requested(self) -> bool:
+        """Return True if another process requests the lease. Endpoints do not hand over."""
+        return False
+
+    def check(self) -> None:
+        """Raise LeaseLostError unless this process still has the lease.
+
+        Also raises if the lease `lends` and is requested; the lease then stays until its release.
+        """
+        with self._lock:
+            self._check_held()
+            if not self._is_current():
+                self._drop()
+                raise LeaseLostError(
+                    f"{self.place}: {self.describe()} has taken over; standing back"
+                )
+            if self.lends and self.is_requested():
+                raise LeaseLostError(f"{self.place}: another process asks for it; standing back")
+
+    def _check_held(self) -> None:
+        if not self.held:
+            raise LeaseLostError(f"{self.place}: this {self._purpose} has no lease")
+
+    def describe(self) -> str:
+        """A description of the holder, for messages."""
+        try:
+            holder = self.holder()
+        except StorageUnavailableError:
+            holder = {}
+        pid, host = holder.get("pid", "?"), holder.get("host", "?")
+        return f"the {self._purpose} of process {pid} on host {host}"
+
+    def _own_description(self) -> dict[str, object]:
+        """Return the fields that describe this process as the holder."""
+        return {
+            **self._said,
+            **({} if self.lends is None else {"lends": self.lends}),
+            "token": self._token,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "since_ms": self._since_ms,
+        }

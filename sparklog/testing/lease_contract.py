@@ -21,7 +21,7 @@ class LeaseContract:
         one = new_lease()
         assert not one.held
         assert one.holder() == {}
-        with pytest.raises(LeaseLostError):
+        with pytest.raises(LeaseLostError, match=r"this (service|endpoint) has no lease"):
             one.check()
 
     def test_one_at_a_time(self, new_lease: Callable[[], Lease]) -> None:
@@ -56,7 +56,8 @@ class LeaseContract:
         one, two = new_lease(), new_lease()
         assert one.acquire()
         assert {"pid", "host", "since_ms"} <= two.holder().keys()
-        assert str(two.holder()["pid"]) in two.describe()
+        pid, host = two.holder()["pid"], two.holder()["host"]
+        assert two.describe().endswith(f" of process {pid} on host {host}")
         one.release()
 
     def test_who_lost_it_is_told_before_the_next_step(
@@ -66,9 +67,12 @@ class LeaseContract:
         assert one.acquire()
         lose(one)
         assert two.acquire()
-        with pytest.raises(LeaseLostError, match="taken over"):
+        with pytest.raises(LeaseLostError) as error:
             one.check()
+        assert str(error.value).endswith(f": {two.describe()} has taken over; standing back")
         assert not one.held
+        with pytest.raises(LeaseLostError, match="has no lease"):
+            one.check()
         one.release()  # does not release the other's lease
         two.check()
         two.release()
@@ -161,7 +165,7 @@ class EndpointLeaseContract(LeaseContract):
     ) -> None:
         one, two = new_lease(), new_lease()
         assert one.published() is None
-        with pytest.raises(LeaseLostError):
+        with pytest.raises(LeaseLostError, match="this endpoint has no lease"):
             one.publish({"groups": []})
         assert one.acquire()
         assert two.published() == {}

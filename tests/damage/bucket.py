@@ -9,9 +9,9 @@ from functools import lru_cache
 import fsspec
 
 from sparklog.clock import ManualClock, monotonic_ms, system_clock
-from sparklog.diskless.endpoint_lease import NumberedLease
 from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.home_object import create_home
+from sparklog.diskless.lease import NumberedLease
 from sparklog.diskless.names import ENDPOINT, HOME, READERS, SERVICE, entry_name, state_name
 from sparklog.diskless.state_objects import write_state
 from sparklog.format.names import LOG

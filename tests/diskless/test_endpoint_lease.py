@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from sparklog.clock import ManualClock
-from sparklog.diskless.endpoint_lease import NumberedLease
+from sparklog.diskless.lease import NumberedLease
 from sparklog.diskless.names import ENDPOINT
 from sparklog.errors import StorageUnavailableError
 from sparklog.storage.lease import Lease, LeaseLostError

@@ -15,13 +15,12 @@ import zstandard
 from sparklog.checkpoint.backup.archived_log import ArchivedLog
 from sparklog.checkpoint.backup.forked_log import ForkedLog
 from sparklog.diskless import extent_tables
-from sparklog.diskless.endpoint_lease import NumberedLease
 from sparklog.diskless.entries import ENTRY_BYTES_MAX, decode
 from sparklog.diskless.erasure_notes import unfinished_erasures
 from sparklog.diskless.extent_tables import NAMES_MAX, TableHead
 from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.home_object import create_home, read_home
-from sparklog.diskless.lease import sign_of_life
+from sparklog.diskless.lease import NumberedLease, sign_of_life
 from sparklog.diskless.names import (
     HOME,
     checked_object,

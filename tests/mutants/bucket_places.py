@@ -76,7 +76,7 @@ MUTANTS = (
     ),
     mutant(
         "a-claim-of-the-endpoints-is-put",
-        "diskless/endpoint_lease.py",
+        "diskless/lease.py",
         "if not self._store.create(endpoint_name(number), self._content()):",
         "if self._store.put(endpoint_name(number), self._content()):",
         "diskless/test_endpoint_lease.py",

@@ -360,15 +360,15 @@ MUTANTS = (
     mutant(
         "the-dead-are-heard-for-ever",
         "diskless/lease.py",
-        "self._wanted = now - self._heard_at < self._timeout_ms",
-        "self._wanted = now >= self._heard_at",
+        "self._wanted = silent_ms < self._timeout_ms",
+        "self._wanted = silent_ms >= 0",
         f"{LEASE}::test_who_died_while_it_asked_is_heard_a_minute_longer",
     ),
     mutant(
         "a-service-that-does-not-notice-its-successor",
         "diskless/lease.py",
-        "if not self.held or self._log.state.term != self.term:",
-        "if not self.held:",
+        "return super()._is_current() and self._log.state.term == self.term",
+        "return self.held",
         f"{LEASE}::test_another_takes_over_when_the_sign_of_life_stood_still",
     ),
     mutant(

@@ -265,10 +265,10 @@ MUTANTS = (
     ),
     mutant(
         "lease-not-checked",
-        "logdir/service_lease.py",
-        'if not file.is_current() or self.holder().get("token") != self._token:',
-        "if not file.is_current():",
-        "logdir/test_service_lease.py",
+        "logdir/lease.py",
+        'return self._file.is_current() and self.holder().get("token") == self._token',
+        "return self._file.is_current()",
+        "logdir/test_lease.py",
     ),
     mutant(
         "deletes-without-a-lease",

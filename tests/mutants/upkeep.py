@@ -6,6 +6,13 @@ GARBAGE = "diskless/test_garbage.py"
 HEALING = "diskless/test_segment_healing.py"
 MERGING = "diskless/test_merging.py"
 
+
+def in_both_homes(test: str) -> tuple[str, ...]:
+    """Return a test of the leases' contract for a log dir and for a bucket."""
+    homes = "logdir/test_lease.py::TestLogDir", "diskless/test_lease.py::TestContract"
+    return tuple(f"{home}::{test}" for home in homes)
+
+
 MUTANTS = (
     mutant(
         "lost-attempts-of-a-later-plan",
@@ -160,9 +167,45 @@ MUTANTS = (
     mutant(
         "lease-by-the-first-look",
         "diskless/lease.py",
-        "self._seen, self._seen_at = (term, sign), now",
-        'self._seen, self._seen_at = (term, sign), float("-inf")',
+        "self._seen, self._seen_at = content, now",
+        'self._seen, self._seen_at = content, float("-inf")',
         "diskless/test_lease.py::test_who_looks_for_the_first_time_waits_a_minute",
+        "diskless/test_endpoint_lease.py",
+    ),
+    mutant(
+        "lease-of-another-is-used",
+        "storage/lease.py",
+        "            if not self._is_current():\n",
+        "            if not self.held:\n",
+        *in_both_homes("test_who_lost_it_is_told_before_the_next_step"),
+    ),
+    mutant(
+        "lease-that-is-lost-is-held",
+        "storage/lease.py",
+        "                self._drop()\n",
+        "",
+        *in_both_homes("test_who_lost_it_is_told_before_the_next_step"),
+    ),
+    mutant(
+        "lender-keeps-the-lease",
+        "storage/lease.py",
+        "if self.lends and self.is_requested():",
+        "if not self.held and self.is_requested():",
+        *in_both_homes("test_who_lends_it_is_asked_and_gives_it_back"),
+    ),
+    mutant(
+        "work-without-a-lease",
+        "storage/lease.py",
+        "        if not self.held:\n",
+        "        if self.held is None:\n",
+        *in_both_homes("test_nobody_has_it_at_first"),
+    ),
+    mutant(
+        "holder-has-no-host",
+        "storage/lease.py",
+        'holder.get("pid", "?"), holder.get("host", "?")',
+        'holder.get("pid", "?"), holder.get("hostname", "?")',
+        *in_both_homes("test_the_holder_is_named"),
     ),
     mutant(
         "appends-not-compared",

@@ -25,7 +25,7 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.logdir.home import commits_of
-from sparklog.logdir.service_lease import NAME, ServiceLease
+from sparklog.logdir.lease import NAME, ServiceLease
 from sparklog.service import Service, log_dir_cleaner
 from tests.service.logs import told
 from tests.waiting import until

@@ -12,7 +12,7 @@ from sparklog.fs import FileSystem, Volume, read_bytes
 from sparklog.log.dirty_ratio import CompactedLog, find_dirt
 from sparklog.log.due_segments import LocalSegment, largest_timestamps
 from sparklog.log.topic_names import INTERNAL
-from sparklog.logdir import service_lease
+from sparklog.logdir import lease
 from sparklog.logdir.detection import has_lost_ledger
 from sparklog.logdir.erasures_file import LOCK_NAME as ERASING_NAME
 from sparklog.logdir.erasures_file import unfinished_erasures
@@ -141,7 +141,7 @@ def _volume(fs: FileSystem, directory: str) -> Volume | None:
 
 
 def _leader(fs: FileSystem, home: str) -> Leader | None:
-    path = joined(home, service_lease.NAME)
+    path = joined(home, lease.NAME)
     try:
         alive = fs.is_locked(path, 0, 1)
         said = json.loads(read_bytes(fs, path) or b"{}")

@@ -17,7 +17,7 @@ from sparklog.errors import StorageUnavailableError
 from sparklog.kafka import Endpoint
 from sparklog.kafka.messages import Api, ErrorCode
 from sparklog.log.log import Log, home_of
-from sparklog.logdir.service_lease import ENDPOINT_NAME
+from sparklog.logdir.lease import ENDPOINT_NAME
 from tests.kafka.groups.test_requests import OPTIONS, commit, fetch, join, sync
 from tests.kafka.wire import Wire
 from tests.waiting import until
@@ -191,7 +191,7 @@ def test_a_store_or_disk_that_is_away_leaves_no_coordinator_for_now(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = serve()
-    lease = "sparklog.logdir.service_lease.ServiceLease.acquire"
+    lease = "sparklog.logdir.lease.ServiceLease.acquire"
 
     def away(self: object) -> bool:
         raise StorageUnavailableError("away", passing=True)

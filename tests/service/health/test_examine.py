@@ -21,7 +21,7 @@ from sparklog.errors import StorageUnavailableError
 from sparklog.fs import LOCAL, LocalFileSystem, Volume
 from sparklog.log.commit import Identity, QueryIdentity
 from sparklog.log.log import home_of
-from sparklog.logdir import service_lease
+from sparklog.logdir import lease as log_dir_lease
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import Ledger
 from sparklog.logdir.lock import State
@@ -466,14 +466,14 @@ def test_the_sign_of_life(path: str, clock: ManualClock, monkeypatch: pytest.Mon
     with sparklog.open(path, "rw", clock=clock) as log:
         lease = home_of(log).service_lease()
         assert lease.acquire()
-        raw = Path(path, service_lease.NAME).read_bytes()
+        raw = Path(path, log_dir_lease.NAME).read_bytes()
         clock.advance(25_000)
-        monkeypatch.setattr(service_lease, "BEAT_MS", 3_600_000)
+        monkeypatch.setattr(log_dir_lease, "BEAT_MS", 3_600_000)
         lease.heartbeat()  # no time has passed by the monotonic clock
-        assert Path(path, service_lease.NAME).read_bytes() == raw
-        monkeypatch.setattr(service_lease, "BEAT_MS", 0)
+        assert Path(path, log_dir_lease.NAME).read_bytes() == raw
+        monkeypatch.setattr(log_dir_lease, "BEAT_MS", 0)
         lease.heartbeat()
-        said = json.loads(Path(path, service_lease.NAME).read_bytes())
+        said = json.loads(Path(path, log_dir_lease.NAME).read_bytes())
         assert said["beat_ms"] - said["since_ms"] == 25_000
         lease.check()
         lease.release()

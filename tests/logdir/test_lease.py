@@ -7,8 +7,7 @@ import pytest
 
 from sparklog.clock import system_clock
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.logdir.endpoint_lock import EndpointLock
-from sparklog.logdir.service_lease import ENDPOINT_NAME, NAME, SIZE, ServiceLease
+from sparklog.logdir.lease import ENDPOINT_NAME, NAME, SIZE, EndpointLock, ServiceLease
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.lease_contract import EndpointLeaseContract, UpkeepLeaseContract
@@ -62,7 +61,7 @@ class TestEndpoints(EndpointLeaseContract):
         with open(path, "r+b") as file:
             file.seek(SIZE + 5)
             file.write(b"torn")
-        monkeypatch.setattr("sparklog.logdir.endpoint_lock._WRITTEN_WITHIN_MS", 50)
+        monkeypatch.setattr("sparklog.logdir.lease._WRITTEN_WITHIN_MS", 50)
         assert two.published() == {}
         one.publish({"groups": ["b"]})
         assert two.published() == {"groups": ["b"]}

@@ -1,37 +1,46 @@
 """The leases of a log: locks on `sparklog.service` and `sparklog.endpoint` in the first log dir.
 
-At any time, a single service works on a log, and a single endpoint of the log coordinates consumer
-groups.
-
 Byte 0 is the lease. Byte 1 is locked by a process that requests the lease from the holder, a single
 process at a time. The file describes the holder, with its last heartbeat (`beat_ms`). The kernel
 releases the lock when its holder dies, and not before, so a stalled holder still has it. Only if
 locks break (a copied disk, a resumed machine image) can two processes both act as holder; therefore
 the holder checks before every step that the file still names this holder.
+
+The first KiB is the description. In `sparklog.endpoint` it is followed by the holder's published
+data as a checksummed document (see `stored_json`), padded with spaces:
+
+    endpoint: {token: of the holder, ...: the published data}
+
+The document is overwritten in place, so a reader that finds a partly written document reads again.
+Data of an earlier holder are ignored, as are data of a holder that died, because the kernel
+released its lock.
 """
 
 import json
-import os
-import socket
 import uuid
 from collections.abc import Mapping
+from typing import Final
 
-from sparklog.clock import Clock, monotonic_ms
+from sparklog.clock import Clock, attempts, monotonic_ms
+from sparklog.errors import DataCorruptionError, UnsupportedVersionError
 from sparklog.fs import FileSystem, LockFile
 from sparklog.logdir.segment_files import joined
-from sparklog.storage.lease import LeaseLostError
+from sparklog.storage.lease import HomeLease
+from sparklog.storage.stored_json import seal, unseal
 
 NAME = "sparklog.service"
 ENDPOINT_NAME = "sparklog.endpoint"
 SIZE = 1024
 """The size in bytes of the holder's description, at the start of the file."""
 BEAT_MS = 20_000
+_WRITTEN_WITHIN_MS: Final = 500
+_CURE: Final = "its endpoint rewrites it"
 
 
-class ServiceLease:
+class ServiceLease(HomeLease):
     """A `sparklog.storage.lease.UpkeepLease` by a lock file.
 
-    `what`: the purpose, for messages; `said`: the holder's published description.
+    `purpose` and `said`: see `HomeLease`.
     """
 
     def __init__(
@@ -41,20 +50,14 @@ class ServiceLease:
         home: str,
         *,
         name: str = NAME,
-        what: str = "service",
+        purpose: str = "service",
         said: Mapping[str, object] | None = None,
     ) -> None:
-        self._fs, self._clock, self.path = fs, clock, joined(home, name)
-        self._what, self._said = what, dict(said or {})
-        self._token = uuid.uuid4().hex
+        super().__init__(joined(home, name), purpose, said)
+        self._fs, self._clock = fs, clock
         self._file: LockFile | None = None
         self._asking: LockFile | None = None
-        self.lends: bool | None = None
-        """Whether this process, as the holder, releases the lease on request.
-
-        Other processes read it.
-        """
-        self._since_ms, self._beat_at = 0, 0.0
+        self._beat_at = 0.0
 
     @property
     def held(self) -> bool:
@@ -65,7 +68,7 @@ class ServiceLease:
         """Try to acquire the lease; return True on success. Raises: StorageUnavailableError."""
         if self._file is not None:
             return True
-        file = self._fs.open_lock(self.path)
+        file = self._fs.open_lock(self.place)
         if not file.try_lock(0, 1, exclusive=True) or not file.is_current():
             file.close()
             return False
@@ -90,34 +93,18 @@ class ServiceLease:
     def _beat(self) -> None:
         """Write the holder. Varying fields have a fixed length, so that no read is torn."""
         assert self._file is not None
-        fields = {
-            **self._said,
-            **({} if self.lends is None else {"lends": self.lends}),
-            "token": self._token,
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "since_ms": self._since_ms,
-            "beat_ms": self._clock(),
-        }
-        raw = json.dumps(fields).encode()
+        raw = json.dumps({**self._own_description(), "beat_ms": self._clock()}).encode()
         assert len(raw) <= SIZE  # host names have 253 characters at most
         self._file.pwrite(raw.ljust(SIZE), 0)
         self._beat_at = monotonic_ms()
 
-    def check(self) -> None:
-        """Raise LeaseLostError unless this process still has the lease.
+    def _is_current(self) -> bool:
+        """Return True if the file still names this holder. Cost: a stat and a small read."""
+        assert self._file is not None
+        return self._file.is_current() and self.holder().get("token") == self._token
 
-        Cost: a stat and a small read. Also raises if the lease `lends` and is requested; the lease
-        then stays until its release.
-        """
-        file = self._file
-        if file is None:
-            raise LeaseLostError(f"{self.path}: this {self._what} has no lease")
-        if not file.is_current() or self.holder().get("token") != self._token:
-            self.release()
-            raise LeaseLostError(f"{self.path}: {self.describe()} has taken over; standing back")
-        if self.lends and self.is_requested():
-            raise LeaseLostError(f"{self.path}: another process asks for it; standing back")
+    def _drop(self) -> None:
+        self.release()
 
     # --- requests ------------------------------------------------------------------------------
 
@@ -126,7 +113,7 @@ class ServiceLease:
         if self._asking is not None and self._asking.is_current():
             return
         self.withdraw()
-        file = self._fs.open_lock(self.path)
+        file = self._fs.open_lock(self.place)
         if file.try_lock(1, 1, exclusive=True) and file.is_current():
             self._asking = file
         else:
@@ -140,25 +127,63 @@ class ServiceLease:
 
     def is_requested(self) -> bool:
         """Return True if another process requests the lease. Cost: a query of a lock."""
-        return self._asking is None and self._fs.is_locked(self.path, 1, 1)
+        return self._asking is None and self._fs.is_locked(self.place, 1, 1)
 
     def holder(self) -> dict[str, object]:
         """The current or last holder; empty if there was none."""
         try:
-            with self._fs.open(self.path) as file:
+            with self._fs.open(self.place) as file:
                 found = json.loads(file.pread(SIZE, 0) or b"{}")
         except (FileNotFoundError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
-
-    def describe(self) -> str:
-        """A description of the holder, for messages."""
-        holder = self.holder()
-        pid, host = holder.get("pid", "?"), holder.get("host", "?")
-        return f"the {self._what} of process {pid} on host {host}"
 
     def release(self) -> None:
         """Release the lease. Idempotent."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
+
+
+class EndpointLock(ServiceLease):
+    """A `sparklog.storage.lease.EndpointLease` by a lock file."""
+
+    def __init__(self, fs: FileSystem, clock: Clock, home: str, said: Mapping[str, object]) -> None:
+        super().__init__(fs, clock, home, name=ENDPOINT_NAME, purpose="endpoint", said=said)
+        self._told_size = 0
+
+    def publish(self, more: Mapping[str, object]) -> None:
+        """Publish `more`. Raises: LeaseLostError, StorageUnavailableError."""
+        self._check_held()
+        file = self._file
+        assert file is not None
+        raw = seal("endpoint", {"token": self._token, **more})
+        # Overwrite all of a longer or an earlier holder's document.
+        self._told_size = max(self._told_size, len(raw), file.size() - SIZE)
+        file.pwrite(raw.ljust(self._told_size), SIZE)
+
+    def published(self) -> Mapping[str, object] | None:
+        """Return the holder's published data, if the lease has a holder. Cost: two small reads."""
+        for _ in attempts(_WRITTEN_WITHIN_MS):
+            if not self._fs.is_locked(self.place, 0, 1):
+                return None
+            try:
+                found = self._document()
+            except DataCorruptionError:  # the holder is writing it
+                continue
+            if found.pop("token", None) == self.holder().get("token"):
+                return found
+            return {}
+        return {}
+
+    def _document(self) -> dict[str, object]:
+        """Return the published document. Raises: DataCorruptionError."""
+        try:
+            with self._fs.open(self.place) as file:
+                raw = file.pread(max(0, file.size() - SIZE), SIZE)
+        except FileNotFoundError:
+            return {}
+        try:
+            return dict(unseal("endpoint", raw, path=self.place, cure=_CURE)) if raw else {}
+        except UnsupportedVersionError:
+            return {}
