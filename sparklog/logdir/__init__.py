@@ -19,8 +19,7 @@
 - `partition_move`: moves a partition to another log dir, while no other session writes to the log
 - `log_dirs`, `log_dir_identity`, `offline_partitions`, `unclean_election`, `free_space`: disks that
   disappear, return, are replaced, or are full
-- `high_watermarks`, `offset_checkpoints`, `topics_file` (`cached_topics`), `group_offsets`: small
-  files
+- `high_watermarks`, `offset_checkpoints`, `topics_file`, `group_offsets`: small files
 - `lease`: the leases of the service and of the endpoint that coordinates consumer groups
 - `staging`, `chunk_files`: chunks that tasks stage as files, and that a commit appends
   (`chunk_appends`); `log_dir_check`: whether an executor sees the driver's log dir

@@ -44,7 +44,8 @@ def close_commits(commits: LogDirCommits) -> None:
     try:
         with commits.exclusive():
             if commits.lock.is_last() and _is_whole(commits):
-                _leave_clean(commits)
+                _leave_durable(commits)
+                mark_closed(commits.fs, commits.present)
     except (LogReplacedError, LogDirUnnamedError) as error:
         _LOGGER.warning("%s: not closed: %s", commits.home, error)
     finally:
@@ -108,11 +109,6 @@ def _is_closed(commits: LogDirCommits, topic: str, partition: int) -> bool:
     end = commits.state.ends[TopicPartition(topic, partition)]
     path = os.path.join(commits.partition_path(topic, partition), snapshot_name(end))
     return end > 0 and is_whole(commits.fs, path)
-
-
-def _leave_clean(commits: LogDirCommits) -> None:
-    _leave_durable(commits)
-    mark_closed(commits.fs, commits.present)
 
 
 def _leave_durable(commits: LogDirCommits) -> None:

@@ -10,7 +10,6 @@ from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.log.log import Log, home_of
-from sparklog.logdir.cached_topics import CachedTopics
 from sparklog.logdir.chunk_files import sweep_chunks
 from sparklog.logdir.closing import close_commits
 from sparklog.logdir.commit_log import LogDirCommits
@@ -22,7 +21,7 @@ from sparklog.logdir.opening import clear_up, open_commits
 from sparklog.logdir.partition_move import move_partition
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.staging import ChunkFiles, LogDirStaging
-from sparklog.logdir.topics_file import describe
+from sparklog.logdir.topics_file import TOPICS_NAME, describe
 from sparklog.logdir.unclean_election import give_up
 from sparklog.logdir.view import LogDirView
 from sparklog.progress import Progress
@@ -33,6 +32,31 @@ from sparklog.storage.lease import EndpointLease, UpkeepLease
 from sparklog.storage.staging import Framing, Stager, TaskStaging
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo, View
+
+
+class CachedTopics:
+    """The topics of a log that is open for writing, read again if the topics file changed."""
+
+    def __init__(self) -> None:
+        self._stamp: tuple[int, ...] = ()
+        self._topics: dict[str, TopicInfo] = {}
+
+    def read(
+        self, commits: LogDirCommits, topics: Callable[[], dict[str, TopicInfo]]
+    ) -> dict[str, TopicInfo]:
+        """Return the result of `topics`. Cost: two stats if it is cached.
+
+        Raises: LogReplacedError: the log was removed since it was opened.
+        """
+        path = os.path.join(commits.home, TOPICS_NAME)
+        try:
+            stamp = (*commits.file_id, *commits.fs.identity(path), commits.fs.mtime_ms(path))
+        except FileNotFoundError:
+            with commits.exclusive():  # raises if the log was removed
+                return dict(topics())
+        if stamp != self._stamp:
+            self._stamp, self._topics = stamp, topics()
+        return dict(self._topics)
 
 
 class LogDirHome:
@@ -144,7 +168,6 @@ def open_log(
     *,
     mode: str = "r",
     options: Mapping[str, object] | None = None,
-    until: str = "high-watermark",
     fs: FileSystem = LOCAL,
     view: Callable[[], View] | None = None,
     clock: Clock = system_clock,
@@ -157,7 +180,6 @@ def open_log(
         path: The log dir, or several joined by ",".
         mode: "r" or "rw".
         options: The log's options.
-        until: Where reads of a broker's log end: "high-watermark" or "log-end".
         fs: The file system.
         view: Opens the readers' view; by default the view of the log dirs alone.
         clock: The clock.
@@ -174,7 +196,7 @@ def open_log(
     try:
         if commits is not None and tidy:
             clear_up(commits)
-        readers_view: View = LogDirView(fs, directories, until=until) if view is None else view()
+        readers_view: View = LogDirView(fs, directories) if view is None else view()
     except BaseException:
         if commits is not None:
             close_commits(commits)

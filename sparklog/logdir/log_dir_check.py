@@ -53,7 +53,8 @@ class DriverLogDir:
                 page = file.pread(_PAGE_BYTES, 0)
         except FileNotFoundError:
             page = b""
-        if self.boot.encode() not in page or self._inode_of(page) != self.inode:
+        inode = int.from_bytes(page[68:76], "big")  # see `lock`
+        if self.boot.encode() not in page or inode != self.inode:
             if fs.boot_id() == self.boot:
                 raise LogReplacedError(_REPLACED.format(home=self.home))
             here = socket.gethostname()
@@ -67,7 +68,3 @@ class DriverLogDir:
             "replaced": [LogReplacedError.__name__, _REPLACED],
             "unseen": [InvalidRequestError.__name__, _UNSEEN],
         }
-
-    @staticmethod
-    def _inode_of(page: bytes) -> int:
-        return int.from_bytes(page[68:76], "big")

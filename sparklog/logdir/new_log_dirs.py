@@ -18,7 +18,7 @@ from sparklog.logdir.broker_lockout import check_file_system, mark_made
 from sparklog.logdir.closing import write_checkpoints
 from sparklog.logdir.group_offsets import write_reader
 from sparklog.logdir.high_watermarks import publish
-from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, Ledger, ledger_config, ledger_path
+from sparklog.logdir.ledger import LEDGER, Ledger, ledger_config, ledger_path
 from sparklog.logdir.log_dirs import write_new_dirs
 from sparklog.logdir.offset_checkpoints import Offsets, write_offsets
 from sparklog.logdir.partition.partition_log import PartitionLog
@@ -116,7 +116,7 @@ class NewLogDirs:
     def _write_ledger(self, state: LogState, fork: ForkedFrom | None) -> None:
         """Write a ledger with a single record, the snapshot of the state."""
         log = PartitionLog.create(
-            self._fs, ledger_path(self.directories[0]), topic=LEDGER_TOPIC, partition=0,
+            self._fs, ledger_path(self.directories[0]), key=LEDGER,
             topic_id=new_topic_id(), config=ledger_config(), clock=self._clock,
         )  # fmt: skip
         record = replace(state.snapshot(), fork=fork)

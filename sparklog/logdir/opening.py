@@ -36,7 +36,7 @@ from sparklog.logdir.deleted_files import make_room, unlink_due
 from sparklog.logdir.detection import has_own_files, is_checkpoint_log, is_store_home
 from sparklog.logdir.free_space import below_floor
 from sparklog.logdir.ledger import (
-    LEDGER_TOPIC,
+    LEDGER,
     Ledger,
     fold,
     ledger_bases,
@@ -398,8 +398,7 @@ def _make_ledger(commits: LogDirCommits, generation: int) -> None:
     log = PartitionLog.create(
         commits.fs,
         ledger_path(commits.home),
-        topic=LEDGER_TOPIC,
-        partition=0,
+        key=LEDGER,
         topic_id=new_topic_id(),
         config=ledger_config(),
         clock=commits.clock,

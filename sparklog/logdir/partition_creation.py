@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 
+from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
 from sparklog.log.topic_names import INTERNAL
@@ -60,8 +61,7 @@ def make_partitions(
         PartitionLog.create(
             manager.fs,
             path,
-            topic=record.topic,
-            partition=p,
+            key=TopicPartition(record.topic, p),
             topic_id=record.id,
             config=config,
             clock=manager.clock,

@@ -186,7 +186,7 @@ MUTANTS = (
     ),
     mutant(
         "driver-notes-a-planned-topic-as-one-that-is-there",
-        "logdir/cached_topics.py",
+        "logdir/home.py",
         "        return dict(self._topics)\n",
         "        return self._topics\n",
         f"{SINK}::test_a_topic_that_a_small_micro_batch_names_first_is_made",

@@ -14,6 +14,7 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from sparklog.clock import Clock
+from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.batch import LOG_APPEND_TIME, Buffer
@@ -96,28 +97,19 @@ class PartitionLog:
         config: TopicConfig,
         clock: Clock,
         start_offset: int = 0,
-        topic: str = "",
-        partition: int = 0,
-        producer_id_expiration_ms: int = EXPIRATION_MS,
+        key: TopicPartition | None = None,
     ) -> Self:
         """Create the directory with partition.metadata and an empty segment.
 
-        The directory is durable after `sync` and a sync of the parent directory. Raises:
+        `key`: the partition; without a key, the directory is of partition 0 and has a temporary
+        name. The directory is durable after `sync` and a sync of the parent directory. Raises:
         FileExistsError.
         """
-        assert not topic or path.endswith(f"{topic}-{partition}")
+        assert key is None or path.endswith(str(key))
         fs.mkdir(path)
         metadata = fs.open(joined(path, PARTITION_METADATA), create=True)
-        metadata.pwrite(format_partition_metadata(topic_id, partition), 0)
-        log = cls(
-            fs,
-            path,
-            config,
-            clock,
-            end_offset=start_offset,
-            start_offset=start_offset,
-            producer_id_expiration_ms=producer_id_expiration_ms,
-        )
+        metadata.pwrite(format_partition_metadata(topic_id, 0 if key is None else key.partition), 0)
+        log = cls(fs, path, config, clock, end_offset=start_offset, start_offset=start_offset)
         log._unflushed.files += [metadata, create_epochs(fs, path)]  # `sync` makes them durable
         log._segment = log._new_segment()
         log._jitter_ms = log._draw_jitter()
