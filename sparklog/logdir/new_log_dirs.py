@@ -12,7 +12,10 @@ from dataclasses import replace
 from typing import Self
 
 from sparklog.clock import Clock
-from sparklog.fs import FileSystem
+from sparklog.common import TopicPartition
+from sparklog.format.checkpoint_files import Epochs, format_partition_metadata
+from sparklog.format.names import PARTITION_METADATA
+from sparklog.fs import FileSystem, write_durably
 from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.broker_lockout import check_file_system, mark_made
 from sparklog.logdir.closing import write_checkpoints
@@ -21,13 +24,24 @@ from sparklog.logdir.high_watermarks import publish
 from sparklog.logdir.ledger import LEDGER, Ledger, ledger_config, ledger_path
 from sparklog.logdir.log_dirs import write_new_dirs
 from sparklog.logdir.offset_checkpoints import Offsets, write_offsets
+from sparklog.logdir.partition.leader_epochs import write_epochs
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.paths import check_writable
+from sparklog.logdir.segment_files import joined
 from sparklog.logdir.staged_directory import StagedDirectories
 from sparklog.logdir.topics_file import write_topics
 from sparklog.storage.groups import Reader
 from sparklog.storage.ledger_records import ForkedFrom
 from sparklog.storage.log_state import LogState
+
+
+def write_partition_files(
+    fs: FileSystem, path: str, key: TopicPartition, topic_id: str, epochs: Epochs
+) -> None:
+    """Write the metadata and the leader epochs of a new partition. The caller syncs `path`."""
+    metadata = format_partition_metadata(topic_id, key.partition)
+    write_durably(fs, joined(path, PARTITION_METADATA), metadata, sync_dir=False)
+    write_epochs(fs, path, epochs, sync_dir=False)
 
 
 class NewLogDirs:
@@ -68,6 +82,10 @@ class NewLogDirs:
     def beside(self, number: int, name: str) -> str:
         """Return a path for temporary files of log dir `number`, removed at the end."""
         return self._staged.beside(number, name)
+
+    def number(self, old: int) -> int:
+        """Return the number of the log dir for partitions of the old log's log dir `old`."""
+        return old if len(self._targets) > 1 else 0
 
     def __enter__(self) -> Self:
         """Raises: as `StagedDirectories`."""

@@ -17,6 +17,8 @@ failed fdatasync leaves its writes in limbo, as on Linux: visible, marked clean,
 later sync. Source: PROTOCOL C8; fsync(2); ALICE (OSDI 2014).
 """
 
+import errno
+import os
 import random
 import uuid
 from collections.abc import Callable, Iterator
@@ -163,6 +165,8 @@ class DirNode:
     def change(self, name: str, node: "Node | None", needs: NameOp | None = None) -> NameOp:
         op = NameOp(self, name, node, needs)
         if node is None:
+            if name not in self.entries:  # another process removed it during this call
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
             del self.entries[name]
         else:
             self.entries[name] = node

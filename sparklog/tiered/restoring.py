@@ -20,14 +20,10 @@ from sparklog.errors import (
     InvalidRequestError,
     StorageUnavailableError,
 )
-from sparklog.format.checkpoint_files import (
-    format_partition_metadata,
-    parse_epochs,
-)
+from sparklog.format.checkpoint_files import Epochs, parse_epochs
 from sparklog.format.names import (
     EPOCH_CHECKPOINT,
     INDEX,
-    PARTITION_METADATA,
     SNAPSHOT,
     TIMEINDEX,
     TXNINDEX,
@@ -41,13 +37,13 @@ from sparklog.log.positions import Position, resolve
 from sparklog.logdir.broker_lockout import mark_made
 from sparklog.logdir.home import open_log
 from sparklog.logdir.ledger import has_ledger
+from sparklog.logdir.new_log_dirs import write_partition_files
 from sparklog.logdir.offset_checkpoints import (
     HIGH_WATERMARK,
     LOG_START,
     RECOVERY_POINT,
     write_offsets,
 )
-from sparklog.logdir.partition.leader_epochs import write_epochs
 from sparklog.logdir.segment_files import joined
 from sparklog.progress import Progress, shows_progress
 from sparklog.storage.leader_epochs import clipped
@@ -215,8 +211,6 @@ class _Restore:
             directory = self._directory(part)
             if not fs.is_dir(directory):
                 fs.mkdir(directory)
-            metadata = format_partition_metadata(part.topic_id, part.key.partition)
-            write_durably(fs, joined(directory, PARTITION_METADATA), metadata, sync_dir=False)
         jobs = (
             partial(self._fetch, part, segment) for part in parts for segment in part.segments
         )
@@ -287,8 +281,9 @@ class _Restore:
         fs.rename(log + ".restoring", log)
 
     def _close(self, part: _Part) -> int:
-        """Write the partition's leader epochs; return the partition's end."""
+        """Write the partition's metadata and leader epochs; return the partition's end."""
         fs, directory, end = self._fs, self._directory(part), part.end
+        epochs: Epochs = []
         if part.segments:
             last = part.segments[-1]
             end = last.end
@@ -301,7 +296,7 @@ class _Restore:
             raw = self._objects.open(last).part(EPOCH_CHECKPOINT) or b"0\n0\n"
             known = parse_epochs(raw, EPOCH_CHECKPOINT)
             epochs = clipped(known, start=part.start, end=end)
-            write_epochs(fs, directory, epochs, sync_dir=False)
+        write_partition_files(fs, directory, part.key, part.topic_id, epochs)
         fs.sync_dir(directory)
         return end
 

@@ -219,4 +219,12 @@ MUTANTS = (
         "tiered/test_restoring.py::test_all_of_it",
         f"{IMPORT}::test_all_of_it",
     ),
+    mutant(
+        "a-copied-partition-without-its-leader-epochs",
+        "logdir/new_log_dirs.py",
+        "    write_epochs(fs, path, epochs, sync_dir=False)\n",
+        "",
+        f"{LOG_DIR_FORKS}::test_later_leader_epochs_stay_behind",
+        "tiered/test_restoring.py::test_all_of_it",
+    ),
 )

@@ -13,7 +13,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
 
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.common import TopicPartition
@@ -33,10 +32,8 @@ from sparklog.logdir.closing import close_commits
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.forking.fork_point import ForkPoint, find_point
 from sparklog.logdir.forking.partition_fork import (
+    ForkFiles,
     PartitionFork,
-    Tally,
-    complete,
-    link_files,
     plan_partition_fork,
 )
 from sparklog.logdir.ledger import ledger_path
@@ -46,8 +43,7 @@ from sparklog.logdir.opening import open_commits
 from sparklog.logdir.paths import is_nested, split_path
 from sparklog.storage.ledger_records import ForkedFrom
 from sparklog.storage.log_state import LogState
-
-_TAILS: Final = "tails"
+from sparklog.storage.topic_state import TopicState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +71,10 @@ class Forked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """The fork as planned under the lock."""
+    """The fork as planned under the lock; `state`: with which its ledger starts."""
 
-    point: ForkPoint
     parts: list[PartitionFork]
-    epoch: int
-    now_ms: int
+    state: LogState
     cleaned: dict[str, Offsets]  # by name of the checkpoint file
     locked_ms: int
 
@@ -118,19 +112,22 @@ def fork(
     sources, targets = split_path(path), split_path(new_path)
     new_dirs = NewLogDirs(fs, clock, targets, "fork", waits_for=waits_for)
     _check_places(fs, sources, targets)
-    tally = Tally()
     with new_dirs as new:
+        files = ForkFiles(fs, clock, new)
         commits = open_commits(fs, clock, sources, LogOptions.parse(options or {}))
         try:
             with commits.exclusive():
                 if commits.state.unsynced:
                     commits.write_snapshot()  # linked files must be durable
             point = find_point(commits, wanted)
-            plan = _plan_and_link(commits, new, point, tally, leave_remote=wanted.leave_remote)
+            plan = _plan_and_link(commits, new, files, point, leave_remote=wanted.leave_remote)
         finally:
             close_commits(commits)
-        ids = _complete(fs, clock, new, plan, tally, threads)
-        state = _copied_state(new, plan, ids)
+        state = plan.state
+        jobs = (
+            partial(files.complete, part, state.topics[part.key.topic].id) for part in plan.parts
+        )
+        list(copy_all(jobs, threads))
         about = ForkedFrom(os.fspath(path), point.offset, point.time_ms)
         new.publish(state, fork=about, cleaned=plan.cleaned)
     return Forked(
@@ -140,9 +137,9 @@ def fork(
         epoch=state.epoch,
         offsets=offsets_by_topic(state.ends, state.starts),
         writers={name: last.batch for name, last in sorted(state.writers.items())},
-        linked_files=tally.linked_files,
-        linked_bytes=tally.linked_bytes,
-        copied_bytes=tally.copied_bytes,
+        linked_files=files.linked_files,
+        linked_bytes=files.linked_bytes,
+        copied_bytes=files.copied_bytes,
         locked_ms=plan.locked_ms,
         took_ms=watch(),
     )
@@ -169,41 +166,45 @@ def _check_places(fs: FileSystem, sources: list[str], targets: list[str]) -> Non
 def _plan_and_link(
     commits: LogDirCommits,
     new: NewLogDirs,
+    files: ForkFiles,
     point: ForkPoint,
-    tally: Tally,
     *,
     leave_remote: bool,
 ) -> _Plan:
     """Choose the files and link them into the new directory. The lock prevents deletions."""
     with commits.exclusive():
         watch = stopwatch()
-        fs, state = commits.fs, point.state
         known = {name: _checkpoint(commits, name) for name in (CLEANER, CLEANED)}
-        topics = copied_topics(state)
+        topics = copied_topics(point.state)
         parts = [
             plan_partition_fork(
                 commits,
                 topics[key.topic],
                 TopicPartition(*key),
                 end,
+                new,
                 cleaned=max(offsets.get(key, 0) for offsets in known.values()),
                 leave_remote=leave_remote,
             )
-            for key, end in sorted(state.ends.items()) if key.topic in topics
+            for key, end in sorted(point.state.ends.items()) if key.topic in topics
         ]
-        for number, directory in enumerate(new.directories):
-            fs.mkdir(directory)
-            fs.mkdir(new.beside(number, _TAILS))
+        files.make_directories()
         for part in parts:
-            link_files(fs, part, *_paths(new, part), tally)
-        return _Plan(
-            point=point,
-            parts=parts,
+            files.link(part)
+        state = copied_state(
+            point.state,
+            {name: _forked_topic([p for p in parts if p.key.topic == name]) for name in topics},
+            starts={part.key: part.start for part in parts},
             epoch=next_epoch(commits.state.epoch, (part.epochs for part in parts)),
-            now_ms=max(commits.clock(), commits.state.time_ms),
-            cleaned=known,
-            locked_ms=watch(),
+            time_ms=max(commits.clock(), commits.state.time_ms),
         )
+        return _Plan(parts=parts, state=state, cleaned=known, locked_ms=watch())
+
+
+def _forked_topic(parts: list[PartitionFork]) -> TopicState:
+    """Return a topic of the fork, with a new id, from its partitions."""
+    dirs = {part.key.partition: part.number for part in parts}
+    return replace(parts[0].state, id=new_topic_id(), dirs=dirs)
 
 
 def _checkpoint(commits: LogDirCommits, name: str) -> Offsets:
@@ -211,41 +212,3 @@ def _checkpoint(commits: LogDirCommits, name: str) -> Offsets:
     for directory in commits.present:
         found |= read_offsets(commits.fs, directory, name)
     return found
-
-
-def _paths(new: NewLogDirs, part: PartitionFork) -> tuple[str, str]:
-    """Return the directory of a partition, and the directory of the tail's files."""
-    number = _number(new, part)
-    tails = os.path.join(new.beside(number, _TAILS), part.name)
-    return os.path.join(new.directories[number], part.name), tails
-
-
-def _number(new: NewLogDirs, part: PartitionFork) -> int:
-    """Return the number of a partition's new log dir: as in the old log, or the only number."""
-    return part.number if len(new.directories) > 1 else 0
-
-
-def _complete(
-    fs: FileSystem, clock: Clock, new: NewLogDirs, plan: _Plan, tally: Tally, threads: int
-) -> dict[str, str]:
-    """Complete all partitions durably; return the topics' ids."""
-    ids = {name: new_topic_id() for name in copied_topics(plan.point.state)}
-    jobs = (
-        partial(complete, fs, clock, part, *_paths(new, part), ids[part.topic], tally)
-        for part in plan.parts
-    )
-    list(copy_all(jobs, threads))
-    return ids
-
-
-def _copied_state(new: NewLogDirs, plan: _Plan, ids: Mapping[str, str]) -> LogState:
-    """Return the state of the fork."""
-    topics = {}
-    for name in ids:
-        parts = [part for part in plan.parts if part.topic == name]
-        dirs = {part.partition: _number(new, part) for part in parts}
-        topics[name] = replace(parts[0].state, id=ids[name], dirs=dirs)
-    return copied_state(
-        plan.point.state, topics, starts={part.key: part.start for part in plan.parts},
-        epoch=plan.epoch, time_ms=plan.now_ms,
-    )  # fmt: skip

@@ -6,7 +6,7 @@ segment if the end is between two segments.
 
 import errno
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -17,9 +17,8 @@ from sparklog.errors import (
     InvalidRequestError,
     StorageUnavailableError,
 )
-from sparklog.format.checkpoint_files import Epochs, format_partition_metadata
+from sparklog.format.checkpoint_files import Epochs
 from sparklog.format.names import (
-    PARTITION_METADATA,
     index_name,
     log_name,
     snapshot_name,
@@ -31,8 +30,9 @@ from sparklog.log.batch_windows import Window, walk
 from sparklog.log.copied_log import check_dense, prefix_below
 from sparklog.log.fork_points import forked_start
 from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.new_log_dirs import NewLogDirs, write_partition_files
 from sparklog.logdir.partition.indexes import hint, offset_entries, regular_times, txn_entries
-from sparklog.logdir.partition.leader_epochs import read_epochs, write_epochs
+from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.partition.segment import Segment
 from sparklog.logdir.segment_files import joined, segment_bases
@@ -40,44 +40,23 @@ from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.topic_state import TopicState
 
 COPY_BYTES: Final = 8 << 20
+_TAILS: Final = "tails"
 _NO_LINKS: Final = frozenset({errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP})
 _SEGMENT: Final = (index_name, timeindex_name, txnindex_name, log_name)
 
 
-@dataclass(slots=True)
-class Tally:
-    """How much a fork linked and copied. Threads may share it."""
-
-    linked_files: int = 0
-    linked_bytes: int = 0
-    copied_bytes: int = 0
-    _mutex: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    def linked(self, size: int) -> None:
-        """Count a link to a file of `size` bytes."""
-        with self._mutex:
-            self.linked_files += 1
-            self.linked_bytes += size
-
-    def copied(self, size: int) -> None:
-        """Count a copy of `size` bytes."""
-        with self._mutex:
-            self.copied_bytes += size
-
-
 @dataclass(slots=True, kw_only=True)
 class PartitionFork:
-    """A partition [start, end) of `source`.
+    """A partition [start, end) of the directory `source`.
 
-    `linked`: base offsets of closed segments below the end. `tail`: base offset of the segment that
-    contains the end, or None. `dense`: check that no offset is missing, because a cleaning has read
-    records after the end. `epochs`: as read under the lock, because they are cut if the log start
-    is raised later.
+    `number`: of its log dir in the fork. `linked`: base offsets of closed segments below the end.
+    `tail`: base offset of the segment that contains the end, or None. `dense`: check that no offset
+    is missing, because a cleaning has read records after the end. `epochs`: as read under the lock,
+    because they are cut if the log start is raised later.
     """
 
-    topic: str
-    partition: int
-    number: int  # of its log dir
+    key: TopicPartition
+    number: int
     source: str
     state: TopicState
     start: int
@@ -88,29 +67,20 @@ class PartitionFork:
     linked: list[int] = field(default_factory=list)
     tail: int | None = None
 
-    @property
-    def key(self) -> TopicPartition:
-        """Topic and partition."""
-        return TopicPartition(self.topic, self.partition)
-
-    @property
-    def name(self) -> str:
-        """The name of the partition's directory."""
-        return str(self.key)
-
 
 def plan_partition_fork(
     commits: LogDirCommits,
     topic: TopicState,
     key: TopicPartition,
     end: int,
+    new: NewLogDirs,
     *,
     cleaned: int,
     leave_remote: bool,
 ) -> PartitionFork:
     """Plan the fork of a partition that ended at `end` in the past state `topic`. Under the lock.
 
-    `cleaned`: the offset up to which a cleaning may have read.
+    `new`: the log dirs of the fork. `cleaned`: the offset up to which a cleaning may have read.
     Raises: OffsetOutOfRangeError, InvalidRequestError: records were deleted or are remote;
     DataCorruptionError: the partition is offline, or segments are missing.
     """
@@ -129,7 +99,7 @@ def plan_partition_fork(
         )
     start = max(start, local)
     part = PartitionFork(
-        topic=key.topic, partition=key.partition, number=now.dirs[key.partition], source=path,
+        key=key, number=new.number(now.dirs[key.partition]), source=path,
         state=replace(topic, adopted=_may_have_gaps(topic, now)), start=start, end=end,
         plain=not (topic.adopted or now.adopted or key in commits.state.idempotent),
         dense=end < cleaned, epochs=read_epochs(commits.fs, path),
@@ -161,125 +131,134 @@ def _choose_segments(part: PartitionFork, bases: list[int], limit: int) -> None:
         )  # fmt: skip
 
 
-def link_files(fs: FileSystem, part: PartitionFork, target: str, tails: str, tally: Tally) -> None:
-    """Create the new directory and link all files that the fork needs; under the lock.
+class ForkFiles:
+    """Links and copies the files of partitions into the log dirs of a fork. Thread-safe.
 
-    The files of the tail are linked in the directory `tails`, because the old log still writes to
-    them. Producer snapshots are shared: a rewritten snapshot has the same contents, and an
-    incomplete snapshot is skipped.
+    `linked_files`, `linked_bytes`, `copied_bytes`: as in `Forked`.
     """
-    fs.mkdir(target)
-    for base in part.linked:
-        _link_or_copy(fs, part.source, target, base, (*_SEGMENT, snapshot_name), tally)
-    if part.tail is not None:
-        fs.mkdir(tails)
-        _link_or_copy(fs, part.source, tails, part.tail, _SEGMENT, tally)
-        _link_or_copy(fs, part.source, target, part.tail, (snapshot_name,), tally)
+
+    def __init__(self, fs: FileSystem, clock: Clock, new: NewLogDirs) -> None:
+        self._fs, self._clock, self._new = fs, clock, new
+        self.linked_files = self.linked_bytes = self.copied_bytes = 0
+        self._mutex = threading.Lock()
+
+    def make_directories(self) -> None:
+        """Create the log dirs, and directories for temporary files."""
+        for number, directory in enumerate(self._new.directories):
+            self._fs.mkdir(directory)
+            self._fs.mkdir(self._new.beside(number, _TAILS))
+
+    def _paths(self, part: PartitionFork) -> tuple[str, str]:
+        """Return the directory of a partition, and the directory of the tail's files."""
+        name, tails = str(part.key), self._new.beside(part.number, _TAILS)
+        return joined(self._new.directories[part.number], name), joined(tails, name)
+
+    def link(self, part: PartitionFork) -> None:
+        """Create the new directory and link all files that the fork needs; under the lock.
+
+        The files of the tail are linked in a directory of their own, because the old log still
+        writes to them. Producer snapshots are shared: a rewritten snapshot has the same contents,
+        and an incomplete snapshot is skipped.
+        """
+        target, tails = self._paths(part)
+        self._fs.mkdir(target)
+        for base in part.linked:
+            self._link_or_copy(part.source, target, base, *_SEGMENT, snapshot_name)
+        if part.tail is not None:
+            self._fs.mkdir(tails)
+            self._link_or_copy(part.source, tails, part.tail, *_SEGMENT)
+            self._link_or_copy(part.source, target, part.tail, snapshot_name)
+
+    def _link_or_copy(
+        self, source: str, target: str, base: int, *names: Callable[[int], str]
+    ) -> None:
+        fs = self._fs
+        for name_of in names:
+            path, new = joined(source, name_of(base)), joined(target, name_of(base))
+            if name_of is not log_name and not fs.exists(path):
+                continue
+            try:
+                fs.link(path, new)
+                with self._mutex:
+                    self.linked_files += 1
+                    self.linked_bytes += fs.size(new)
+            except StorageUnavailableError as error:
+                if getattr(error.__cause__, "errno", None) not in _NO_LINKS:
+                    raise
+                with fs.open(path) as file:
+                    self._copy(file, new, file.size(), sync=True)
+
+    def _copy(self, file: File, target: str, size: int, *, sync: bool) -> None:
+        with self._fs.open(target, create=True) as copy:
+            for at in range(0, size, COPY_BYTES):
+                copy.pwrite(file.pread(min(COPY_BYTES, size - at), at), at)
+            if sync:
+                copy.sync()
+        with self._mutex:
+            self.copied_bytes += size
+
+    def complete(self, part: PartitionFork, topic_id: str) -> None:
+        """Cut the tail, write the new files, and close the partition, durably. Needs no lock.
+
+        Raises: InvalidRequestError: records below the end were compacted away since.
+        """
+        fs, (target, _) = self._fs, self._paths(part)
+        epochs = clipped(part.epochs, start=part.start, end=part.end)
+        write_partition_files(fs, target, part.key, topic_id, epochs)
+        config = part.state.parsed()
+        interval, reached = config.index_interval_bytes, -1
+        if part.tail is not None:
+            reached = self._cut(part, part.tail)
+            if reached < part.end:  # the records after it were compacted away
+                tail = Segment.load(
+                    fs, target, part.tail, part.end, interval_bytes=interval, now=self._clock()
+                )
+                tail.finish()
+                tail.sync(indexes=True)
+                tail.close()
+        if part.dense:
+            check_dense(part.key, part.start, part.end, _windows(fs, target))
+        if reached < part.end:
+            Segment.create(
+                fs, target, part.end, interval_bytes=interval, now=self._clock()
+            ).close()
+        PartitionLog(
+            fs, target, config, self._clock,
+            end_offset=part.end, start_offset=part.start, plain=part.plain,
+        ).close()  # fmt: skip
+
+    def _cut(self, part: PartitionFork, base: int) -> int:
+        """Copy the tail's batches below the end and their index entries; return the end offset.
+
+        They are synced when the segment is closed.
+        """
+        fs, end, (target, tails) = self._fs, part.end, self._paths(part)
+        with fs.open(joined(tails, log_name(base))) as file:
+            start = hint(fs, tails, base, file, end - 1)
+            prefix = prefix_below(file, base, end, start=start)
+            if prefix.end < end and not (part.state.adopted or part.state.parsed().compact):
+                raise DataCorruptionError(
+                    "the file ends too early; restore it from a copy, nothing was forked",
+                    path=joined(part.source, log_name(base)), position=prefix.size,
+                    first=prefix.end, end=end,
+                )  # fmt: skip
+            self._copy(file, joined(target, log_name(base)), prefix.size, sync=False)
+        offsets = offset_entries(fs, tails, base, size=prefix.size, end=end)
+        times = regular_times(fs, tails, base, offsets)
+        _write(fs, joined(target, index_name(base)), offsets.tobytes(), sync=False)
+        _write(fs, joined(target, timeindex_name(base)), times.tobytes(), sync=False)
+        if fs.exists(joined(tails, txnindex_name(base))):
+            aborted = txn_entries(fs, tails, base, end=end)
+            if len(aborted):
+                _write(fs, joined(target, txnindex_name(base)), aborted.tobytes(), sync=True)
+        return prefix.end
 
 
-def _link_or_copy(
-    fs: FileSystem,
-    source: str,
-    target: str,
-    base: int,
-    names: Sequence[Callable[[int], str]],
-    tally: Tally,
-) -> None:
-    for name_of in names:
-        path, new = joined(source, name_of(base)), joined(target, name_of(base))
-        if name_of is not log_name and not fs.exists(path):
-            continue
-        try:
-            fs.link(path, new)
-            tally.linked(fs.size(new))
-        except StorageUnavailableError as error:
-            if getattr(error.__cause__, "errno", None) not in _NO_LINKS:
-                raise
-            with fs.open(path) as file:
-                _copy(fs, file, new, file.size(), tally, sync=True)
-
-
-def _copy(fs: FileSystem, file: File, target: str, size: int, tally: Tally, *, sync: bool) -> None:
-    with fs.open(target, create=True) as copy:
-        for at in range(0, size, COPY_BYTES):
-            copy.pwrite(file.pread(min(COPY_BYTES, size - at), at), at)
-        if sync:
-            copy.sync()
-    tally.copied(size)
-
-
-def _write(fs: FileSystem, path: str, data: bytes, *, sync: bool = True) -> None:
+def _write(fs: FileSystem, path: str, data: bytes, *, sync: bool) -> None:
     with fs.open(path, create=True) as file:
         file.pwrite(data, 0)
         if sync:
             file.sync()
-
-
-def complete(
-    fs: FileSystem,
-    clock: Clock,
-    part: PartitionFork,
-    target: str,
-    tails: str,
-    topic_id: str,
-    tally: Tally,
-) -> None:
-    """Cut the tail, write the new files, and close the partition, durably. Needs no lock.
-
-    Raises: InvalidRequestError: records below the end were compacted away since.
-    """
-    _write(
-        fs, joined(target, PARTITION_METADATA), format_partition_metadata(topic_id, part.partition)
-    )
-    epochs = clipped(part.epochs, start=part.start, end=part.end)
-    write_epochs(fs, target, epochs, sync_dir=False)
-    config = part.state.parsed()
-    interval = config.index_interval_bytes
-    reached = -1
-    if part.tail is not None:
-        reached = _cut(fs, part, target, tails, tally)
-        if reached < part.end:  # the records after it were compacted away
-            tail = Segment.load(
-                fs, target, part.tail, part.end, interval_bytes=interval, now=clock()
-            )
-            tail.finish()
-            tail.sync(indexes=True)
-            tail.close()
-    if part.dense:
-        check_dense(part.key, part.start, part.end, _windows(fs, target))
-    if reached < part.end:
-        Segment.create(fs, target, part.end, interval_bytes=interval, now=clock()).close()
-    PartitionLog(
-        fs, target, config, clock, end_offset=part.end, start_offset=part.start, plain=part.plain
-    ).close()
-
-
-def _cut(fs: FileSystem, part: PartitionFork, target: str, tails: str, tally: Tally) -> int:
-    """Copy the tail's batches below the end and their index entries; return the end offset.
-
-    They are synced when the segment is closed.
-    """
-    base, end = part.tail, part.end
-    assert base is not None
-    with fs.open(joined(tails, log_name(base))) as file:
-        start = hint(fs, tails, base, file, end - 1)
-        prefix = prefix_below(file, base, end, start=start)
-        if prefix.end < end and not (part.state.adopted or part.state.parsed().compact):
-            raise DataCorruptionError(
-                "the file ends too early; restore it from a copy, nothing was forked",
-                path=joined(part.source, log_name(base)), position=prefix.size,
-                first=prefix.end, end=end,
-            )  # fmt: skip
-        _copy(fs, file, joined(target, log_name(base)), prefix.size, tally, sync=False)
-    offsets = offset_entries(fs, tails, base, size=prefix.size, end=end)
-    times = regular_times(fs, tails, base, offsets)
-    _write(fs, joined(target, index_name(base)), offsets.tobytes(), sync=False)
-    _write(fs, joined(target, timeindex_name(base)), times.tobytes(), sync=False)
-    if fs.exists(joined(tails, txnindex_name(base))):
-        aborted = txn_entries(fs, tails, base, end=end)
-        if len(aborted):
-            _write(fs, joined(target, txnindex_name(base)), aborted.tobytes())
-    return prefix.end
 
 
 def _windows(fs: FileSystem, directory: str) -> Iterator[Window]:

@@ -26,10 +26,7 @@ from sparklog.errors import (
     InvalidRequestError,
     StorageUnavailableError,
 )
-from sparklog.format.checkpoint_files import (
-    format_partition_metadata,
-)
-from sparklog.format.names import PARTITION_METADATA, log_name, partition_dir, snapshot_name
+from sparklog.format.names import log_name, partition_dir, snapshot_name
 from sparklog.format.producer_snapshot import format_snapshot
 from sparklog.fs import LOCAL, File, FileSystem, write_durably
 from sparklog.log.batch_windows import Window, walk
@@ -40,9 +37,8 @@ from sparklog.log.copied_log import (
     next_epoch,
     offsets_by_topic,
 )
-from sparklog.logdir.new_log_dirs import NewLogDirs
+from sparklog.logdir.new_log_dirs import NewLogDirs, write_partition_files
 from sparklog.logdir.offset_checkpoints import CLEANED, CLEANER
-from sparklog.logdir.partition.leader_epochs import write_epochs
 from sparklog.logdir.partition.segment import Segment
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.recovery.log_loader import load
@@ -173,12 +169,10 @@ class _Move:
         start, end = state.log.starts.get(key, 0), state.log.ends[key]
         path = joined(self._directory, partition_dir(*key))
         fs.mkdir(path)
-        metadata = format_partition_metadata(topic.id, key.partition)
-        write_durably(fs, joined(path, PARTITION_METADATA), metadata, sync_dir=False)
         reached = self._records(key, path, start, end)
         config = topic.parsed()
-        known = list(state.epochs.get(key, ()))
-        write_epochs(fs, path, clipped(known, start=start, end=end), sync_dir=False)
+        epochs = clipped(list(state.epochs.get(key, ())), start=start, end=end)
+        write_partition_files(fs, path, key, topic.id, epochs)
         if reached < end or not segment_bases(fs, path):
             if reached < end and start < end and not (key in state.gaps or topic.adopted):
                 raise DataCorruptionError(

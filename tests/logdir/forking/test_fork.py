@@ -67,6 +67,7 @@ def test_later_leader_epochs_stay_behind(log: Log, clock: ManualClock, tmp_path:
         end = len(after[1]["t", p])
         assert read_epochs(LOCAL, log.topic("t").dirs[p])[-1][1] >= end
         epochs = read_epochs(LOCAL, str(tmp_path / "new" / f"t-{p}"))
+        assert epochs
         assert [start for _, start in epochs if start >= end] == []
 
 
