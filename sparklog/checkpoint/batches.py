@@ -74,20 +74,21 @@ class Batches:
     def offsets(self, batch: int) -> BatchOffsets:
         """Return a batch's plan. Raises: FileNotFoundError; DataCorruptionError."""
         if batch not in self._offsets:
-            path = f"offsets/{batch}"
-            where, _ = self.checkpoint.locate(path)
-            data = self.checkpoint.read(path)
+            data, where = self._read(f"offsets/{batch}")
             self._offsets[batch] = parse_offsets(data, batch=batch, path=where)
         return self._offsets[batch]
 
     def commit(self, batch: int) -> Commit:
         """Return a batch's commit. Raises: FileNotFoundError; DataCorruptionError."""
         if batch not in self._commits:
-            path = f"commits/{batch}"
-            where, _ = self.checkpoint.locate(path)
-            data = self.checkpoint.read(path)
+            data, where = self._read(f"commits/{batch}")
             self._commits[batch] = parse_commit(data, batch=batch, path=where)
         return self._commits[batch]
+
+    def _read(self, path: str) -> tuple[bytes, str]:
+        """Return a file's content, and the file or segment that has it, for errors."""
+        where, _ = self.checkpoint.locate(path)
+        return self.checkpoint.read(path), where
 
     def obstacle(self, batch: int) -> str | None:
         """Return why a fork or reset can't go back to a batch, or None."""

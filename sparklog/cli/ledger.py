@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.open_log import to_read
-from sparklog.cli.output import json_rows, matching_rows, print_columns, print_json
+from sparklog.cli.output import matching_rows, print_arrow
 from sparklog.cli.parsing import as_text
 from sparklog.cli.storage import StoreAccess, access_options
 
@@ -40,13 +40,8 @@ def commits(
     if last is not None:
         newest = pc.unique(table["offset"])[-last:]
         table = table.filter(pc.is_in(table["offset"], value_set=newest))
-    if as_json:
-        print_json(json_rows(table))
-        return EXIT_OK
-    if not table.num_rows:
-        click.echo("the ledger has no commit" + (" of these" if writer or topic else ""))
-        return EXIT_OK
-    named = ["query"] if table["query"].null_count < table.num_rows else []
-    print_columns(table, ["offset", "time", "kind", *named, "writer", "batch", "topic", "partition",
-                 "first", "end"])  # fmt: skip
+    columns = ["offset", "time", "kind", "query", "writer", "batch", "topic", "partition", "first",
+               "end"]  # fmt: skip
+    without = "the ledger has no commit" + (" of these" if writer or topic else "")
+    print_arrow(table, columns, without, as_json=as_json)
     return EXIT_OK

@@ -116,13 +116,21 @@ def matching_rows(table: pa.Table, **wanted: str | None) -> pa.Table:
     return table
 
 
-def json_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return rows for JSON; times are in ms since the epoch."""
-    at = table.schema.get_field_index("time")
-    return list(table.set_column(at, "time", table["time"].cast(pa.int64())).to_pylist())
+def print_arrow(
+    table: pa.Table, columns: Sequence[str], without: str, *, as_json: bool
+) -> None:
+    """Print rows: as JSON with times in ms since the epoch, as a table, or `without` for no row.
 
-
-def print_columns(table: pa.Table, columns: Sequence[str]) -> None:
-    """Print columns as a table."""
+    Of `columns`, `query` is left out of the table if no row has a query.
+    """
+    if as_json:
+        at = table.schema.get_field_index("time")
+        print_json(table.set_column(at, "time", table["time"].cast(pa.int64())).to_pylist())
+        return
+    if not table.num_rows:
+        click.echo(without)
+        return
+    if table["query"].null_count == table.num_rows:
+        columns = [name for name in columns if name != "query"]
     rows = table.select(columns).to_pylist()
     print_table([name.replace("_", " ") for name in columns], [list(row.values()) for row in rows])

@@ -8,7 +8,7 @@ import click
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.kafka_tools import KafkaToolGroup
 from sparklog.cli.open_log import to_read
-from sparklog.cli.output import json_rows, matching_rows, print_columns, print_json, print_table
+from sparklog.cli.output import matching_rows, print_arrow, print_json, print_table
 from sparklog.cli.reader_resets import reset
 from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.cli.terminal import one_row
@@ -94,15 +94,10 @@ def show_readers(
                 click.echo(f"group {delete}: {said}", err=not known)
             return EXIT_OK if known else EXIT_FAILED
         table = matching_rows(log.readers(), topic=topic, group=group)
-    if as_json:
-        print_json(json_rows(table))
-        return EXIT_OK
-    if not table.num_rows:
-        click.echo("no reader is registered" + (" that matches" if topic or group else ""))
-        return EXIT_OK
-    named = ["query"] if table["query"].null_count < table.num_rows else []
-    print_columns(table, [*named, "group", "kind", "topic", "partition", "offset", "log_start",
-                 "high_watermark", "lag", "time", "expired"])  # fmt: skip
+    columns = ["query", "group", "kind", "topic", "partition", "offset", "log_start",
+               "high_watermark", "lag", "time", "expired"]  # fmt: skip
+    without = "no reader is registered" + (" that matches" if topic or group else "")
+    print_arrow(table, columns, without, as_json=as_json)
     return EXIT_OK
 
 

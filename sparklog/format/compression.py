@@ -59,7 +59,9 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     if codec == Codec.ZSTD:
         return _zstd(data, level)
     if codec == Codec.GZIP:
-        return _gzip(data, level)
+        check_level(Codec.GZIP, level)
+        deflate = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
+        return deflate.compress(data) + deflate.flush()
     if codec == Codec.SNAPPY:
         return _snappy(data)
     return bytes(data)
@@ -125,12 +127,6 @@ _DAMAGE: Final = (
     zstandard.ZstdError,
     MemoryError,
 )
-
-
-def _gzip(data: Buffer, level: int | None) -> bytes:
-    check_level(Codec.GZIP, level)
-    deflate = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
-    return deflate.compress(data) + deflate.flush()
 
 
 def _lz4(data: Buffer, level: int | None) -> bytes:

@@ -88,7 +88,8 @@ def compile_into(
     for name, text in scala:
         (texts / name).parent.mkdir(parents=True, exist_ok=True)
         (texts / name).write_bytes(text)
-    java = _java()
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java") or "java"
     command = [java, *_QUICK, "-cp", f"{spark.jars}/*", _COMPILER, "-usejavacp", *options]
     files = [str(texts / name) for name, _ in scala]
     try:
@@ -119,10 +120,3 @@ def _release(java: str) -> str:
     home = pathlib.Path(found).resolve().parents[1] if found else pathlib.Path()
     known = (home / "lib" / "ct.sym").exists()
     return f"-release:{_JAVA}" if known else f"-Xunchecked-java-output-version:{_JAVA}"
-
-
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        return os.path.join(home, "bin", "java")
-    return shutil.which("java") or "java"

@@ -273,9 +273,6 @@ class Connection(asyncio.Protocol):
                 return "the session has expired (connections.max.reauth.ms)"
         return None
 
-    def _is_allowed(self, api: Api) -> bool:
-        return is_allowed(api, self._server.security.rights(self.principal.removeprefix("User:")))
-
     # --- requests ----------------------------------------------------------------------------
 
     def _advance(self) -> None:
@@ -401,7 +398,8 @@ class Connection(asyncio.Protocol):
             self.end(unknown, reason="authentication")
             return
         self._server.requests[request.api, request.version] += 1
-        if not self._is_allowed(request.api):
+        rights = self._server.security.rights(self.principal.removeprefix("User:"))
+        if not is_allowed(request.api, rights):
             self._deny(answer, request)
             return
         try:

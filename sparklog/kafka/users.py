@@ -27,6 +27,7 @@ from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL
 from sparklog.fs.files import translate_os_errors
 from sparklog.kafka.credentials import SCRAM, Mechanism, ScramCredential, decoy
+from sparklog.network.tls import file_stamp
 
 _LOGGER: Final = logging.getLogger("sparklog.kafka")
 _SIZE_MAX: Final = 16 << 20  # a user needs about 500 bytes
@@ -224,7 +225,7 @@ class Users:
         self._known: dict[str, User] = {}
         self._seen: tuple[int, ...] | None = None
         if path is not None:
-            self._seen = _stamp(path)
+            self._seen = file_stamp(path)
             self._known = read_users(path)
 
     def refresh(self) -> None:
@@ -232,7 +233,7 @@ class Users:
         if self.path is None:
             return
         with self._mutex:
-            stamp = _stamp(self.path)
+            stamp = file_stamp(self.path)
             if stamp == self._seen:
                 return
             try:
@@ -275,11 +276,3 @@ def _held(user: User, mechanism: Mechanism) -> ScramCredential | None:
         return user.credentials.get(mechanism)
     strongest = user.credentials.get(Mechanism.SCRAM_SHA_512)
     return strongest or user.credentials.get(Mechanism.SCRAM_SHA_256)
-
-
-def _stamp(path: str) -> tuple[int, ...] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

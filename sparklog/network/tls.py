@@ -175,10 +175,11 @@ class Tls:
             _LOGGER.info("%s: the certificate was loaded again", self.files.certificate)
 
     def _stat(self) -> tuple[tuple[int, ...] | None, ...]:
-        return tuple(map(_stamp, self.files.paths))
+        return tuple(map(file_stamp, self.files.paths))
 
 
-def _stamp(path: str) -> tuple[int, ...] | None:
+def file_stamp(path: str) -> tuple[int, ...] | None:
+    """Return numbers that change when a file is replaced or rewritten; None without the file."""
     try:
         found = os.stat(path)
     except OSError:

@@ -52,15 +52,10 @@ class CheckpointLock:
         Raises: LogLockedError: a query is running, or another process resets or converts the
             checkpoint.
         """
-        for _ in attempts(RELEASE_MS):
-            if self._file.try_lock(_RUNNING, 1, exclusive=True):
-                break
-        else:
-            raise LogLockedError(
-                f"{self._file.path}: a query runs with this checkpoint, or it is being reset or "
-                f"converted: stop the query, then {what}",
-                path=self._file.path,
-            )
+        self._lock(
+            _RUNNING, RELEASE_MS, "a query runs with this checkpoint, or it is being reset or "
+            f"converted: stop the query, then {what}",
+        )  # fmt: skip
         if not self._file.is_current():
             raise LogLockedError(
                 f"{self._file.path}: it was reset or converted just now: try again",
@@ -82,19 +77,20 @@ class CheckpointLock:
 
     @contextlib.contextmanager
     def _held(self, place: int, what: str) -> Iterator[None]:
-        for _ in attempts(_TIMEOUT_MS):
-            if self._file.try_lock(place, 1, exclusive=True):
-                break
-        else:
-            raise LogLockedError(
-                f"{self._file.path}: another process has been writing {what} for "
-                f"{_TIMEOUT_MS // 1000} s; find it by: fuser {self._file.path}",
-                path=self._file.path,
-            )
+        self._lock(
+            place, _TIMEOUT_MS, f"another process has been writing {what} for "
+            f"{_TIMEOUT_MS // 1000} s; find it by: fuser {self._file.path}",
+        )  # fmt: skip
         try:
             yield
         finally:
             self._file.unlock(place, 1)
+
+    def _lock(self, place: int, timeout_ms: int, failure: str) -> None:
+        for _ in attempts(timeout_ms):
+            if self._file.try_lock(place, 1, exclusive=True):
+                return
+        raise LogLockedError(f"{self._file.path}: {failure}", path=self._file.path)
 
 
 def restarted_since(fs: FileSystem, logs: str) -> bool:

@@ -96,13 +96,11 @@ class Fetcher:
     def begin(self, work: Callable[[], object]) -> None:
         """Run `work` in a background thread; errors are ignored."""
         if self._threads:
-            self._threads_of().submit(work)
-
-    def _threads_of(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._threads, "sparklog-fetch")
-            return self._pool
+            with self._lock:
+                if self._pool is None:
+                    self._pool = ThreadPoolExecutor(self._threads, "sparklog-fetch")
+                pool = self._pool
+            pool.submit(work)
 
     def _claim(
         self, source: Ranges, numbers: Sequence[int]

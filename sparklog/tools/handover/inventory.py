@@ -80,7 +80,7 @@ def take_inventory(log: Log, fs: FileSystem, directories: Sequence[str]) -> list
     spans = view_of(log).spans([TopicPartition(name, p) for name, info in known for p in info.dirs])
     for name, info in known:
         config = {} if name in KAFKA_INTERNAL else info.config.to_dict()
-        kept = {key: value for key, value in config.items() if _is_kafkas(key)}
+        kept = {key: value for key, value in config.items() if key not in OWN_KEYS | TIERED_KEYS}
         topics.append(
             HandedTopic(
                 name=name,
@@ -96,10 +96,6 @@ def take_inventory(log: Log, fs: FileSystem, directories: Sequence[str]) -> list
     topics += _own_topics(log, fs, directories)
     _check_others(fs, directories, topics)
     return sorted(topics, key=lambda topic: topic.name)
-
-
-def _is_kafkas(key: str) -> bool:
-    return key not in OWN_KEYS | TIERED_KEYS
 
 
 def _partition(fs: FileSystem, path: str, log_start: int, end: int) -> HandedPartition:
