@@ -51,8 +51,8 @@ def service_backend(arguments: ServiceArguments) -> ServiceBackend:
                 path=url,
             )
     observer = StoreObserver(
-        path, url, options=arguments.log_options, storage_options=tier.storage_options,
-        clock=arguments.clock, opening=tier.opening,
+        path, url, options=arguments.log_options, clock=arguments.clock,
+        connect=partial(tier.opening, url, tier.storage_options),
     )  # fmt: skip
     return ServiceBackend(partial(_open_bucket, arguments, url, Tenure()), observer)
 

@@ -212,8 +212,8 @@ MUTANTS = (
     mutant(
         "reset-of-a-running-query",
         "checkpoint/log_backed/lock.py",
-        "            if self._file.try_lock(_RUNNING, 1, exclusive=True):\n                break\n",
-        "            if self._file is not None:\n                break\n",
+        "            if self._file.try_lock(place, 1, exclusive=True):\n                return\n",
+        "            if self._file is not None:\n                return\n",
         f"{RESET}::test_refused_while_the_query_runs",
     ),
     mutant(

@@ -112,7 +112,7 @@ MUTANTS = (
     mutant(
         "rights-are-not-asked-for",
         "kafka/connection.py",
-        "if not self._is_allowed(request.api):",
+        "if not is_allowed(request.api, rights):",
         "if request.api is None:",
         f"{RIGHTS}::test_each_right_alone",
     ),

@@ -297,9 +297,8 @@ def test_a_store_is_asked_seldom(
             log.create_topic(f"t{n}")
             fill(log, f"t{n}")
         observer = StoreObserver(
-            url, url, options=None, storage_options=None, clock=clock,
-            opening=lambda url, options: store,
-        )  # fmt: skip
+            url, url, options=None, clock=clock, connect=lambda: store
+        )
         assert len(observer.observe().batches) == 4
         found = observer.observe().batches
         assert len(found) == 6

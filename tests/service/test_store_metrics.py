@@ -212,7 +212,7 @@ def store_log(store: FaultStore, clock: ManualClock) -> sparklog.Log:
 def observer_of(store: FaultStore, clock: ManualClock) -> StoreObserver:
     options = {"remote.patience.ms": 0}
     return StoreObserver(
-        store.url, store.url, options=options, clock=clock, opening=lambda *_: store
+        store.url, store.url, options=options, clock=clock, connect=lambda: store
     )
 
 
@@ -236,7 +236,7 @@ def test_a_store_that_is_away_is_told_and_comes_back(clock: ManualClock) -> None
 
 def test_a_log_that_is_replaced_under_an_observer(url: str, clock: ManualClock) -> None:
     store = open_store(url)
-    observer = StoreObserver(url, url, clock=clock, opening=open_store)
+    observer = StoreObserver(url, url, clock=clock, connect=lambda: open_store(url))
     ends = []
     for values in (["a", "b"], ["c"]):
         with sparklog.open(url, "rw", clock=clock) as log:

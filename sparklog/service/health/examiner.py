@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from sparklog.clock import Clock, monotonic_ms, system_clock
@@ -252,7 +253,7 @@ class Examiner:
                 return None
             self._observer = StoreObserver(
                 self.path, url, trail_entries=_ENTRIES, batches=False, options=self._options,
-                storage_options=self._storage_options, clock=self._clock, opening=open_store,
+                clock=self._clock, connect=partial(open_store, url, self._storage_options),
             )  # fmt: skip
         return self._observer.observe()
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from sparklog.clock import Clock, system_clock
@@ -48,8 +49,8 @@ def collect(
                 path=url,
             )
         return StoreObserver(
-            os.fspath(path), url, history=True, options=options, storage_options=storage_options,
-            clock=clock, opening=open_store,
+            os.fspath(path), url, history=True, options=options, clock=clock,
+            connect=partial(open_store, url, storage_options),
         ).observe()  # fmt: skip
     directories = split_path(path)
     for directory in directories:

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -37,11 +37,11 @@ from sparklog.service.metrics.observed import (
     ReaderMetrics,
     WriterMetrics,
 )
-from sparklog.service.options import OpenStore
 from sparklog.storage.groups import Readers, is_expired
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.storage.unfinished_erasure import UnfinishedErasure
 from sparklog.tiered.layout.object_names import Directory
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.options import RemoteOptions
 
 _LOGGER = logging.getLogger("sparklog.service")
@@ -70,18 +70,17 @@ class StoreObserver:
         trail_entries: int = 0,
         batches: bool = True,
         options: Mapping[str, object] | None = None,
-        storage_options: Mapping[str, Any] | None = None,
         clock: Clock,
-        opening: OpenStore,
+        connect: Callable[[], Store],
     ) -> None:
         """Create an observer; sends no request yet.
 
         `history`: count the commits of the last HISTORY entries at the first observation.
         `trail_entries`: minimum number of earlier entries in the trail of commits. `batches`:
-        sample the newest batches of topics.
+        sample the newest batches of topics. `connect`: opens the bucket.
         """
         self.path, self.directories = path, [url]
-        self._url, self._storage_options, self._opening = url, storage_options, opening
+        self._url, self._connect = url, connect
         self._remote, rest = RemoteOptions.parse(options or {})
         self._rest, self._clock = rest, clock
         self._kept_ms = LogOptions.parse(rest).offsets_retention_ms
@@ -163,7 +162,7 @@ class StoreObserver:
             )
         log = open_log(
             self._url, options=self._rest, remote=self._remote, clock=self._clock,
-            store=self._opening(self._url, self._storage_options),
+            store=self._connect(),
         )  # fmt: skip
         home = home_of(log)
         assert isinstance(home, DisklessHome)
