@@ -20,7 +20,7 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, Final, NamedTuple
 
 from sparklog.common import TopicPartition
-from sparklog.diskless.entries import ENTRY_BYTES_MAX, MergeRecord, decode
+from sparklog.diskless.entries import MergeRecord
 from sparklog.diskless.erasure_notes import note_ended, note_unfinished
 from sparklog.diskless.extents import Extent, Extents
 from sparklog.diskless.garbage import Garbage, is_past
@@ -63,6 +63,7 @@ _NOT_COVERED: Final = (
     "files): run the same erasure once more after that hour",
     "block caches of readers (remote.cache.directory) keep blocks until others take their place",
 )
+_CUT: Final = "data in an entry, cut"
 Reports = Mapping[TopicPartition, PartitionErasure]
 
 
@@ -307,29 +308,20 @@ class ErasableExtents:
         for name in sorted(deletable, key=lambda name: (name in tables, name)):
             self._check()
             if name.startswith(ledger):
-                self._cut(name)
+                (stored,) = self._log.stored_entries([int(name[-20:])])
+                if stored.data:
+                    self._log.cut(stored)
+                self._note_removed(any_report, name, why=_CUT)
             else:
                 for each in segments.get(name, [name]):
                     store.delete([each])
-            any_report.removed.append(
-                RemovedFile(
-                    place="bucket", name=f"{store.url}/{name}", bytes=0,
-                    why="data in an entry, cut" if name.startswith(ledger) else "replaced",
-                )
-            )  # fmt: skip
+                self._note_removed(any_report, name)
         return [
             f"{store.url}/{name} still contains such records, because a deleted topic that can be "
             "given back has data in it: give up that topic "
             "(`sparklog topics delete PATH --topic T --now`), then run the same erasure again"
             for name in sorted(stay)
         ]
-
-    def _cut(self, name: str) -> None:
-        """Overwrite an entry by its own first bytes, which removes its inline data."""
-        raw = self._log.store.get(name, limit=ENTRY_BYTES_MAX)
-        entry = decode(raw, number=int(name[-20:]), path=f"{self._log.store.url}/{name}")
-        if len(raw) > entry.data_at:
-            self._log.store.put(name, raw[: entry.data_at])
 
     def strip(
         self, state: DisklessState, *, cut_below: int, let_go: Collection[str]
@@ -366,41 +358,35 @@ class ErasableExtents:
                 self._check()
                 store.delete([manifests[ids[name]]] if ids[name] in manifests else [])
                 store.delete([name])
-                report.removed.append(
-                    RemovedFile(place="bucket", name=f"{store.url}/{name}", bytes=0, why="replaced")
-                )
+                self._note_removed(report, name)
 
     def _cut_entries(self, state: DisklessState, cut_below: int) -> set[str]:
         """Cut entries with unreferenced inline data that contain matching records or can't be read.
 
         Returns: the objects that these entries, and their neighbors, have referred to.
         """
-        store, once, inline = self._log.store, set[str](), state.names_by_entry()
+        once, inline = set[str](), state.names_by_entry()
         any_report = next(iter(self._reports.values()))
-        for at in range(cut_below, state.next_number, _ENTRIES):
-            numbers = range(at, min(at + _ENTRIES, state.next_number))
-            names = [entry_name(self._log.log_id, number) for number in numbers]
-            raws = store.get_many(names, limit=ENTRY_BYTES_MAX)
-            for number, name, raw in zip(numbers, names, raws, strict=True):
-                if isinstance(raw, Exception):
-                    raise raw
-                path = f"{store.url}/{name}"
-                entry = decode(raw, number=number, path=path)
-                once |= {extent.object for _, extent in entry.extents}
-                if isinstance(entry.record, MergeRecord):
-                    once |= {place[2] for place in entry.record.sources}
-                data = raw[entry.data_at :]
-                if number in inline or not data:
-                    continue
-                if entry.keys or self._has_hits(data, path):
-                    self._check()
-                    store.put(name, raw[: entry.data_at])
-                    any_report.removed.append(
-                        RemovedFile(
-                            place="bucket", name=path, bytes=len(data), why="data in an entry, cut"
-                        )
-                    )
+        for stored in self._log.stored_entries(range(cut_below, state.next_number)):
+            number, entry, data = stored.number, stored.entry, stored.data
+            name = entry_name(self._log.log_id, number)
+            once |= {extent.object for _, extent in entry.extents}
+            if isinstance(entry.record, MergeRecord):
+                once |= {place[2] for place in entry.record.sources}
+            if number in inline or not data:
+                continue
+            if entry.keys or self._has_hits(data, f"{self.path}/{name}"):
+                self._check()
+                self._log.cut(stored)
+                self._note_removed(any_report, name, len(data), why=_CUT)
         return once
+
+    def _note_removed(
+        self, report: PartitionErasure, name: str, size: int = 0, *, why: str = "replaced"
+    ) -> None:
+        report.removed.append(
+            RemovedFile(place="bucket", name=f"{self.path}/{name}", bytes=size, why=why)
+        )
 
     def leftovers(self, state: DisklessState, *, dry_run: bool = False) -> list[str]:
         """Return messages about unreferenced matching records that another process deletes.

@@ -32,11 +32,10 @@ from functools import partial
 from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.diskless.entries import ENTRY_BYTES_MAX, FloorRecord, decode
+from sparklog.diskless.entries import FloorRecord
 from sparklog.diskless.extent_tables import read_head
 from sparklog.diskless.extents import Extent, Extents
 from sparklog.diskless.lease import TermLease
-from sparklog.diskless.ledger import missing_entry
 from sparklog.diskless.merging import Merger
 from sparklog.diskless.names import (
     READERS,
@@ -65,7 +64,6 @@ from sparklog.tiered.object_store.store import StoredObject
 
 STATES_KEPT: Final = 2
 _DELETED_MAX: Final = 1000
-_CUT_AT_ONCE: Final = 64
 _CUT_MAX: Final = 10_000
 PAGE_OBJECTS: Final = 1000  # objects that a list request returns
 _NEVER_MS: Final = 1 << 62
@@ -554,24 +552,15 @@ class Garbage:
     ) -> Iterator[tuple[int, int]]:
         """Cut entries; yield (number, bytes removed) for each entry that may be cut."""
         looked = dict[str, bool]()
-        for at in range(0, len(numbers), _CUT_AT_ONCE):
-            window = numbers[at : at + _CUT_AT_ONCE]
-            names = [entry_name(self._log.log_id, number) for number in window]
-            raws = self._log.store.get_many(names, limit=ENTRY_BYTES_MAX)
-            for number, name, raw in zip(window, names, raws, strict=True):
-                if isinstance(raw, FileNotFoundError):
-                    raise missing_entry(self._log.commits.head.entries.path(number))
-                if isinstance(raw, Exception):
-                    raise raw
-                entry = decode(raw, number=number, path=f"{self._log.store.url}/{name}")
-                size = len(raw) - entry.data_at
-                if size and not report.dry_run:
-                    spans = [(key, each.base, each.end) for key, each in entry.extents]
-                    if not self._is_kept_elsewhere(state, spans, looked, report):
-                        continue
-                    self._lease.check()
-                    self._log.store.put(name, raw[: entry.data_at])
-                yield number, size
+        for stored in self._log.stored_entries(numbers):
+            size = len(stored.data)
+            if size and not report.dry_run:
+                spans = [(key, each.base, each.end) for key, each in stored.entry.extents]
+                if not self._is_kept_elsewhere(state, spans, looked, report):
+                    continue
+                self._lease.check()
+                self._log.cut(stored)
+            yield stored.number, size
 
     def raise_floor(self, report: Report) -> None:
         """Raise the stage floor to the newest entry that is `stage_retention_ms` old.

@@ -1,14 +1,22 @@
 """The interface of background work to a log in a bucket: its state, and a way to change it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.diskless.commit_log import DisklessCommits
-from sparklog.diskless.entries import Entry, HomeRecord, ObjectKey, new_attempt_id
+from sparklog.diskless.entries import (
+    ENTRY_BYTES_MAX,
+    Entry,
+    HomeRecord,
+    ObjectKey,
+    decode,
+    new_attempt_id,
+)
 from sparklog.diskless.extents import Extent
+from sparklog.diskless.ledger import missing_entry
 from sparklog.diskless.names import entry_name
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import SparklogError
@@ -18,6 +26,7 @@ from sparklog.storage.ledger_records import PurgeRecord, StartRecord
 from sparklog.tiered.object_store.store import Store
 
 _TIMES: Final = 10_000
+_ENTRIES: Final = 64  # ledger entries requested concurrently
 
 
 class ConflictError(SparklogError):
@@ -31,6 +40,19 @@ class NewEntry:
     record: HomeRecord | StartRecord | PurgeRecord
     extents: tuple[tuple[TopicPartition, Extent], ...] = ()
     keys: Mapping[str, ObjectKey] = field(default_factory=dict)
+
+
+class StoredEntry(NamedTuple):
+    """An entry as it is stored, with its inline data."""
+
+    number: int
+    entry: Entry
+    raw: bytes
+
+    @property
+    def data(self) -> bytes:
+        """The inline data; empty if there are none."""
+        return self.raw[self.entry.data_at :]
 
 
 class ServiceLog:
@@ -93,6 +115,28 @@ class ServiceLog:
             stored_ms = min((stored.time_ms for stored in listed), default=time_ms)
             self._stored_times.put(number, stored_ms)
         return stored_ms
+
+    def stored_entries(self, numbers: Sequence[int]) -> Iterator[StoredEntry]:
+        """Yield entries with their inline data. Cost: a GET per entry, 64 concurrently.
+
+        Raises: DataCorruptionError, StorageUnavailableError.
+        """
+        for at in range(0, len(numbers), _ENTRIES):
+            window = numbers[at : at + _ENTRIES]
+            names = [entry_name(self.log_id, number) for number in window]
+            raws = self.store.get_many(names, limit=ENTRY_BYTES_MAX)
+            for number, name, raw in zip(window, names, raws, strict=True):
+                if isinstance(raw, FileNotFoundError):
+                    raise missing_entry(f"{self.store.url}/{name}")
+                if isinstance(raw, Exception):
+                    raise raw
+                entry = decode(raw, number=number, path=f"{self.store.url}/{name}")
+                yield StoredEntry(number, entry, raw)
+
+    def cut(self, stored: StoredEntry) -> None:
+        """Overwrite an entry by its own first bytes, which removes its inline data."""
+        name = entry_name(self.log_id, stored.number)
+        self.store.put(name, stored.raw[: stored.entry.data_at])
 
     def create(self, decide: Callable[[DisklessState], NewEntry]) -> tuple[int, Entry]:
         """Create the entry that `decide` returns for the log's state; return (number, entry).

@@ -161,23 +161,10 @@ MUTANTS = (
     ),
     mutant(
         "entries-are-deleted-not-cut",
-        "diskless/garbage.py",
-        "self._log.store.put(name, raw[: entry.data_at])",
-        "self._log.store.delete([name])",
+        "diskless/service_log.py",
+        "self.store.put(name, stored.raw[: stored.entry.data_at])",
+        "self.store.delete([name])",
         f"{GARBAGE}::test_inline_data_are_cut_when_no_extent_lies_in_them",
-    ),
-    mutant(
-        "an-erasure-deletes-entries",
-        "diskless/erasure.py",
-        "            self._log.store.put(name, raw[: entry.data_at])",
-        "            self._log.store.delete([name])",
-        ERASURE,
-    ),
-    mutant(
-        "an-erasure-beside-a-service-deletes-entries",
-        "diskless/erasure.py",
-        "                    store.put(name, raw[: entry.data_at])",
-        "                    store.delete([name])",
         f"{ERASURE}::test_without_the_lease_entries_of_merges_are_cut_too",
     ),
     mutant(
