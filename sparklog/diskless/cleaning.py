@@ -22,7 +22,7 @@ from sparklog.diskless.garbage import Garbage
 from sparklog.diskless.lease import TermLease
 from sparklog.diskless.merge_plan import Merge, grouped
 from sparklog.diskless.merge_source import Slice, SourceLog, SourceReader
-from sparklog.diskless.merging import Merger, may_hold_transactions, snapshot_at
+from sparklog.diskless.merging import Merger, RewrittenSegment, may_hold_transactions, snapshot_at
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.segment_ids import Level
 from sparklog.diskless.service_log import ConflictError, ServiceLog
@@ -44,12 +44,11 @@ from sparklog.log.record_cleaning import (
     with_aborted,
 )
 from sparklog.log.rounds import QuarantinedPartitions
-from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.round_report import CleanReport, Report
 from sparklog.storage.segment_store import SourceChangedError
 from sparklog.storage.segments import StaleReadError
 from sparklog.storage.topic_state import TopicState
-from sparklog.tiered.copying.rewritten_log import RewrittenData, intact_windows
+from sparklog.tiered.copying.rewritten_log import intact_windows
 from sparklog.tiered.layout.manifest import log_object
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
@@ -123,9 +122,10 @@ class Cleaner:
             self._check()
             with SpooledTemporaryFile(_IN_MEMORY) as file:
                 made = rewriter.rewrite(group, file)
-                report.add_group([extent.size for extent in group], made.size, made.records)
+                size = made.segment.size
+                report.add_group([extent.size for extent in group], size, made.records)
                 if not made.is_same:
-                    self._swap(part, group, made, state, now_ms)
+                    self._swap(part, group, made.segment, state, now_ms)
         report.keys, report.utilization = len(offsets), offsets.utilization
         report.next_dirty = offsets.latest + 1
         self._lease.notes.cleaned[part.note] = offsets.latest + 1
@@ -149,17 +149,13 @@ class Cleaner:
         self,
         part: CompactedPartition,
         group: Extents,
-        made: "_Rewritten",
+        made: RewrittenSegment,
         state: DisklessState,
         now_ms: int,
     ) -> None:
         term = self._lease.term
         merge = Merge(part.key, part.topic_id, part.config, group, Level.CLEANED, "compaction")
-        end = group[-1].end
-        lineage = tuple(clipped(list(state.epochs.get(part.key, ())), end=end))
-        where = f"{self._log.store.url}/{part.key}"
-        data = RewrittenData(where, made.file, made.size, lineage, made.snapshot, made.aborted)
-        log = self._merger.put_rewritten(merge, data, made.size, state, term=term)
+        log = self._merger.put_rewritten(merge, made, state, term=term)
         done = self._merger.swap(merge, [log], term=term, gaps=True)
         self._garbage.schedule_deletion(
             part.key, part.topic_id, group, kind="replaced", now_ms=now_ms,
@@ -212,17 +208,11 @@ class _Cleaning:
 
 @dataclass(frozen=True, slots=True)
 class _Rewritten:
-    """A cleaned log in a temporary file; `records`: (records read, records retained).
+    """A cleaned segment; `records`: (records read, records retained)."""
 
-    `snapshot`: of the producers at its end. `aborted`: its index of aborted transactions.
-    """
-
-    file: IO[bytes]
-    size: int
+    segment: RewrittenSegment
     records: tuple[int, int]
     is_same: bool
-    snapshot: bytes
-    aborted: bytes
 
 
 class _Rewriter:
@@ -259,7 +249,8 @@ class _Rewriter:
         is_same = len(group) == 1 and size == group[0].size
         is_same = is_same and (not window_filter.rewritten or crc == group[0].crc)
         snapshot = b"" if is_same else self._snapshot(group[-1])
-        return _Rewritten(file, size, window_filter.records, is_same, snapshot, aborted)
+        segment = RewrittenSegment(file, group[0].base, group[-1].end, size, aborted, snapshot)
+        return _Rewritten(segment, window_filter.records, is_same)
 
     def _keep(self, data: memoryview, path: str) -> None:
         window = Window(data, 0, scan(data, path=path, check_crc=False))

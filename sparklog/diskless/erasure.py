@@ -15,7 +15,6 @@ reports the garbage that the service has not deleted yet.
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final, NamedTuple
 
@@ -27,7 +26,7 @@ from sparklog.diskless.garbage import Garbage, is_past
 from sparklog.diskless.lease import TermLease
 from sparklog.diskless.merge_plan import Merge, grouped
 from sparklog.diskless.merge_source import Slice, SourceLog, SourceReader
-from sparklog.diskless.merging import Merger
+from sparklog.diskless.merging import Merger, RewrittenSegment
 from sparklog.diskless.names import entry_name, ledger_prefix, parse_staged, staged_prefix
 from sparklog.diskless.segment_ids import Level, level_of
 from sparklog.diskless.service_log import ConflictError, ServiceLog
@@ -40,15 +39,13 @@ from sparklog.log.batch_windows import Window
 from sparklog.log.record_erasure import Rewrite, Tally, WindowEraser, Windows, erase_records
 from sparklog.pluralize import pluralize
 from sparklog.storage.erasure_report import ErasureReport, PartitionErasure, RemovedFile
-from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.log_state import LogState
 from sparklog.storage.round_report import Report
 from sparklog.storage.segment_store import SourceChangedError
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.unfinished_erasure import UnfinishedErasure
 from sparklog.storage.upkeep import ErasureRequest, Loan
-from sparklog.tiered.copying.rewritten_log import RewrittenData, intact_windows
-from sparklog.tiered.copying.segment_objects import LogObject
+from sparklog.tiered.copying.rewritten_log import intact_windows
 from sparklog.tiered.layout.object_names import Directory, manifest_name, parse_log, parse_manifest
 from sparklog.tiered.object_store.store import versions_left
 
@@ -76,15 +73,6 @@ class PartitionExtent(NamedTuple):
 
 def _temporary() -> IO[bytes]:
     return SpooledTemporaryFile(_IN_MEMORY)
-
-
-@dataclass(slots=True)
-class _Part:
-    """A new segment, in a temporary file."""
-
-    end: int
-    file: IO[bytes] = field(default_factory=_temporary)
-    size: int = 0
 
 
 class ErasableExtents:
@@ -226,52 +214,44 @@ class ErasableExtents:
         """Replace extents by segments."""
         merge = self._merge(rewrite.pieces[0].key, tuple(piece.extent for piece in rewrite.pieces))
         term, state = self._merger.term, self._state
-        made: list[LogObject] = []
-        reader = self._merger.reader(state, merge.sources)
-        base = rewrite.base
-        where = f"{self.path}/{merge.key}"
-        try:
-            for part in self._parts(merge, reader, eraser):
-                lineage = tuple(clipped(list(state.epochs.get(merge.key, ())), end=part.end))
-                aborted, snapshot = self._merger.transactions(
-                    merge.key, state, merge.sources, base, part.end
-                )
-                data = RewrittenData(where, part.file, part.size, lineage, snapshot, aborted)
-                made.append(
-                    self._merger.put_rewritten(
-                        merge, data, part.size, state, term=term, span=(base, part.end)
-                    )
-                )
-                base = part.end
-        except (SparklogError, OSError):
-            self._merger.discard(made)
-            raise
+        made = self._merger.write(
+            self._merger.put_rewritten(merge, segment, state, term=term)
+            for segment in self._segments(merge, self._merger.reader(state, merge.sources), eraser)
+        )
         done = self._merger.swap(merge, made, term=term, gaps=bool(eraser.tally.records))
         return sum(segment.size for segment in done.segments)
 
-    def _parts(self, merge: Merge, reader: SourceReader, eraser: WindowEraser) -> Iterator["_Part"]:
-        """Yield the remaining records in parts of segment.bytes.
+    def _segments(
+        self, merge: Merge, reader: SourceReader, eraser: WindowEraser
+    ) -> Iterator[RewrittenSegment]:
+        """Yield the remaining records in segments of segment.bytes.
 
-        Each file exists until the next part.
+        Each file exists until the next segment.
         """
         roll_bytes = merge.config.roll_bytes
         several = merge.size > roll_bytes
-        part = _Part(merge.sources[0].base)
+        base = merge.sources[0].base
+        segment = RewrittenSegment(_temporary(), base, base)
         try:
             for window, path in self._windows(merge.key, merge.sources, reader):
-                if several and part.size and part.size + len(window.data) > roll_bytes:
-                    yield part
-                    part.file.close()
-                    part = _Part(part.end)
-                for piece in eraser.filter(window, path):
-                    part.file.write(piece)
-                    part.size += len(piece)
-                table = window.batches.table
-                part.end = int(table["last_offset"][-1]) + 1
-            part.end = merge.sources[-1].end
-            yield part
+                if several and segment.size and segment.size + len(window.data) > roll_bytes:
+                    yield self._with_transactions(segment, merge)
+                    segment.file.close()
+                    segment = RewrittenSegment(_temporary(), segment.end, segment.end)
+                for batches in eraser.filter(window, path):
+                    segment.file.write(batches)
+                    segment.size += len(batches)
+                segment.end = int(window.batches.table["last_offset"][-1]) + 1
+            segment.end = merge.sources[-1].end
+            yield self._with_transactions(segment, merge)
         finally:
-            part.file.close()
+            segment.file.close()
+
+    def _with_transactions(self, segment: RewrittenSegment, merge: Merge) -> RewrittenSegment:
+        segment.aborted, segment.snapshot = self._merger.transactions(
+            merge.key, self._state, merge.sources, segment.base, segment.end
+        )
+        return segment
 
     # --- deleting ------------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ writes the manifest.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import IO, Final
 
 import crc32c
 
@@ -37,6 +37,7 @@ from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.segment_store import LogSegmentData, SegmentPut, SourceChangedError
 from sparklog.storage.segments import StaleReadError
+from sparklog.tiered.copying.rewritten_log import RewrittenData
 from sparklog.tiered.copying.segment_objects import LogObject, look_at_log, put_log
 from sparklog.tiered.encryption.envelope import open_data_key
 from sparklog.tiered.keyring import Keyring
@@ -58,6 +59,21 @@ class Merged:
     sources: Extents
     segments: tuple[RemoteSegment, ...]
     stored_bytes: int
+
+
+@dataclass(slots=True)
+class RewrittenSegment:
+    """The records [base, end) of a merge's sources that remain, in a temporary file.
+
+    `aborted`: the index of its aborted transactions. `snapshot`: of the producers at its end.
+    """
+
+    file: IO[bytes]
+    base: int
+    end: int
+    size: int = 0
+    aborted: bytes = b""
+    snapshot: bytes = b""
 
 
 class Merger:
@@ -133,13 +149,8 @@ class Merger:
         """
         reader = reader or self.reader(state)
         term = self._term()
-        made: list[LogObject] = []
-        try:
-            parts = self._segments(merge, reader)
-            made.extend(self._put(merge, slices, state, reader, term) for slices in parts)
-        except (SparklogError, OSError):
-            self.discard(made)
-            raise
+        parts = self._segments(merge, reader)
+        made = self.write(self._put(merge, slices, state, reader, term) for slices in parts)
         return self.swap(merge, made, term=term)
 
     def replace(
@@ -157,20 +168,26 @@ class Merger:
         Raises: as `merge`; DataCorruptionError also if the log's CRC is not `crc`.
         """
         term = self._term()
+        parts = self._segments(replace(merge, sources=originals), reader)
+        made = self.write(self._put(merge, slices, state, reader, term) for slices in parts)
+        if crc is not None and [log.crc32c for log in made] != [crc]:
+            self._discard(made)
+            raise DataCorruptionError(
+                "its bytes differ from those that were merged",
+                path=f"{self._log.store.url}/{merge.sources[0].object}",
+                first=merge.sources[0].base, end=merge.sources[-1].end,
+            )  # fmt: skip
+        return self.swap(merge, made, term=term)
+
+    def write(self, logs: Iterable[LogObject]) -> list[LogObject]:
+        """Write the logs of new segments, which is done by `logs`; if that fails, discard them."""
         made: list[LogObject] = []
         try:
-            parts = self._segments(replace(merge, sources=originals), reader)
-            made.extend(self._put(merge, slices, state, reader, term) for slices in parts)
-            if crc is not None and [log.crc32c for log in made] != [crc]:
-                raise DataCorruptionError(
-                    "its bytes differ from those that were merged",
-                    path=f"{self._log.store.url}/{merge.sources[0].object}",
-                    first=merge.sources[0].base, end=merge.sources[-1].end,
-                )  # fmt: skip
+            made.extend(logs)
         except (SparklogError, OSError):
-            self.discard(made)
+            self._discard(made)
             raise
-        return self.swap(merge, made, term=term)
+        return made
 
     def swap(
         self, merge: Merge, made: Sequence[LogObject], *, term: int, gaps: bool = False
@@ -205,7 +222,7 @@ class Merger:
         except (CommitUnknownError, DataCorruptionError):
             raise  # keep the logs: the entry may exist, or be created later
         except SparklogError:
-            self.discard(made)
+            self._discard(made)
             raise
         for log in made:
             self.put_manifest(log, entry.record.time_ms)
@@ -314,25 +331,19 @@ class Merger:
         return aborted, format_snapshot(producers.entries())
 
     def put_rewritten(
-        self,
-        merge: Merge,
-        data: LogSegmentData,
-        size: int,
-        state: DisklessState,
-        *,
-        term: int,
-        span: tuple[int, int] | None = None,
+        self, merge: Merge, made: RewrittenSegment, state: DisklessState, *, term: int
     ) -> LogObject:
         """Write the log of a rewritten segment that will replace a merge's sources.
 
-        Args: size: of `data`'s log. term: the same that `swap` will get; if a log's id has another
-            term than its entry, a sweep may delete it before the entry is created. span: the
-            offsets [base, end) of this segment, if there are several. Raises: as `merge`.
+        Args: term: the same that `swap` will get; if a log's id has another term than its entry, a
+            sweep may delete it before the entry is created. Raises: as `merge`.
         """
-        base, end = span or (merge.sources[0].base, merge.sources[-1].end)
+        lineage = tuple(clipped(list(state.epochs.get(merge.key, ())), end=made.end))
+        where = f"{self._log.store.url}/{merge.key}"
+        data = RewrittenData(where, made.file, made.size, lineage, made.snapshot, made.aborted)
         put = planned(
-            merge.key, data, state, new_id=segment_id(term, merge.level), base=base, end=end,
-            size=size, max_timestamp=-1, epoch=merge.sources[0].epoch,
+            merge.key, data, state, new_id=segment_id(term, merge.level), base=made.base,
+            end=made.end, size=made.size, max_timestamp=-1, epoch=merge.sources[0].epoch,
         )  # fmt: skip
         return _measured(
             put_log(
@@ -359,7 +370,7 @@ class Merger:
                 group.append(part)
         yield tuple(group)
 
-    def discard(self, made: Sequence[LogObject]) -> None:
+    def _discard(self, made: Sequence[LogObject]) -> None:
         """Delete logs that no entry refers to, and never will."""
         try:
             self._log.store.delete([log_object(log.put.segment) for log in made])

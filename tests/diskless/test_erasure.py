@@ -20,7 +20,7 @@ from sparklog.diskless.rounds import DisklessUpkeep
 from sparklog.diskless.segment_healing import segment_of
 from sparklog.diskless.segment_ids import Level, segment_id
 from sparklog.diskless.service_log import ConflictError
-from sparklog.errors import InvalidRequestError, UnknownTopicError
+from sparklog.errors import InvalidRequestError, StorageUnavailableError, UnknownTopicError
 from sparklog.log.admin import delete_topic
 from sparklog.log.batch_windows import walk
 from sparklog.storage.erasure_report import ErasureReport
@@ -84,7 +84,7 @@ class Granted:
 def erase(
     home: Home, *, leading: bool = True, dry_run: bool = False, **given: Any
 ) -> ErasureReport:
-    request = ErasureRequest(topic="t", predicate=OfAlice(), dry_run=dry_run, **given)
+    request = ErasureRequest(**{"topic": "t", "predicate": OfAlice(), "dry_run": dry_run} | given)
     report = ErasureReport(
         path=home.store.url, log_id="", topic="t", topic_id="", time_ms=home.clock(),
         dry_run=dry_run,
@@ -421,6 +421,48 @@ def test_an_erasure_that_merges_overtake_each_time_is_run_again(
     assert holding(home)
     assert erase(home).records == 1
     assert not holding(home)
+
+
+class FailsLater(OfAlice):
+    """Fails from that call on."""
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+
+    def __call__(self, records: pa.RecordBatch) -> pa.Array:
+        self.calls -= 1
+        if self.calls < 0:
+            raise StorageUnavailableError("away")
+        return super().__call__(records)
+
+
+def test_segments_of_a_rewrite_that_fails_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An extent becomes several of them; the entry that names them all is never created."""
+    home = Home()
+    home.topic(**{"internal.segment.bytes": "300"})
+    home.lead()
+    home.stage({0: [secret(n) if n == 4 else f"of-bob-{n}" for n in range(9)]}, key=b"bob")
+    read = partial(walk, window_bytes=100)
+    monkeypatch.setattr("sparklog.tiered.copying.rewritten_log.walk", read)
+    before, puts = rows(home), 0
+    put_rewritten = home.merger.put_rewritten
+
+    def put(*given: Any, **named: Any) -> Any:
+        nonlocal puts
+        puts += 1
+        return put_rewritten(*given, **named)
+
+    monkeypatch.setattr(home.merger, "put_rewritten", put)
+    for calls in itertools.count(1):
+        predicate, puts = FailsLater(calls), 0
+        report = erase(home, predicate=predicate)
+        if not report.errors:
+            break
+        assert rows(home) == before
+        assert not [name for name in home.names() if name.endswith(".log")], (calls, puts)
+    assert puts > 2
+    assert not holding(home)
+    assert len(home.state.extents[T0]) == puts
 
 
 @pytest.mark.parametrize("kept_whole", [True, False], ids=["one segment", "several"])

@@ -67,8 +67,8 @@ MUTANTS = (
     mutant(
         "a-cleaned-segment-without-its-aborted-transactions",
         "diskless/cleaning.py",
-        "lineage, made.snapshot, made.aborted)",
-        "lineage, made.snapshot)",
+        "group[-1].end, size, aborted, snapshot)",
+        'group[-1].end, size, b"", snapshot)',
         f"{TRANSACTIONS}::test_what_was_aborted_goes_and_markers_stay",
     ),
     mutant(
@@ -427,5 +427,12 @@ MUTANTS = (
         "return referenced & set(held)",
         "return set(held)",
         f"{ERASURE}::test_staged_and_not_committed_is_told",
+    ),
+    mutant(
+        "segments-of-a-rewrite-that-failed-stay",
+        "diskless/merging.py",
+        "            self._discard(made)\n            raise\n        return made\n",
+        "            raise\n        return made\n",
+        f"{ERASURE}::test_segments_of_a_rewrite_that_fails_are_deleted",
     ),
 )
