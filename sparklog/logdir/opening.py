@@ -155,7 +155,9 @@ def _open_locked(commits: LogDirCommits, *, news: bool) -> None:
         if restored and commits.ledger.end > 1:  # a fork already has a new epoch
             commits.begin_history()
     commits.offline.dirs = claim_dirs(commits.fs, commits.offline.dirs)
-    _check_brokers_out(commits.manager.brokers_out)
+    for file in commits.manager.brokers_out:
+        if not file.is_current():  # a stopping broker unlinked it, so another may start
+            raise LogLockedError(f"{file.path} was removed by a stopping broker; open again")
 
 
 def _reopen_replaced(commits: LogDirCommits) -> None:
@@ -298,12 +300,6 @@ def _check_dirs(commits: LogDirCommits) -> None:
             if not known or (guarded and any(map(fs.is_dir, elsewhere))):
                 key = TopicPartition(name, partition)
                 raise LogDirUnnamedError(key, number, commits.offline.dirs.place(number))
-
-
-def _check_brokers_out(locks: Sequence[LockFile]) -> None:
-    for file in locks:
-        if not file.is_current():  # a stopping broker unlinked it, so another may start
-            raise LogLockedError(f"{file.path} was removed by a stopping broker; open again")
 
 
 def _partitions(commits: LogDirCommits) -> dict[TopicPartition, int]:

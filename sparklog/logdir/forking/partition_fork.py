@@ -98,21 +98,18 @@ def plan_partition_fork(
             "or restore the topic from remote storage and fork that"
         )
     start = max(start, local)
+    # Offsets may be missing although the topic was not compacted at the time of the fork point.
+    cleaned_since = now.parsed().compact and not topic.parsed().compact
+    may_have_gaps = topic.adopted or now.adopted or cleaned_since
     part = PartitionFork(
         key=key, number=new.number(now.dirs[key.partition]), source=path,
-        state=replace(topic, adopted=_may_have_gaps(topic, now)), start=start, end=end,
+        state=replace(topic, adopted=may_have_gaps), start=start, end=end,
         plain=not (topic.adopted or now.adopted or key in commits.state.idempotent),
         dense=end < cleaned, epochs=read_epochs(commits.fs, path),
     )  # fmt: skip
     if start < end:
         _choose_segments(part, segment_bases(commits.fs, path), limit)
     return part
-
-
-def _may_have_gaps(topic: TopicState, now: TopicState) -> bool:
-    """Return True if offsets may be missing although the topic was not compacted at the time."""
-    cleaned_since = now.parsed().compact and not topic.parsed().compact
-    return topic.adopted or now.adopted or cleaned_since
 
 
 def _choose_segments(part: PartitionFork, bases: list[int], limit: int) -> None:

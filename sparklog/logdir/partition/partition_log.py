@@ -6,7 +6,6 @@ durable after `sync`. Source: UnifiedLog, LocalLog, LogSegment (Kafka 4.1).
 """
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -65,7 +64,6 @@ class PartitionLog:
         start_offset: int = 0,
         producer_id_expiration_ms: int = EXPIRATION_MS,
         plain: bool = False,
-        jitter: Callable[[int], int] = random.randrange,
     ) -> None:
         self.path, self.config = path, config
         self.start_offset = start_offset
@@ -74,7 +72,6 @@ class PartitionLog:
         self._producer_state_manager = ProducerStateManager(
             fs, path, clock, expiration_ms=producer_id_expiration_ms, plain=plain
         )
-        self._jitter = jitter
         self.appended_crc, self.tail_crc = 0, -1
         self._reset()
 
@@ -212,7 +209,7 @@ class PartitionLog:
 
     def _draw_jitter(self) -> int:
         bound = self.config.jitter_bound_ms
-        return self._jitter(bound) if bound > 0 else 0
+        return random.randrange(bound) if bound > 0 else 0  # noqa: S311 - not a secret
 
     # -- appending
 

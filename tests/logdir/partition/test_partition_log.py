@@ -1,6 +1,7 @@
 """The writer: offsets, rolls, indexes, snapshots, and Kafka's own opinion of the result."""
 
 import os
+import random
 from pathlib import Path
 from typing import ClassVar
 
@@ -155,12 +156,11 @@ class TestRoll:
         log.append(batch("c", at=-1), 0)
         assert bases(log) == [0, 2]
 
-    def test_jitter_brings_it_forward(self, tmp_path: Path) -> None:
-        options = config(segment_ms=1000, segment_jitter_ms=500)
-        path = create(tmp_path / "t-0", options).path
-        log = PartitionLog(
-            LOCAL, path, options, ManualClock(), end_offset=0, jitter=lambda bound: bound - 1
-        )
+    def test_jitter_brings_it_forward(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(random, "randrange", lambda bound: bound - 1)
+        log = create(tmp_path / "t-0", config(segment_ms=1000, segment_jitter_ms=500))
         log.append(batch("a", at=T0), 0)
         log.append(batch("b", at=T0 + 501), 0)
         assert bases(log) == [0]
