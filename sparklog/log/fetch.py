@@ -173,23 +173,22 @@ def read_partition(
     read = read.begun()
     topic, partition = read.topic, read.partition
     for first, last in subtract(read.start, read.end, without, bridge=BRIDGE_OFFSETS):
-        rest, retries = read._replace(start=first, end=last), StaleReadRetries()
-        while rest.start < last:
+        at, retries = first, StaleReadRetries()
+        while at < last:
             try:
-                batches = rest.reader().read_from(
-                    rest.start, last, columns=schema.names, isolation=read.isolation
-                )
-                for rows, following in batches:
+                for rows, following in read.reader().read_from(
+                    at, last, columns=schema.names, isolation=read.isolation
+                ):
                     read.check()
-                    rest, retries = rest._replace(start=following), StaleReadRetries()
+                    at, retries = following, StaleReadRetries()
                     rows = outside(rows, without) if without else rows
                     if rows.num_rows:
                         yield complete(rows, topic, partition, schema)
                     if taken is not None:
-                        taken(partition, following)
+                        taken(partition, at)
                 break
             except STALE_READ_ERRORS as error:
-                rest.prepare_retry(error, retries)
+                read._replace(start=at, end=last).prepare_retry(error, retries)
     if taken is not None and read.start < read.end:
         taken(partition, read.end)
 

@@ -81,6 +81,8 @@ class PartitionRead(NamedTuple):
 
     def begun(self) -> "PartitionRead":
         """Return the read with the present incarnation and topic id, unless they are known."""
+        if self.topic_id and self.incarnation is not None:
+            return self
         incarnation = self.view.renew() if self.incarnation is None else self.incarnation
         topic_id = self.topic_id or self.view.topic_id(self.topic, self.partition)
         return self._replace(topic_id=topic_id, incarnation=incarnation)
@@ -94,12 +96,9 @@ class PartitionRead(NamedTuple):
 
         Raises LogReplacedError, TopicReplacedError, UnknownTopicError.
         """
-        self._check_incarnation()
-        check_topic_id(self.view, self.topic, self.partition, self.topic_id)
-
-    def _check_incarnation(self) -> None:
         if self.view.renew() != self.incarnation:
             raise replaced(self.view.home)
+        check_topic_id(self.view, self.topic, self.partition, self.topic_id)
 
     def prepare_retry(self, error: Exception, retries: StaleReadRetries) -> None:
         """List the segments again after one of STALE_READ_ERRORS, so that the read can be retried.
@@ -109,7 +108,8 @@ class PartitionRead(NamedTuple):
         TopicReplacedError, OffsetOutOfRangeError. When the retries end, raises `final_error`.
         """
         view, topic, partition = self.view, self.topic, self.partition
-        self._check_incarnation()
+        if view.renew() != self.incarnation:
+            raise replaced(view.home)
         view.refresh()
         check_topic_id(view, topic, partition, self.topic_id)
         key = TopicPartition(topic, partition)
