@@ -166,7 +166,7 @@ class ChunkStager:
         return GrowingChunk(topic, partition, idempotent=self._framing.producer is not None)
 
     def _frame(self, growing: _Partition) -> None:
-        """Frame the pending rows as record batches."""
+        """Frame the pending rows as record batches and add them to the growing chunk."""
         if not growing.rows:
             return
         rows, growing.rows, growing.row_bytes = growing.rows, [], 0
@@ -174,7 +174,16 @@ class ChunkStager:
         if size and size + len(encoded.data) > growing.topic.config.roll_bytes:
             self._close(growing)
             encoded = self._encode(growing, rows)
-        self._grow(growing.chunk, encoded)
+        chunk, key = growing.chunk, _key(growing.chunk)
+        chunk.size_bytes += len(encoded.data)
+        chunk.records += encoded.count
+        self._sequences[key] = self._sequences.get(key, 0) + encoded.count
+        chunk.min_timestamp = min(chunk.min_timestamp, encoded.min_timestamp)
+        latest = int(encoded.batches["max_timestamp"].max())
+        chunk.max_timestamp = max(chunk.max_timestamp, latest)
+        if self._place.grow(chunk, encoded.data):
+            for each in self._growing.values():
+                self._close(each)
 
     def _encode(self, growing: _Partition, rows: list[Picked]) -> Encoded:
         config, producer = growing.topic.config, self._framing.producer
@@ -194,18 +203,6 @@ class ChunkStager:
                 base_offset=growing.chunk.records,
                 scratch=self._scratch,
             )
-
-    def _grow(self, chunk: GrowingChunk, encoded: Encoded) -> None:
-        chunk.size_bytes += len(encoded.data)
-        chunk.records += encoded.count
-        key = _key(chunk)
-        self._sequences[key] = self._sequences.get(key, 0) + encoded.count
-        chunk.min_timestamp = min(chunk.min_timestamp, encoded.min_timestamp)
-        latest = int(encoded.batches["max_timestamp"].max())
-        chunk.max_timestamp = max(chunk.max_timestamp, latest)
-        if self._place.grow(chunk, encoded.data):
-            for growing in self._growing.values():
-                self._close(growing)
 
     def _close(self, growing: _Partition) -> None:
         """Close the growing chunk and start the next chunk."""

@@ -77,7 +77,14 @@ def _found_or_opened(options: SinkOptions, used: Collection[Home] = ()) -> Log:
             _forget(log)
             log = None
         if log is None:
-            log = _open[key] = _same(path, key[2]) or _open_log(path, options)
+            log = _same(path, key[2])
+        if log is None:
+            values = {each.name: getattr(options.log, each.field) for each in LOG_KEYS.values()}
+            log = open_log(
+                path, mode="rw", storage_options=options.storage, options=values,
+                remote=options.remote,
+            )  # fmt: skip
+        _open[key] = log
         return log
 
 
@@ -99,13 +106,6 @@ def _same(path: str, wanted: Settings) -> Log | None:
         if is_current and same_place(other, path):
             return log
     return None
-
-
-def _open_log(path: str, options: SinkOptions) -> Log:
-    values = {key.name: getattr(options.log, key.field) for key in LOG_KEYS.values()}
-    return open_log(
-        path, mode="rw", storage_options=options.storage, options=values, remote=options.remote
-    )
 
 
 def _forget(log: Log) -> None:

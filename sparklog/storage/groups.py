@@ -242,16 +242,12 @@ def committed_by_query(
     if planner is not None:
         planners = {**planners, planner: topics}
     reader = replace(query, offsets={**known.offsets, **after}, planners=planners)
-    if planner is not None and _has_positions(known, reader) and known.is_alone(planner, topics):
-        return None  # the planner has already committed the same positions
-    return _with_commit_rate(known, reader)
-
-
-def _has_positions(known: Reader, reader: Reader) -> bool:
-    """Return True if a group already has the positions that are about to be written."""
     same = {key: at.offset for key, at in known.offsets.items()}
     wanted = {key: at.offset for key, at in reader.offsets.items()}
-    return (same, known.run, known.planners) == (wanted, reader.run, reader.planners)
+    is_known = (same, known.run, known.planners) == (wanted, reader.run, reader.planners)
+    if planner is not None and is_known and known.is_alone(planner, topics):
+        return None  # the planner has already committed the same positions
+    return _with_commit_rate(known, reader)
 
 
 def committed_as_planned(
