@@ -7,7 +7,7 @@
 - `row_staging`: stages rows in Spark's JVM or in Python, in tasks or in the driver;
   `size_estimate`: estimates whether a micro-batch is small
 - `jvm_job`, `jvm_plan`: the job in Spark's JVM, and the plan for its tasks
-- `task`, `task_messages`: the tasks in Python, and their messages to the driver
+- `task`: the tasks in Python, and the answers of all tasks to the driver
 - `open_logs`: logs that this process has open for writing
 - `progress`: metrics of queries; `spark_tasks`: runs the cleaner's work as Spark tasks
 """

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from sparklog.errors import SparklogError
 from sparklog.jvm.gateway import Gateway
-from sparklog.sink.task_messages import TOO_MUCH, answer_of, parse_answer
+from sparklog.sink.task import TOO_MUCH, answer_of, parse_answer
 from sparklog.spark_errors import in_worker
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.staging import TaskStaging

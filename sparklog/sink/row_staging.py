@@ -26,8 +26,7 @@ from sparklog.log.log import Log, home_of
 from sparklog.lru_cache import LruCache
 from sparklog.sink import jvm_job, jvm_plan
 from sparklog.sink.size_estimate import SMALL_BYTES, SizeEstimate, is_surely_large
-from sparklog.sink.task import TaskPlan
-from sparklog.sink.task_messages import answer_of, parse_answer
+from sparklog.sink.task import TaskPlan, answer_of, parse_answer
 from sparklog.spark_errors import in_worker
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk

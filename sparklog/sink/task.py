@@ -2,21 +2,33 @@
 
 Chunks are staged under a name that is unique to the attempt. A failed or speculative attempt only
 leaves files that are swept later.
+
+A task answers the driver with its chunks or its error as bytes, never pickled. The first byte is
+TABLE (a packed `ChunkTable` follows), ERROR (JSON follows) or TOO_MUCH. Tasks in Spark's JVM answer
+in the same form (scala/sink/StageJob.scala). An error that a task raised would be retried four
+times, and reach the driver as text inside another exception.
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog import errors
 from sparklog.config import TopicConfig
+from sparklog.errors import SparklogError
 from sparklog.format.names import check_topic
 from sparklog.storage import row_faults
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import Framing, Stager, TaskStaging
 from sparklog.storage.view import TopicInfo
+
+TABLE, ERROR, TOO_MUCH = range(3)
+"""TOO_MUCH: a task in the JVM that must not stage files has more rows than the driver takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +88,41 @@ class TaskPlan:
             info = self.staging.planned_topic(topic, partitions, config)
             self.topics[topic] = info
         return info
+
+
+def answer_of(stage: Callable[[], ChunkTable]) -> bytes:
+    """Return a task's answer: the chunks that `stage` returns, or the error that it raises.
+
+    Raises retriable errors: Spark tries the task again.
+    """
+    try:
+        return bytes([TABLE]) + stage().pack()
+    except SparklogError as error:
+        if error.retriable:
+            raise
+        fields = {"error": type(error).__name__, "message": str(error), "path": error.path}
+        return bytes([ERROR]) + json.dumps(fields).encode()
+
+
+def parse_answer(answer: bytes | bytearray | memoryview) -> ChunkTable | SparklogError:
+    """Return the chunks or the error of a task that had not too many rows."""
+    content = memoryview(answer)[1:]
+    if answer[0] == ERROR:
+        return error_of(json.loads(bytes(content)))
+    return ChunkTable.unpack(content)
+
+
+def error_of(fields: Mapping[str, Any]) -> SparklogError:
+    """Return the error that a task sent: its class in `errors`, its message and its path.
+
+    Other attributes are not sent; the message contains them.
+    """
+    kind = getattr(errors, fields["error"], SparklogError)
+    error: SparklogError = kind.__new__(kind, fields["message"])
+    error.args = (fields["message"],)
+    if fields.get("path") is not None:
+        error.path = fields["path"]
+    return error
 
 
 def _by_topic(rows: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:

@@ -46,8 +46,7 @@ from sparklog.logdir.log_dir_check import DriverLogDir
 from sparklog.logdir.staging import LogDirStaging
 from sparklog.service import verify
 from sparklog.sink import jvm_plan
-from sparklog.sink.task import TaskPlan
-from sparklog.sink.task_messages import error_of
+from sparklog.sink.task import TaskPlan, error_of
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import INLINE_BYTES, Framing

@@ -229,7 +229,7 @@ MUTANTS = (
     ),
     mutant(
         "store-that-is-away-is-not-tried-again",
-        "sink/task_messages.py",
+        "sink/task.py",
         "        if error.retriable:\n            raise\n",
         "",
         f"{SINK}::test_a_task_that_can_not_write_now_is_left_to_spark_to_try_again",
@@ -257,14 +257,14 @@ MUTANTS = (
     ),
     mutant(
         "error-of-a-task-without-its-class",
-        "sink/task_messages.py",
+        "sink/task.py",
         'kind = getattr(errors, fields["error"], SparklogError)',
         "kind = SparklogError",
         f"{PARTS}::test_chunks_and_errors_travel_as_bytes",
     ),
     mutant(
         "error-of-a-task-without-its-path",
-        "sink/task_messages.py",
+        "sink/task.py",
         '        error.path = fields["path"]\n',
         "        pass\n",
         f"{PARTS}::test_chunks_and_errors_travel_as_bytes",

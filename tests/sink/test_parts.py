@@ -26,7 +26,7 @@ from sparklog.sink.batch_identity import identify_from_checkpoint, identify_from
 from sparklog.sink.options import REFUSED, parse
 from sparklog.sink.query import Query, source_offsets
 from sparklog.sink.size_estimate import SMALL_BYTES, SizeEstimate, total
-from sparklog.sink.task_messages import answer_of, parse_answer
+from sparklog.sink.task import answer_of, parse_answer
 from sparklog.sink.topic_options import ineffective_options, warn_of_ineffective
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
