@@ -196,6 +196,13 @@ MUTANTS = (
         f"{PRODUCING}::test_the_appends_time_is_answered[directory]",
     ),
     mutant(
+        "record-of-an-append-without-its-stamp",
+        "log/commit.py",
+        '"stamped": any(',
+        '"stamped": False and any(',
+        f"{PRODUCING}::test_the_appends_time_is_answered",
+    ),
+    mutant(
         "damaged-partition-fails-the-commit-of-others",
         "log/producing.py",
         "if len(parts) == 1:",

@@ -11,6 +11,14 @@ def in_both_homes(test: str) -> tuple[str, ...]:
 
 MUTANTS = (
     mutant(
+        "read-below-the-log-start-is-tried-again",
+        "log/read_retry.py",
+        "        if self.start < start:\n",
+        "        if self.start < 0:\n",
+        "diskless/test_view.py::test_a_log_start_that_rises_under_a_reader",
+        "logdir/test_housekeeping.py::TestLedger::test_a_table_of_commits_that_expire_on_the_way[1]",
+    ),
+    mutant(
         "a-new-topic-is-unknown-to-readers",
         "log/listed_view.py",
         "            self.refresh()\n            numbers = self._numbers(topic)\n",
