@@ -8,6 +8,7 @@ import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
+from sparklog.common import TopicPartition
 from sparklog.errors import (
     InvalidRequestError,
     OutOfOrderSequenceError,
@@ -16,6 +17,7 @@ from sparklog.errors import (
 from sparklog.log.log import home_of
 from sparklog.log.producing import Outcome, Produced, produce
 from sparklog.logdir.home import commits_of
+from sparklog.logdir.lock import State
 from sparklog.storage.commits import Chunk
 from tests.logdir.partitions import T0, batch, create, marker, reopen, transactional
 
@@ -49,6 +51,26 @@ def test_open_transactions_are_left_to_the_broker(tmp_path: Path) -> None:
     with sparklog.open(tmp_path, "rw") as opened:
         opened.append("t", ROW)
         assert opened.read("t").read_all().num_rows == 2
+
+
+def test_a_step_is_announced_in_the_page_of_the_lock(tmp_path: Path) -> None:
+    """A process that dies within the step leaves the page with the states to return to."""
+    key = TopicPartition("t", 0)
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t")
+        log.append("t", ROW)
+        commits = commits_of(log)
+        with commits.exclusive():
+            with pytest.raises(ZeroDivisionError), commits.step([key]):
+                page = commits.lock.read()
+                assert page is not None
+                assert page.state is State.BUSY
+                assert page.intent is not None
+                assert page.intent.logs == {key: commits.writer(*key).state}
+                raise ZeroDivisionError
+            page = commits.lock.read()
+            assert page is not None
+            assert (page.state, page.intent) == (State.IDLE, None)
 
 
 def sent(sequence: int, *, at: int = T0, size: int = 10, producer: int = 7) -> Chunk:

@@ -119,7 +119,7 @@ MUTANTS = (
         "logdir/commit_log.py",
         "page(State.BUSY, intent)\n        step = Step()",
         "page(State.IDLE)\n        step = Step()",
-        "crash/test_every_cut.py::test_one_operation_and_its_recovery[append]",
+        "logdir/test_commit_log.py::test_a_step_is_announced_in_the_page_of_the_lock",
     ),
     mutant(
         "generation-stays",
