@@ -24,7 +24,7 @@ from sparklog.kafka.options import ENDPOINT_KEYS
 from sparklog.service import metrics
 from sparklog.service.metrics.names import metrics_markdown
 from sparklog.service.options import SERVICE_KEYS
-from sparklog.session.checkpoint_settings import CHECKPOINT_KEYS
+from sparklog.session.setup import CHECKPOINT_KEYS
 from sparklog.sink import options as sink
 from sparklog.sink import progress
 from sparklog.source import options as source

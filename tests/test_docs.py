@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sparklog.format import batch, index, producer_snapshot
-from sparklog.session.checkpoint_settings import CHECKPOINT_KEYS, PREFIX
+from sparklog.session.setup import CHECKPOINT_KEYS, PREFIX
 from tests.reference import DOCS, PAGES
 
 ROOT = DOCS.parent

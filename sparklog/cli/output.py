@@ -32,7 +32,6 @@ from sparklog.progress import Progress
 _PIPED_COLUMNS: Final = 200  # width without a terminal
 
 
-
 def console(*, err: bool = False) -> Console:
     """Return a console as wide as the terminal, or wide enough for `grep`."""
     stream = plain_stream(sys.stderr if err else sys.stdout)

@@ -54,7 +54,6 @@ _STEP_BYTES: Final = ENTRY_BYTES_MAX // 4
 _WRITERS_BYTES: Final = ENTRY_BYTES_MAX // 2
 
 
-
 @dataclass(frozen=True, slots=True)
 class NewObject:
     """An object of the new log: `write` writes it; `size` in bytes, -1 if unknown."""

@@ -48,7 +48,6 @@ Response = Mapping[str, Any]
 """A response by the field names of its newest version; see `encode`."""
 
 
-
 class Api(enum.IntEnum):
     """Known requests by API key. Source: ApiKeys (Kafka 4.1)."""
 

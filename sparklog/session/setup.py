@@ -7,8 +7,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from sparklog.configdef import INT_MAX, LONG_MAX, Key, keys_of, option
 from sparklog.errors import InvalidRequestError
 from sparklog.jvm.gateway import NO_JAR, Obstacle, find_gateway, load_jar
 from sparklog.jvm.jar import jar
@@ -33,11 +35,11 @@ _AT_START = {
     "spark.broadcast.blockSize": "256k",
 }
 _DAEMON = {"spark.python.daemon.module": "sparklog.session.daemon"}
-
 _PYTHON_KEY: Final = "spark.pyspark.python"
 _MASTER_KEY: Final = "spark.master"
 _TIMEOUT_S: Final = 60
 _LOOK: Final = "import importlib.util as u, sys; sys.exit(u.find_spec('sparklog') is None)"
+PREFIX: Final = "spark.sparklog.checkpoint."
 
 
 def spark_conf(
@@ -142,3 +144,53 @@ def _submitted() -> dict[str, str]:
         return dict(SparkConf().getAll())
     found = re.search(r"--master[ =](\S+)", os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     return {} if found is None else {_MASTER_KEY: found[1]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSettings:
+    """Names and defaults of the checkpoint manager's settings, as part of Spark's session conf.
+
+    The JVM reads them (LogDir.scala, Durable.scala) when a query starts. Here they are documented
+    for the reference page; tests compare both.
+    """
+
+    flush: str = option(
+        f"{PREFIX}flush",
+        "commit",
+        choices=("commit", "interval", "none"),
+        doc="When a file of the checkpoint is synced: before its write returns (commit), every "
+        "flush.ms (interval), or by the operating system (none). With the latter two, a power cut "
+        "may lose the last files.",
+    )
+    flush_ms: int = option(
+        f"{PREFIX}flush.ms",
+        1000,
+        low=1,
+        high=INT_MAX,
+        doc="With flush=interval: time (ms) between a write and its sync.",
+    )
+    segment_bytes: int = option(
+        f"{PREFIX}segment.bytes",
+        1 << 30,
+        low=1,
+        high=LONG_MAX,
+        doc="Size in bytes at which a partition of the checkpoint rolls a new segment.",
+    )
+    lock_timeout_ms: int = option(
+        f"{PREFIX}lock.timeout.ms",
+        30_000,
+        low=1,
+        high=LONG_MAX,
+        doc="How long (ms) a write waits for another process that writes the same partition.",
+    )
+    open_files: int = option(
+        f"{PREFIX}open.files",
+        0,
+        low=0,
+        high=LONG_MAX,
+        doc="Number of partitions whose files stay open in a JVM; the least recently used ones are "
+        "closed. 0: an eighth of the process's limit of open files, from 128 to 2,048.",
+    )
+
+
+CHECKPOINT_KEYS: Final[dict[str, Key]] = keys_of(CheckpointSettings)

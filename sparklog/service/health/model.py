@@ -18,7 +18,6 @@ CHECKS: Final = (
 _TOLD: Final = 3  # reasons in a verdict
 
 
-
 class Level(StrEnum):
     """Severity: green, amber (needs attention), red (broken now)."""
 

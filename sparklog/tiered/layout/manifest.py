@@ -34,7 +34,6 @@ PARTS: Final = (".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-
 _CURE: Final = "copy the segment again, or restore this object from a copy of the bucket"
 
 
-
 @dataclass(frozen=True, slots=True)
 class WrappedKey:
     """A data key, encrypted by a master key.

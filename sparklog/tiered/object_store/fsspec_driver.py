@@ -23,7 +23,6 @@ from sparklog.tiered.object_store.store import StoredObject
 _TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "created")
 
 
-
 class Connection:
     """An fsspec instance of this process. After a fork a new instance is created.
 

@@ -33,7 +33,6 @@ from sparklog.tiered.remote_segment import RemoteSegment
 MANIFESTS_BYTES: Final = 64 << 20  # maximum of cached manifests with their indexes
 
 
-
 @dataclass(frozen=True, slots=True)
 class OpenedSegment:
     """A segment with a manifest: small files, and access to the log."""

@@ -71,7 +71,6 @@ _LOGGER: Final = logging.getLogger(__name__)
 Row = tuple[str, bytes | None]
 
 
-
 def ensure_topic(commits: "LogDirCommits") -> bool:
     """Create the topic if missing; return True if the topic was created.
 

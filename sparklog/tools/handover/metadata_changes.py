@@ -41,7 +41,6 @@ _METADATA_VERSION_MIN: Final = 17  # 3.7-IV2, since which partitions name their 
 _BLOCK: Final = 1000  # ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE
 
 
-
 def check_one_node(known: ClusterMetadata, node_id: int, metadata_dir: str) -> None:
     """Refuse the metadata of a cluster of several nodes: the other nodes' copies would differ."""
     if others := sorted(known.nodes - {node_id}):

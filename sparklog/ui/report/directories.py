@@ -17,7 +17,6 @@ from sparklog.ui.report.model import DirectoryReport, Notice, PartitionReport
 _NAMED = 5  # partitions named in one notice
 
 
-
 @dataclass(slots=True)
 class Directories:
     """Log dirs by state; `offline`: path -> reason."""

@@ -103,7 +103,7 @@ def tier(inputs: HealthInputs) -> Check:
     return Check("tier", Level.GREEN, what)
 
 
-def _for(waits_ms: int) -> str:
+def _waiting_text(waits_ms: int) -> str:
     return f" for {duration_text(waits_ms)}" if waits_ms >= SECOND_MS else " since just now"
 
 
@@ -121,7 +121,7 @@ def cleaner(inputs: HealthInputs) -> Check:
     size = size_text(sum(one.bytes for one in inputs.dirty))
     what = (
         f"{len(inputs.dirty)} of {count} want{'s' if len(inputs.dirty) == 1 else ''} cleaning "
-        f"({size}), {worst.key}{_for(worst.waits_ms)}"
+        f"({size}), {worst.key}{_waiting_text(worst.waits_ms)}"
     )
     if worst.waits_ms > inputs.limits.cleaner_lag_ms:
         command = inputs.command("serve", "--once", "--task", "compact")

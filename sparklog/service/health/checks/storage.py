@@ -9,7 +9,6 @@ from sparklog.quantities import DAY_MS, HOUR_MS, size_text
 from sparklog.service.health.disk_forecast import HORIZON_MS, DiskForecast
 from sparklog.service.health.formatting import count_with_names, disk_free, duration_text, process
 from sparklog.service.health.inputs import HealthInputs
-from sparklog.service.health.limits import Limits
 from sparklog.service.health.model import Check, Level, worst
 
 _OFFLINE: Final = "the partition is offline: "
@@ -61,9 +60,9 @@ def partitions(inputs: HealthInputs) -> Check:
     found = inputs.found
     offline_names = [str(key) for key in sorted(found.offline)]
     if offline_names:
-        reason = _why(found.offline[min(found.offline)])
+        reason = _without_advice(found.offline[min(found.offline)])
         what = f"{count_with_names(offline_names, 'partition')} offline: {reason}"
-        return Check("partitions", Level.RED, what, _what_is_lost(inputs))
+        return Check("partitions", Level.RED, what, _verify_command(inputs))
     if not inputs.is_known:
         return Check("partitions", Level.RED, "the partitions can't be determined",
                      inputs.command("verify"))  # fmt: skip
@@ -83,12 +82,12 @@ def partitions(inputs: HealthInputs) -> Check:
     return Check("partitions", Level.GREEN, f"{pluralize(count, 'partition')}, none offline")
 
 
-def _why(error: str) -> str:
+def _without_advice(error: str) -> str:
     """Return the reason in an error message, without the advice for its caller."""
     return (error.partition(_OFFLINE)[2] or error).partition(";")[0]
 
 
-def _what_is_lost(inputs: HealthInputs) -> str:
+def _verify_command(inputs: HealthInputs) -> str:
     if all(one.free_bytes is not None for one in inputs.found.directories):
         return inputs.command("verify")
     # Without --give-up, `verify` requires all log dirs.
@@ -115,21 +114,16 @@ def disk(inputs: HealthInputs) -> Check:
 
 def _level(one: DiskForecast, inputs: HealthInputs) -> Level:
     limits = inputs.limits
-    if one.full_ms is not None and one.full_ms < limits.disk_red_ms and _goes_on(one, limits):
+    # After a large import the mean rate of a day is high although writing has stopped. So the last
+    # hour's rate alone must fill the disk as soon.
+    fills = one.free_bytes < limits.disk_red_ms * one.recent_rate
+    if one.full_ms is not None and one.full_ms < limits.disk_red_ms and fills:
         return Level.RED
     soon = one.full_ms is not None and one.full_ms < limits.disk_amber_ms
     least = limits.disk_free_bytes
     if one.total_bytes is not None:
         least = min(least, one.total_bytes // _SMALL)
     return Level.AMBER if soon or one.free_bytes < least else Level.GREEN
-
-
-def _goes_on(one: DiskForecast, limits: Limits) -> bool:
-    """Return True if the last hour's rate alone fills the disk as soon.
-
-    After a large import the mean rate of a day is high although writing has stopped.
-    """
-    return one.free_bytes < limits.disk_red_ms * one.recent_rate
 
 
 def _how_long(one: DiskForecast) -> str:
