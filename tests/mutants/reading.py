@@ -16,7 +16,8 @@ MUTANTS = (
         "        if self.start < start:\n",
         "        if self.start < 0:\n",
         "diskless/test_view.py::test_a_log_start_that_rises_under_a_reader",
-        "logdir/test_housekeeping.py::TestLedger::test_a_table_of_commits_that_expire_on_the_way[1]",
+        "logdir/test_housekeeping.py::TestLedger"
+        "::test_a_table_of_commits_that_expire_on_the_way[1]",
     ),
     mutant(
         "a-new-topic-is-unknown-to-readers",
