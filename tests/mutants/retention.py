@@ -324,6 +324,8 @@ MUTANTS = (
         "self._reasons.pop(key, None)",
         "self._reasons.get(key)",
         *in_rounds_of_both_homes("test_a_damaged_partition_is_skipped_until_its_topic_is_another"),
+        "service/tiering/test_remote_log_manager.py"
+        "::test_a_damaged_partition_is_skipped_until_its_topic_is_replaced",
     ),
     mutant(
         "any-topic-may-be-compacted",

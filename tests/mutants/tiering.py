@@ -321,4 +321,12 @@ MUTANTS = (
         "sweep_uploads(_ANY_TIME_MS)",
         "service/test_erasure_handover.py::test_an_upload_that_a_killed_service_left_is_given_up",
     ),
+    mutant(
+        "a-damaged-partition-is-copied-in-each-round",
+        "service/tiering/copy_task.py",
+        "        if key in self._quarantined:\n            return []\n",
+        "",
+        "service/tiering/test_remote_log_manager.py"
+        "::test_a_damaged_partition_is_skipped_until_its_topic_is_replaced",
+    ),
 )

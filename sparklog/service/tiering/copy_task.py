@@ -18,6 +18,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
 from sparklog.format.names import TXNINDEX
 from sparklog.log.due_segments import largest_timestamps
+from sparklog.log.rounds import QuarantinedPartitions
 from sparklog.logdir.partition.log_segment_data import LogDirSegmentData
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_by_partition
@@ -28,7 +29,6 @@ from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.round_report import Report, Uploaded
 from sparklog.storage.segment_store import PutResult, SegmentPut, SegmentStore, SourceChangedError
 from sparklog.storage.segments import StaleReadError
-from sparklog.tiered.copying.deletion import delete_copies
 from sparklog.tiered.copying.plan import CandidateSegment, epochs_of, segments_to_copy
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
 
@@ -58,7 +58,7 @@ class CopyTask:
     ) -> None:
         self._remote_log, self._store = remote_log, store
         self._batch, self._stopping = batch, stopping
-        self._uncopyable: dict[TopicPartition, str] = {}
+        self._quarantined = QuarantinedPartitions()
         self._appends = LedgerAppends(remote_log.commits)  # of the current round
 
     def plan(
@@ -67,6 +67,7 @@ class CopyTask:
         """Return the segments to copy: the oldest of each partition first, in turns."""
         turns: list[tuple[int, _SegmentToCopy]] = []
         self._appends = LedgerAppends(self._remote_log.commits)
+        self._quarantined.release_replaced_topics(self._remote_log.commits.state.topics)
         with self._remote_log.locked_cache() as cache:
             for key, tiered in known.items():
                 started = [s for s in cache.all(tiered.id) if s.state is SegmentState.COPY_STARTED]
@@ -81,7 +82,7 @@ class CopyTask:
         self, key: TopicPartition, tiered: TieredPartition, started: list[RemoteSegment]
     ) -> list[CandidateSegment]:
         place = tiered.place
-        if key in self._uncopyable:
+        if key in self._quarantined:
             return []
         with contextlib.suppress(FileNotFoundError):
             return segments_to_copy(
@@ -133,7 +134,7 @@ class CopyTask:
             except (FileNotFoundError, StaleReadError) as error:  # retention, or a move
                 _LOGGER.info("%s-%d: %s", *segment.key, error)
             except DataCorruptionError as error:
-                self._mark_uncopyable(segment.key, error, report)
+                self._quarantine(segment.key, segment.partition.topic_id, error, report)
         return puts
 
     def planned_copies(self, wanted: list[_SegmentToCopy], report: Report) -> list[RemoteSegment]:
@@ -226,7 +227,7 @@ class CopyTask:
                             resumed.append((segment, one))
                         else:
                             failed.append(segment)
-        self._remove(failed)
+        self._remote_log.delete(self._store, failed)
         self._appends.load(
             (TopicPartition(segment.topic, segment.partition), segment.base)
             for segment, _ in resumed
@@ -269,7 +270,8 @@ class CopyTask:
             self._remote_log.publish(finished)
         if fatal is not None:
             raise fatal
-        self._remove(failed)
+        # Source: testFailedCopyShouldDeleteTheDanglingSegment (Kafka).
+        self._remote_log.delete(self._store, failed)
 
     def _is_given_up(self, done: PutResult[RemoteSegment], report: Report) -> bool:
         """Return True if a failed copy is given up; otherwise it is retried under its id."""
@@ -279,7 +281,7 @@ class CopyTask:
             _LOGGER.info("%s-%d: %s", *key, error)
             return True
         if isinstance(error, DataCorruptionError):
-            self._mark_uncopyable(key, error, report)
+            self._quarantine(key, segment.topic_id, error, report)
             return True
         return False
 
@@ -288,30 +290,11 @@ class CopyTask:
             raise LeaseLostError("the service is stopping; copying continues at its next start")
         self._remote_log.lease.check()
 
-    def _mark_uncopyable(
-        self, key: TopicPartition, error: DataCorruptionError, report: Report
+    def _quarantine(
+        self, key: TopicPartition, topic_id: str, error: DataCorruptionError, report: Report
     ) -> None:
-        self._uncopyable[key] = str(error)
-        what = f"{key}: {error}"
-        if what in report.errors:  # reported for another segment of the same append
-            return
-        report.errors.append(what)
-        _LOGGER.error("%s-%d: %s", *key, error)
-
-    def _remove(self, segments: list[RemoteSegment]) -> None:
-        """Delete the objects of failed copies.
-
-        Source: testFailedCopyShouldDeleteTheDanglingSegment (Kafka).
-        """
-        remote_log = self._remote_log
-        for _ in delete_copies(
-            remote_log.commits,
-            remote_log.clock,
-            self._store,
-            segments,
-            check=remote_log.lease.check,
-        ):
-            pass
+        if f"{key}: {error}" not in report.errors:  # reported for a segment of the same append
+            self._quarantined.add(key, topic_id, error, report)
 
 
 def _uploaded(done: PutResult[RemoteSegment]) -> Uploaded:

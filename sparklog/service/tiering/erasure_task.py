@@ -45,7 +45,6 @@ from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition
 from sparklog.storage.erasure_report import PartitionErasure
 from sparklog.storage.round_report import Report
 from sparklog.storage.segment_store import SegmentPut, SegmentStore
-from sparklog.tiered.copying.deletion import delete_copies
 from sparklog.tiered.copying.orphans import find_orphans
 from sparklog.tiered.copying.plan import CandidateSegment, unreferenced_segments
 from sparklog.tiered.copying.rewritten_log import RewrittenData, intact_windows
@@ -333,22 +332,15 @@ class ErasableCopies:
         remote_log.publish([segment])
         (done,) = self._segment_store.put([put], check=self._check)
         if done.segment is None:
-            self._delete([segment])
+            remote_log.delete(self._segment_store, [segment])
             assert done.error is not None
             raise done.error
         remote_log.publish([done.segment])
-        self._delete([copy])
+        remote_log.delete(self._segment_store, [copy])
         self._objects.forget(copy)
         return segment.id
 
     # --- deletions --------------------------------------------------------------------------------
-
-    def _delete(self, copies: Sequence[RemoteSegment]) -> None:
-        remote_log = self._remote_log
-        for _ in delete_copies(
-            remote_log.commits, remote_log.clock, self._segment_store, copies, check=self._check
-        ):
-            pass
 
     def _delete_unreferenced(self) -> list[str]:
         """Delete unreferenced copies. Return messages on objects that stay.
@@ -363,7 +355,7 @@ class ErasableCopies:
         with self._remote_log.locked_cache() as cache:
             copies = cache.all(tiered.id)
         gone = unreferenced_segments(copies, tiered.valid_copies, log_start=tiered.place.log_start)
-        self._delete(gone)
+        self._remote_log.delete(self._segment_store, gone)
         ids = {copy.id for copy in gone}
         left = [copy for copy in copies if copy.id not in ids]
         others = len(left) - len({copy.id for copy in left} & {c.id for c in tiered.valid_copies})

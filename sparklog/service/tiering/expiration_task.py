@@ -21,7 +21,6 @@ from sparklog.storage.log_state import LogState
 from sparklog.storage.round_report import Removed, Report
 from sparklog.storage.segment_store import SegmentStore
 from sparklog.tiered.copying import orphans
-from sparklog.tiered.copying.deletion import delete_copies
 from sparklog.tiered.copying.plan import (
     copied_ranges,
     expired_segments,
@@ -118,9 +117,7 @@ class ExpirationTask:
         The log start is part of an object's name. Copies completely below the log start are
         deleted, so that they need no such object.
         """
-        commits = self._remote_log.commits
-        with commits.exclusive():
-            starts = {key: commits.state.starts.get(key, 0) for key in known}
+        starts = self._remote_log.log_starts(known)
         for key, one in known.items():
             start = starts[key]
             within = any(copy.base < start < copy.end for copy in one.valid_copies)
@@ -141,9 +138,7 @@ class ExpirationTask:
     def _delete(self, known: dict[TopicPartition, TieredPartition], report: Report) -> None:
         """Delete unreferenced copies, judged by the current log starts."""
         reported = {(r.topic, r.partition, r.base, r.end) for r in report.removed}
-        commits, deletable = self._remote_log.commits, []
-        with commits.exclusive():
-            starts = {key: commits.state.starts.get(key, 0) for key in known}
+        deletable, starts = list[RemoteSegment](), self._remote_log.log_starts(known)
         preview = self._remote_log.preview
         if preview is not None:
             starts = {key: max(at, preview.starts.get(key, 0)) for key, at in starts.items()}
@@ -159,16 +154,7 @@ class ExpirationTask:
                 report.removed.append(_removed(gone, "log.start.offset", "unreferenced"))
 
     def _deleted(self, deletable: list[RemoteSegment]) -> list[RemoteSegment]:
-        remote_log = self._remote_log
-        return list(
-            delete_copies(
-                remote_log.commits,
-                remote_log.clock,
-                self._segment_store,
-                deletable,
-                check=remote_log.lease.check,
-            )
-        )
+        return self._remote_log.delete(self._segment_store, deletable)
 
     # --- deleted topics ---------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ Only valid copies may replace local segments.
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -28,8 +28,10 @@ from sparklog.logdir.retention.partition_retention import (
 )
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.lease import Lease
+from sparklog.storage.segment_store import SegmentStore
 from sparklog.storage.topic_state import TopicState
 from sparklog.tiered.copying import plan
+from sparklog.tiered.copying.deletion import delete_copies
 from sparklog.tiered.copying.orphans import prefixes
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer, publish
@@ -152,6 +154,21 @@ class RemoteLog:
             with self._mutex:
                 self.lease.check()
                 publish(self.commits, self.clock, segments, found=found)
+
+    def delete(
+        self, store: SegmentStore[RemoteSegment], copies: Sequence[RemoteSegment]
+    ) -> list[RemoteSegment]:
+        """Delete copies in any state, and return them; see `delete_copies`.
+
+        Raises: LeaseLostError, StorageUnavailableError.
+        """
+        check = self.lease.check
+        return list(delete_copies(self.commits, self.clock, store, copies, check=check))
+
+    def log_starts(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the current log starts, without those that a dry run would have set."""
+        with self.commits.exclusive():
+            return {key: self.commits.state.starts.get(key, 0) for key in keys}
 
     def topics(self, *, now_ms: int) -> dict[str, str]:
         """Return {topic id: topic} of all topics with objects that this log may change."""

@@ -460,6 +460,28 @@ def test_a_damaged_segment_stays_here(path: str, clock: ManualClock, store: Faul
         assert not [n for n in store.bucket.names() if f"/{second:020d}" in n]
 
 
+def test_a_damaged_partition_is_skipped_until_its_topic_is_replaced(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    with filled(path, clock, 30) as log:
+        file = Path(path, "t-0", f"{bases(path)[1]:020d}.log")
+        raw = bytearray(file.read_bytes())
+        raw[-1] ^= 1
+        file.write_bytes(raw)
+        running = service(path, clock, store)
+        running._leadership.open()  # as if it was started, but for its threads
+        assert any("crc" in error for error in running.run_once().errors)
+        assert not running.run_once().errors  # skipped
+        config = log.topic("t").config.to_dict()
+        log.delete_topic("t", now=True)
+        log.create_topic("t", config=config)
+        grow(log, clock, 30)
+        report = running.run_once()
+        assert not report.errors
+        assert report.uploaded
+        running.close()
+
+
 def test_a_segment_that_goes_while_it_is_copied_leaves_no_copy(
     path: str, clock: ManualClock, store: FaultStore
 ) -> None:
