@@ -31,7 +31,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.compaction import OffsetMap
 from sparklog.format.producer_snapshot import format_snapshot
 from sparklog.format.scan import scan
-from sparklog.log.batch_windows import Window, marker_reader, walk
+from sparklog.log.batch_windows import Window, first_timestamp, marker_reader
 from sparklog.log.cleaned_transactions import AbortedEntries, CleanedTransactions
 from sparklog.log.cleaner_options import CleanerOptions, Throttle, unthrottled
 from sparklog.log.dirty_ratio import within
@@ -53,7 +53,6 @@ from sparklog.tiered.layout.manifest import log_object
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; larger segments go to a file
-_HEAD_BYTES: Final = 4096
 
 
 class Cleaner:
@@ -83,7 +82,7 @@ class Cleaner:
         return list(
             compacted_partitions(
                 self._state, self._lease.notes.cleaned, now_ms=now_ms, time_of=self._log.time_of,
-                earliest=lambda extent: _first_timestamp(extent, reader),
+                earliest=lambda e: first_timestamp(SourceLog(e.object, [Slice.of(e)], reader)),
             )
         )  # fmt: skip
 
@@ -271,12 +270,3 @@ class _Rewriter:
             replace(entry, current_txn_first_offset=firsts.get(entry.producer_id, -1))
             for entry in self._cleaning.segments.producers_at(end).entries()
         )
-
-
-def _first_timestamp(extent: Extent, reader: SourceReader) -> int:
-    """Return the largest timestamp (ms) of a segment's first batch; -1 if there is none."""
-    log = SourceLog(extent.object, [Slice.of(extent)], reader)
-    for window in walk(log, check_crc=False, window_bytes=_HEAD_BYTES):
-        if len(window.batches):
-            return int(window.batches.table["max_timestamp"][0])
-    return -1

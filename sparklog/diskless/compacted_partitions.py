@@ -48,7 +48,7 @@ def compacted_partitions(
     *,
     now_ms: int,
     time_of: Callable[[int], int],
-    earliest: Callable[[Extent], int],
+    earliest: Callable[[Extent], int | None],
 ) -> Iterator[CompactedPartition]:
     """Yield the partitions of compacted topics.
 
@@ -81,7 +81,7 @@ def _dirt(
     *,
     now_ms: int,
     time_of: Callable[[int], int],
-    earliest: Callable[[Extent], int],
+    earliest: Callable[[Extent], int | None],
 ) -> Dirt:
     end, extents = state.log.ends[key], state.extents.get(key, ())
     by_base = {extent.base: extent for extent in extents}

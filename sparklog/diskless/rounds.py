@@ -108,7 +108,10 @@ class DisklessUpkeep:
             self.log, self.lease, self.merger, self.garbage, self.quarantined, options,
             throttle=options.cleaner.throttle(), check=self._check,
         )  # fmt: skip
-        self._cleaner = LogCleaner(cleaner, options, self.quarantined)
+        self._cleaner = LogCleaner(
+            cleaner, self.quarantined, enabled=options.cleaner_enable,
+            backoff_ms=options.cleaner_backoff_ms,
+        )  # fmt: skip
         self._announcements = DeletionAnnouncements(_LeaseNotes(self.lease))
         self._next_sweep_ms = float("-inf")
         self._looked_at = timer()
@@ -274,8 +277,8 @@ class DisklessUpkeep:
         due = due_extents(state, terms, now_ms=now_ms, time_of=self.log.time_of)
         ids = {name: topic.id for name, topic in state.log.topics.items()}
         sizes, delete = partial(topic_sizes, state), partial(self._delete, state, due)
-        found = DueDeletions(ids, terms, due, sizes, delete)
-        delete_expired(found, self._announcements, report, at_once=at_once)
+        deletions = DueDeletions(ids, terms, due, sizes, delete)
+        delete_expired(deletions, self._announcements, report, at_once=at_once)
 
     def _delete(
         self,

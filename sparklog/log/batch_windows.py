@@ -10,6 +10,7 @@ from sparklog.format.scan import Batches, scan
 from sparklog.storage.segments import SegmentLog
 
 WINDOW_BYTES: Final = 4 << 20
+_HEAD_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,14 @@ def walk(
             span = needed
         else:
             at, span = batches.end, window_bytes
+
+
+def first_timestamp(file: SegmentLog, *, check_crc: bool = False) -> int | None:
+    """Return the largest timestamp (ms) of a segment's first batch, or None if it can't be read."""
+    for window in walk(file, check_crc=check_crc, window_bytes=_HEAD_BYTES):
+        if len(window.batches):
+            return int(window.batches.table["max_timestamp"][0])
+    return None
 
 
 def marker_reader(window: Window, path: str) -> Callable[[Any], Marker | None]:

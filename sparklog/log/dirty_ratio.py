@@ -66,7 +66,7 @@ def find_dirt(
     *,
     now_ms: int,
     largest: Callable[[int], int],
-    earliest: Callable[[int], int],
+    earliest: Callable[[int], int | None],
 ) -> Dirt:
     """Return the dirty and the cleanable range.
 
@@ -104,10 +104,13 @@ def find_dirt(
 
 
 def _overdue_ms(
-    config: TopicConfig, dirty: Sequence[Segment], now_ms: int, earliest: Callable[[int], int]
+    config: TopicConfig,
+    dirty: Sequence[Segment],
+    now_ms: int,
+    earliest: Callable[[int], int | None],
 ) -> int:
     if config.max_compaction_lag_ms == LONG_MAX:
         return 0
     firsts = [earliest(segment.base) for segment in dirty]
-    oldest = min((first for first in firsts if first > 0), default=LONG_MAX)
+    oldest = min((first for first in firsts if first is not None and first > 0), default=LONG_MAX)
     return max(0, now_ms - config.max_compaction_lag_ms - oldest)

@@ -44,7 +44,7 @@ class DueDeletions:
 
 
 def delete_expired(
-    found: DueDeletions,
+    deletions: DueDeletions,
     announcements: DeletionAnnouncements,
     report: Report,
     *,
@@ -55,28 +55,25 @@ def delete_expired(
     A topic's first deletion is announced, and done in the next round, unless `at_once`. Local
     segments with a remote copy need no announcement, because their records remain readable.
     """
-    due = {key: segments for key, segments in found.due.items() if segments is not None}
+    due = {key: segments for key, segments in deletions.due.items() if segments is not None}
     final = {key: d.expired for key, d in due.items() if d.expired and not d.local}
-    held = announcements.unannounced(
+    postponed = announcements.unannounced(
         final,
-        found.ids,
+        deletions.ids,
         report,
-        sizes=found.sizes({key.topic for key in final}),
-        unsure={key.topic for key in found.due.keys() - due.keys()},
+        sizes=deletions.sizes({key.topic for key in final}),
+        unsure={key.topic for key in deletions.due.keys() - due.keys()},
         at_once=at_once,
     )
     if report.dry_run:
         report_deleted(due, report)
         return
-    terms = {key: found.terms.get(key, NO_CONSTRAINTS) for key in found.due}
+    terms: dict[TopicPartition, RetentionConstraints] = {}
+    for key in deletions.due:
+        known = deletions.terms.get(key, NO_CONSTRAINTS)
+        terms[key] = replace(known, announcing=key.topic in postponed and not known.local)
     if terms:
-        found.delete(
-            {
-                key: replace(known, announcing=key.topic in held and not known.local)
-                for key, known in terms.items()
-            },
-            report,
-        )
+        deletions.delete(terms, report)
 
 
 def report_deleted(due: Mapping[TopicPartition, DueSegments], report: Report) -> None:
@@ -151,15 +148,6 @@ class CleanerSteps(Protocol[PartitionT]):
         """
 
 
-class CleanerOptions(Protocol):
-    """The options of the log cleaner that concern the rounds."""
-
-    @property
-    def cleaner_enable(self) -> bool: ...
-    @property
-    def cleaner_backoff_ms(self) -> int: ...
-
-
 class LogCleaner(Generic[PartitionT]):
     """Chooses dirty partitions of compacted topics. Source: LogCleaner, LogCleanerManager.
 
@@ -171,16 +159,20 @@ class LogCleaner(Generic[PartitionT]):
     def __init__(
         self,
         steps: CleanerSteps[PartitionT],
-        options: CleanerOptions,
         quarantined: QuarantinedPartitions,
+        *,
+        enabled: bool,
+        backoff_ms: int,
     ) -> None:
-        self._steps, self._options, self.quarantined = steps, options, quarantined
+        """Create a cleaner. `enabled`: log.cleaner.enable. `backoff_ms`: log.cleaner.backoff.ms."""
+        self._steps, self.quarantined = steps, quarantined
+        self._enabled, self._backoff_ms = enabled, backoff_ms
         self.compacted: Sequence[Cleanable] = ()
 
     def work(self, report: Report, request: Request) -> Due:
         """Clean partitions; return when cleaning is due again: now, if any partition was dirty."""
         is_dirty = self.clean(report, request.topics, every=request.every)
-        return {"clean": report.time_ms + (0 if is_dirty else self._options.cleaner_backoff_ms)}
+        return {"clean": report.time_ms + (0 if is_dirty else self._backoff_ms)}
 
     def clean(
         self, report: Report, topics: Collection[str] | None = None, *, every: bool = False
@@ -190,7 +182,7 @@ class LogCleaner(Generic[PartitionT]):
         `topics`: only these. `every`: all partitions with anything to clean, however small its
         share.
         """
-        if not self._options.cleaner_enable:
+        if not self._enabled:
             return False
         compacted = sorted(self._steps.compacted(report.time_ms), key=lambda c: -c.dirt.ratio)
         self.compacted = compacted

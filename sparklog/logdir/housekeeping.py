@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
 from sparklog.format.names import log_name, snapshot_name
-from sparklog.log.batch_windows import walk
+from sparklog.log.batch_windows import first_timestamp
 from sparklog.logdir.chunk_files import dead_chunks
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.ledger import LEDGER, ledger_bases, ledger_path
@@ -27,7 +27,6 @@ LEDGER_SEGMENTS_KEPT: Final = 2
 """The active segment, and the previous segment, in case a power cut undoes the last roll."""
 
 _GRACE_MS: Final = 600_000  # an abandoned task may still write its file
-_WINDOW_BYTES: Final = 64 << 10
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -93,10 +92,7 @@ def _first_time(commits: LogDirCommits, base: int) -> int | None:
     Returns None if the snapshot is damaged. Times in the ledger never decrease (PROTOCOL, H14).
     """
     with commits.fs.open(joined(ledger_path(commits.home), log_name(base))) as file:
-        for window in walk(file, window_bytes=_WINDOW_BYTES):
-            if len(window.batches):
-                return int(window.batches.table["max_timestamp"][0])
-    return None
+        return first_timestamp(file, check_crc=True)
 
 
 def expire_producers(commits: LogDirCommits, *, now_ms: int) -> int:

@@ -21,7 +21,7 @@ from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable, finish,
 from sparklog.logdir.cleaning.plan import CleanJob
 from sparklog.logdir.cleaning.rewrite import Rewritten, rewrite
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.service.options import Map, ServiceOptions
+from sparklog.service.options import ServiceArguments
 from sparklog.service.retired_files import RetiredFiles
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.storage.round_report import Cleanable, CleanReport, Report
@@ -34,24 +34,22 @@ _T = TypeVar("_T")
 class LogDirCleaner:
     """The `sparklog.log.rounds.CleanerSteps` of log dirs.
 
-    `spread`, if given, maps the long part of cleaning over jobs elsewhere, for example as Spark
-    tasks.
+    `ServiceArguments.map`, if given, maps the long part of cleaning over jobs elsewhere, for
+    example as Spark tasks.
     """
 
     def __init__(
         self,
         commits: LogDirCommits,
         lease: Lease,
-        options: ServiceOptions,
-        spread: Map | None,
+        arguments: ServiceArguments,
         retired: RetiredFiles,
         quarantined: QuarantinedPartitions,
-        *,
-        stopping: Callable[[], bool],
     ) -> None:
-        self._commits, self._lease, self._options, self._spread = commits, lease, options, spread
-        self._retired, self._quarantined, self._stopping = retired, quarantined, stopping
-        self._brake: Throttle = options.cleaner().throttle()
+        self._commits, self._lease, self._map = commits, lease, arguments.map
+        self._options, self._stopping = arguments.options, arguments.stopping
+        self._retired, self._quarantined = retired, quarantined
+        self._brake: Throttle = arguments.options.cleaner().throttle()
 
     def compacted(self, now_ms: int) -> Sequence[Cleanable]:
         """Return the compacted partitions with their dirty ratios."""
@@ -65,7 +63,7 @@ class LogDirCleaner:
     def clean(self, partitions: Sequence[Cleanable], report: Report) -> None:
         """Clean partitions, several at the same time if the options say so."""
         self._lease.check()
-        clean = self._cleaned_here if self._spread is None else self._cleaned_elsewhere
+        clean = self._cleaned_here if self._map is None else self._cleaned_elsewhere
         for cleaned in clean(partitions, report):
             report.cleaned.append(cleaned)
             report.locked_ms.append(cleaned.locked_ms_max)
@@ -96,7 +94,7 @@ class LogDirCleaner:
     def _cleaned_elsewhere(
         self, partitions: Sequence[Cleanable], report: Report
     ) -> Iterator[CleanReport]:
-        assert self._spread is not None
+        assert self._map is not None
         options = self._options.cleaner()
         plan = partial(plan_job, self._commits, options=options, now_ms=report.time_ms)
         planned = [
@@ -105,7 +103,7 @@ class LogDirCleaner:
             if (job := self._attempt(partition, report, partial(plan, *partition.key))) is not None
         ]
         jobs = [job for _, job in planned]
-        for (partition, job), made in zip(planned, self._spread(rewrite_all, jobs), strict=True):
+        for (partition, job), made in zip(planned, self._map(rewrite_all, jobs), strict=True):
             self._lease.check()
             done = self._attempt(partition, report, partial(finish, self._commits, job, made))
             if done is not None:

@@ -55,7 +55,7 @@ class LogDirRetention:
         commits, now = self._commits, report.time_ms
         with commits.exclusive():
             began = monotonic_ms()
-            known = retention_by_partition(commits)
+            partitions = retention_by_partition(commits)
             floors = group_retention_floors(
                 commits.state, self._groups, now_ms=now,
                 retention_ms=commits.options.offsets_retention_ms,
@@ -65,25 +65,25 @@ class LogDirRetention:
             report.locked_ms.append(monotonic_ms() - began)
         if self._manager is not None:
             remote_log = self._manager.remote_log
-            known = remote_log.with_planned_starts(known, dry_run=report.dry_run)
-        confirmation = self._read_copies(known, floors, report)
-        with self._terms(known, floors, report) as (cache, terms):
-            due = self._due_partitions.due(known, terms, now_ms=now)
+            partitions = remote_log.with_planned_starts(partitions, dry_run=report.dry_run)
+        confirmation = self._read_copies(partitions, floors, report)
+        with self._terms(partitions, floors, report) as (cache, terms):
+            due = self._due_partitions.due(partitions, terms, now_ms=now)
             if confirmation is not None and cache is not None:
-                checked = confirmation.confirm(cache, known, due, terms)
+                checked = confirmation.confirm(cache, partitions, due, terms)
                 if checked != terms:
                     terms = checked
-                    due = self._due_partitions.due(known, terms, now_ms=now)
-            found = DueDeletions(ids, terms, due, self._due_partitions.sizes, self._delete)
-            delete_expired(found, self._announcements, report, at_once=at_once)
-        for key, base in self._due_partitions.idle(known, now_ms=now).items():
+                    due = self._due_partitions.due(partitions, terms, now_ms=now)
+            deletions = DueDeletions(ids, terms, due, self._due_partitions.sizes, self._delete)
+            delete_expired(deletions, self._announcements, report, at_once=at_once)
+        for key, base in self._due_partitions.idle(partitions, now_ms=now).items():
             roll = partial(self._roll, key, base, report)
             attempt(roll, key, ids[key.topic], commits, self._quarantined, report)
         report.notes += self._housekeeping(report)
 
     def _read_copies(
         self,
-        known: Mapping[TopicPartition, PartitionRetention],
+        partitions: Mapping[TopicPartition, PartitionRetention],
         floors: Mapping[TopicPartition, int],
         report: Report,
     ) -> CopyConfirmation | None:
@@ -94,16 +94,16 @@ class LogDirRetention:
         confirmation = manager.confirmation(report)
         with contextlib.suppress(DataCorruptionError):  # `_terms` reports it
             with manager.remote_log.locked_cache() as cache:
-                terms = manager.remote_log.terms(cache, known, floors)
-                due = self._due_partitions.due(known, terms, now_ms=report.time_ms)
-                copies = confirmation.relied_upon(cache, known, due, terms)
+                terms = manager.remote_log.terms(cache, partitions, floors)
+                due = self._due_partitions.due(partitions, terms, now_ms=report.time_ms)
+                copies = confirmation.relied_upon(cache, partitions, due, terms)
             confirmation.read(copies)
         return confirmation
 
     @contextlib.contextmanager
     def _terms(
         self,
-        known: Mapping[TopicPartition, PartitionRetention],
+        partitions: Mapping[TopicPartition, PartitionRetention],
         floors: Mapping[TopicPartition, int],
         report: Report,
     ) -> Iterator[tuple[RemoteLogMetadataCache | None, dict[TopicPartition, RetentionConstraints]]]:
@@ -118,7 +118,7 @@ class LogDirRetention:
                 cache = stack.enter_context(remote_log.locked_cache())
             except DataCorruptionError as error:
                 report.errors.append(f"local segments stay: {error}")
-            yield cache, remote_log.terms(cache, known, floors)
+            yield cache, remote_log.terms(cache, partitions, floors)
 
     def _delete(self, left: dict[TopicPartition, RetentionConstraints], report: Report) -> None:
         """Delete the segments that are still due under the lock, in several short steps."""

@@ -69,11 +69,12 @@ class LogDirUpkeep:
             commits, home_of(log).groups, lease, arguments.options, manager, self._retired,
             quarantined,
         )  # fmt: skip
-        steps = LogDirCleaner(
-            commits, lease, arguments.options, arguments.map, self._retired, quarantined,
-            stopping=arguments.stopping,
+        steps = LogDirCleaner(commits, lease, arguments, self._retired, quarantined)
+        options = arguments.options
+        self._cleaner = LogCleaner(
+            steps, quarantined, enabled=options.cleaner_enable,
+            backoff_ms=options.cleaner_backoff_ms,
         )  # fmt: skip
-        self._cleaner = LogCleaner(steps, arguments.options, quarantined)
         self._probe = DiskProbe(
             commits.fs, commits.directories, WorkMeters(commits.directories),
             absent=lambda: commits.offline.dirs.absent,

@@ -30,7 +30,7 @@ class Compacted(Home):
         steps = Cleaner(
             self.log, self.lease, self.merger, self.garbage, self.quarantined, self.options
         )
-        self.cleaner = LogCleaner(steps, self.options, self.quarantined)
+        self.cleaner = LogCleaner(steps, self.quarantined, enabled=True, backoff_ms=0)
 
     def write(self, **values: str | None) -> None:
         for key, value in values.items():

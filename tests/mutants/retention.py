@@ -286,7 +286,7 @@ MUTANTS = (
     mutant(
         "announced-segments-deleted-nevertheless",
         "log/rounds.py",
-        "announcing=key.topic in held and not known.local",
+        "announcing=key.topic in postponed and not known.local",
         "announcing=False",
         *in_rounds_of_both_homes("test_a_first_deletion_is_announced_a_round_ahead"),
     ),

@@ -11,7 +11,7 @@ from sparklog.format.index import TIME_ENTRY
 from sparklog.format.names import index_name, log_name, timeindex_name
 from sparklog.fs import FileSystem
 from sparklog.log import dirty_ratio
-from sparklog.log.batch_windows import walk
+from sparklog.log.batch_windows import first_timestamp
 from sparklog.log.cleaner_options import CleanerOptions
 from sparklog.log.dirty_ratio import CompactedLog, within
 from sparklog.logdir.partition.indexes import read_entries
@@ -19,7 +19,6 @@ from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.storage.round_report import Dirt
 
 SPAN_MAX: Final = 2**31 - 1  # offsets of a segment: its index has 32-bit relative offsets
-_HEAD_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +81,9 @@ def _largest_timestamp(fs: FileSystem, directory: str, base: int) -> int:
     return largest if largest >= 0 else fs.mtime_ms(joined(directory, log_name(base)))
 
 
-def _first_timestamp(fs: FileSystem, directory: str, base: int) -> int:
+def _first_timestamp(fs: FileSystem, directory: str, base: int) -> int | None:
     with fs.open(joined(directory, log_name(base))) as file:
-        for window in walk(file, check_crc=False, window_bytes=_HEAD_BYTES):
-            if len(window.batches):
-                return int(window.batches.table["max_timestamp"][0])
-    return -1
+        return first_timestamp(file)
 
 
 def grouped(fs: FileSystem, job: CleanJob, end: int) -> list[list[Segment]]:
