@@ -22,7 +22,7 @@ with another meaning.
 - `merging`: extents become segments; `merge_plan`: the choice of extents; `merge_source`: reading
   them; `segment_ids`: ids of segments; `retention`: raises log starts; `garbage`: deletes objects;
   `backpressure`: merges by writers if there is no service
-- `rounds`: the service's work; `cleaning`: compaction; `compacted_partitions`: dirty ratios;
+- `upkeep`: the service's work; `cleaning`: compaction; `compacted_partitions`: dirty ratios;
   `erasure`: removes records by a predicate; `erasure_notes`: incomplete erasures
 - `lease`: ensures that only one service runs, and that only one endpoint coordinates consumer
   groups; `service_log`: how a service changes the log; `options`: its options

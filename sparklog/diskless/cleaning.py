@@ -55,7 +55,7 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 _IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; larger segments go to a file
 
 
-class Cleaner:
+class DisklessCleaner:
     """The `sparklog.log.rounds.CleanerSteps` of a log in a bucket. Not thread-safe."""
 
     def __init__(
@@ -167,7 +167,7 @@ class _Cleaning:
 
     def __init__(
         self,
-        cleaner: Cleaner,
+        cleaner: DisklessCleaner,
         part: CompactedPartition,
         state: DisklessState,
         merger: Merger,

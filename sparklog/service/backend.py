@@ -7,7 +7,7 @@ from sparklog.config import LogOptions
 from sparklog.diskless.home import DisklessHome, open_log
 from sparklog.diskless.lease import Tenure
 from sparklog.diskless.options import UpkeepOptions
-from sparklog.diskless.rounds import DisklessUpkeep
+from sparklog.diskless.upkeep import DisklessUpkeep
 from sparklog.errors import InvalidRequestError
 from sparklog.log.log import home_of
 from sparklog.service.log_dir_upkeep import open_log_dirs

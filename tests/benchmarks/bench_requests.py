@@ -23,7 +23,7 @@ import pyarrow as pa
 from sparklog.clock import ManualClock
 from sparklog.diskless.home import DisklessHome, open_log
 from sparklog.diskless.options import UpkeepOptions
-from sparklog.diskless.rounds import DisklessUpkeep
+from sparklog.diskless.upkeep import DisklessUpkeep
 from sparklog.log.log import Log, home_of
 from sparklog.storage.round_report import Report
 from sparklog.storage.upkeep import Work

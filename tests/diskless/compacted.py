@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sparklog.clock import ManualClock
-from sparklog.diskless.cleaning import Cleaner
+from sparklog.diskless.cleaning import DisklessCleaner
 from sparklog.diskless.extents import Extent
 from sparklog.diskless.home_object import create_home
 from sparklog.diskless.import_objects import LogImport
@@ -27,7 +27,7 @@ class Compacted(Home):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.quarantined = QuarantinedPartitions()
-        steps = Cleaner(
+        steps = DisklessCleaner(
             self.log, self.lease, self.merger, self.garbage, self.quarantined, self.options
         )
         self.cleaner = LogCleaner(steps, self.quarantined, enabled=True, backoff_ms=0)

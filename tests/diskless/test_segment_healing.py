@@ -6,8 +6,8 @@ from sparklog.diskless.extents import Extents
 from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.home_object import create_home
 from sparklog.diskless.options import UpkeepOptions
-from sparklog.diskless.rounds import DisklessUpkeep
 from sparklog.diskless.segment_healing import SegmentHealer
+from sparklog.diskless.upkeep import DisklessUpkeep
 from sparklog.storage.group_store import Groups
 from sparklog.storage.round_report import Report
 from tests.diskless.logs import LOG_ID, T0, T1, Home

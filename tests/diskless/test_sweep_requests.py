@@ -8,8 +8,8 @@ from sparklog.diskless import garbage
 from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.names import entry_name, new_staged_name, position_name, state_name
 from sparklog.diskless.options import UpkeepOptions
-from sparklog.diskless.rounds import DisklessUpkeep
 from sparklog.diskless.segment_ids import Level, segment_id
+from sparklog.diskless.upkeep import DisklessUpkeep
 from sparklog.log.admin import drop_topic
 from sparklog.storage.group_store import Groups
 from sparklog.storage.round_report import Report

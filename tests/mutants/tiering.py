@@ -79,6 +79,13 @@ MUTANTS = (
         "tiered/copying/test_plan.py::test_nothing_is_copied_over_another_copy",
     ),
     mutant(
+        "compacted-segments-leave-the-disk",
+        "tiered/copying/plan.py",
+        "if not config.remote_storage_enable or config.compact:",
+        "if not config.remote_storage_enable:",
+        "tiered/copying/test_plan.py::test_segments_of_a_compacted_topic_stay_local",
+    ),
+    mutant(
         "copies-expire-past-a-hole",
         "tiered/copying/plan.py",
         "if c.base > starts[at]), len(live))",

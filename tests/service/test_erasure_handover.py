@@ -16,7 +16,7 @@ import pytest
 
 import sparklog
 from sparklog.clock import attempts
-from sparklog.diskless import lease, rounds
+from sparklog.diskless import lease, upkeep
 from sparklog.fs import LOCAL
 from sparklog.logdir.erasures_file import erasures, unfinished_erasures
 from sparklog.service import Service, erase
@@ -91,7 +91,7 @@ def test_a_log_tells_of_an_erasure_until_it_is_complete(tmp_path: Path) -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log in a store whose service listens each 0.1 s, and not three times a minute."""
     monkeypatch.setattr(lease, "BEATS", 600)
-    monkeypatch.setattr(rounds, "CHECK_MS", 50)
+    monkeypatch.setattr(upkeep, "CHECK_MS", 50)
 
 
 @pytest.mark.usefixtures("quick")

@@ -10,7 +10,7 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.common import TopicPartition
 from sparklog.diskless.home import open_log
-from sparklog.diskless.rounds import DisklessUpkeep
+from sparklog.diskless.upkeep import DisklessUpkeep
 from sparklog.errors import InvalidRequestError
 from sparklog.log.log import home_of
 from sparklog.metrics import Distribution

@@ -126,6 +126,17 @@ def epochs_of(entries: Epochs, base: int, end: int) -> SegmentEpochs:
     return tuple(known) or ((0, base),)
 
 
+def tier_of(config: TopicConfig, copies: Iterable[RemoteSegment]) -> Tier | None:
+    """Return the valid copies as retention of local segments sees them, or None without a tier.
+
+    Segments of a compacted topic stay local. The cleaner would not see older values of a key in
+    copies, and would remove the tombstone that hides them.
+    """
+    if not config.remote_storage_enable or config.compact:
+        return None
+    return Tier(copied_ranges(copies), copying=not config.remote_log_copy_disable)
+
+
 def retention_terms(
     places: Mapping[TopicPartition, PartitionRetention],
     floors: Mapping[TopicPartition, int],
@@ -133,17 +144,15 @@ def retention_terms(
 ) -> dict[TopicPartition, RetentionConstraints]:
     """Return the constraints on the deletion of local segments: registered readers and copies.
 
-    Segments of a compacted topic stay local. The cleaner would not see older values of a key in
-    copies, and would remove the tombstone that hides them. Args: floors: the positions of the
-    slowest readers. copies: returns a partition's valid copies; called for tiered topics only.
+    Args: floors: the positions of the slowest readers. copies: returns a partition's valid copies;
+    called for tiered topics only.
     """
     terms = {key: RetentionConstraints(floor) for key, floor in floors.items()}
     for key, place in places.items():
-        config = place.config
-        if config.remote_storage_enable and not config.compact:
-            ranges = copied_ranges(copies(key, place))
-            tier = Tier(ranges, copying=not config.remote_log_copy_disable)
-            terms[key] = RetentionConstraints(floors.get(key), tier)
+        if place.config.remote_storage_enable:
+            tier = tier_of(place.config, copies(key, place))
+            if tier is not None:
+                terms[key] = RetentionConstraints(floors.get(key), tier)
     return terms
 
 

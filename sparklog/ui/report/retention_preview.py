@@ -15,7 +15,6 @@ from sparklog.log.due_segments import (
     DueSegments,
     LocalSegment,
     RetentionConstraints,
-    Tier,
     due,
 )
 from sparklog.log.partition_reader import reader_of
@@ -46,10 +45,9 @@ def preview_retention(
     Cost: a walk over the segments for each horizon; no file is read.
     """
     held = [LocalSegment(s.base, s.bytes) for s in listed.segments if s.where is not Where.REMOTE]
-    is_tiered = config.remote_storage_enable and not config.compact
-    tier = Tier(plan.copied_ranges(copies), copying=not config.remote_log_copy_disable)
+    tier = plan.tier_of(config, copies)
     log_start = listed.start
-    if not is_tiered and held:
+    if tier is None and held:
         log_start = max(log_start, held[0].base)
 
     def copied(at_ms: int) -> DueSegments:
@@ -59,11 +57,11 @@ def preview_retention(
 
     def local(at_ms: int) -> tuple[list[Taken], float, int]:
         # As in a round: copies are deleted first, and raise the log start.
-        start = copied(at_ms).log_start if copies and is_tiered else log_start
+        start = copied(at_ms).log_start if copies and tier else log_start
         found = due(
             held, config, log_start=start, end=listed.end, now_ms=at_ms,
             largest=listed.ages.__getitem__,
-            terms=RetentionConstraints(floor(at_ms), tier if is_tiered else None),
+            terms=RetentionConstraints(floor(at_ms), tier),
         )  # fmt: skip
         where = Where.LOCAL if found.local else Where.BOTH
         gone = [(e.rule, where, e.bytes, e.end) for e in found.expired]

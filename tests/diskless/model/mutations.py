@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest import mock
 
-from sparklog.diskless import commit_log, entry_building, garbage, merging, rounds
+from sparklog.diskless import commit_log, entry_building, garbage, merging, upkeep
 from sparklog.diskless.entries import Entry, decode, encode, new_attempt_id
 from sparklog.diskless.entry_creation import EntryCreator, RetryPolicy
 from sparklog.diskless.garbage import Garbage
@@ -384,7 +384,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         rule="start", without="what expires is deleted before the entry",
-        seed=38, off=_around(rounds, "raise_log_starts", _deleted_first),
+        seed=38, off=_around(upkeep, "raise_log_starts", _deleted_first),
     ),
     Mutation(
         rule="manifest", without="a manifest is put before the entry",

@@ -12,9 +12,9 @@ from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.home import DisklessHome, open_log
 from sparklog.diskless.names import HOME, new_staged_name, state_name
 from sparklog.diskless.options import UpkeepOptions
-from sparklog.diskless.rounds import DisklessUpkeep
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.state_objects import encode_state
+from sparklog.diskless.upkeep import DisklessUpkeep
 from sparklog.errors import CommitUnknownError
 from sparklog.log.log import Log, home_of
 from sparklog.storage.commits import Chunk

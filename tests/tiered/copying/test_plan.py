@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.config import TopicConfig
-from sparklog.log.due_segments import LocalSegment
+from sparklog.log.due_segments import LocalSegment, Tier
 from sparklog.tiered.copying.plan import (
     CandidateSegment,
     copied_ranges,
     epochs_of,
     expired_segments,
     segments_to_copy,
+    tier_of,
     unreferenced_segments,
     valid_copies,
 )
@@ -118,6 +119,13 @@ def test_spans() -> None:
     assert copied_ranges([]) == ()
     assert copied_ranges(COPIES) == ((0, 30),)
     assert copied_ranges([COPIES[0], COPIES[2]]) == ((0, 10), (20, 30))
+
+
+def test_segments_of_a_compacted_topic_stay_local() -> None:
+    assert tier_of(config(), COPIES) == Tier(((0, 30),))
+    assert tier_of(config(remote_log_copy_disable="true"), []) == Tier((), copying=False)
+    assert tier_of(config(cleanup_policy="compact"), COPIES) is None
+    assert tier_of(config(remote_storage_enable="false"), COPIES) is None
 
 
 # --- what has expired -------------------------------------------------------------------------

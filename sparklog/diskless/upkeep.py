@@ -16,7 +16,7 @@ from typing import Final
 
 from sparklog.clock import monotonic_ms
 from sparklog.common import TopicPartition
-from sparklog.diskless.cleaning import Cleaner
+from sparklog.diskless.cleaning import DisklessCleaner
 from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.erasure import DisklessErasure
 from sparklog.diskless.garbage import Garbage
@@ -104,7 +104,7 @@ class DisklessUpkeep:
         self.healer = SegmentHealer(self.log, keyring)
         self.garbage = Garbage(self.log, self.lease, self.merger, options, self.healer)
         self.quarantined = QuarantinedPartitions()
-        cleaner = Cleaner(
+        cleaner = DisklessCleaner(
             self.log, self.lease, self.merger, self.garbage, self.quarantined, options,
             throttle=options.cleaner.throttle(), check=self._check,
         )  # fmt: skip
