@@ -18,12 +18,7 @@ from sparklog.logdir.broker_lockout import mark_closed
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.ledger import LEDGER, ledger_bases
 from sparklog.logdir.log_dirs import LogDirUnnamedError
-from sparklog.logdir.offset_checkpoints import (
-    HIGH_WATERMARK,
-    LOG_START,
-    RECOVERY_POINT,
-    write_offsets,
-)
+from sparklog.logdir.offset_checkpoints import closed_offsets, write_offsets
 from sparklog.logdir.partition.producer_snapshots import is_whole
 from sparklog.logdir.recovery.redo import publish_all
 from sparklog.logdir.state_copy import write_state_copy
@@ -143,10 +138,8 @@ def write_checkpoints(
         ends = {key: end for key, end in state.ends.items() if _dir_of(state, key) == number}
         if not number:
             ends[LEDGER] = ledger_end
-        starts = {key: state.starts[key] for key in ends.keys() & state.starts.keys()}
-        write_offsets(fs, directory, RECOVERY_POINT, ends)
-        write_offsets(fs, directory, LOG_START, starts)
-        write_offsets(fs, directory, HIGH_WATERMARK, ends)
+        for name, offsets in closed_offsets(ends, state.starts).items():
+            write_offsets(fs, directory, name, offsets)
 
 
 def _dir_of(state: LogState, key: TopicPartition) -> int:

@@ -48,6 +48,15 @@ def write_offsets(
     write_durably(fs, os.path.join(directory, name), format_offsets(offsets))
 
 
+def closed_offsets(ends: Offsets, starts: Mapping[TopicPartition, int]) -> dict[str, Offsets]:
+    """Return {name: content} of a log dir's checkpoint files after a clean close, in writing order.
+
+    `ends`: of the log dir's partitions. `starts`: log starts above 0, also of other partitions.
+    """
+    own_starts = {key: starts[key] for key in ends if key in starts}
+    return {RECOVERY_POINT: ends, LOG_START: own_starts, HIGH_WATERMARK: ends}
+
+
 def raise_offsets(
     fs: FileSystem, directory: str, name: str, offsets: Mapping[TopicPartition, int]
 ) -> None:

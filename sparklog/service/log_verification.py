@@ -16,7 +16,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.topic_names import INTERNAL, REMOTE_METADATA
 from sparklog.logdir.group_offsets import GroupFiles
 from sparklog.logdir.ledger import LEDGER
-from sparklog.logdir.log_dirs import LogDirs, find_dirs, not_of_log, offline_error
+from sparklog.logdir.log_dirs import not_of_log, offline_error
 from sparklog.logdir.offline_partitions import stored_metadata, why_foreign
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.segment_files import is_partition
@@ -41,12 +41,7 @@ from sparklog.service.verification.findings import (
 )
 from sparklog.service.verification.ledger import read_ledger
 from sparklog.service.verification.leftover_files import check_log_dir
-from sparklog.service.verification.log_dir_state import (
-    LogDirState,
-    Situation,
-    list_partitions,
-    situation_of,
-)
+from sparklog.service.verification.log_dir_state import LogDirState, Situation
 from sparklog.service.verification.offset_checkpoints import (
     Checkpoints,
     check_checkpoints,
@@ -148,7 +143,7 @@ def _ledger_repaired(
     fs: FileSystem, clock: Clock, options: LogOptions, before: Verification, verifier: "_Verifier"
 ) -> Verification:
     """Repair the commit ledger, then verify again, because all else is compared with the ledger."""
-    state = _read_log_dirs(fs, before.directories)
+    state = LogDirState.read(fs, before.directories)
     repair = LogRepair(fs, clock, options, state, {}, before.findings)
     refused = repair.repair_ledger()
     if refused is not None:
@@ -159,7 +154,7 @@ def _ledger_repaired(
 
 def _with_losses(fs: FileSystem, clock: Clock, report: Verification) -> list[Finding]:
     """Return the findings; the first finding in the ledger names the losses of a repair."""
-    state = _read_log_dirs(fs, report.directories)
+    state = LogDirState.read(fs, report.directories)
     if state.situation is Situation.OPEN:
         return report.findings  # a repair would be refused, and the files are changing
     was_crash = state.situation is Situation.CRASHED
@@ -174,14 +169,6 @@ def _with_losses(fs: FileSystem, clock: Clock, report: Verification) -> list[Fin
             findings[at] = replace(finding, what=f"{finding.what}. A repair would lose: {lost}")
             break
     return findings
-
-
-def _read_log_dirs(fs: FileSystem, directories: list[str]) -> LogDirState:
-    """Return the log dirs as they are now, without the ledger's state."""
-    dirs = find_dirs(fs, directories)
-    state = LogDirState(directories, situation_of(fs, directories, dirs), dirs)
-    state.found = list_partitions(fs, directories, dirs)
-    return state
 
 
 def _of_store(
@@ -285,7 +272,7 @@ class _Verifier:
         self._checkpoints: Checkpoints = {}
         self._appends: dict[TopicPartition, Appends] = {}
         self.checked: dict[TopicPartition, Checked] = {}
-        self.log_dir_state = LogDirState(directories, Situation.CLOSED, LogDirs(directories))
+        self.log_dir_state: LogDirState
 
     def run(self) -> Verification:
         """Verify; partitions with findings in a live log are checked again."""
@@ -346,11 +333,7 @@ class _Verifier:
     def _read(self, general: Findings) -> list[TopicPartition]:
         """Read listing, checkpoints and ledger in this order, so that each is newer than before."""
         fs = self._fs
-        dirs = find_dirs(fs, self._directories)
-        self.log_dir_state = log_dir_state = LogDirState(
-            self._directories, situation_of(fs, self._directories, dirs), dirs
-        )
-        log_dir_state.found = list_partitions(fs, self._directories, dirs)
+        self.log_dir_state = log_dir_state = LogDirState.read(fs, self._directories)
         self._checkpoints = read_checkpoints(fs, log_dir_state, general)
         read_ledger(fs, log_dir_state, general)
         keys = self._keys(general)

@@ -16,7 +16,6 @@ from sparklog.format.names import SNAPSHOT, index_name, log_name, timeindex_name
 from sparklog.fs import FileSystem
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.ledger import state_now
-from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.segment_files import bases_of, joined
 from sparklog.opening import url_of
@@ -34,8 +33,6 @@ from sparklog.service.verification.log_dir_state import (
     NO_LIMIT,
     ExpectedPartition,
     LogDirState,
-    list_partitions,
-    situation_of,
 )
 from sparklog.service.verification.offset_checkpoints import read_checkpoints
 
@@ -76,9 +73,7 @@ def verify_quickly(
 
 
 def _of_log_dirs(fs: FileSystem, directories: list[str]) -> Verification:
-    dirs = find_dirs(fs, directories)
-    state = LogDirState(directories, situation_of(fs, directories, dirs), dirs)
-    state.found = list_partitions(fs, directories, dirs)
+    state = LogDirState.read(fs, directories)
     with contextlib.suppress(SparklogError, FileNotFoundError):  # the health reports damage
         state.state = state_now(fs, state.home)
     general, deleted = Findings(), state.deleted_paths()

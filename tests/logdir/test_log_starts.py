@@ -16,6 +16,7 @@ from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.offset_checkpoints import (
     HIGH_WATERMARK,
     LOG_START,
+    RECOVERY_POINT,
     read_offsets,
     write_offsets,
 )
@@ -52,6 +53,15 @@ def starts(home: str, mode: str) -> list[int]:
                 *range(first, end)
             ]
         return [first for first, _ in spans.values()]
+
+
+def test_checkpoints_of_a_closed_log(home: str) -> None:
+    """The files have the contents that a broker expects. Computed without the package's rule."""
+    both = {TopicPartition("t", 0): 10, TopicPartition("t", 1): 10}
+    assert read_offsets(LOCAL, home, LOG_START) == {TopicPartition("t", 0): 3}
+    for name in (HIGH_WATERMARK, RECOVERY_POINT):
+        offsets = read_offsets(LOCAL, home, name)
+        assert {key: offsets[key] for key in both} == both
 
 
 @pytest.mark.parametrize("mode", ["r", "rw"])

@@ -70,6 +70,14 @@ MUTANTS = (
         f"{STORE_VERIFY}::test_a_healthy_log_is_clean",
     ),
     mutant(
+        "log-starts-of-a-closed-log-forgotten",
+        "logdir/offset_checkpoints.py",
+        "    own_starts = {key: starts[key] for key in ends if key in starts}\n",
+        "    own_starts: Offsets = {}\n",
+        "logdir/test_log_starts.py::test_checkpoints_of_a_closed_log",
+        f"{VERIFY}::test_a_fault_is_found_and_repaired[start low]",
+    ),
+    mutant(
         "first-batch-behind-damage-skipped",
         "service/verification/segment.py",
         "        for hit in _candidates(data, first, limit):",

@@ -26,8 +26,8 @@ from sparklog.logdir.lock import LOCK_NAME, LogLock, State
 from sparklog.logdir.offset_checkpoints import (
     CLEANER,
     HIGH_WATERMARK,
-    LOG_START,
     RECOVERY_POINT,
+    closed_offsets,
     write_offsets,
 )
 from sparklog.logdir.opening import open_commits
@@ -277,9 +277,7 @@ class LogRepair:
         ends = {k: p.end for k, p in self.parts.items() if self._dir_of(k) == directory}
         path = os.path.join(directory, name)
         if log_dir_state.situation is Situation.CLOSED and state is not None and name != CLEANER:
-            if name == LOG_START:
-                ends = {k: state.starts[k] for k in ends if k in state.starts}
-            self._checkpoint(directory, name, ends)
+            self._checkpoint(directory, name, closed_offsets(ends, state.starts)[name])
             return
         known = self._credible(path, ends)
         if name == HIGH_WATERMARK:

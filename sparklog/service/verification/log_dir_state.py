@@ -11,9 +11,8 @@
 import contextlib
 import enum
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Self
 
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
@@ -29,7 +28,7 @@ from sparklog.logdir.broker_lockout import (
 from sparklog.logdir.detection import has_lost_ledger
 from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.lock import LOCK_NAME
-from sparklog.logdir.log_dirs import LogDirs
+from sparklog.logdir.log_dirs import LogDirs, find_dirs
 from sparklog.logdir.recovery.partition_recovery import CommittedState
 from sparklog.logdir.topics_file import deleted_path
 from sparklog.storage.committed_appends import Appends, AppendsById
@@ -112,6 +111,16 @@ class LogDirState:
     intervals: dict[str, int] = field(default_factory=dict)  # largest index.interval.bytes so far
     appends: AppendsById = field(default_factory=dict)
 
+    @classmethod
+    def read(cls, fs: FileSystem, directories: list[str]) -> Self:
+        """Return the log dirs and their partitions as they are now, without the ledger's state.
+
+        Takes a lock briefly if a lock file exists; does not write.
+        Raises: InvalidRequestError: a directory does not exist, or is not of this log.
+        """
+        dirs = find_dirs(fs, directories)
+        return cls(directories, _situation(fs, dirs), dirs, _partitions(fs, dirs))
+
     @property
     def home(self) -> str:
         """The first log dir."""
@@ -159,16 +168,9 @@ class LogDirState:
         return [pair for pair in self.dirs.numbered if pair[1] in own]
 
 
-def situation_of(
-    fs: FileSystem, directories: Sequence[str], dirs: LogDirs | None = None
-) -> Situation:
-    """Return how the log was left. Takes a lock briefly if a lock file exists; does not write.
-
-    `dirs`: the result of `find_dirs`; absent directories are ignored.
-    """
-    home = directories[0]
-    if dirs is not None:
-        directories = dirs.own
+def _situation(fs: FileSystem, dirs: LogDirs) -> Situation:
+    """Return how the log was left."""
+    home, directories = dirs.directories[0], dirs.own
     if is_marked_open(fs, home):
         held = _is_held(fs, os.path.join(home, LOCK_NAME), first=_SESSION, length=1)
         return Situation.OPEN if held else Situation.CRASHED
@@ -192,18 +194,14 @@ def _is_held(fs: FileSystem, path: str, *, first: int, length: int) -> bool:
         return not file.try_lock(first, length, exclusive=first == _SESSION)
 
 
-def list_partitions(
-    fs: FileSystem, directories: Sequence[str], dirs: LogDirs | None = None
-) -> dict[TopicPartition, int]:
+def _partitions(fs: FileSystem, dirs: LogDirs) -> dict[TopicPartition, int]:
     """Return {(topic, partition): number of its log dir}; the first of duplicates."""
     found: dict[TopicPartition, int] = {}
-    for number, directory in enumerate(directories):
-        if dirs is not None and number in dirs.absent:
-            continue
+    for number, directory in dirs.numbered:
         try:
             names = fs.listdir(directory)
         except FileNotFoundError:
-            if dirs is not None and 0 < number < len(dirs.known):
+            if 0 < number < len(dirs.known):
                 continue  # it had no partition yet
             raise InvalidRequestError(
                 f"{directory} does not exist: give the directory of a log", path=directory

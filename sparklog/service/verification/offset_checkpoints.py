@@ -6,7 +6,13 @@ from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
 from sparklog.format.checkpoint_files import parse_offsets
 from sparklog.fs import FileSystem, read_bytes
-from sparklog.logdir.offset_checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT
+from sparklog.logdir.offset_checkpoints import (
+    CLEANER,
+    HIGH_WATERMARK,
+    LOG_START,
+    RECOVERY_POINT,
+    closed_offsets,
+)
 from sparklog.logdir.segment_files import joined
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import LogDirState, Offsets, Situation
@@ -84,12 +90,9 @@ def _against_ledger(
     state = log_dir_state.state
     if state is None or name == CLEANER:
         return None
-    if name == LOG_START:
-        wanted = {key: state.starts[key] for key in mine if key in state.starts}
-    elif log_dir_state.situation is Situation.CLOSED:
-        wanted = dict(mine)
-    else:
+    if name != LOG_START and log_dir_state.situation is not Situation.CLOSED:
         return None
+    wanted = closed_offsets(dict(mine), state.starts)[name]
     for key, offset in sorted(wanted.items()):
         if offsets.get(key, 0 if name == LOG_START else None) != offset:
             return f"it gives {key} {offsets.get(key)}, the ledger says {offset}"
