@@ -300,12 +300,11 @@ class Merger:
         extents = dict.fromkeys(each.extent for each in slices)
         aborted, snapshot = self.transactions(key, state, tuple(extents), base, end)
         data = SourceData(where, slices, reader, lineage, snapshot, self._threads, aborted)
-        return planned(
-            key, data, state, new_id=new_id, base=base, end=end,
-            size=sum(each.size for each in slices),
+        segment = slices[0].extent._replace(
+            base=base, end=end, size=sum(each.size for each in slices), segment=new_id,
             max_timestamp=max(each.extent.max_timestamp for each in slices),
-            epoch=slices[0].extent.epoch,
         )  # fmt: skip
+        return _segment_put(key, data, state, segment)
 
     def transactions(
         self, key: TopicPartition, state: DisklessState, extents: Extents, base: int, end: int
@@ -341,10 +340,11 @@ class Merger:
         lineage = tuple(clipped(list(state.epochs.get(merge.key, ())), end=made.end))
         where = f"{self._log.store.url}/{merge.key}"
         data = RewrittenData(where, made.file, made.size, lineage, made.snapshot, made.aborted)
-        put = planned(
-            merge.key, data, state, new_id=segment_id(term, merge.level), base=made.base,
-            end=made.end, size=made.size, max_timestamp=-1, epoch=merge.sources[0].epoch,
+        segment = merge.sources[0]._replace(
+            base=made.base, end=made.end, size=made.size, max_timestamp=-1,
+            segment=segment_id(term, merge.level),
         )  # fmt: skip
+        put = _segment_put(merge.key, data, state, segment)
         return _measured(
             put_log(
                 self._log.store,
@@ -378,32 +378,23 @@ class Merger:
             _LOGGER.info("the logs of a failed merge remain until the next sweep: %s", error)
 
 
-def planned(
-    key: TopicPartition,
-    data: LogSegmentData,
-    state: DisklessState,
-    *,
-    new_id: str,
-    base: int,
-    end: int,
-    size: int,
-    max_timestamp: int,
-    epoch: int,
+def _segment_put(
+    key: TopicPartition, data: LogSegmentData, state: DisklessState, extent: Extent
 ) -> SegmentPut[RemoteSegment]:
-    """Describe the upload of a segment; `epoch`: its leader epoch if the state has none."""
+    """Describe the upload of a segment; its leader epoch counts if the state has none."""
     topic = state.log.topics[key.topic]
-    lineage = clipped(list(state.epochs.get(key, ())), end=end)
+    lineage = clipped(list(state.epochs.get(key, ())), end=extent.end)
     config = topic.parsed()
     segment = RemoteSegment(
         topic=key.topic,
         topic_id=topic.id,
         partition=key.partition,
-        id=new_id,
-        base=base,
-        end=end,
-        max_timestamp=max_timestamp,
-        size=size,
-        epochs=tuple(clipped(lineage, start=base)) or ((epoch, base),),
+        id=extent.segment,
+        base=extent.base,
+        end=extent.end,
+        max_timestamp=extent.max_timestamp,
+        size=extent.size,
+        epochs=tuple(clipped(lineage, start=extent.base)) or ((extent.epoch, extent.base),),
         state=SegmentState.COPY_STARTED,
         time_ms=0,
         has_txn_index=bool(data.transaction_index()),

@@ -54,15 +54,15 @@ MUTANTS = (
         "tiered/copying/remote_storage_manager.py",
         "delete([manifest_object(s) for s in segments])",
         "delete([log_object(s) for s in segments])",
-        "tiered/copying/test_deletion.py",
+        "service/tiering/test_remote_log.py",
         "crash/test_tiering.py",
     ),
     mutant(
         "deletion-not-recorded-first",
-        "tiered/copying/deletion.py",
+        "service/tiering/remote_log.py",
         "        if fresh:\n            publish(commits, clock, fresh)\n",
         "",
-        "tiered/copying/test_deletion.py",
+        "service/tiering/test_remote_log.py",
     ),
     mutant(
         "unstable-segment-copied",
@@ -282,7 +282,7 @@ MUTANTS = (
         "tiered/copying/remote_storage_manager.py",
         "        check()\n        self._store.delete([log_object(s)",
         "        self._store.delete([log_object(s)",
-        "tiered/copying/test_deletion.py",
+        "service/tiering/test_remote_log.py",
     ),
     mutant(
         "manifest-of-another-copy-believed",

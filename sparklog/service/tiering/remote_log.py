@@ -9,7 +9,7 @@ Only valid copies may replace local segments.
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -19,6 +19,7 @@ from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
 from sparklog.log.due_segments import LocalSegment, RetentionConstraints
 from sparklog.log.log import Log, home_of
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.retention.partition_retention import (
@@ -31,12 +32,12 @@ from sparklog.storage.lease import Lease
 from sparklog.storage.segment_store import SegmentStore
 from sparklog.storage.topic_state import TopicState
 from sparklog.tiered.copying import plan
-from sparklog.tiered.copying.deletion import delete_copies
 from sparklog.tiered.copying.orphans import prefixes
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer, publish
-from sparklog.tiered.remote_segment import RemoteSegment
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
+_DELETED_TOGETHER: Final = 500  # copies per step: some requests, and two commits
 _SETTLED_MS: Final = 2000  # a later change has a later mtime if the last change is this old
 
 
@@ -294,3 +295,42 @@ class RemoteLog:
             settled = 0 < changed < system_clock() - _SETTLED_MS
             seen = self._listed[key] = place.directory, changed if settled else -1, held
         return seen[2]
+
+
+def delete_copies(
+    commits: LogDirCommits,
+    clock: Clock,
+    store: SegmentStore[RemoteSegment],
+    copies: Sequence[RemoteSegment],
+    *,
+    check: Callable[[], None] = lambda: None,
+) -> Iterator[RemoteSegment]:
+    """Delete copies in any state, in an order that may be interrupted anywhere.
+
+        DELETE_STARTED      recorded for all copies by one commit: readers of the log ignore them
+        manifests           deleted: readers of the bucket alone don't find the copies any more
+        logs                deleted
+        DELETE_FINISHED     recorded, and the copies are removed from the metadata
+
+    After an interruption another process finds DELETE_STARTED and continues; missing objects are
+    ignored. Before the deletion, the log start must have been raised above the copies, or other
+    copies must contain their offsets: see plan.unreferenced_segments.
+
+    Yields: each copy when DELETE_FINISHED is recorded.
+
+    `check` is called before each step, including those of `store`; an error that it raises (a lost
+    lease) ends the deletion.
+    Raises: StorageUnavailableError: the copies remain in DELETE_STARTED, for a later call.
+    """
+    for first in range(0, len(copies), _DELETED_TOGETHER):
+        step = copies[first : first + _DELETED_TOGETHER]
+        check()
+        begun = [s.become(SegmentState.DELETE_STARTED, clock()) for s in step]
+        fresh = [s for s, before in zip(begun, step, strict=True) if s.state is not before.state]
+        if fresh:
+            publish(commits, clock, fresh)
+        store.delete(begun, check=check)
+        check()
+        done = [s.become(SegmentState.DELETE_FINISHED, clock()) for s in begun]
+        publish(commits, clock, done)
+        yield from done

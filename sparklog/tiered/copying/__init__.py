@@ -5,5 +5,5 @@
 - `segment_objects`: checks and indexes a log during its upload, and builds the manifest
 - `rewritten_log`: a rewritten segment in a temporary file, to be uploaded
 - `content_check`: compares a copy with its checksums; `damaged_copies`: copies to replace
-- `deletion`: deletes copies; `orphans`: objects without metadata
+- `orphans`: objects without metadata
 """

@@ -7,9 +7,9 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageUnavailableError
 from sparklog.logdir.home import commits_of
+from sparklog.service.tiering.remote_log import delete_copies
 from sparklog.storage.lease import LeaseLostError
 from sparklog.testing.faultstore import FaultStore
-from sparklog.tiered.copying.deletion import delete_copies
 from sparklog.tiered.copying.remote_storage_manager import RemoteStorageManager
 from sparklog.tiered.layout.manifest import log_object
 from sparklog.tiered.remote_log_metadata.topic import ensure_topic, publish
