@@ -66,7 +66,7 @@ RULES: Final = (
     ),
     Rule("deleted", "a deleted topic's objects are named", r"\.kept_extents\(\)"),
     Rule("past", "a segment of the own term may be on its way", r"\bis_past\((?!segment_id)"),
-    Rule("keep", "an entry is never deleted: it is cut", r"raw\[: entry\.data_at\]"),
+    Rule("keep", "an entry is never deleted: it is cut", r"raw\[: stored\.entry\.data_at\]"),
     Rule(
         "manifest", "what covers the offsets has a manifest before anything goes",
         r"\.make_manifest\(",
