@@ -17,7 +17,12 @@ from sparklog.errors import (
 from sparklog.fs import LOCAL
 from sparklog.log.cleaner_options import Throttle
 from sparklog.log.rounds import QuarantinedPartitions, report_failed
-from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable, finish, plan_job
+from sparklog.logdir.cleaning.cleaner import (
+    clean_partition,
+    compacted_partitions,
+    finish,
+    plan_job,
+)
 from sparklog.logdir.cleaning.plan import CleanJob
 from sparklog.logdir.cleaning.rewrite import Rewritten, rewrite
 from sparklog.logdir.commit_log import LogDirCommits
@@ -53,7 +58,7 @@ class LogDirCleaner:
 
     def compacted(self, now_ms: int) -> Sequence[Cleanable]:
         """Return the compacted partitions with their dirty ratios."""
-        return cleanable(self._commits, now_ms=now_ms, every=True)
+        return list(compacted_partitions(self._commits, now_ms=now_ms))
 
     def topics(self) -> Mapping[str, TopicState]:
         """Return the topics. Takes the write lock briefly."""

@@ -127,9 +127,11 @@ class RoundsContract:
         (dry,) = service.compact(["t"], dry_run=True).cleaned
         assert dry.dry_run
         assert dry.next_dirty is None
+        assert log.read("t").read_all().num_rows == 8
         (done,) = service.compact(["t"]).cleaned
         assert done.dirt == dry.dirt
         assert done.records_kept < done.records_read
+        assert log.read("t").read_all().num_rows < 8
         assert not service.compact().cleaned
 
     def test_only_compacted_topics_are_compacted(

@@ -18,7 +18,7 @@ from sparklog.fs import LOCAL
 from sparklog.fs.local import LocalFileSystem
 from sparklog.log.commit import QueryIdentity
 from sparklog.log.log import home_of
-from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable
+from sparklog.logdir.cleaning.cleaner import clean_partition, compacted_partitions
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.retention.partition_retention import segments_of
 from sparklog.service import Service
@@ -96,8 +96,8 @@ def test_compaction_is_what_the_cleaner_plans(tmp_path: Path, demo: Demo) -> Non
     found = make_report(path, clock=ManualClock(demo.now_ms))
     shown = {(p.topic, p.partition): p.compaction for p in found.partitions if p.compaction}
     with sparklog.open(path, "rw", clock=ManualClock(demo.now_ms)) as log:
-        planned = {(c.topic, c.partition): c for c in cleanable(commits_of(log), every=True)
-                   if not c.topic.startswith("__")}  # fmt: skip
+        compacted = compacted_partitions(commits_of(log), now_ms=demo.now_ms)
+        planned = {(c.topic, c.partition): c for c in compacted if not c.topic.startswith("__")}
     assert shown.keys() == planned.keys() == {("customers", p) for p in range(3)}
     for key, dirt in shown.items():
         assert dirt is not None
@@ -227,8 +227,8 @@ def test_a_second_report_reads_less_and_says_the_same(tmp_path: Path, demo: Demo
     assert {name for name in opened - looked if "__" not in name} <= active
     with sparklog.open(path, "rw", clock=clock) as log:
         log.create_topic("more")
-        for cleanable_one in cleanable(commits_of(log), every=True):
-            clean_partition(commits_of(log), cleanable_one.topic, cleanable_one.partition)
+        for compacted in compacted_partitions(commits_of(log), now_ms=clock()):
+            clean_partition(commits_of(log), *compacted.key)
     later = make_report(path, fs=fs, clock=clock, memory=memory)
     assert later.topics == make_report(path, clock=clock).topics != first.topics
 

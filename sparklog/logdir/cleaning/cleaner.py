@@ -8,7 +8,7 @@ and stops without harm).
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,14 +51,11 @@ class _Partition:
     plain: bool
 
 
-def cleanable(
-    commits: LogDirCommits, *, now_ms: int | None = None, every: bool = False
-) -> list[Cleanable]:
-    """Return the partitions to clean, the dirtiest first; with `every`, all compacted partitions.
+def compacted_partitions(commits: LogDirCommits, *, now_ms: int) -> Iterator[Cleanable]:
+    """Yield the partitions of compacted topics that are not offline, with their dirty ratios.
 
     Cost: a stat per segment of the compacted topics, under the lock per partition.
     """
-    now = commits.clock() if now_ms is None else now_ms
     with commits.exclusive():
         keys = [
             (name, p)
@@ -68,22 +65,17 @@ def cleanable(
             if (name, p) not in commits.offline
         ]
     checkpoints = {d: _checkpoints(commits, d) for d in commits.present}
-    found = []
     for name, number in sorted(keys):
         with commits.exclusive():
             known = commits.state.topics.get(name)
             if known is None or number not in known.dirs or (name, number) in commits.offline:
                 continue
             part = _partition_of(commits, name, number)
-        dirt, _ = _dirt(commits, part, checkpoints[os.path.dirname(part.directory)], now)
+        dirt, _ = _dirt(commits, part, checkpoints[os.path.dirname(part.directory)], now_ms)
         wanted = dirt.wants_cleaning(part.config)
-        if wanted or every:
-            found.append(
-                Cleanable(
-                    topic=name, partition=number, topic_id=known.id, dirt=dirt, wanted=wanted
-                )
-            )
-    return sorted(found, key=lambda c: -c.dirt.ratio)
+        yield Cleanable(
+            topic=name, partition=number, topic_id=known.id, dirt=dirt, wanted=wanted
+        )
 
 
 def plan_job(
@@ -134,16 +126,15 @@ def clean_partition(
     options: CleanerOptions | None = None,
     throttle: Throttle | None = None,
     now_ms: int | None = None,
-    dry_run: bool = False,
 ) -> CleanReport:
-    """Clean a partition, regardless of the dirty ratio (see `cleanable`).
+    """Clean a partition, regardless of the dirty ratio (see `compacted_partitions`).
 
     `throttle`: shared by the threads of a service; by default the throttle of `options`.
     Raises: as `plan_job` and `rewrite`; the log is unchanged, or cleaned in part.
     """
     job = plan_job(commits, topic, partition, options=options, now_ms=now_ms)
-    report = CleanReport(topic=topic, partition=partition, dirt=job.dirt, dry_run=dry_run)
-    if dry_run or not job.dirt.cleanable_bytes:
+    report = CleanReport(topic=topic, partition=partition, dirt=job.dirt)
+    if not job.dirt.cleanable_bytes:
         return report
     made = rewrite(commits.fs, job, throttle or job.options.throttle())
     try:

@@ -9,11 +9,17 @@ import pytest
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.log.cleaner_options import CleanerOptions
-from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable, finish, plan_job
+from sparklog.logdir.cleaning.cleaner import (
+    clean_partition,
+    compacted_partitions,
+    finish,
+    plan_job,
+)
 from sparklog.logdir.cleaning.rewrite import rewrite
 from sparklog.logdir.offset_checkpoints import CLEANER, read_offsets
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.storage.offset_ranges import OffsetRange
+from sparklog.storage.round_report import Cleanable
 from tests.logdir.cleaning.logs import TOPIC, CompactedLog, batch, marker
 from tests.logdir.partitions import T0, flip, judged
 
@@ -274,15 +280,6 @@ class TestFiles:
         assert finish(log.commits, job, made).next_dirty == 3
         assert log.offsets() == [2]
 
-    def test_dry_run_touches_nothing(self, make) -> None:
-        log = make()
-        log.segment(("a", "1"), ("a", "2"))
-        before = {p.name: p.stat().st_ino for p in log.directory.iterdir()}
-        report = log.clean(dry_run=True)
-        assert report.dirt.cleanable_bytes > 0
-        assert report.next_dirty is None
-        assert {p.name: p.stat().st_ino for p in log.directory.iterdir()} == before
-
     def test_a_writer_and_a_service_at_once(self, make) -> None:
         """The write lock is free while the long part runs, and appends go on in between."""
         log = make()
@@ -323,18 +320,24 @@ class TestFiles:
         assert found == {(TOPIC, p): 500 for p in range(4)}
 
 
+def wanted(log: CompactedLog) -> list[Cleanable]:
+    """The partitions that are dirty enough."""
+    compacted = compacted_partitions(log.commits, now_ms=log.clock())
+    return [partition for partition in compacted if partition.wanted]
+
+
 class TestCleanable:
-    def test_the_dirtiest_first(self, make) -> None:
+    def test_the_dirty_ratio_decides(self, make) -> None:
         log = make(min_cleanable_dirty_ratio=0.4)
         log.log.create_topic("u", config={"cleanup.policy": "delete"})
-        assert cleanable(log.commits) == []
+        assert wanted(log) == []
         log.segment(("a", "1"), ("b", "2"))
-        (found,) = cleanable(log.commits)
+        (found,) = wanted(log)
         assert (found.topic, found.partition, found.dirt.ratio) == (TOPIC, 0, 1.0)
         log.clean()
-        assert cleanable(log.commits) == []
+        assert wanted(log) == []
         log.segment(("c", "1"))
-        (every,) = cleanable(log.commits, every=True)
+        (every,) = compacted_partitions(log.commits, now_ms=log.clock())
         assert 0.3 < every.dirt.ratio < 0.4
         assert not every.wanted
 
@@ -342,9 +345,9 @@ class TestCleanable:
         log = make(min_cleanable_dirty_ratio=1, max_compaction_lag_ms=10_000, segment_ms=10**12)
         log.segment(("a", "1"))
         log.clock.advance(9_999)
-        assert cleanable(log.commits) == []
+        assert wanted(log) == []
         log.clock.advance(2)
-        assert [c.dirt.overdue_ms for c in cleanable(log.commits)] == [1]
+        assert [c.dirt.overdue_ms for c in wanted(log)] == [1]
 
     def test_min_compaction_lag(self, make) -> None:  # testCleanableOffsetsForTime
         log = make(min_compaction_lag_ms=1000)
