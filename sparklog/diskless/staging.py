@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from sparklog.clock import Clock, system_clock
@@ -116,6 +116,14 @@ class ObjectPuts:
             self._pool = None
 
 
+class _InObject(NamedTuple):
+    """The object that contains a closed chunk, the chunk's first byte there, and its CRC-32C."""
+
+    name: str
+    position: int
+    crc: int
+
+
 class StagedObjects:
     """A `sparklog.storage.staging.ChunkPlace`: collects chunks of all partitions in objects.
 
@@ -156,41 +164,41 @@ class StagedObjects:
         self._full = self._held >= self._object_bytes
         return self._full
 
-    def close(self, chunk: GrowingChunk) -> Chunk:
+    def close(self, chunk: GrowingChunk) -> None:
         """Append a closed chunk to the object.
 
         The last chunk of a full object starts its upload.
         """
         if not self._name:
             self._name = self._new_name()
-        closed = chunk.closed(path=self._name, position=self._size, crc=checksum(chunk.parts))
+        chunk.at = _InObject(self._name, self._size, checksum(chunk.parts))
         self._parts += chunk.parts
+        chunk.parts.clear()
         self._size += chunk.size_bytes
         self._growing -= chunk.size_bytes
         if self._full and not self._growing:
             self._send()
-        return closed
 
-    def finish(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    def finish(self, chunks: Sequence[GrowingChunk]) -> Sequence[Chunk]:
         """Return the chunks, with their bytes if they are small; otherwise after all uploads."""
+        places: list[tuple[GrowingChunk, _InObject]] = [(chunk, chunk.at) for chunk in chunks]
         if not self._puts.names and self._size <= self._inline_max:
             data = memoryview(b"".join(self._parts))
             return [
-                replace(
-                    chunk,
-                    path=None,
-                    position=0,
-                    data=data[chunk.position : chunk.position + chunk.size_bytes],
-                )
-                for chunk in chunks
+                chunk.chunk(data=data[at.position : at.position + chunk.size_bytes], crc=at.crc)
+                for chunk, at in places
             ]
         if self._size:
             self._send()
         self._puts.finish()
-        if not self._is_sealed:
-            return chunks
         keys = self._puts.wrapped_keys
-        return [replace(chunk, wrapped_key=keys[chunk.path or ""]) for chunk in chunks]
+        return [
+            chunk.chunk(
+                path=at.name, position=at.position, crc=at.crc,
+                wrapped_key=keys[at.name] if self._is_sealed else None,
+            )
+            for chunk, at in places
+        ]  # fmt: skip
 
     def _send(self) -> None:
         """Start the upload of the full object."""
@@ -204,7 +212,7 @@ class StagedObjects:
         )
         self._puts.start(name, parts, size)
 
-    def discard(self, growing: Sequence[GrowingChunk], chunks: Sequence[Chunk]) -> None:
+    def discard(self, chunks: Sequence[GrowingChunk]) -> None:
         """Delete the uploaded objects, which no commit refers to.
 
         A sweep deletes any that remain.

@@ -44,15 +44,15 @@ class ChunksInMemory:
         chunk.parts.append(data)
         return False
 
-    def close(self, chunk: GrowingChunk) -> Chunk:
-        """Return the closed chunk, which contains the data."""
-        return chunk.closed(data=chunk.data())
+    def close(self, chunk: GrowingChunk) -> None:
+        """Join the chunk's batches."""
+        chunk.join()
 
-    def finish(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-        """Return the chunks unchanged."""
-        return chunks
+    def finish(self, chunks: Sequence[GrowingChunk]) -> Sequence[Chunk]:
+        """Return the chunks, which contain the data."""
+        return [chunk.chunk(data=chunk.parts[0]) for chunk in chunks]
 
-    def discard(self, growing: Sequence[GrowingChunk], chunks: Sequence[Chunk]) -> None:
+    def discard(self, chunks: Sequence[GrowingChunk]) -> None:
         """Memory needs no clean-up."""
 
 
@@ -82,7 +82,7 @@ class ChunkStager:
     ) -> None:
         self._place, self._clock, self._framing = place, clock, framing
         self._growing: dict[TopicPartition, _Partition] = {}
-        self._done: list[Chunk] = []
+        self._done: list[GrowingChunk] = []
         self._start = int.from_bytes(hashlib.sha256(str(spread).encode()).digest()[:4], "big")
         self._adrift: dict[str, int] = {}  # topic -> bytes of values without a partition
         self._sequences: dict[TopicPartition, int] = {}  # records of a producer in all chunks
@@ -208,7 +208,8 @@ class ChunkStager:
         """Close the growing chunk and start the next chunk."""
         chunk = growing.chunk
         if chunk.size_bytes:
-            self._done.append(self._place.close(chunk))
+            self._place.close(chunk)
+            self._done.append(chunk)
             growing.chunk = self._begun(chunk.topic, chunk.partition)
 
     def finish(self) -> Sequence[Chunk]:
@@ -218,12 +219,12 @@ class ChunkStager:
         for growing in self._growing.values():
             self._close(growing)
         self._growing.clear()
-        self._done = list(self._place.finish(self._done))
-        return self._done
+        return self._place.finish(self._done)
 
     def discard(self) -> None:
         """Delete the staged chunks after a failure."""
-        self._place.discard([growing.chunk for growing in self._growing.values()], self._done)
+        growing = (partition.chunk for partition in self._growing.values())
+        self._place.discard([*growing, *self._done])
 
 
 def _key(chunk: GrowingChunk) -> TopicPartition:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparklog.clock import Clock, system_clock
@@ -29,11 +29,12 @@ FILE_BYTES: Final = 256 << 10  # larger chunks are written to a file
 
 
 @dataclass(slots=True)
-class _Growing:
-    """The file of a growing chunk; `written`: its bytes so far."""
+class _ChunkFile:
+    """The file of a chunk: its bytes so far, and the boot in which it was synced."""
 
     file: File
     written: int = 0
+    synced_boot_id: str | None = None
 
 
 class ChunkFiles:
@@ -51,7 +52,6 @@ class ChunkFiles:
     ) -> None:
         self.home = home
         self._fs, self._label, self._inline_max_bytes = fs, label, inline_max_bytes
-        self._directories: dict[str, str] = {}  # by partition
 
     def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
         """Copy the batches, or write the chunk's batches to the chunk's file."""
@@ -62,56 +62,51 @@ class ChunkFiles:
             chunk.parts[-1] = memoryview(bytes(data))
         return False
 
-    def _write(self, chunk: GrowingChunk) -> None:
-        growing: _Growing | None = chunk.at
-        if growing is None:
+    def _write(self, chunk: GrowingChunk) -> _ChunkFile:
+        """Write the batches in memory to the chunk's file, which is created if needed."""
+        staged: _ChunkFile | None = chunk.at
+        if staged is None:
             directory = os.path.dirname(chunk.topic.dirs[chunk.partition])
             path = new_chunk_path(directory, self._label)
-            growing = chunk.at = _Growing(self._fs.open(path, create=True))
+            staged = chunk.at = _ChunkFile(self._fs.open(path, create=True))
         for part in chunk.parts:
-            growing.file.pwrite(part, growing.written)
-            growing.written += len(part)
+            staged.file.pwrite(part, staged.written)
+            staged.written += len(part)
         chunk.parts.clear()
+        return staged
 
-    def close(self, chunk: GrowingChunk) -> Chunk:
+    def close(self, chunk: GrowingChunk) -> None:
         """Close the file. Sync a file that can become a segment."""
-        growing: _Growing | None = chunk.at
-        if growing is None:
-            self._directories[f"{chunk.topic.name}-{chunk.partition}"] = os.path.dirname(
-                chunk.topic.dirs[chunk.partition]
-            )
-            return chunk.closed(data=chunk.data())
-        self._write(chunk)
-        boot = None
+        if chunk.at is None:
+            chunk.join()
+            return
+        staged = self._write(chunk)
         if chunk.size_bytes >= segment_bytes_min(chunk.topic.config):
-            growing.file.sync()
-            boot = self._fs.boot_id()
-        growing.file.close()
-        return chunk.closed(path=growing.file.path, synced_boot_id=boot)
+            staged.file.sync()
+            staged.synced_boot_id = self._fs.boot_id()
+        staged.file.close()
 
-    def finish(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    def finish(self, chunks: Sequence[GrowingChunk]) -> Sequence[Chunk]:
         """Write chunks to files if they are too large, together, to be sent in memory."""
-        inline = sum(chunk.size_bytes for chunk in chunks if chunk.data is not None)
-        if self._inline_max_bytes is None or inline <= self._inline_max_bytes:
-            return chunks
-        return [chunk if chunk.data is None else self._spilled(chunk) for chunk in chunks]
+        in_memory = [chunk for chunk in chunks if chunk.at is None]
+        most = self._inline_max_bytes
+        if most is not None and sum(chunk.size_bytes for chunk in in_memory) > most:
+            for chunk in in_memory:
+                self._write(chunk).file.close()
+        return [
+            chunk.chunk(data=chunk.parts[0])
+            if chunk.at is None
+            else chunk.chunk(path=chunk.at.file.path, synced_boot_id=chunk.at.synced_boot_id)
+            for chunk in chunks
+        ]
 
-    def _spilled(self, chunk: Chunk) -> Chunk:
-        assert chunk.data is not None
-        directory = self._directories[f"{chunk.topic}-{chunk.partition}"]
-        path = new_chunk_path(directory, self._label)
-        with self._fs.open(path, create=True) as file:
-            file.pwrite(chunk.data, 0)
-        return replace(chunk, data=None, path=path)
-
-    def discard(self, growing: Sequence[GrowingChunk], chunks: Sequence[Chunk]) -> None:
+    def discard(self, chunks: Sequence[GrowingChunk]) -> None:
         """Delete the staged files."""
-        for chunk in growing:
+        for chunk in chunks:
             if chunk.at is not None:
                 chunk.at.file.close()
                 with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
                     self._fs.unlink(chunk.at.file.path)
-        discard_chunks(self._fs, chunks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,7 @@ class GrowingChunk:
     """A chunk of a partition that rows are added to: complete v2 record batches from offset 0.
 
     `parts`: the batches in memory, in order. `at`: state of the `ChunkPlace`, for example a file.
+    No rows are added after the chunk was closed.
     """
 
     topic: TopicInfo
@@ -110,8 +111,8 @@ class GrowingChunk:
     idempotent: bool = False
     at: Any = None
 
-    def closed(self, **place: Any) -> Chunk:
-        """Return the finished chunk; `place`: the fields data, path, ... of `Chunk`."""
+    def chunk(self, **place: Any) -> Chunk:
+        """Return the chunk for the commit; `place`: the fields data, path, ... of `Chunk`."""
         return Chunk(
             topic=self.topic.name,
             topic_id=self.topic.id,
@@ -124,9 +125,10 @@ class GrowingChunk:
             **place,
         )
 
-    def data(self) -> memoryview | bytes:
-        """Return the batches in memory, joined."""
-        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+    def join(self) -> None:
+        """Join the batches in memory: `parts` then has a single item."""
+        if len(self.parts) > 1:
+            self.parts = [memoryview(b"".join(self.parts))]
 
 
 class ChunkPlace(Protocol):
@@ -156,17 +158,17 @@ class ChunkPlace(Protocol):
         Raises: StorageUnavailableError.
         """
 
-    def close(self, chunk: GrowingChunk) -> Chunk:
+    def close(self, chunk: GrowingChunk) -> None:
         """Close a chunk, which must not be empty. Raises: StorageUnavailableError."""
 
-    def finish(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    def finish(self, chunks: Sequence[GrowingChunk]) -> Sequence[Chunk]:
         """Return the chunks for the commit. All are closed, and in their order.
 
         Tasks send at most INLINE_BYTES of data in memory to the driver; larger data are staged now.
         Raises: StorageUnavailableError.
         """
 
-    def discard(self, growing: Sequence[GrowingChunk], chunks: Sequence[Chunk]) -> None:
+    def discard(self, chunks: Sequence[GrowingChunk]) -> None:
         """Delete staged data after a failure, before the driver received any chunk.
 
         Never raises.

@@ -38,7 +38,7 @@ class Bounded:
     is_memory: bool = False
     held: int = 0
     peak: int = 0
-    closed: list[Chunk] = field(default_factory=list)
+    closed: list[GrowingChunk] = field(default_factory=list)
     let_go: list[int] = field(default_factory=list)
 
     def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
@@ -47,18 +47,18 @@ class Bounded:
         self.peak = max(self.peak, self.held)
         return self.held >= self.most
 
-    def close(self, chunk: GrowingChunk) -> Chunk:
+    def close(self, chunk: GrowingChunk) -> None:
         self.held -= chunk.size_bytes
-        self.closed.append(chunk.closed(data=chunk.data()))
-        return self.closed[-1]
+        chunk.join()
+        self.closed.append(chunk)
 
-    def finish(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    def finish(self, chunks: Sequence[GrowingChunk]) -> Sequence[Chunk]:
         if self.most == 0:
             raise StorageUnavailableError("no room")
-        return [replace(chunk, path="there") for chunk in chunks]
+        return [chunk.chunk(data=chunk.parts[0], path="there") for chunk in chunks]
 
-    def discard(self, growing: Sequence[GrowingChunk], chunks: Sequence[Chunk]) -> None:
-        self.let_go += [chunk.size_bytes for chunk in (*growing, *chunks)]
+    def discard(self, chunks: Sequence[GrowingChunk]) -> None:
+        self.let_go += [chunk.size_bytes for chunk in chunks]
 
 
 def rows(first: int, count: int) -> pa.RecordBatch:
