@@ -255,22 +255,19 @@ class DisklessCommits:
 
     def _decided(self, change: Change, expected: int) -> tuple[Entry, bytes]:
         self._check_position(expected)
+        record = change.record
         try:
-            return self._entry_of(change)
+            state, placed = self._pinned, self._placed(change.chunks)
+            asked_at = state.next_number if change.asked_at is None else change.asked_at
+            kept_commits = self._kept_commits(record) if isinstance(record, ResetRecord) else {}
+            context = CommitContext(self.home, self.clock(), asked_at - 1, kept_commits)
+            return entry_of(state, change, placed, context)
         except StorageUnavailableError:
             raise
         except SparklogError:
             if self.catch_up() > expected:  # the rejection was based on an old state
                 raise self._moved(expected) from None
             raise
-
-    def _entry_of(self, change: Change) -> tuple[Entry, bytes]:
-        state, placed = self._pinned, self._placed(change.chunks)
-        asked_at = state.next_number if change.asked_at is None else change.asked_at
-        record = change.record
-        kept_commits = self._kept_commits(record) if isinstance(record, ResetRecord) else {}
-        context = CommitContext(self.home, self.clock(), asked_at - 1, kept_commits)
-        return entry_of(state, change, placed, context)
 
     def _placed(self, chunks: Sequence[Chunk]) -> Placed:
         """Return the locations of the chunks, staging data that are too large for the entry.

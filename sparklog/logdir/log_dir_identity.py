@@ -18,9 +18,8 @@ from sparklog.errors import (
 from sparklog.fs import File, FileSystem
 from sparklog.logdir.ledger import fold, whole_end
 from sparklog.logdir.lock import LOCK_NAME
-from sparklog.storage.local_files import FileIdentity
 from sparklog.storage.log_state import LogState
-from sparklog.storage.segments import StaleReadError
+from sparklog.storage.segments import FileIdentity, StaleReadError
 
 _Identity = tuple[int, int] | None
 

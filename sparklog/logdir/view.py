@@ -59,9 +59,8 @@ from sparklog.logdir.repair_advice import rebuilt_by_repair
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.segment_listing import SegmentListing
 from sparklog.logdir.topics_file import TOPICS_NAME, read_topics
-from sparklog.storage.local_files import LocalFiles
 from sparklog.storage.log_state import LogState
-from sparklog.storage.segments import PartitionSegments, StaleReadError
+from sparklog.storage.segments import LocalFiles, PartitionSegments, StaleReadError
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo, unknown_partition
 

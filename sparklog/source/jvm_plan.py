@@ -40,8 +40,8 @@ from sparklog.log.offset_lookup import Lookup
 from sparklog.log.read_retry import replaced
 from sparklog.source.input_partitions import FirstTask, PlannedRange
 from sparklog.source.options import SourceOptions
-from sparklog.storage.local_files import LocalFiles
 from sparklog.storage.offset_ranges import clipped
+from sparklog.storage.segments import LocalFiles
 from sparklog.storage.view import View
 
 Pieces: TypeAlias = tuple[PlannedRange, ...]

@@ -184,7 +184,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = by_records(self._options.max_offsets_per_trigger, begin_all, end)
         if self._options.max_bytes_per_trigger is not None:
             limit_bytes = self._options.max_bytes_per_trigger
-            end = by_bytes(limit_bytes, _inside(begin_all, held), end, self._log.sizes)
+            # Bytes are counted from the log start offsets on.
+            first = {p: max(at, held[p][0]) if p in held else at for p, at in begin_all.items()}
+            end = by_bytes(limit_bytes, first, end, self._log.sizes)
         return end
 
     def _json(self, end: Offsets, start: Json) -> Json:
@@ -375,8 +377,3 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: Any) -> NoReturn:
         """Raise the error."""
         raise self._error
-
-
-def _inside(begin: Offsets, held: Ranges) -> Offsets:
-    """Return the offsets, moved up to the log start offsets, so that bytes can be counted."""
-    return {p: max(offset, held[p][0]) if p in held else offset for p, offset in begin.items()}

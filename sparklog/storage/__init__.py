@@ -4,7 +4,7 @@ This package opens no file, calls no object store and takes no lock.
 
 - `home`: a handle on a log in its home, which gives access to all other protocols
 - `view`: topics, offsets and segments, as readers see them; `segments`: the segments of a
-  partition; `local_files`: the segments that are files of this host
+  partition
 - `segment_store`: writes and deletes closed segments
 - `groups`: registered readers and their committed offsets; `group_store`: how a home stores them;
   `commit_rate`: how regularly they commit; `group_members`: Kafka clients that are members of

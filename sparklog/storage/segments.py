@@ -16,6 +16,8 @@ second before they report an error:
 - StorageUnavailableError: the object store or the disk does not answer.
 """
 
+import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeGuard
 
@@ -157,3 +159,43 @@ class PartitionSegments(Protocol):
 
     def remote_end(self) -> int | None:
         """Return the offset after the last record with a remote copy. Without copies, None."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """Device and inode of `path`; they change if the log is replaced."""
+
+    path: str
+    device: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """The segments of a partition that are files of this host.
+
+    For a reader with a plan and without a view, which makes no listings and no requests. If the
+    files differ from the plan, a reader with a view decides how to continue.
+
+    `directory`: the partition's directory. `bases`: base offsets of all local segments, ascending,
+    immutable. No local segment starts below the first. `gaps`: as in `PartitionSegments`.
+    `identities`: the log dirs when listed; they detect a replaced log.
+    """
+
+    directory: str
+    bases: Sequence[int]
+    gaps: bool
+    identities: tuple[FileIdentity, ...]
+
+    def holding(self, start: int, end: int) -> Sequence[int]:
+        """Return the base offsets of the segments that may contain offsets [start, end).
+
+        The result is empty if there is no segment, or if the first segment starts above `start`.
+        """
+        first = bisect.bisect_right(self.bases, start) - 1
+        return self.bases[first : bisect.bisect_left(self.bases, end)] if first >= 0 else ()
+
+    def following(self, end: int) -> int | None:
+        """Return the base offset of the first segment at or after `end`, or None."""
+        at = bisect.bisect_left(self.bases, end)
+        return self.bases[at] if at < len(self.bases) else None

@@ -18,8 +18,7 @@ from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, UnknownTopicError
 from sparklog.html import foreign, table
 from sparklog.pluralize import pluralize
-from sparklog.storage.local_files import LocalFiles
-from sparklog.storage.segments import PartitionSegments
+from sparklog.storage.segments import LocalFiles, PartitionSegments
 
 T = TypeVar("T")
 Offsets = tuple[int, int]
