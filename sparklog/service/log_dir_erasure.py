@@ -75,7 +75,12 @@ class LogDirErasure:
         self._commits, self._manager, self._request = commits, manager, request
         self._predicate = request.selection()
         self._is_tiered = False  # whether the erased partitions have, or may have, copies
-        self.path, self.log_id, self.now_ms = commits.home, commits.offline.dirs.log, commits.clock
+        self.path, self.now_ms = commits.home, commits.clock
+
+    @property
+    def log_id(self) -> str:
+        """The log's id, as of the last time under the lock."""
+        return self._commits.offline.dirs.log
 
     @contextlib.contextmanager
     def locked_state(self) -> Iterator[LogState]:
@@ -211,12 +216,12 @@ class LogDirErasure:
         commits, topic = self._commits, self._request.topic
         partitions = [part.partition for part in report.partitions]
         for part in report.partitions:
-            shared = [one for one in part.erased_from if one.place == "local" and one.links]
-            for one in shared:
-                report.pending.append(
-                    f"{one.name} had {pluralize(one.links, 'other name')} (a fork, or a backup by "
-                    "hard links), where the old file still is: erase there too"
-                )
+            report.pending += [
+                f"{segment.name} had {pluralize(segment.links, 'other name')} (a fork, or a backup "
+                "by hard links), where the old file still is: erase there too"
+                for segment in part.erased_from
+                if segment.place == "local" and segment.links
+            ]
         with commits.exclusive():
             writers = {name: last.batch for name, last in commits.state.writers.items()}
         now_ms = commits.clock()
