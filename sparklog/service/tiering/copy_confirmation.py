@@ -22,8 +22,7 @@ from sparklog.pluralize import pluralize
 from sparklog.service.tiering.remote_log import RemoteLog
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.round_report import Report
-from sparklog.tiered.copying.content_check import faults_of
-from sparklog.tiered.copying.damaged_copies import damaged_copies, note_damaged
+from sparklog.tiered.copying.content_check import damaged_copies, faults_of, note_damaged
 from sparklog.tiered.copying.plan import copied_ranges
 from sparklog.tiered.encryption.envelope import stored_size
 from sparklog.tiered.keyring import Keyring

@@ -30,7 +30,7 @@ from sparklog.service.tiering.expiration_task import ExpirationTask
 from sparklog.service.tiering.remote_log import DryRunState, RemoteLog, TieredPartition
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.storage.round_report import Report, Uploaded
-from sparklog.tiered.copying.damaged_copies import damaged_copies, forget_damaged
+from sparklog.tiered.copying.content_check import damaged_copies, forget_damaged
 from sparklog.tiered.copying.orphans import is_lost
 from sparklog.tiered.copying.plan import CandidateSegment
 from sparklog.tiered.copying.remote_storage_manager import RemoteStorageManager

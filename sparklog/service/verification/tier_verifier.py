@@ -29,8 +29,7 @@ from sparklog.service.verification.findings import (
 )
 from sparklog.tiered.archive.bucket import group, listed_segments, log_start
 from sparklog.tiered.archive.opening import Path, archive_url, no_archive
-from sparklog.tiered.copying.content_check import faults_of
-from sparklog.tiered.copying.damaged_copies import note_damaged
+from sparklog.tiered.copying.content_check import faults_of, note_damaged
 from sparklog.tiered.copying.orphans import is_lost
 from sparklog.tiered.copying.plan import copied_ranges
 from sparklog.tiered.encryption.envelope import stored_size

@@ -1,5 +1,14 @@
-"""Checks the bytes of a copied segment's objects against the checksums of the manifest."""
+"""Checks the bytes of a copied segment's objects, and records damaged copies.
 
+The bytes are compared with the checksums of the manifest. A copy that is damaged, of records that
+local segments still contain, is recorded as `sparklog.damaged-<segment id>` in the first log dir by
+`tier verify` and local retention. While the file exists, local retention does not delete the
+segments. The next round of the service copies the local segments again and removes the file. Each
+copy has a separate file, so two processes never overwrite each other's findings.
+"""
+
+import json
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
@@ -7,6 +16,7 @@ from typing import Any, Final
 import crc32c
 
 from sparklog.errors import DataCorruptionError
+from sparklog.fs import FileSystem, write_durably
 from sparklog.tiered.encryption.envelope import open_data_key
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import (
@@ -25,6 +35,7 @@ Fault = tuple[str, str, int | None]
 """(object, what is wrong, position in bytes or None)."""
 
 _PIECE_BYTES: Final = 8 << 20
+_DAMAGED: Final = "sparklog.damaged-"
 
 
 def faults_of(
@@ -93,3 +104,26 @@ def _log_faults(
         crc = crc32c.crc32c(data, crc)
     if crc != manifest.stored_crc32c:
         yield f"its CRC-32C is {crc}, its manifest says {manifest.stored_crc32c}", None
+
+
+def note_damaged(fs: FileSystem, home: str, segment_id: str, what: str) -> None:
+    """Record that a copy is damaged; durable on return. Raises: StorageUnavailableError."""
+    path = _path(home, segment_id)
+    if not fs.exists(path):
+        write_durably(fs, path, json.dumps({"damage": what}).encode() + b"\n")
+
+
+def damaged_copies(fs: FileSystem, home: str) -> set[str]:
+    """Return the segment ids of the copies that were found damaged. Cost: a directory listing."""
+    names = (name for name in fs.listdir(home) if name.startswith(_DAMAGED))
+    return {name.removeprefix(_DAMAGED) for name in names if not name.endswith(".tmp")}
+
+
+def forget_damaged(fs: FileSystem, home: str, segment_id: str) -> None:
+    """Remove the record of a copy, which was replaced or deleted."""
+    if fs.exists(_path(home, segment_id)):
+        fs.unlink(_path(home, segment_id))
+
+
+def _path(home: str, segment_id: str) -> str:
+    return os.path.join(home, _DAMAGED + segment_id)

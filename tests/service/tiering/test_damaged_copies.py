@@ -13,7 +13,7 @@ from sparklog.fs import LOCAL
 from sparklog.service.verification.findings import Verification
 from sparklog.service.verification.tier_verifier import verify_tier
 from sparklog.testing.faultstore import Bucket, FaultStore
-from sparklog.tiered.copying.damaged_copies import damaged_copies
+from sparklog.tiered.copying.content_check import damaged_copies
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.reading.options import RemoteOptions
