@@ -148,19 +148,3 @@ def _why_full(group: Extents, config: TopicConfig) -> str:
 
 def _size(group: Sequence[Extent]) -> int:
     return sum(extent.size for extent in group)
-
-
-NEVER_MS: Final = float("inf")
-
-
-def next_merge_ms(
-    state: DisklessState, options: UpkeepOptions, *, time_of: Callable[[int], int]
-) -> float:
-    """Return when the next merge is due by age (ms), if there is no commit until then."""
-    next_ms = NEVER_MS
-    for key in partitions_of(state):
-        config = state.log.topics[key.topic].parsed()
-        for level, run in _runs(state.extents.get(key, ()), config, state.term):
-            if level is Level.PIECES:
-                next_ms = min(next_ms, time_of(run[0].born) + options.merge_interval_ms)
-    return next_ms

@@ -182,11 +182,6 @@ class OffsetStore:
         if self._memory is not None:
             self._memory.expire(self._broker.clock(), retention_ms)
 
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether commits are in memory only, as far as is known."""
-        return self._memory is not None
-
 
 class _Commit:
     """A commit that waits to be written."""
