@@ -14,7 +14,7 @@ from sparklog.checkpoint.staged_checkpoint import FORK, staged_checkpoint
 from sparklog.checkpoint.truncated_copy import copy_truncated
 from sparklog.checkpoint.truncation import plan_truncation
 from sparklog.clock import Clock, stopwatch, system_clock
-from sparklog.diskless.log_creation import BucketTarget
+from sparklog.diskless.import_objects import BucketTarget
 from sparklog.diskless.log_creation import fork as fork_in_store
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem

@@ -12,7 +12,7 @@ from sparklog.cli.open_log import check_log
 from sparklog.cli.output import bytes_bar, print_json
 from sparklog.cli.parsing import as_text, parse_time
 from sparklog.cli.storage import StoreAccess, access_options
-from sparklog.diskless.log_creation import BucketTarget, MadeLog
+from sparklog.diskless.import_objects import BucketTarget, MadeLog
 from sparklog.diskless.log_creation import fork as fork_in_store
 from sparklog.errors import InvalidRequestError
 from sparklog.log.fork_points import ForkPointRequest

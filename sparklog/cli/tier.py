@@ -17,7 +17,8 @@ from sparklog.cli.open_log import check_log, check_log_dirs
 from sparklog.cli.output import bytes_bar, console, count_bar, print_json
 from sparklog.cli.parsing import parse_when
 from sparklog.cli.storage import StoreAccess, access_options, parse_storage_options, storage_option
-from sparklog.diskless.log_creation import BucketTarget, restore_tier
+from sparklog.diskless.import_objects import BucketTarget
+from sparklog.diskless.log_creation import restore_tier
 from sparklog.log.positions import Position
 from sparklog.opening import holds_home, open_log, url_of
 from sparklog.pluralize import pluralize

@@ -33,6 +33,7 @@ with another meaning.
 - `segment_healing`: rewrites damaged segments from the sources of their merge
 - `quarantine`: copies of objects that a repair replaces or removes
 - `names`: object names
-- `log_creation`: creates a log from another log; `import_objects`: atomically; `tier_import`: from
-  remote segments; `forking`, `fork_point`, `fork_copies`: as a fork
+- `log_creation`: creates a log from another log; `import_objects`: the place of a new log, and its
+  atomic creation; `tier_import`: from remote segments; `forking`, `fork_point`, `fork_copies`: as a
+  fork
 """

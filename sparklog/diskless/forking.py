@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import MergeRecord
 from sparklog.diskless.extent_logs import ExtentLogs
@@ -21,7 +20,7 @@ from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.extents import Extent, segment_extent
 from sparklog.diskless.fork_copies import ForkedObjects
 from sparklog.diskless.fork_point import ForkPoint, entries_between, find_point
-from sparklog.diskless.import_objects import NewLog, NewPartition, NewSegments
+from sparklog.diskless.import_objects import BucketTarget, NewLog, NewPartition, NewSegments
 from sparklog.diskless.ledger import EntryReader, StoreLedger
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.tier_import import batch_of
@@ -42,7 +41,6 @@ from sparklog.storage.ledger_records import ForkedFrom
 from sparklog.storage.segment_store import SegmentPut
 from sparklog.storage.segments import SegmentLog
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 _NO_EPOCHS: Final = ((0, 0),)
@@ -67,13 +65,11 @@ class ForkSource:
 
 def plan_fork(
     source: ForkSource,
-    target: Store,
+    target: BucketTarget,
     log_id: str,
     wanted: ForkPointRequest,
     *,
     keyring: Keyring | None = None,
-    dry_run: bool = False,
-    clock: Clock = system_clock,
 ) -> tuple[ForkPoint, NewLog]:
     """Plan a fork; segments that contain an end offset are cut and uploaded already.
 
@@ -95,10 +91,10 @@ def plan_fork(
         for key, end in sorted(ends.items())
     }
     cleaned = _cleaned_since(source, point, ends)
-    time_ms = max(clock(), now.log.time_ms)
-    segments = NewSegments(target, time_ms)
-    cutter = _Cutter(source, segments, log_id, ids, keyring, dry_run=dry_run)
-    copies = ForkedObjects(source.entries, now, target, log_id, ids)
+    time_ms = max(target.clock(), now.log.time_ms)
+    segments = NewSegments(target.store, time_ms)
+    cutter = _Cutter(source, segments, log_id, ids, keyring, dry_run=target.dry_run)
+    copies = ForkedObjects(source.entries, now, target.store, log_id, ids)
     partitions = [
         _partition(source, point, key, end, cutter, copies, dense=key in cleaned)
         for key, end in sorted(ends.items())

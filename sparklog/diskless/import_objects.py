@@ -19,7 +19,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
+from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicPartition
+from sparklog.diskless.capability_check import check_capabilities
 from sparklog.diskless.entries import (
     ENTRY_BYTES_MAX,
     Entry,
@@ -32,10 +34,18 @@ from sparklog.diskless.entries import (
     new_attempt_id,
 )
 from sparklog.diskless.extents import Extent, Extents
+from sparklog.diskless.home_object import known_home, place_home
 from sparklog.diskless.names import HOME, IMPORT, entry_name, staged_prefix, state_prefix
 from sparklog.diskless.state import DisklessState
-from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.log.copied_log import copy_all
+from sparklog.diskless.state_objects import StateObjects
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    SparklogError,
+    StorageUnavailableError,
+)
+from sparklog.log.copied_log import copy_all, offsets_by_topic
+from sparklog.log.topic_names import new_topic_id
 from sparklog.progress import Progress
 from sparklog.storage.ledger_records import LastMicroBatch, ResetRecord, SnapshotRecord
 from sparklog.storage.ledger_records import encode as encode_record
@@ -138,28 +148,112 @@ class NewSegments:
         self._target.put(manifest.name, raw)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeLog:
+    """A log that was created from another log, or would be (`dry_run`).
+
+    `offsets`: {topic: {partition: (log start, end)}}; `writers`: {writer: its last batch}.
+    `ledger_offset`, `time_ms`: for a fork, after the last record of the old ledger that is part of
+    it. `copied_objects`, `copied_bytes`: copied by the store itself if both prefixes are in the
+    same object store.
+    """
+
+    path: str
+    epoch: int
+    offsets: dict[str, dict[int, tuple[int, int]]]
+    writers: dict[str, int]
+    copied_objects: int
+    copied_bytes: int
+    took_ms: int
+    dry_run: bool
+    ledger_offset: int = 0
+    time_ms: int = 0
+
+
+def _nothing() -> None:
+    """The default of `BucketTarget.finish`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketTarget:
+    """The place of a new log in a bucket, and how the log is created there.
+
+    Args:
+        store: The place. It must be empty, or contain what an interrupted call left.
+        threads: The number of objects to copy in parallel.
+        dry_run: Plan the log and write nothing.
+        log_id: The id of the new log, if no other process can use the place; random by default.
+        finish: Called last, once the log exists. If it fails, or is never called, a second call
+            completes the log and calls it.
+        clock: The current time.
+    """
+
+    store: Store
+    threads: int = 8
+    dry_run: bool = False
+    log_id: str | None = None
+    finish: Callable[[], object] = _nothing
+    clock: Clock = system_clock
+
+    def create(
+        self, origin: str, plan: Callable[[str], NewLog], progress: Progress | None = None
+    ) -> NewLog:
+        """Create the log that `plan` returns for a log id.
+
+        Args:
+            origin: Describes the source. A second call must pass the same to complete what this
+                call left.
+            plan: Returns the contents of the new log.
+            progress: Called with the copied bytes, and the bytes to copy.
+
+        Raises: as `LogImport.claim` and `run`.
+        """
+        home = LogImport(self, origin)
+        is_log = home.claim()
+        try:
+            new = plan(known_home(self.store).log_id if is_log else self.log_id or new_topic_id())
+        except SparklogError as error:  # release the prefix, so that another call can use it
+            if not isinstance(error, StorageUnavailableError):
+                home.release()
+            raise
+        if self.dry_run:
+            return new
+        if is_log:
+            home.complete(new)
+        else:
+            if self.log_id is None:  # else no other process can use the place
+                check_capabilities(self.store)
+            home.run(new, progress)
+        return new
+
+    def describe(self, new: NewLog, took_ms: int, **more: int) -> MadeLog:
+        """Return a description of the new log, for people and scripts."""
+        snapshot = new.snapshot
+        return MadeLog(
+            path=self.store.url,
+            epoch=snapshot.epoch,
+            offsets=offsets_by_topic(snapshot.ends, snapshot.starts),
+            writers={name: last.batch for name, last in sorted(snapshot.writers.items())},
+            copied_objects=len(new.objects),
+            copied_bytes=new.size,
+            took_ms=took_ms,
+            dry_run=self.dry_run,
+            **more,
+        )
+
+
 class LogImport:
     """Creates a log at a prefix. Not thread-safe; other processes may try the same.
 
-    Args: origin: describes the source; a second call must pass the same. create_home: makes the
-        prefix the log with this id; returns the id of the log that exists then.
+    Args: origin: describes the source; a second call must pass the same.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        origin: str,
-        *,
-        write_state: Callable[[Store, DisklessState], None],
-        create_home: Callable[[Store, str], str],
-        threads: int = 8,
-    ) -> None:
-        self._store, self._origin, self._threads = store, origin, max(1, threads)
-        self._write_state, self._create_home = write_state, create_home
+    def __init__(self, target: BucketTarget, origin: str) -> None:
+        self._target, self._store, self._origin = target, target.store, origin
         self._held: dict[str, int] = {}
         self._claimed = False
 
-    def claim(self, *, dry_run: bool = False) -> bool:
+    def claim(self) -> bool:
         """Claim the prefix; return True if the log exists already, perhaps without its manifests.
 
         Raises: InvalidRequestError: other objects are stored there, or another log is being
@@ -175,7 +269,7 @@ class LogImport:
             raise InvalidRequestError(
                 f"{store.url} holds {contents}: choose a place that is empty", path=store.url
             )
-        elif not dry_run:
+        elif not self._target.dry_run:
             self._claimed = store.create(IMPORT, seal("import", {"of": self._origin}))
             if not self._claimed:
                 self._check_origin()
@@ -208,14 +302,8 @@ class LogImport:
                 path=path,
             )
 
-    def run(
-        self,
-        new: NewLog,
-        *,
-        progress: Progress | None = None,
-        finish: Callable[[], object] = lambda: None,
-    ) -> None:
-        """Create the log. Call `claim` first; for `finish` see `complete`.
+    def run(self, new: NewLog, progress: Progress | None = None) -> None:
+        """Create the log. Call `claim` first.
 
         Raises: InvalidRequestError: another call has created a log here in the meantime;
             DataCorruptionError: the plan is inconsistent; StorageUnavailableError;
@@ -224,20 +312,20 @@ class LogImport:
         """
         self._bring(new.objects, new.size, progress)
         state = self._write_ledger(new)
-        self._write_state(self._store, state)
+        StateObjects(self._store, lambda: new.log_id).write(state)
         for topic_id in sorted({topic.id for topic in new.snapshot.topics.values()}):
             owner = owner_bytes(new.log_id, self._store.url, new.snapshot.time_ms)
             self._store.put(OWNERS + topic_id, owner)
-        if self._create_home(self._store, new.log_id) != new.log_id:
+        if place_home(self._store, new.log_id, self._target.clock).log_id != new.log_id:
             raise InvalidRequestError(
                 f"another call has made {self._store.url} a log meanwhile", path=self._store.url
             )
-        self.complete(new, finish=finish)
+        self.complete(new)
 
-    def complete(self, new: NewLog, *, finish: Callable[[], object] = lambda: None) -> None:
+    def complete(self, new: NewLog) -> None:
         """Write the manifests of a log that exists, and delete leftovers of earlier calls.
 
-        `finish` is called last, while a second call would still come here.
+        `BucketTarget.finish` is called last, while a second call would still come here.
         """
         self._bring(new.manifests, 0, None)
         kept = (entry_name(new.log_id, 0)[:-20], state_prefix(new.log_id),
@@ -248,13 +336,14 @@ class LogImport:
         ]  # fmt: skip
         if left:
             self._store.delete(left)
-        finish()
+        self._target.finish()
         self._store.delete([IMPORT])
 
     def _bring(self, objects: Sequence[NewObject], total: int, progress: Progress | None) -> None:
         """Write the objects that don't exist with their size yet, several concurrently."""
         done = 0
-        for new in copy_all((partial(self._write_missing, new) for new in objects), self._threads):
+        jobs = (partial(self._write_missing, new) for new in objects)
+        for new in copy_all(jobs, self._target.threads):
             done += max(new.size, 0)
             if progress is not None:
                 progress(done, total)

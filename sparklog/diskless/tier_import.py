@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import Epochs, ObjectKey, ProducerBatch
 from sparklog.diskless.extents import segment_extent
-from sparklog.diskless.import_objects import NewLog, NewObject, NewPartition
+from sparklog.diskless.import_objects import BucketTarget, NewLog, NewObject, NewPartition
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
@@ -54,12 +53,10 @@ class _Part:
 
 def plan_tier_import(
     objects: RemoteObjects,
-    target: Store,
+    target: BucketTarget,
     log_id: str,
     *,
     topics: Collection[str] | None = None,
-    threads: int = 8,
-    clock: Clock = system_clock,
 ) -> NewLog:
     """Plan the log that is created in `target` from the remote segments of `objects`.
 
@@ -81,14 +78,15 @@ def plan_tier_import(
     names = chosen_topics(source.url, held, topics)
     keys = sorted(key for key in directories if key.topic in names)
     copies = {key: listing.segments(key) for key in keys}
-    lines = _lines(source, [segment for key in keys for segment in copies[key]], threads)
+    lines = _lines(source, [segment for key in keys for segment in copies[key]], target.threads)
     parts = []
     for key in keys:
         start, end = listing.span(key)
         found = [lines[segment.id] for segment in copies[key] if segment.end > start]
         _check_whole(source.url, key, start, found)
         parts.append(_Part(key, start, end, found))
-    now, latest = clock(), max((e for p in parts for e, _ in _epochs(p.manifests)), default=0)
+    latest = max((e for p in parts for e, _ in _epochs(p.manifests)), default=0)
+    now = target.clock()
     ends = {part.key: part.end for part in parts}
     states = {name: _topic(name, parts) for name in names}
     for name, topic in states.items():
@@ -103,8 +101,8 @@ def plan_tier_import(
         log_id=log_id,
         snapshot=state.snapshot(),
         partitions=[_partition(objects, part) for part in parts],
-        objects=[_copied(source, target, m.log_name, m.stored_size) for m in whole],
-        manifests=[_copied(source, target, manifest_object(m.segment), -1) for m in whole],
+        objects=[_copied(source, target.store, m.log_name, m.stored_size) for m in whole],
+        manifests=[_copied(source, target.store, manifest_object(m.segment), -1) for m in whole],
         keys={
             m.log_name: ObjectKey(m.segment.id, m.encryption, m.segment.size)
             for m in whole if m.encryption is not None

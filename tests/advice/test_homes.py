@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.diskless.log_creation import BucketTarget, restore_tier
+from sparklog.diskless.import_objects import BucketTarget
+from sparklog.diskless.log_creation import restore_tier
 from sparklog.errors import SparklogError
 from sparklog.fs import LocalFileSystem
 from sparklog.log.positions import to_ms

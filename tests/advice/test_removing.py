@@ -15,7 +15,7 @@ import sparklog
 from sparklog.checkpoint import history, reset
 from sparklog.cli.app import run
 from sparklog.common import TopicPartition
-from sparklog.diskless.import_objects import LogImport
+from sparklog.diskless.import_objects import BucketTarget, LogImport
 from sparklog.diskless.names import IMPORT
 from sparklog.errors import DataCorruptionError, InvalidRequestError, PartitionOfflineError
 from sparklog.log.log import home_of
@@ -163,11 +163,11 @@ def test_nothing_is_removed_where_an_import_has_made_a_log(
         log.create_topic("t")
         log.append("t", ROWS)
     store = open_store(url)
-    other = LogImport(open_store(f"file://{tmp_path}/other"), "a", write_state=_no, create_home=_no)
+    other = LogImport(BucketTarget(store=open_store(f"file://{tmp_path}/other")), "a")
     other.claim()
     store.put(IMPORT, mark or open_store(f"file://{tmp_path}/other").get(IMPORT))
     with pytest.raises((DataCorruptionError, InvalidRequestError)) as refusal:
-        LogImport(store, "b", write_state=_no, create_home=_no).claim()
+        LogImport(BucketTarget(store=store), "b").claim()
     assert "delete all" not in str(refusal.value)
     if mark is not None:
         assert f"delete the object {IMPORT}, and choose another place" in str(refusal.value)
@@ -192,10 +192,6 @@ def test_what_an_import_left_is_removed_where_it_made_no_log(tmp_path: Path) -> 
     move_to_store(source, url)
     with sparklog.open(url) as moved:
         assert moved.read("t").read_all().num_rows == 5
-
-
-def _no(*_: object) -> str:
-    raise AssertionError("nothing is made here")
 
 
 # --- directories ---------------------------------------------------------------------------------

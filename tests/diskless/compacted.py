@@ -7,7 +7,7 @@ from sparklog.clock import ManualClock
 from sparklog.diskless.cleaning import DisklessCleaner
 from sparklog.diskless.extents import Extent
 from sparklog.diskless.home_object import create_home
-from sparklog.diskless.import_objects import LogImport
+from sparklog.diskless.import_objects import BucketTarget, LogImport
 from sparklog.diskless.segment_healing import segment_of
 from sparklog.diskless.tier_import import plan_tier_import
 from sparklog.format.names import snapshot_name
@@ -113,13 +113,11 @@ def imported(directory: Path, clock: ManualClock, config: Mapping[str, str]) -> 
     source, target = FaultStore(Bucket(), clock), FaultStore(bucket, clock)
     for name, data in held.objects.items():
         source.put(name, data)
-    home = LogImport(
-        target, "a tier", write_state=lambda *_: None, create_home=lambda _, log_id: log_id,
-        threads=1,
-    )  # fmt: skip
+    place = BucketTarget(store=target, threads=1, clock=clock)
+    home = LogImport(place, "a tier")
     home.claim()
     tier = RemoteObjects(lambda: source, BlockCache(0))
-    home.run(plan_tier_import(tier, target, LOG_ID, threads=1, clock=clock))
+    home.run(plan_tier_import(tier, place, LOG_ID))
     log = Imported(bucket, clock)
     log.lead()
     return log

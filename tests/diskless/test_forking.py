@@ -10,8 +10,8 @@ import sparklog
 from sparklog.diskless.entries import ImportRecord, MergeRecord, ProducerBatch
 from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.home_object import known_home, place_home
+from sparklog.diskless.import_objects import MadeLog
 from sparklog.diskless.ledger import EntryReader, Head
-from sparklog.diskless.log_creation import MadeLog
 from sparklog.diskless.names import HOME
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.view import DisklessView

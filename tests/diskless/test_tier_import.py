@@ -10,7 +10,8 @@ import pytest
 import sparklog
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import decode
-from sparklog.diskless.import_objects import LogImport, NewLog
+from sparklog.diskless.home_object import known_home
+from sparklog.diskless.import_objects import BucketTarget, LogImport, NewLog
 from sparklog.diskless.names import HOME, IMPORT, entry_name, state_name
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.tier_import import plan_tier_import
@@ -66,27 +67,22 @@ def objects_of(source: Store) -> RemoteObjects:
     return RemoteObjects(lambda: source, BlockCache(64 << 20))
 
 
-def created(store: Store, log_id: str) -> str:
-    store.create(HOME, log_id.encode())
-    return store.get(HOME).decode()
+def place(target: Store) -> BucketTarget:
+    return BucketTarget(store=target, threads=1, clock=lambda: 10**12)
+
+
+def log_id_of(target: Store) -> str:
+    return known_home(target).log_id
 
 
 def new_home(target: Store, origin: str = ORIGIN) -> LogImport:
-    return LogImport(
-        target,
-        origin,
-        write_state=lambda store, state: store.put(state_name(state.log_id, state.number), b"s"),
-        create_home=created,
-        threads=1,
-    )
+    return LogImport(place(target), origin)
 
 
 def import_it(source: Store, target: Store, **given: Any) -> NewLog:
     home = new_home(target)
     assert not home.claim()
-    new = plan_tier_import(
-        objects_of(source), target, new_topic_id(), threads=1, clock=lambda: 10**12, **given
-    )
+    new = plan_tier_import(objects_of(source), place(target), new_topic_id(), **given)
     home.run(new)
     return new
 
@@ -111,7 +107,7 @@ def log_bytes(store: Store, state: DisklessState, key: TopicPartition) -> bytes:
 def test_all_of_it(made: tuple[Path, Store], target: Store) -> None:
     path, source = made
     import_it(source, target)
-    log_id = target.get(HOME).decode()
+    log_id = log_id_of(target)
     state = folded(target, log_id)
     with sparklog.open(path) as log:
         for name in ("t", "u"):
@@ -168,7 +164,7 @@ def test_encrypted_segments_stay_so(made: tuple[Path, Store], target: Store) -> 
     home = new_home(target)
     home.claim()
     found = RemoteObjects(lambda: source, BlockCache(64 << 20), RING)
-    new = plan_tier_import(found, target, new_topic_id(), threads=1)
+    new = plan_tier_import(found, place(target), new_topic_id())
     home.run(new)
     state = folded(target, new.log_id)
     for extents in state.extents.values():
@@ -222,7 +218,7 @@ def test_cut_anywhere_it_is_nothing_or_whole(made: tuple[Path, Store]) -> None:
             pass
         names = {one.name for one in target.list()}
         if HOME in names:
-            state = folded(target, target.get(HOME).decode())
+            state = folded(target, log_id_of(target))
             assert state.log.ends[T0] > 0
         else:
             assert not any(name.endswith(".manifest") for name in names)
@@ -240,13 +236,13 @@ def _again(source: Store, target: Store, *, is_log: bool) -> None:
             home.claim()
         return
     assert home.claim() == is_log
-    log_id = target.get(HOME).decode() if is_log else new_topic_id()
-    new = plan_tier_import(objects_of(source), target, log_id, threads=1)
+    log_id = log_id_of(target) if is_log else new_topic_id()
+    new = plan_tier_import(objects_of(source), place(target), log_id)
     if is_log:
         home.complete(new)
     else:
         home.run(new)
-    state = folded(target, target.get(HOME).decode())
+    state = folded(target, log_id_of(target))
     names = {one.name for one in target.list()}
     assert {one.name for one in source.list()} <= names
     assert IMPORT not in names
@@ -279,7 +275,7 @@ def test_a_copy_with_missing_records_is_no_log(made: tuple[Path, Store], target:
     _, source = made
     home = new_home(target)
     home.claim()
-    new = plan_tier_import(objects_of(source), target, new_topic_id())
+    new = plan_tier_import(objects_of(source), place(target), new_topic_id())
     first, *others = new.partitions
     for extents in (first.extents[:-1], first.extents[1:]):
         less = replace(new, partitions=[replace(first, extents=extents), *others])
@@ -293,11 +289,11 @@ def test_two_at_once_make_one_log(made: tuple[Path, Store], target: Store) -> No
     one, other = new_home(target), new_home(target)
     assert not one.claim()
     assert not other.claim()
-    plans = [plan_tier_import(objects_of(source), target, new_topic_id()) for _ in range(2)]
+    plans = [plan_tier_import(objects_of(source), place(target), new_topic_id()) for _ in range(2)]
     one.run(plans[0])
     with pytest.raises(InvalidRequestError, match="another call"):
         other.run(plans[1])
-    assert target.get(HOME).decode() == plans[0].log_id
+    assert log_id_of(target) == plans[0].log_id
     assert folded(target, plans[0].log_id).log.ends[T0] > 0
 
 
@@ -353,9 +349,9 @@ def test_a_damaged_tier_is_refused(
 def test_refusals(made: tuple[Path, Store], target: Store) -> None:
     _, source = made
     with pytest.raises(InvalidRequestError, match="no archive"):
-        plan_tier_import(objects_of(target), source, new_topic_id())
+        plan_tier_import(objects_of(target), place(source), new_topic_id())
     with pytest.raises(UnknownTopicError, match="it has: t, u"):
-        plan_tier_import(objects_of(source), target, new_topic_id(), topics=["v"])
+        plan_tier_import(objects_of(source), place(target), new_topic_id(), topics=["v"])
     with pytest.raises(InvalidRequestError, match="other objects"):
         new_home(source).claim()
     new_home(target).claim()
@@ -379,7 +375,7 @@ def test_a_manifest_that_is_deleted_meanwhile(
     with pytest.raises(DataCorruptionError, match="stop the process that deletes objects there"):
         import_it(source, target)
     monkeypatch.setattr(source, "get", get)
-    new = plan_tier_import(objects_of(source), target, new_topic_id(), clock=lambda: 10**12)
+    new = plan_tier_import(objects_of(source), place(target), new_topic_id())
     home = new_home(target)
     home.claim()
     home.run(new)
@@ -404,7 +400,7 @@ def test_open_transactions_are_left_out(tmp_path: Path, target: Store) -> None:
     for name, data in held.objects.items():
         source.put(name, data)
     with pytest.raises(InvalidRequestError, match="Leave the topic out, or restore a range"):
-        plan_tier_import(objects_of(source), target, new_topic_id())
+        plan_tier_import(objects_of(source), place(target), new_topic_id())
     new = import_it(source, target, topics=["u"])
     assert folded(target, new.log_id).log.ends[U0] > 0
     restore(source.url, tmp_path / "before", topics=["t"], end={0: 1})
@@ -424,5 +420,5 @@ def test_a_producer_that_has_an_epoch_only(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_leaves_nothing(target: Store) -> None:
-    assert not new_home(target).claim(dry_run=True)
+    assert not LogImport(replace(place(target), dry_run=True), ORIGIN).claim()
     assert target.list() == []

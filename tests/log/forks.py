@@ -8,7 +8,7 @@ import pyarrow as pa
 import sparklog
 from sparklog import Log
 from sparklog.clock import ManualClock
-from sparklog.diskless.log_creation import BucketTarget
+from sparklog.diskless.import_objects import BucketTarget
 from sparklog.diskless.log_creation import fork as fork_in_store
 from sparklog.log.commit import CommitResult, Identity
 from sparklog.log.fork_points import ForkPointRequest

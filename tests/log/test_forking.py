@@ -15,7 +15,7 @@ from sparklog import (
     UnknownTopicError,
 )
 from sparklog.clock import ManualClock
-from sparklog.diskless.log_creation import MadeLog
+from sparklog.diskless.import_objects import MadeLog
 from sparklog.log.log import home_of
 from sparklog.logdir.forking.fork import Forked
 from tests.log.forks import CONFIG, check, commit, filled, fork, held

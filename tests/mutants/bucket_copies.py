@@ -13,7 +13,7 @@ MUTANTS = (
         "a-copy-that-shows-before-it-is-whole",
         "diskless/import_objects.py",
         "        self._bring(new.objects, new.size, progress)\n",
-        "        self._create_home(self._store, new.log_id)\n"
+        "        place_home(self._store, new.log_id, self._target.clock)\n"
         "        self._bring(new.objects, new.size, progress)\n",
         f"{IMPORT}::test_cut_anywhere_it_is_nothing_or_whole",
     ),
@@ -42,8 +42,8 @@ MUTANTS = (
     mutant(
         "a-log-that-another-call-made",
         "diskless/import_objects.py",
-        "if self._create_home(self._store, new.log_id) != new.log_id:",
-        'if self._create_home(self._store, new.log_id) == "":',
+        "if place_home(self._store, new.log_id, self._target.clock).log_id != new.log_id:",
+        'if place_home(self._store, new.log_id, self._target.clock).log_id == "":',
         f"{IMPORT}::test_two_at_once_make_one_log",
     ),
     mutant(

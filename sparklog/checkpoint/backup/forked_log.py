@@ -23,8 +23,8 @@ from sparklog.checkpoint.backup.upload import Stamp
 from sparklog.clock import Clock
 from sparklog.diskless.forking import derived_id
 from sparklog.diskless.home_object import known_home
-from sparklog.diskless.import_objects import NewLog, NewObject
-from sparklog.diskless.log_creation import BucketTarget, fork
+from sparklog.diskless.import_objects import BucketTarget, NewLog, NewObject
+from sparklog.diskless.log_creation import fork
 from sparklog.errors import StorageUnavailableError
 from sparklog.log.fork_points import ForkPointRequest
 from sparklog.tiered.object_store.file_driver import LocalDriver

@@ -31,7 +31,8 @@ from sparklog.checkpoint.files import Checkpoint, local_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
 from sparklog.checkpoint.query_sink import Announce, SinkKind, choose_sink
 from sparklog.clock import Clock, stopwatch, system_clock
-from sparklog.diskless.log_creation import BucketTarget, check_apart
+from sparklog.diskless.import_objects import BucketTarget
+from sparklog.diskless.log_creation import check_apart
 from sparklog.diskless.log_creation import fork as fork_in_store
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem

@@ -19,7 +19,8 @@ from sparklog.common import TopicPartition
 from sparklog.diskless.extent_logs import ExtentLogs
 from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.groups import GroupObjects
-from sparklog.diskless.log_creation import MadeLog, current_state
+from sparklog.diskless.import_objects import MadeLog
+from sparklog.diskless.log_creation import current_state
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import (
     DataCorruptionError,

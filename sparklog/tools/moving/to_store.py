@@ -21,8 +21,15 @@ from sparklog.config import TopicConfig
 from sparklog.diskless.extents import Extent, segment_extent
 from sparklog.diskless.groups import first_position
 from sparklog.diskless.home_object import read_home
-from sparklog.diskless.import_objects import NewLog, NewObject, NewPartition, NewSegments
-from sparklog.diskless.log_creation import BucketTarget, MadeLog, current_state
+from sparklog.diskless.import_objects import (
+    BucketTarget,
+    MadeLog,
+    NewLog,
+    NewObject,
+    NewPartition,
+    NewSegments,
+)
+from sparklog.diskless.log_creation import current_state
 from sparklog.diskless.tier_import import producers_of
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint_files import Epochs, topic_id_text
