@@ -27,7 +27,6 @@
 - `ledger_end`: the ledger's end, and whether the ledger can be opened; `repair_advice`: the advice
   in errors about files that `sparklog verify --repair` rebuilds
 - `erasures_file`: records that an erasure took place, for readers
-- `paths`, `segment_files`, `segment_listing`: names and listings of log dirs and segments;
-  `file_sync`: fsync errors
+- `paths`, `segment_files`: names and listings of log dirs and segments; `file_sync`: fsync errors
 - `meters`: a writer's metrics
 """

@@ -56,8 +56,7 @@ from sparklog.logdir.offline_partitions import stored_metadata, why_foreign
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.repair_advice import rebuilt_by_repair
-from sparklog.logdir.segment_files import is_partition
-from sparklog.logdir.segment_listing import SegmentListing
+from sparklog.logdir.segment_files import SegmentListing, is_partition
 from sparklog.logdir.topics_file import TOPICS_NAME, read_topics
 from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import LocalFiles, PartitionSegments, StaleReadError

@@ -62,6 +62,7 @@ MUTANTS = (
         "",
         "testing/test_home_contracts.py::TestMemoryStore::"
         "test_readers_see_a_topic_that_others_create_again",
+        "tiered/archive/test_archive.py::test_a_copy_that_was_deleted_is_not_read_from_the_cache",
     ),
     mutant(
         "any-name-of-an-object",

@@ -19,7 +19,7 @@ from sparklog.fs import LOCAL
 from sparklog.jvm.plans import PLAN_VERSION
 from sparklog.log.aborted_transactions import TransactionIndexes
 from sparklog.log.log import home_of
-from sparklog.logdir import segment_listing
+from sparklog.logdir import segment_files
 from sparklog.logdir.view import LogDirView
 from sparklog.source.batch import BatchReader
 from sparklog.source.input_partitions import PlannedRange
@@ -208,14 +208,14 @@ class TestLocalFiles:
         log.alter_topic("t", config={"segment.bytes": 1 << 20})
         view = LogDirView(LOCAL, [path])
         listed: list[str] = []
-        bases_of = segment_listing.segment_bases
+        bases_of = segment_files.segment_bases
 
         def counted(fs: Any, directory: str) -> list[int]:
             listed.append(directory)
             return bases_of(fs, directory)
 
-        monkeypatch.setattr(segment_listing, "segment_bases", counted)
-        monkeypatch.setattr(segment_listing, "SETTLED_MS", -60_000)
+        monkeypatch.setattr(segment_files, "segment_bases", counted)
+        monkeypatch.setattr(segment_files, "SETTLED_MS", -60_000)
         for turn in range(4):
             os.utime(os.path.join(path, "t-0"), (turn, turn))  # however coarse the disk's times are
             before = len(listed)

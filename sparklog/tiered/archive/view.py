@@ -194,6 +194,7 @@ class ArchiveView(ListedView[Directory]):
         return {key: self._listing.span(key) for key in keys}
 
     def _open(self, key: TopicPartition, place: Directory) -> ArchiveSegments:
+        self._seen[key] = self._listing.segments(key)
         return ArchiveSegments(
             self._where(*key),
             key,
@@ -210,11 +211,8 @@ class ArchiveView(ListedView[Directory]):
         listed.
         """
         now = self._listing.segments(key)
-        before = self._seen.get(key)
-        self._seen[key] = now
-        if before is None or before is now:
-            return True
-        return {copy.id for copy in before} <= {copy.id for copy in now}
+        before, self._seen[key] = self._seen[key], now
+        return before is now or {copy.id for copy in before} <= {copy.id for copy in now}
 
     def set_following(self) -> None:
         """Wait for an unavailable store as long as a follower does."""

@@ -14,6 +14,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.scan import rebase
 from sparklog.log.log import Log
 from sparklog.tiered.archive.bucket import group, listed_segments
+from sparklog.tiered.archive.view import ArchiveView
 from sparklog.tiered.layout.object_names import log_start_name, parse_directory
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from tests import paths
@@ -165,6 +166,22 @@ def test_a_hole_is_reported_with_its_range(made: tuple[Path, DictStore]) -> None
             del store.objects[name]
     with archive(store) as remote, pytest.raises(DataCorruptionError, match="expected"):
         remote.read("t", [0]).read_all()
+
+
+def test_a_copy_that_was_deleted_is_not_read_from_the_cache(made: tuple[Path, DictStore]) -> None:
+    """Records that an erasure removed must not come back, not even at the next use."""
+    _, store = made
+    view = ArchiveView(store.url, objects(store), refresh_ms=0)
+    before = view.of_partition("t", 0, lambda segments: segments)
+    first = min(n for n in store.objects if n.startswith("t-0-") and n.endswith(".log"))
+    for name in list(store.objects):
+        if name.startswith(first.removesuffix(".log")):
+            del store.objects[name]
+    view.refresh()
+    now = view.of_partition("t", 0, lambda segments: segments)
+    assert now is not before
+    view.refresh()
+    assert view.of_partition("t", 0, lambda segments: segments) is now
 
 
 def test_nothing_can_be_written(made: tuple[Path, DictStore]) -> None:
