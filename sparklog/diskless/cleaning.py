@@ -23,8 +23,8 @@ from sparklog.diskless.lease import TermLease
 from sparklog.diskless.merge_plan import Merge, grouped
 from sparklog.diskless.merge_source import Slice, SourceLog, SourceReader
 from sparklog.diskless.merging import Merger, RewrittenSegment, may_hold_transactions, snapshot_at
+from sparklog.diskless.names import Level
 from sparklog.diskless.options import UpkeepOptions
-from sparklog.diskless.segment_ids import Level
 from sparklog.diskless.service_log import ConflictError, ServiceLog
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, InvalidRequestError

@@ -20,9 +20,7 @@ from typing import Final
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.config import LogOptions, TopicConfig
-from sparklog.diskless.commit_outcome import resolve_commit
-from sparklog.diskless.contention import Contention
-from sparklog.diskless.entries import Entry, decode, encode
+from sparklog.diskless.entries import Entry, NoOpRecord, decode, encode, new_attempt_id
 from sparklog.diskless.entry_building import (
     CommitContext,
     check_batches,
@@ -31,7 +29,7 @@ from sparklog.diskless.entry_building import (
     check_staged,
     entry_of,
 )
-from sparklog.diskless.entry_creation import EntryCreator, RetryPolicy
+from sparklog.diskless.entry_creation import Contention, EntryCreator, RetryPolicy
 from sparklog.diskless.ledger import Head, StoreLedger
 from sparklog.diskless.object_keys import check_sealed
 from sparklog.diskless.placement import Placed, Placement
@@ -404,11 +402,33 @@ class DisklessCommits:
     def outcome(self, position: int, attempt: str) -> LedgerRecord | None:
         """Return the record of a commit that ended with CommitUnknownError; see `CommitLog`."""
         self.check_open()
-        entry = resolve_commit(self.head, self._creator, position, attempt)
-        if entry is None:
+        entry = self._resolved(position)
+        if entry.id != attempt:
             return None
         self.head.follow()
         return entry.record  # type: ignore[return-value]
+
+    def _resolved(self, number: int) -> Entry:
+        """Return entry `number`, which will never change.
+
+        If there is no such entry yet, a no-op takes its number, so that the answer is final.
+        Raises: InvalidRequestError: no commit was ever tried with this number;
+            StorageUnavailableError. Cost: a GET; also a PUT if the number was free.
+        """
+        entries = self.head.entries
+        while (entry := entries.find(number)) is None:
+            state = self.head.follow()
+            if number > state.next_number or number < 0:
+                raise InvalidRequestError(
+                    f"{entries.path(number)} can't have been tried: the log ends at entry "
+                    f"{state.number}. The error belongs to another log, or this log is an older "
+                    "copy"
+                )
+            if number == state.next_number:
+                record = NoOpRecord(time_ms=state.log.time_ms, epoch=state.log.epoch)
+                noop = Entry(id=new_attempt_id(), prev=state.entry_id, record=record)
+                self._creator.create(number, noop, encode(number, noop))
+        return entry
 
     # --- the end -----------------------------------------------------------------------------
 

@@ -27,8 +27,14 @@ from sparklog.diskless.lease import TermLease
 from sparklog.diskless.merge_plan import Merge, grouped
 from sparklog.diskless.merge_source import Slice, SourceLog, SourceReader
 from sparklog.diskless.merging import Merger, RewrittenSegment
-from sparklog.diskless.names import entry_name, ledger_prefix, parse_staged, staged_prefix
-from sparklog.diskless.segment_ids import Level, level_of
+from sparklog.diskless.names import (
+    Level,
+    entry_name,
+    ledger_prefix,
+    level_of,
+    parse_staged,
+    staged_prefix,
+)
 from sparklog.diskless.service_log import ConflictError, ServiceLog
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, SparklogError

@@ -15,11 +15,10 @@ from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.home_object import check_new, known_home, make_home, read_home
 from sparklog.diskless.lease import NumberedLease, TermLease
 from sparklog.diskless.ledger import EntryReader, Head, StoreLedger
-from sparklog.diskless.lost_attempts import delete_of_earlier_runs, delete_retried
 from sparklog.diskless.names import new_staged_name
 from sparklog.diskless.object_keys import check_sealed, new_transport_key
 from sparklog.diskless.service_log import ServiceLog
-from sparklog.diskless.staged_chunks import objects_of
+from sparklog.diskless.staged_chunks import delete_of_earlier_runs, delete_retried, objects_of
 from sparklog.diskless.staging import UNDER_WAY, DisklessStaging, StagedObjects
 from sparklog.diskless.state_objects import StateObjects, StateWriter
 from sparklog.diskless.view import DisklessView

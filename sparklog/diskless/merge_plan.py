@@ -13,8 +13,8 @@ from typing import Final
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.diskless.extents import Extent, Extents
+from sparklog.diskless.names import Level, level_of
 from sparklog.diskless.options import UpkeepOptions
-from sparklog.diskless.segment_ids import Level, level_of
 from sparklog.diskless.state import DisklessState, partitions_of
 from sparklog.format.index import RELATIVE_MAX
 

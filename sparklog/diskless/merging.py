@@ -24,7 +24,7 @@ from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.extents import Extent, Extents, find, segment_extent
 from sparklog.diskless.merge_plan import Merge
 from sparklog.diskless.merge_source import Slice, SourceData, SourceReader, cut
-from sparklog.diskless.segment_ids import Level, level_of, segment_id
+from sparklog.diskless.names import Level, level_of, segment_id
 from sparklog.diskless.segments import DisklessSegments, partition_state
 from sparklog.diskless.service_log import ConflictError, NewEntry, ServiceLog
 from sparklog.diskless.state import DisklessState

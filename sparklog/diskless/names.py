@@ -20,6 +20,7 @@ import hashlib
 import os
 import re
 import uuid
+from enum import IntEnum
 from typing import Final
 from urllib.parse import quote
 
@@ -40,6 +41,18 @@ _TERM_BYTES: Final = 6  # eight characters of the text form
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 _LABEL_MAX: Final = 80
 _GROUP_MAX: Final = 200  # a file's name has 255 bytes at most, an object's 1024
+
+
+class Level(IntEnum):
+    """Source of a segment's data, in its id. Merges rewrite records twice at most.
+
+    Ids of segments that were imported from remote segments or a fork encode neither a term nor a
+    level; such segments count as finished.
+    """
+
+    PIECES = 0
+    SEGMENTS = 1
+    CLEANED = 2
 
 
 def ledger_prefix(log_id: str) -> str:
@@ -108,15 +121,23 @@ def parse_staged(log_id: str, name: str) -> int | None:
     return None
 
 
-def new_segment_id(term: int) -> str:
-    """Return a new segment id that starts with the term of the service that makes the segment."""
-    raw = term.to_bytes(_TERM_BYTES, "big") + os.urandom(16 - _TERM_BYTES)
-    return topic_id_text(raw)
-
-
 def term_of(segment_id: str) -> int:
     """Return the term of the service that made a segment."""
     return int.from_bytes(topic_id_bytes(segment_id)[:_TERM_BYTES], "big")
+
+
+def segment_id(term: int, level: Level) -> str:
+    """Return a new id."""
+    raw = term.to_bytes(_TERM_BYTES, "big") + bytes([level]) + os.urandom(15 - _TERM_BYTES)
+    return topic_id_text(raw)
+
+
+def level_of(segment_id: str, *, term: int) -> Level:
+    """Return the source of a segment's data. `term`: the log's, which is the highest valid term."""
+    level = topic_id_bytes(segment_id)[_TERM_BYTES]
+    if term_of(segment_id) > term or level > max(Level):
+        return Level.SEGMENTS
+    return Level(level)
 
 
 def service_name(term: int) -> str:

@@ -14,8 +14,7 @@ from sparklog.diskless.ledger import WINDOW
 from sparklog.diskless.merge_plan import Merge
 from sparklog.diskless.merge_source import Slice, SourceLog, SourceReader
 from sparklog.diskless.merging import Merged, Merger
-from sparklog.diskless.names import parse_state, state_name, state_prefix
-from sparklog.diskless.segment_ids import level_of
+from sparklog.diskless.names import level_of, parse_state, state_name, state_prefix
 from sparklog.diskless.service_log import ConflictError, ServiceLog
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.state_objects import STATE_BYTES_MAX, decode_state

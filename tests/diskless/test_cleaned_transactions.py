@@ -11,7 +11,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.diskless.merge_plan import Merge
 from sparklog.diskless.merging import Merged
-from sparklog.diskless.segment_ids import Level
+from sparklog.diskless.names import Level
 from sparklog.fs import LOCAL
 from sparklog.log.admin import delete_records
 from sparklog.log.partition_reader import PartitionReader

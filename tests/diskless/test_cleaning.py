@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from sparklog.clock import ManualClock
+from sparklog.diskless.names import Level, level_of
 from sparklog.diskless.options import UpkeepOptions
-from sparklog.diskless.segment_ids import Level, level_of
 from sparklog.log.admin import delete_records
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.testing.faults import SimulatedKill

@@ -16,8 +16,8 @@ import pytest
 from sparklog.common import TopicPartition
 from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.merging import Merger
+from sparklog.diskless.names import Level, segment_id
 from sparklog.diskless.segment_healing import segment_of
-from sparklog.diskless.segment_ids import Level, segment_id
 from sparklog.diskless.service_log import ConflictError
 from sparklog.diskless.upkeep import DisklessUpkeep
 from sparklog.errors import InvalidRequestError, StorageUnavailableError, UnknownTopicError

@@ -6,17 +6,18 @@ import pytest
 
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import decode
-from sparklog.diskless.lost_attempts import delete_of_earlier_runs
 from sparklog.diskless.names import (
+    Level,
     entry_name,
     new_staged_name,
     position_name,
+    segment_id,
     service_name,
     state_name,
 )
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.retention import raise_log_starts
-from sparklog.diskless.segment_ids import Level, segment_id
+from sparklog.diskless.staged_chunks import delete_of_earlier_runs
 from sparklog.errors import InvalidRequestError
 from sparklog.log.admin import delete_records, delete_topic, drop_topic, undelete_topic
 from sparklog.storage.commits import StagingExpiredError

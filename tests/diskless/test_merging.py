@@ -14,9 +14,8 @@ from sparklog.diskless.entries import (
 )
 from sparklog.diskless.extents import Extent
 from sparklog.diskless.merge_plan import SOURCES_MAX, due_merges
-from sparklog.diskless.names import entry_name
+from sparklog.diskless.names import Level, entry_name, level_of, segment_id
 from sparklog.diskless.options import UpkeepOptions
-from sparklog.diskless.segment_ids import Level, level_of, segment_id
 from sparklog.diskless.service_log import ConflictError
 from sparklog.errors import CommitUnknownError, DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint_files import parse_epochs

@@ -6,9 +6,15 @@ import pytest
 
 from sparklog.diskless import garbage
 from sparklog.diskless.groups import GroupObjects
-from sparklog.diskless.names import entry_name, new_staged_name, position_name, state_name
+from sparklog.diskless.names import (
+    Level,
+    entry_name,
+    new_staged_name,
+    position_name,
+    segment_id,
+    state_name,
+)
 from sparklog.diskless.options import UpkeepOptions
-from sparklog.diskless.segment_ids import Level, segment_id
 from sparklog.diskless.upkeep import DisklessUpkeep
 from sparklog.log.admin import drop_topic
 from sparklog.storage.group_store import Groups

@@ -178,16 +178,16 @@ MUTANTS = (
     ),
     mutant(
         "an-outcome-that-may-still-change",
-        "diskless/commit_outcome.py",
-        "creator.create(number, noop, encode(number, noop))",
-        "return None if encode(number, noop) else found",
+        "diskless/commit_log.py",
+        "self._creator.create(number, noop, encode(number, noop))",
+        "return noop",
         f"{FAULTS}::test_an_outcome_holds_for_ever",
     ),
     mutant(
         "anothers-entry-is-the-outcome",
-        "diskless/commit_outcome.py",
-        "return entry if entry.id == attempt else None",
-        "return entry",
+        "diskless/commit_log.py",
+        "if entry.id != attempt:",
+        "if not attempt:",
         f"{FAULTS}::test_an_outcome_holds_for_ever",
     ),
     mutant(

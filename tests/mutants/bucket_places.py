@@ -140,7 +140,7 @@ MUTANTS = (
     ),
     mutant(
         "lost-attempts-beside-the-table-of-a-deleted-topic",
-        "diskless/lost_attempts.py",
+        "diskless/staged_chunks.py",
         "for of_partition in state.kept_extents() for extent in of_partition)",
         "for of_partition in state.extents.values() for extent in of_partition)",
         f"{GARBAGE}::test_what_lies_behind_the_table_of_a_deleted_topic_stays",

@@ -16,14 +16,14 @@ def in_both_homes(test: str) -> tuple[str, ...]:
 MUTANTS = (
     mutant(
         "lost-attempts-of-a-later-plan",
-        "diskless/lost_attempts.py",
+        "diskless/staged_chunks.py",
         "number is not None and number <= newest:",
         "number is not None:",
         "sink/test_store_homes.py::test_what_is_staged_after_the_commit_stays",
     ),
     mutant(
         "lost-attempts-that-are-of-the-log",
-        "diskless/lost_attempts.py",
+        "diskless/staged_chunks.py",
         "[] if stored.name in live or stored.name in kept else",
         "[] if stored.name in kept else",
         "sink/test_store_homes.py::test_records_of_before_a_reset_of_the_writer_stay",

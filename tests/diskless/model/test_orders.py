@@ -17,8 +17,7 @@ from sparklog.diskless.groups import GroupObjects
 from sparklog.diskless.home_object import check_new, check_not_missing, repairable_log_id
 from sparklog.diskless.ledger import EntryReader, Head
 from sparklog.diskless.merge_plan import Merge
-from sparklog.diskless.names import entry_name
-from sparklog.diskless.segment_ids import Level
+from sparklog.diskless.names import Level, entry_name
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.storage.group_store import Groups

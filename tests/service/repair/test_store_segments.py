@@ -8,8 +8,8 @@ from sparklog.diskless.extents import Extent
 from sparklog.diskless.home_object import create_home
 from sparklog.diskless.merge_plan import Merge
 from sparklog.diskless.merge_source import SourceReader
+from sparklog.diskless.names import Level
 from sparklog.diskless.segment_healing import SegmentHealer
-from sparklog.diskless.segment_ids import Level
 from sparklog.diskless.service_log import ConflictError
 from sparklog.errors import DataCorruptionError
 from sparklog.service import Verification, verify

@@ -1,7 +1,6 @@
 """Writers that meet spread their tries; alone nobody waits, and who lost before waits less."""
 
-from sparklog.diskless.contention import Contention
-from sparklog.diskless.entry_creation import RetryPolicy
+from sparklog.diskless.entry_creation import Contention, RetryPolicy
 
 
 class Time:
