@@ -9,6 +9,7 @@ replace it and lose unsynced data.
 
 from sparklog.fs.local import LocalFileSystem
 from sparklog.fs.protocol import (
+    SETTLED_MS,
     Buffer,
     File,
     FileSystem,
@@ -25,6 +26,7 @@ LOCAL = LocalFileSystem()
 
 __all__ = [
     "LOCAL",
+    "SETTLED_MS",
     "Buffer",
     "File",
     "FileSystem",

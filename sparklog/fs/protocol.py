@@ -9,9 +9,15 @@
 
 import contextlib
 import os
-from typing import NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 Buffer = bytes | bytearray | memoryview
+SETTLED_MS: Final = 2000
+"""The age (ms) at which the time of a file or directory is reliable.
+
+A file that changed more recently may change again within the resolution of its timestamp: 4 ms on
+ext4 and xfs, a second or two on other file systems.
+"""
 
 
 class File(Protocol):

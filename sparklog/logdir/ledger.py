@@ -22,7 +22,7 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format.batch import encode_one
 from sparklog.format.names import log_name
 from sparklog.format.records import Decoder
-from sparklog.format.scan import Table, misplaced_rows, scan
+from sparklog.format.scan import misplaced_rows, scan
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.logdir.partition.partition_log import PartitionLog
@@ -220,7 +220,10 @@ def whole_end(fs: FileSystem, directory: str) -> int:
     for base in reversed(ledger_bases(fs, directory)):
         path = os.path.join(ledger_path(directory), log_name(base))
         raw = read_bytes(fs, path)
-        known = _consecutive(scan(raw, path=path).table, base)
+        known = scan(raw, path=path).table
+        wrong = np.flatnonzero(misplaced_rows(known, base))  # the CRC does not cover base offsets
+        if len(wrong):
+            known = known[: int(wrong[0])]
         end, stop = base, 0
         if len(known):
             end = int(known["last_offset"][-1]) + 1
@@ -244,12 +247,6 @@ def whole_end(fs: FileSystem, directory: str) -> int:
         path=ledger_path(directory),
         first=0,
     )
-
-
-def _consecutive(table: Table, base: int) -> Table:
-    """Return the leading batches with consecutive offsets: the CRC does not cover base offsets."""
-    wrong = np.flatnonzero(misplaced_rows(table, base))
-    return table[: int(wrong[0])] if len(wrong) else table
 
 
 def _records_behind(raw: bytes, position: int, end: int, path: str) -> list[LedgerRecord]:

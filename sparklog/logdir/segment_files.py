@@ -2,19 +2,11 @@
 
 import itertools
 import os
-from typing import Final
 
 from sparklog.clock import Clock, system_clock
 from sparklog.format.names import LOG, PARTITION_METADATA, log_name, parse_base
-from sparklog.fs import FileSystem
+from sparklog.fs import SETTLED_MS, FileSystem
 from sparklog.storage.segments import PartitionSegments
-
-SETTLED_MS: Final = 2000
-"""The age (ms) at which a directory's change time is reliable.
-
-A directory that changed more recently may change again within the resolution of its timestamp: 4 ms
-on ext4 and xfs, a second or two on other file systems.
-"""
 
 
 def segment_bases(fs: FileSystem, directory: str) -> list[int]:

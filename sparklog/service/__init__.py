@@ -10,7 +10,7 @@
 - `announcement_file`: announcements before the first retention in a topic
 - `tiering`: the remote part of a round
 - `health`: the verdict on a log: green, amber or red
-- `metrics`: metrics of a log, a Prometheus endpoint, alert rules; `http_server`, `exit_hooks`
+- `metrics`: metrics of a log, a Prometheus endpoint, alert rules; `http_server`
 - `log_verification`: `verify`, which checks all invariants of a log; `verification`: the checks;
 `quick_verification`: checks that do not read data
 - `repair`: repairs of `verify`: rebuilds derived files, or moves files to quarantine

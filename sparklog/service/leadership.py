@@ -224,15 +224,11 @@ class BorrowedLease:
         while (rested := monotonic_ms() - ended) < self._rest_ms:
             if rested >= REST_MS and not asked:
                 asked = True
-                if not self._is_log_in_use():
+                # Without another thread or process on the log, the lease is acquired.
+                is_in_use = any(turn.locked() for turn in self._turns)
+                if not is_in_use and self._leadership.leading() is not None:
                     return
             pause(min(_POLL_MS, self._rest_ms - rested))
-
-    def _is_log_in_use(self) -> bool:
-        """Return True if another thread or process works on the log. Else the lease is acquired."""
-        if any(turn.locked() for turn in self._turns):
-            return True
-        return self._leadership.leading() is None
 
     def _report_waiting(self, holder: str) -> None:
         if not self._has_reported:

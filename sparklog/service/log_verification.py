@@ -285,8 +285,9 @@ class _Verifier:
             self._appends = self.log_dir_state.appends_by_partition()
             self._check_all(keys, suspects)
             if look:  # only findings of every check count
-                for key in suspects or ():
-                    self._drop_transient(key, before)
+                for key in self.checked.keys() & (suspects or set()):
+                    out = self.checked[key].out
+                    out.found = [f for f in out.found if f.severity not in BAD or f.place in before]
             suspects = {key for key, c in self.checked.items() if _is_suspect(c.out)}
             if not (self.log_dir_state.situation.is_live and suspects):
                 break
@@ -352,13 +353,6 @@ class _Verifier:
                 if self._progress is not None:
                     self._progress(number, len(wanted))
         self.checked = {key: before[key] for key in keys}
-
-    def _drop_transient(self, key: TopicPartition, places: set[tuple[object, ...]]) -> None:
-        """Drop a partition's bad findings that the previous check did not have."""
-        checked = self.checked.get(key)
-        if checked is not None:
-            found = checked.out.found
-            checked.out.found = [f for f in found if f.severity not in BAD or f.place in places]
 
     def _keys(self, general: Findings) -> list[TopicPartition]:
         """Return the partitions to check; report missing partitions."""

@@ -164,8 +164,10 @@ class ServiceOptions:
             and range.
         """
         found, rest = read(SERVICE_KEYS.values(), values)
+        log_keys = [*KEYS.values(), *LOG_KEYS.values()]
+        of_log = {name for key in log_keys for name in (key.name, *dict(key.also))}
         refuse_unknown(
-            {name: value for name, value in rest.items() if not _is_of_log(name)},
+            {name: value for name, value in rest.items() if name not in of_log},
             SERVICE_KEYS | LOG_KEYS,
         )
         return cls(**found), dict(rest)
@@ -182,11 +184,6 @@ class ServiceOptions:
 
 SERVICE_KEYS: Final[dict[str, Key]] = keys_of(ServiceOptions)
 """The service's keys with their descriptions."""
-
-
-def _is_of_log(name: str) -> bool:
-    known = [*KEYS.values(), *LOG_KEYS.values()]
-    return any(name == key.name or name in dict(key.also) for key in known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,12 @@
 """`Service`: a log's background work, in daemon threads or as a single round."""
 
+import atexit
 import contextlib
 import logging
 import os
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, Self
 
@@ -15,7 +18,6 @@ from sparklog.log.erasure import erasure_report
 from sparklog.metrics import Sample
 from sparklog.opening import resolved, url_of
 from sparklog.service.backend import service_backend
-from sparklog.service.exit_hooks import cancel_close_at_exit, close_at_exit, spark_session_check
 from sparklog.service.health import Examiner, ServiceStatus, health_samples
 from sparklog.service.health.examiner import PATIENCE, call_with_timeout
 from sparklog.service.leadership import Leadership
@@ -159,7 +161,7 @@ class Service:
         first = self._clock() + self._options.initial_task_delay_ms
         self._due = dict.fromkeys(WORKS, float(first))
         self._stop.clear()
-        alive = spark_session_check()
+        alive = _spark_session_check()
         self._threads = [
             threading.Thread(
                 target=self._run, args=(work, alive), name=f"sparklog-{work}", daemon=True
@@ -168,7 +170,7 @@ class Service:
         ]
         for thread in self._threads:
             thread.start()
-        close_at_exit(self)
+        _STARTED.add(self)
 
     def close(self) -> None:
         """Finish the current step, stop, and close the log. Idempotent."""
@@ -180,7 +182,7 @@ class Service:
         self._leadership.close()
         self._leadership.lend(False)
         self._stop_serving()
-        cancel_close_at_exit(self)
+        _STARTED.discard(self)
 
     def __enter__(self) -> Self:
         self.start()
@@ -470,3 +472,25 @@ class Service:
                 if self._passing and not self._users:
                     self._passing = False
                     self._leadership.close()
+
+
+def _spark_session_check() -> Callable[[], bool]:
+    """Return a function that returns True while the present Spark session is active.
+
+    Does not import Spark: if it is not loaded, there is no session to wait for.
+    """
+    pyspark = sys.modules.get("pyspark")
+    context: Any = getattr(pyspark, "SparkContext", None)
+    active = getattr(context, "_active_spark_context", None)
+    if active is None:
+        return lambda: True
+    return lambda: getattr(context, "_active_spark_context", None) is active
+
+
+_STARTED: Final["weakref.WeakSet[Service]"] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for service in list(_STARTED):
+        service.close()

@@ -18,12 +18,11 @@ from sparklog.checkpoint.backup.repository import FILES, PIECE_BYTES, Repository
 from sparklog.checkpoint.backup.snapshots import SnapshotFile, SnapshotTree, SnapshotTrees
 from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
-from sparklog.fs import Buffer, FileSystem
+from sparklog.fs import SETTLED_MS, Buffer, FileSystem
 from sparklog.progress import Progress
 
 INLINE_BYTES: Final = 256  # smaller files are in the snapshot itself
 TRUSTED_BYTES: Final = 1 << 20  # inode, size and mtime identify files from this size on
-SETTLED_MS: Final = 2_000  # after this time another change has a different mtime
 DAY_MS: Final = 86_400_000
 Stamp = tuple[int, int, int]
 

@@ -12,7 +12,7 @@ from sparklog.clock import system_clock
 from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.format.names import log_name
-from sparklog.fs import FileSystem
+from sparklog.fs import SETTLED_MS, FileSystem
 from sparklog.log.due_segments import (
     NO_CONSTRAINTS,
     DueSegments,
@@ -23,8 +23,6 @@ from sparklog.log.due_segments import (
 from sparklog.logdir.retention.partition_retention import PartitionRetention, segments_of
 from sparklog.logdir.retention.segment_deletion import due_segments_of
 from sparklog.logdir.segment_files import joined
-
-_SETTLED_MS = 2000  # a later change certainly has another time
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +141,7 @@ class DuePartitions:
             return seen
         segments = segments_of(self._fs, place.directory)
         found = due_segments_of(self._fs, place, segments, now_ms=now_ms, terms=terms)
-        settled = system_clock() - changed > _SETTLED_MS
+        settled = system_clock() - changed > SETTLED_MS
         seen = _Observation(place, terms, changed if settled else -1, segments, found)
         self._seen[key] = seen
         return seen

@@ -148,7 +148,8 @@ class _Rebuild:
             if record is None:
                 continue
             if isinstance(record, AppendRecord):
-                self._note_unattributed(record)
+                for key, (start, _) in record.ends.items():
+                    self._note(key, self._state.ends.get(key, 0), start)
             try:
                 self._state.apply(record)
             except KeyError as error:
@@ -196,10 +197,6 @@ class _Rebuild:
             offsets = range(self._oldest, self._end)
             self._absent = [o for o in offsets if o not in known and o not in bases]
         return self._absent[bisect.bisect_left(self._absent, first) :]
-
-    def _note_unattributed(self, record: AppendRecord) -> None:
-        for key, (first, _) in record.ends.items():
-            self._note(key, self._state.ends.get(key, 0), first)
 
     def _note(self, key: TopicPartition, first: int, end: int) -> None:
         if first < end:

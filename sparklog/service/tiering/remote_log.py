@@ -16,7 +16,7 @@ from typing import Final
 from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import SparklogError
-from sparklog.fs import FileSystem
+from sparklog.fs import SETTLED_MS, FileSystem
 from sparklog.log.due_segments import LocalSegment, RetentionConstraints
 from sparklog.log.log import Log, home_of
 from sparklog.logdir.commit_log import LogDirCommits
@@ -38,7 +38,6 @@ from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer,
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 _DELETED_TOGETHER: Final = 500  # copies per step: some requests, and two commits
-_SETTLED_MS: Final = 2000  # a later change has a later mtime if the last change is this old
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +291,7 @@ class RemoteLog:
         seen = self._listed.get(key)
         if seen is None or seen[:2] != (place.directory, changed):
             held = segments_of(self.fs, place.directory)
-            settled = 0 < changed < system_clock() - _SETTLED_MS
+            settled = 0 < changed < system_clock() - SETTLED_MS
             seen = self._listed[key] = place.directory, changed if settled else -1, held
         return seen[2]
 

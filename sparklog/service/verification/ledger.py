@@ -192,7 +192,9 @@ class _LedgerCheck:
             note_appends(self._truth.appends, self.state, record)
         self.rooted = self.rooted or is_snapshot
         if isinstance(record, TopicRecord | AdoptRecord | SnapshotRecord):
-            self._note_intervals()
+            known = self._truth.intervals
+            for name, topic in self.state.topics.items():
+                known[name] = max(known.get(name, 0), topic.parsed().index_interval_bytes)
 
     def _check(self, offset: int, record: LedgerRecord) -> None:
         match record:
@@ -207,11 +209,6 @@ class _LedgerCheck:
                 self._check_reset(offset, record)
             case StartRecord():
                 self._check_start(offset, record)
-
-    def _note_intervals(self) -> None:
-        known = self._truth.intervals
-        for name, topic in self.state.topics.items():
-            known[name] = max(known.get(name, 0), topic.parsed().index_interval_bytes)
 
     def _fault(self, offset: int, what: str) -> None:
         self._out.add(

@@ -247,11 +247,13 @@ class PartitionCheck:
             if not last:
                 self._keep_tail(path)
             return walked  # derived files can't be checked without the batches
-        severity, fix = self._severity_and_fix(base, last=last)
+        is_rebuilt = last or base >= part.recovery_point  # by opening, after a crash
+        is_leftover = part.situation is Situation.CRASHED and is_rebuilt
+        severity = Severity.LEFTOVER if is_leftover else Severity.DIFFERENCE
         for check in indexes:
             check.finish(walked)
-            check.file.report(self._out, severity, fix)
-        replay.check_aborted(base, severity=severity, fix=fix)
+            check.file.report(self._out, severity, FixKind.INDEXES)
+        replay.check_aborted(base, severity=severity, fix=FixKind.INDEXES)
         if walked.end - base > RELATIVE_MAX + 1:
             self._out.add(
                 Severity.DIFFERENCE, path, f"its offsets overflow the index: {walked.end - base}",
@@ -267,13 +269,6 @@ class PartitionCheck:
             else f
             for f in self._out.found
         ]
-
-    def _severity_and_fix(self, base: int, *, last: bool) -> tuple[Severity, FixKind]:
-        """Return severity and fix of an index. After a crash, opening rebuilds the last indexes."""
-        crashed = self._part.situation is Situation.CRASHED
-        if crashed and (last or base >= self._part.recovery_point):
-            return Severity.LEFTOVER, FixKind.INDEXES
-        return Severity.DIFFERENCE, FixKind.INDEXES
 
 
 def _copied_segments(

@@ -166,7 +166,10 @@ class LedgerCheck:
                 self._since.append((entry, path))
             except DataCorruptionError as error:
                 self._damage(path, error.reason, number)
-                self.state, self.is_whole = self._refolded(), False
+                # The entry may have been applied partially: apply the entries before it again.
+                self.state, self.is_whole = self._kept, False
+                for applied, applied_path in self._since:
+                    self.state.apply(applied, path=applied_path)
         elif self._before is not None and entry.prev != self._before:
             self._damage(path, f"the entry doesn't follow the one before it; {_COPY}", number)
         stored = self._states.pop(number, None)
@@ -179,13 +182,6 @@ class LedgerCheck:
         else:  # a reader could start from this state
             self.state, self.is_whole = stored.state, True
             self._kept, self._since = self.state.copy(), []
-
-    def _refolded(self) -> DisklessState:
-        """Return the state before the entry that failed, which may have been applied partially."""
-        state = self._kept
-        for entry, path in self._since:
-            state.apply(entry, path=path)
-        return state
 
     def _damage(self, path: str, what: str, number: int, position: int | None = None) -> None:
         self._out.add(Severity.DAMAGE, path, what, position=position, first=number, end=number + 1)

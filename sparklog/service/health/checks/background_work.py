@@ -103,10 +103,6 @@ def tier(inputs: HealthInputs) -> Check:
     return Check("tier", Level.GREEN, what)
 
 
-def _waiting_text(waits_ms: int) -> str:
-    return f" for {duration_text(waits_ms)}" if waits_ms >= SECOND_MS else " since just now"
-
-
 def cleaner(inputs: HealthInputs) -> Check:
     """Check that the cleaner cleans compacted topics as fast as they become dirty."""
     count = pluralize(inputs.compacted, "compacted partition")
@@ -119,9 +115,11 @@ def cleaner(inputs: HealthInputs) -> Check:
         return Check("cleaner", Level.GREEN, f"{count}, none wants cleaning")
     worst = max(inputs.dirty, key=lambda one: one.waits_ms)
     size = size_text(sum(one.bytes for one in inputs.dirty))
+    just_now = worst.waits_ms < SECOND_MS
+    waiting = "since just now" if just_now else f"for {duration_text(worst.waits_ms)}"
     what = (
         f"{len(inputs.dirty)} of {count} want{'s' if len(inputs.dirty) == 1 else ''} cleaning "
-        f"({size}), {worst.key}{_waiting_text(worst.waits_ms)}"
+        f"({size}), {worst.key} {waiting}"
     )
     if worst.waits_ms > inputs.limits.cleaner_lag_ms:
         command = inputs.command("serve", "--once", "--task", "compact")

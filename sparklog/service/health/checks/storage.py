@@ -62,7 +62,10 @@ def partitions(inputs: HealthInputs) -> Check:
     if offline_names:
         reason = _without_advice(found.offline[min(found.offline)])
         what = f"{count_with_names(offline_names, 'partition')} offline: {reason}"
-        return Check("partitions", Level.RED, what, _verify_command(inputs))
+        # Without --give-up, `verify` requires all log dirs.
+        is_dir_missing = any(entry.free_bytes is None for entry in found.directories)
+        flags = ("--give-up", "--dry-run") if is_dir_missing else ()
+        return Check("partitions", Level.RED, what, inputs.command("verify", *flags))
     if not inputs.is_known:
         return Check("partitions", Level.RED, "the partitions can't be determined",
                      inputs.command("verify"))  # fmt: skip
@@ -85,13 +88,6 @@ def partitions(inputs: HealthInputs) -> Check:
 def _without_advice(error: str) -> str:
     """Return the reason in an error message, without the advice for its caller."""
     return (error.partition(_OFFLINE)[2] or error).partition(";")[0]
-
-
-def _verify_command(inputs: HealthInputs) -> str:
-    if all(one.free_bytes is not None for one in inputs.found.directories):
-        return inputs.command("verify")
-    # Without --give-up, `verify` requires all log dirs.
-    return inputs.command("verify", "--give-up", "--dry-run")
 
 
 def disk(inputs: HealthInputs) -> Check:
