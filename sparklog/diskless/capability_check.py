@@ -87,7 +87,10 @@ class _CapabilityCheck:
         """Let all creators create a name; repeat with another name if no request was answered."""
         for again in range(_ROUNDS_MAX):
             name = self._name(f"{number}-{again}")
-            self._expect_none(name)
+            if self._is_there(name):
+                raise self._unfit(
+                    f"{name} exists, but was not created; is there a cache before it?"
+                )
             creates = [partial(self._create, name, creator) for creator in range(self._creators)]
             answers = _at_once(creates)
             if self._decided(name, answers):
@@ -143,10 +146,6 @@ class _CapabilityCheck:
                 f"is complete, or a creator overwrote another; {_UPDATE}"
             )
         return creator
-
-    def _expect_none(self, name: str) -> None:
-        if self._is_there(name):
-            raise self._unfit(f"{name} exists, but was not created; is there a cache before it?")
 
     def _expect_refusal(self, name: str) -> None:
         """Try to create an object that exists."""

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import Entry, ProducerBatch, ProducerBatches, new_attempt_id
@@ -222,21 +222,17 @@ def _producer_batches(
         ends[chunk.key] = base + chunk.records
         if chunk.idempotent:
             table = _batches(chunk)
+            # The largest timestamp of a batch, as readers will see it.
+            stamp_ms = None if chunk.copied else stamps.get(chunk.topic)
             by_partition[chunk.key] = by_partition.get(chunk.key, ()) + tuple(
                 ProducerBatch(
                     int(row["producer_id"]), int(row["producer_epoch"]), int(row["base_sequence"]),
                     base + int(row["base_offset"]), base + int(row["last_offset"]),
-                    _time(chunk, row, stamps),
+                    int(row["max_timestamp"]) if stamp_ms is None else stamp_ms,
                 )
                 for row in _newest(table[table["producer_id"] >= 0])
             )  # fmt: skip
     return by_partition
-
-
-def _time(chunk: Chunk, row: Any, stamps: Mapping[str, int]) -> int:
-    """Return the largest timestamp of a batch as readers will see it."""
-    own = int(row["max_timestamp"])
-    return own if chunk.copied else stamps.get(chunk.topic, own)
 
 
 def _newest(table: Table) -> Table:

@@ -10,7 +10,6 @@ from sparklog.diskless.extent_objects import (
     ExtentObjects,
     Keys,
     ObjectRange,
-    PartOfRange,
     content_of,
     grouped,
     place_of,
@@ -67,8 +66,10 @@ class ExtentLogs:
         if extent.pieces:
             log = self._pieces(extent)
         else:
+            whole, first = self._group_of(at)
+            part = whole.within(self._places[at].start - first, self._places[at].size)
             raw = RemoteSegmentLog(
-                self.path_of(extent), self._range_of(at), lambda size: self._ahead(at + 1, 1, size)
+                self.path_of(extent), part, lambda size: self._ahead(at + 1, 1, size)
             )
             summed = SummedLog(raw, extent, self._objects.url(extent.object))
             log = self._numbered(extent, summed, check=check)
@@ -88,10 +89,6 @@ class ExtentLogs:
         )  # fmt: skip
 
     # --- locations -------------------------------------------------------------------------------
-
-    def _range_of(self, at: int) -> PartOfRange:
-        whole, first = self._group_of(at)
-        return whole.within(self._places[at].start - first, self._places[at].size)
 
     def _group_of(self, at: int) -> tuple[ObjectRange, int]:
         """Return the range that is fetched with extent number `at`, and its first byte."""

@@ -99,7 +99,8 @@ def find_lost_entries(store: Store, log_id: str, names: Iterable[str]) -> LostEn
                 continue
             if not proves_entry(raw, log_id=log_id, number=each.number):
                 continue
-            known += _decoded_state(raw)
+            with contextlib.suppress(SparklogError):
+                known.append(decode_state(raw, path=""))
         evidence.append(each)
     if not evidence and why is None:
         return None
@@ -118,13 +119,6 @@ def _last_readable(head: Head) -> DisklessState:
         while (entry := head.entries.find(head.state.next_number)) is not None:
             head.advance(head.state.next_number, entry)
     return head.state
-
-
-def _decoded_state(raw: bytes) -> Iterator[DisklessState]:
-    try:
-        yield decode_state(raw, path="")
-    except SparklogError:
-        return
 
 
 class _Losses:

@@ -119,7 +119,10 @@ class NumberedBatches:
                     int(table["position"][row]),
                 )
             done = int(ends[-1])
-            self._renumber(memoryview(data)[:whole], position)
+            try:
+                rebase(memoryview(data)[:whole], self._base, self._epoch)
+            except InvalidRequestError as error:  # a magic other than 2
+                raise self._fault(str(error), position) from error
             if self._stamp_ms >= 0:
                 begins = table["position"] - position
                 stops = begins + table["size"]
@@ -133,12 +136,6 @@ class NumberedBatches:
             if first == done:  # else it is damaged, which is reported when all of it is read
                 _PREFIX.pack_into(data, whole, self._base + done, length, self._epoch)
         return done
-
-    def _renumber(self, batches: memoryview, position: int) -> None:
-        try:
-            rebase(batches, self._base, self._epoch)
-        except InvalidRequestError as error:  # a magic other than 2
-            raise self._fault(str(error), position) from error
 
     def _mark(self, position: int, done: int) -> None:
         marks = self._marks

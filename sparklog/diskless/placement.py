@@ -132,7 +132,11 @@ class Placement:
         size = sum(map(len, data))
         count = sum(len(rows) for rows in partitions.values())
         in_table = count > TABLE_EXTENTS_MIN and count > 2 * len(partitions)
-        names, keys, stored = list(self._sources.names), self._object_keys(), b""
+        names, stored = list(self._sources.names), b""
+        # Tasks encrypted their objects with these data keys; the master key wraps them here.
+        keys: dict[str, ObjectKey | None] = {
+            name: rewrap_key(self._ring, key) for name, key in self._sources.keys.items()
+        }
         staged: tuple[str, ...] = ()
         if size and inline and not in_table:
             names[IN_DATA] = ""
@@ -186,10 +190,6 @@ class Placement:
         data_key, key = new_object_key(self._ring, size)
         self._store.put_stream(name, data_key.seal(data, size), data_key.stored_size(size))
         return key
-
-    def _object_keys(self) -> dict[str, ObjectKey | None]:
-        """Return the data keys of objects that tasks encrypted, wrapped by the master key."""
-        return {name: rewrap_key(self._ring, key) for name, key in self._sources.keys.items()}
 
     def _by_table(
         self,

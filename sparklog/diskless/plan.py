@@ -155,10 +155,7 @@ class _PlannedSegments(DisklessSegments):
             plan.producers,
         )  # fmt: skip
         self._planned = state
-        super().__init__(where, plan.key, plan.log_id, objects, self._as_planned, eager=True)
-
-    def _as_planned(self) -> PartitionState:
-        return self._planned
+        super().__init__(where, plan.key, plan.log_id, objects, lambda: state, eager=True)
 
     def bases(self) -> list[int]:
         """Return the planned base offsets, and the end."""

@@ -225,7 +225,9 @@ class DisklessState:
             _expect(_tile(named[key], first, end), f"{key}: its extents don't fill its offsets")
         self._add(named)
         for key in record.ends:
-            self._note_epoch(key, record.epoch, record.ends[key].first)
+            known = self.epochs.get(key, ())
+            if not known or known[-1][0] < record.epoch:
+                self.epochs[key] = (*known, (record.epoch, record.ends[key].first))
         _expect(entry.producers.keys() <= named.keys(), "producers of other partitions")
         for key, batches in entry.producers.items():
             self._note_producers(key, batches, record.time_ms)
@@ -250,11 +252,6 @@ class DisklessState:
             if kept:
                 self.extents[key] = (*self.extents.get(key, ()), *kept)
                 self.count_uses(kept)
-
-    def _note_epoch(self, key: TopicPartition, epoch: int, first: int) -> None:
-        known = self.epochs.get(key, ())
-        if not known or known[-1][0] < epoch:
-            self.epochs[key] = (*known, (epoch, first))
 
     def _note_producers(
         self, key: TopicPartition, batches: Iterable[ProducerBatch], time_ms: int

@@ -1,5 +1,6 @@
 """Tiering status per partition: local, remote, pending, lag. Reads only."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -155,7 +156,9 @@ def _partition(
     copies = valid_copies(readable, epochs, end=end) if epochs else readable
     live = [copy for copy in copies if copy.end > log_start]
     begun = [s for s in known if s.state is SegmentState.COPY_STARTED]
-    stable = _stable(view, key, end)
+    stable = end
+    with contextlib.suppress(StaleReadError, PartitionOfflineError):
+        stable = reader_of(view, *key).last_stable_offset(end)
     waiting = segments_to_copy(local, copies, info.config, log_start=log_start, stable=stable)
     return PartitionTier(
         topic=info.name,
@@ -176,13 +179,6 @@ def _partition(
         unfinished=len(begun) + sum(s.state is SegmentState.DELETE_STARTED for s in known),
         puts=sum(_puts(copy.size) for copy in live),
     )
-
-
-def _stable(view: LogDirView, key: TopicPartition, end: int) -> int:
-    try:
-        return reader_of(view, *key).last_stable_offset(end)
-    except (StaleReadError, PartitionOfflineError):
-        return end
 
 
 def _lag(

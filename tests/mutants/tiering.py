@@ -45,8 +45,8 @@ MUTANTS = (
     mutant(
         "manifest-of-another-segment-accepted",
         "tiered/copying/content_check.py",
-        "return identity(manifest.segment) == identity(copy)",
-        "return True",
+        "if _identity(manifest.segment) != _identity(copy):",
+        "if not copy:",
         DAMAGED,
     ),
     mutant(

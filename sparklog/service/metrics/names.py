@@ -10,6 +10,7 @@ from typing import Final
 from sparklog.logdir import meters as writing
 from sparklog.metrics import BYTES, SECONDS, Kind, Metric
 from sparklog.tiered.reading import meters as fetching
+from sparklog.tiered.reading.meters import topic_counter
 
 _PARTITION: Final = ("topic", "partition")
 _DIRECTORY: Final = ("logDirectory",)
@@ -240,16 +241,6 @@ def _cleaner(mbean: str, name: str, text: str, labels: tuple[str, ...] = ()) -> 
     )
 
 
-def _tier_counter(name: str, text: str) -> Metric:
-    return Metric(
-        f"kafka_server_brokertopicmetrics_{name.lower()}_total",
-        Kind.COUNTER,
-        text,
-        ("topic",),
-        kafka=f"kafka.server:type=BrokerTopicMetrics,name={name}PerSec",
-    )
-
-
 LEADING: Final = _work(
     "leading", Kind.GAUGE, "1 if this service does the log's work, 0 while it stands by."
 )
@@ -338,9 +329,9 @@ UNCLEANABLE_BYTES: Final = _cleaner(
     "Bytes of those partitions.",
     _DIRECTORY,
 )
-COPY_BYTES: Final = _tier_counter("RemoteCopyBytes", "Bytes of log copied to remote storage.")
-COPY_REQUESTS: Final = _tier_counter("RemoteCopyRequests", "Segments copied to remote storage.")
-DELETE_REQUESTS: Final = _tier_counter("RemoteDeleteRequests", "Copies deleted there.")
+COPY_BYTES: Final = topic_counter("RemoteCopyBytes", "Bytes of log copied to remote storage.")
+COPY_REQUESTS: Final = topic_counter("RemoteCopyRequests", "Segments copied to remote storage.")
+DELETE_REQUESTS: Final = topic_counter("RemoteDeleteRequests", "Copies deleted there.")
 REMOTE_ERRORS: Final = _work(
     "remote_errors_total", Kind.COUNTER, "Rounds of copying and deleting that a failure ended."
 )

@@ -56,7 +56,7 @@ def faults_of(
     name = manifest_object(copy)
     try:
         manifest, body = parse(ask(lambda: store.get(name, limit=MANIFEST_BYTES_MAX)), path=name)
-        if not _describes(manifest, copy):
+        if _identity(manifest.segment) != _identity(copy):
             yield name, "it is another segment's manifest", None
             return
         manifest_parts(manifest, body, keys, segment_id=copy.id, path=name)
@@ -84,11 +84,8 @@ def manifest_parts(
     return {name: content for name, content in parts.items() if content is not None}
 
 
-def _describes(manifest: Manifest, copy: RemoteSegment) -> bool:
-    def identity(segment: RemoteSegment) -> tuple[Any, ...]:
-        return segment.key, segment.id, segment.base, segment.end, segment.size
-
-    return identity(manifest.segment) == identity(copy)
+def _identity(segment: RemoteSegment) -> tuple[Any, ...]:
+    return segment.key, segment.id, segment.base, segment.end, segment.size
 
 
 def _log_faults(

@@ -7,7 +7,8 @@ from typing import Final
 from sparklog.metrics import Kind, Meters, Metric
 
 
-def _counter(name: str, text: str) -> Metric:
+def topic_counter(name: str, text: str) -> Metric:
+    """Return a counter per topic, named as the meter of Kafka's BrokerTopicMetrics."""
     return Metric(
         f"kafka_server_brokertopicmetrics_{name.lower()}_total",
         Kind.COUNTER,
@@ -17,9 +18,13 @@ def _counter(name: str, text: str) -> Metric:
     )
 
 
-FETCH_BYTES: Final = _counter("RemoteFetchBytes", "Bytes that this process got from the store.")
-FETCH_REQUESTS: Final = _counter("RemoteFetchRequests", "Gets that this process sent the store.")
-FETCH_ERRORS: Final = _counter("RemoteFetchErrors", "Gets of this process that failed.")
+FETCH_BYTES: Final = topic_counter(
+    "RemoteFetchBytes", "Bytes that this process got from the store."
+)
+FETCH_REQUESTS: Final = topic_counter(
+    "RemoteFetchRequests", "Gets that this process sent the store."
+)
+FETCH_ERRORS: Final = topic_counter("RemoteFetchErrors", "Gets of this process that failed.")
 METRICS: Final = (FETCH_BYTES, FETCH_REQUESTS, FETCH_ERRORS)
 
 
