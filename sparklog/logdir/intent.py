@@ -50,7 +50,11 @@ def encode_body(intent: Intent | None, offline: Offline) -> bytes:
             key, swap = intent.swap
             fields["swap"] = [key.topic, key.partition, swap.to_json()]
     if offline:
-        fields["offline"] = [_offline_to_json(*item) for item in offline.items()]
+        fields["offline"] = [
+            [*key, error.reason, error.path, error.position, error.first, error.end,
+             isinstance(error, PartitionOfflineError)]
+            for key, error in offline.items()
+        ]  # fmt: skip
     return json.dumps(fields).encode() if fields else b""
 
 
@@ -78,11 +82,6 @@ def _intent_from_json(fields: dict[str, Any]) -> Intent:
         making=tuple(fields["making"]),
         swap=swap,
     )
-
-
-def _offline_to_json(key: TopicPartition, error: DataCorruptionError) -> list[Any]:
-    missing = isinstance(error, PartitionOfflineError)
-    return [*key, error.reason, error.path, error.position, error.first, error.end, missing]
 
 
 def _offline_from_json(

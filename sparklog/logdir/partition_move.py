@@ -67,7 +67,9 @@ def move_partition(
                 "service, an endpoint, a streaming query or another Log. Stop the service and "
                 "close the other writers, then move the partition"
             )
-        sizes = _segment_sizes(commits, key, source)
+        active, bases = commits.writer(*key).state, segment_bases(commits.fs, source)
+        sizes = {base: commits.fs.size(joined(source, log_name(base))) for base in bases}
+        sizes[active.base] = active.size  # the committed bytes
         _check_room(commits, directory, sum(sizes.values()))
         settle_directories(commits.manager)  # removes leftovers of an earlier move
         place = joined(directory, partition_dir(*key))
@@ -110,13 +112,6 @@ def _log_dir_number(commits: LogDirCommits, to: str) -> int:
         place = commits.offline.dirs.place(number)
         raise StorageUnavailableError(f"nothing can be moved to {place}: {why}", path=place)
     return number
-
-
-def _segment_sizes(commits: LogDirCommits, key: TopicPartition, source: str) -> dict[int, int]:
-    """Return {base offset: committed bytes} of a partition's segments."""
-    fs, active = commits.fs, commits.writer(*key).state
-    bases = segment_bases(fs, source)
-    return {b: fs.size(joined(source, log_name(b))) for b in bases} | {active.base: active.size}
 
 
 def _check_room(commits: LogDirCommits, directory: str, size: int) -> None:

@@ -1,5 +1,6 @@
 """Collects the health inputs of log dirs: observed metrics, locks, disks, dirty partitions."""
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +31,6 @@ from sparklog.service.health.limits import Limits
 from sparklog.service.metrics.observed import DirectoryMetrics, LogMetrics
 from sparklog.service.metrics.offline_directories import offline_reason
 from sparklog.storage.round_report import Dirt
-from sparklog.storage.unfinished_erasure import UnfinishedErasure
 
 _AGES_MAX: Final = 2000  # look up record timestamps of so many segments; then use file times
 
@@ -72,7 +72,10 @@ def log_dir_inputs(
     inputs.read_only = _read_only(fs, directories)
     inputs.leader = _leader(fs, directories[0])
     topics = {one.topic for one in found.partitions}
-    inputs.erasures = [o for o in _erasures(fs, directories[0]) if o.topic in topics]
+    # Without read permission, other checks fail and report it.
+    with contextlib.suppress(SparklogError, OSError):
+        unfinished = unfinished_erasures(fs, directories[0])
+        inputs.erasures = [erasure for erasure in unfinished if erasure.topic in topics]
     inputs.is_erasing = bool(inputs.erasures) and fs.is_locked(
         joined(directories[0], ERASING_NAME), 0, 1
     )
@@ -86,13 +89,6 @@ def log_dir_inputs(
 
 def _is_ours(fs: FileSystem, home: str) -> bool:
     return has_ledger(fs, home) or has_lost_ledger(fs, home)
-
-
-def _erasures(fs: FileSystem, home: str) -> list[UnfinishedErasure]:
-    try:
-        return unfinished_erasures(fs, home)
-    except (SparklogError, OSError):  # without read permission, other checks fail and report it
-        return []
 
 
 def _unwritable(

@@ -60,7 +60,8 @@ def partitions(inputs: HealthInputs) -> Check:
     found = inputs.found
     offline_names = [str(key) for key in sorted(found.offline)]
     if offline_names:
-        reason = _without_advice(found.offline[min(found.offline)])
+        error = found.offline[min(found.offline)]
+        reason = (error.partition(_OFFLINE)[2] or error).partition(";")[0]  # without the advice
         what = f"{count_with_names(offline_names, 'partition')} offline: {reason}"
         # Without --give-up, `verify` requires all log dirs.
         is_dir_missing = any(entry.free_bytes is None for entry in found.directories)
@@ -83,11 +84,6 @@ def partitions(inputs: HealthInputs) -> Check:
         return Check("partitions", Level.AMBER, what, inputs.command("verify"))
     count = sum(one.topic not in INTERNAL for one in found.partitions)
     return Check("partitions", Level.GREEN, f"{pluralize(count, 'partition')}, none offline")
-
-
-def _without_advice(error: str) -> str:
-    """Return the reason in an error message, without the advice for its caller."""
-    return (error.partition(_OFFLINE)[2] or error).partition(";")[0]
 
 
 def disk(inputs: HealthInputs) -> Check:
