@@ -37,7 +37,7 @@ def test_the_layers_are_as_the_page_says() -> None:
         for layer in reversed(project["contracts"][0]["layers"])
     ]
     page = " ".join((DOCS / "architecture.md").read_text().split())
-    sentence = page.split("In words: ")[1].split(". |")[0]
+    sentence = page.split("In words: ")[1].split(". ")[0]
     said = [re.findall(r"\w+", names) for names in sentence.split("<")]
     assert [sorted(names) for names in said] == layers
 
