@@ -17,7 +17,7 @@ from sparklog.cli.parsing import parse_properties, parse_when
 from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.cli.terminal import visible_bytes
 from sparklog.errors import StorageUnavailableError
-from sparklog.log.fetch import ISOLATION
+from sparklog.log.arrow_reads import ISOLATION
 from sparklog.log.log import Log, view_of
 from sparklog.log.positions import Position
 from sparklog.log.timeline import TIMELINES

@@ -16,7 +16,7 @@ from sparklog.cli.parsing import parse_properties, parse_when
 from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.errors import InvalidRequestError
 from sparklog.format.compression import Codec
-from sparklog.log.fetch import ISOLATION
+from sparklog.log.arrow_reads import ISOLATION
 from sparklog.log.log import Log, view_of
 from sparklog.log.positions import Position
 from sparklog.opening import open_log, url_of

@@ -3,13 +3,11 @@
 Each area of the protocol has a module with a function `apis(broker)` that returns its handlers.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from sparklog.kafka.messages import Answer, Request
 
-Response = Mapping[str, Any]
 Handler = Callable[[Request], Answer | Awaitable[Answer | None] | None]
 """Handles a request; returns a response by the newest version's field names, see `messages.encode`.
 

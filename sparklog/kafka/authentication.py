@@ -5,10 +5,10 @@ from functools import partial
 from typing import Final
 
 from sparklog.clock import monotonic_ms
-from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.client import Client
-from sparklog.kafka.messages import Api, ErrorCode, Request
+from sparklog.kafka.messages import Api, ErrorCode, Request, Response
 from sparklog.kafka.sasl import Answer, Failure, Refused, SaslServer
 
 _CODES: Final = {each: ErrorCode[each.name.lower()] for each in Failure}

@@ -8,8 +8,7 @@ right is sufficient for requests that only describe. Requests that are not liste
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from sparklog.kafka.apis import Response
-from sparklog.kafka.messages import Api, ErrorCode, Request
+from sparklog.kafka.messages import Api, ErrorCode, Request, Response
 from sparklog.kafka.users import Right
 
 ANY_RIGHT_APIS: Final = frozenset({

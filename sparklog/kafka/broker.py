@@ -51,7 +51,7 @@ class Broker:
     loop: asyncio.AbstractEventLoop
     pool: ThreadPoolExecutor
     partitions: Partitions
-    memory: PartitionCache
+    partition_cache: PartitionCache
     security: Security
     at_end: list[Callable[[], None]] = field(default_factory=list)
     """Called off the event loop before the endpoint stops, to finish work in progress."""

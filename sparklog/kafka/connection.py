@@ -66,7 +66,7 @@ class Server(Protocol):
     """The version ranges in `served`."""
     options: EndpointOptions
     security: Security
-    memory: RequestMemory
+    request_memory: RequestMemory
     meters: NetworkMetrics
     lines: LimitedLog
     outgoing_bytes: int
@@ -81,7 +81,7 @@ class Server(Protocol):
         """Remove a connection."""
 
 
-class _Answer:
+class _PendingResponse:
     """A response's place in the order of the requests."""
 
     __slots__ = ("awaited", "began_ms", "buffers", "is_ready", "request", "taken")
@@ -121,7 +121,7 @@ class Connection(asyncio.Protocol):
         self._fd = -1
         """The socket, to which responses are sent directly; -1 if the transport encrypts them."""
         self._received = bytearray()
-        self._answers: deque[_Answer] = deque()
+        self._pending: deque[_PendingResponse] = deque()
         self._outgoing: deque[Piece] = deque()
         self._outgoing_bytes = 0
         self._can_write = True
@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Answer pending requests after the client closed its side, then close."""
         self._ends = True
-        pending = [each.request.api for each in self._answers if each.request is not None]
+        pending = [each.request.api for each in self._pending if each.request is not None]
         if Api.FETCH in pending:
             return False  # a Fetch could wait for ever for records that no client will receive
         self._close_when_done()
@@ -196,14 +196,14 @@ class Connection(asyncio.Protocol):
         self._outgoing.clear()
         self._server.outgoing_bytes -= self._outgoing_bytes
         self._outgoing_bytes = 0
-        self._server.memory.forget(self)
+        self._server.request_memory.forget(self)
         self._release_memory(self._taken)
         self._taken = 0
-        for answer in self._answers:
-            if answer.awaited is not None:
-                answer.awaited.cancel()
-            self._release_memory(answer.taken)
-        self._answers.clear()
+        for pending in self._pending:
+            if pending.awaited is not None:
+                pending.awaited.cancel()
+            self._release_memory(pending.taken)
+        self._pending.clear()
         if self.is_counted:
             self._server.closed(self)
         self._when_sent += self.on_sent
@@ -238,14 +238,14 @@ class Connection(asyncio.Protocol):
         """Close the connection if it is idle or too slow. Called every second."""
         options = self._server.options
         setup_ms = options.connections_setup_timeout_ms
-        if self._ends and now_ms - self.used_ms > setup_ms and not self._answers:
+        if self._ends and now_ms - self.used_ms > setup_ms and not self._pending:
             self.end("the client does not receive its responses", reason="stalled")
         elif not self.is_authenticated and self._is_new and now_ms - self.made_ms > setup_ms:
             self.end("the client did not authenticate in time", reason="authentication")
         elif self._is_reading and self._progress and self._progress.is_too_slow(now_ms, setup_ms):
             self.end(f"its request was not complete after {setup_ms} ms", reason="slow")
         elif now_ms - self.used_ms > options.connections_max_idle_ms and not (
-            self._answers and self._can_write
+            self._pending and self._can_write
         ):
             self.end("the connection is idle (connections.max.idle.ms)", reason="idle")
 
@@ -315,8 +315,8 @@ class Connection(asyncio.Protocol):
         """Reserve memory for a large request before it arrives; return False if it has to wait."""
         if size <= SMALL_BYTES or self._taken:
             return True
-        memory = self._server.memory
-        if not self._waits_for_memory and memory.take(self, size, self._memory_granted):
+        request_memory = self._server.request_memory
+        if not self._waits_for_memory and request_memory.take(self, size, self._memory_granted):
             self._taken = size
             return True
         self._waits_for_memory = True
@@ -329,7 +329,7 @@ class Connection(asyncio.Protocol):
 
     def _release_memory(self, taken: int) -> None:
         if taken:
-            self._server.memory.release(taken)
+            self._server.request_memory.release(taken)
 
     def _cut(self, size: int) -> memoryview:
         """Remove and return the next request. Large requests are not copied."""
@@ -345,15 +345,15 @@ class Connection(asyncio.Protocol):
     def _may_begin(self) -> bool:
         if self._outgoing:
             return False
-        if not self._answers:
+        if not self._pending:
             return True
         api_key = int.from_bytes(self._received[_LENGTH_BYTES : _LENGTH_BYTES + 2], "big")
         return (
             api_key == Api.PRODUCE
-            and len(self._answers) < PRODUCES_MAX
+            and len(self._pending) < PRODUCES_MAX
             and all(
-                answer.request is not None and answer.request.api is Api.PRODUCE
-                for answer in self._answers
+                pending.request is not None and pending.request.api is Api.PRODUCE
+                for pending in self._pending
             )
         )
 
@@ -390,33 +390,33 @@ class Connection(asyncio.Protocol):
             self._release_memory(taken)
             self.close(str(error))
             return
-        answer = _Answer(request, taken)
+        pending = _PendingResponse(request, taken)
         if request.api is Api.FETCH:
             self._remember(frame, request)
-        self._answers.append(answer)
+        self._pending.append(pending)
         if unknown is not None:
             self.end(unknown, reason="authentication")
             return
         self._server.requests[request.api, request.version] += 1
         rights = self._server.security.rights(self.principal.removeprefix("User:"))
         if not is_allowed(request.api, rights):
-            self._deny(answer, request)
+            self._deny(pending, request)
             return
         try:
             result = self._server.served[request.api].handle(request)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the endpoint
-            self._failed(answer, error)
+            self._failed(pending, error)
             return
         if isinstance(result, Awaitable):
-            self._await(answer, result)
+            self._await(pending, result)
         else:
-            self._ready(answer, result)
+            self._ready(pending, result)
 
-    def _await(self, answer: _Answer, result: Awaitable[Answer | None]) -> None:
-        answer.awaited = asyncio.ensure_future(result)
-        answer.awaited.add_done_callback(lambda done: self._done(answer, done))
+    def _await(self, pending: _PendingResponse, result: Awaitable[Answer | None]) -> None:
+        pending.awaited = asyncio.ensure_future(result)
+        pending.awaited.add_done_callback(lambda done: self._done(pending, done))
 
-    def _deny(self, answer: _Answer, request: Request) -> None:
+    def _deny(self, pending: _PendingResponse, request: Request) -> None:
         """Refuse a request that the user is not authorized to send."""
         self._server.meters.refused(request.api)
         response = denied_response(request)
@@ -425,7 +425,7 @@ class Connection(asyncio.Protocol):
                 f"{self.principal} is not authorized for {request.api.name}", reason="authorization"
             )
         else:
-            self._ready(answer, response)
+            self._ready(pending, response)
 
     def _begin_token(self, sasl: SaslServer, token: bytes, taken: int) -> None:
         """Process a bare SASL token, which follows a SaslHandshake of version 0."""
@@ -439,12 +439,13 @@ class Connection(asyncio.Protocol):
                 await asyncio.sleep(options.connection_failed_authentication_delay_ms / 1000)
                 self.end(refused.message, reason="authentication")
                 return None
-            answer.buffers = [len(reply.token).to_bytes(4, "big") + reply.token]
+            pending.buffers = [len(reply.token).to_bytes(4, "big") + reply.token]
             return None
 
-        answer = _Answer(None, taken)
-        self._answers.append(answer)
-        self._await(answer, work())
+        pending = _PendingResponse(None, taken)
+        self._pending.append(pending)
+        self._await(pending, work())
+
     def _repeated_fetch(self, frame: memoryview) -> Request | None:
         """Return a request that equals an earlier Fetch, with the same `body`.
 
@@ -487,38 +488,38 @@ class Connection(asyncio.Protocol):
         self._queue(encode_as(Api.API_VERSIONS, 0, error.correlation_id, response))
         self._send()
 
-    def _done(self, answer: _Answer, done: "asyncio.Future[Answer | None]") -> None:
+    def _done(self, pending: _PendingResponse, done: "asyncio.Future[Answer | None]") -> None:
         if done.cancelled():
             return
         error = done.exception()
         if error is not None:
-            self._failed(answer, error)
+            self._failed(pending, error)
         else:
-            self._ready(answer, done.result())
+            self._ready(pending, done.result())
 
-    def _failed(self, answer: _Answer, error: BaseException) -> None:
-        request = answer.request
+    def _failed(self, pending: _PendingResponse, error: BaseException) -> None:
+        request = pending.request
         name = "a token" if request is None else f"{request.api.name} {request.version}"
         _LOGGER.error("%s of %s failed", name, self.host, exc_info=error)
         self.end("its request failed in the endpoint", reason="failure")
 
-    def _ready(self, answer: _Answer, response: Answer | None) -> None:
+    def _ready(self, pending: _PendingResponse, response: Answer | None) -> None:
         if self.is_closed:
             return
-        request = answer.request
+        request = pending.request
         if request is not None:
             if response is not None:
                 try:
-                    answer.buffers = encode(request, response)
+                    pending.buffers = encode(request, response)
                 except Exception as error:  # noqa: BLE001 - as in _begin
-                    self._failed(answer, error)
+                    self._failed(pending, error)
                     return
-            took_ms = monotonic_ms() - answer.began_ms
+            took_ms = monotonic_ms() - pending.began_ms
             counted = None if isinstance(response, Encoded) else response
             self._server.meters.answered(request.api, request.version, counted, took_ms)
-        answer.is_ready = True
-        while self._answers and self._answers[0].is_ready:
-            done = self._answers.popleft()
+        pending.is_ready = True
+        while self._pending and self._pending[0].is_ready:
+            done = self._pending.popleft()
             self._queue(done.buffers)
             self._release_memory(done.taken)
         # Only now, because everything sent so far belongs to earlier responses.
@@ -645,7 +646,7 @@ class Connection(asyncio.Protocol):
             call(whole)
 
     def _close_when_done(self) -> None:
-        if self._ends and not self._answers and not self._outgoing and self._transport is not None:
+        if self._ends and not self._pending and not self._outgoing and self._transport is not None:
             self._transport.close()  # sends the buffered data first
 
     def close_when_answered(self, why: str, *, reason: str) -> None:

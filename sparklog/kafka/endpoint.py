@@ -154,7 +154,7 @@ class EndpointServer:
             self.options.max_connections_per_ip,
             self.options.max_connection_creation_rate,
         )
-        self.memory = RequestMemory(self.options.queued_max_request_bytes)
+        self.request_memory = RequestMemory(self.options.queued_max_request_bytes)
         self.meters = NetworkMetrics(meters(split_path(home_of(log).path)[0]))
         self.lines = LimitedLog(_LOGGER)
         self.outgoing_bytes = 0
@@ -169,7 +169,7 @@ class EndpointServer:
             log=log, options=self.options, clock=clock, cluster_id=cluster_id_of(log),
             host=self.advertised.host, port=self.advertised.port, is_writable=is_writable(log),
             loop=self._loop, pool=self._pool, partitions=self._partitions,
-            memory=PartitionCache(view_of(log)), security=self.security,
+            partition_cache=PartitionCache(view_of(log)), security=self.security,
         )  # fmt: skip
         self.served: Mapping[Api, Served] = self._serve_all()
         self.versions: Mapping[int, tuple[int, int]] = {

@@ -98,8 +98,8 @@ class RequestRead:
 class FetchReader:
     """Reads partitions for Fetch requests. Shared by the pool's threads."""
 
-    def __init__(self, view: View, memory: PartitionCache) -> None:
-        self._view, self._memory = view, memory
+    def __init__(self, view: View, partition_cache: PartitionCache) -> None:
+        self._view, self._partition_cache = view, partition_cache
         self._verified = VerifiedBatches()
         self._damages: set[tuple[str, int | None]] = set()
 
@@ -114,12 +114,12 @@ class FetchReader:
         if fetched.last_epoch >= 0:
             return False
         if fetched.current_epoch >= 0:
-            epochs = self._memory.known_epochs(fetched.key, span)
+            epochs = self._partition_cache.known_epochs(fetched.key, span)
             if epochs is None or fetched.current_epoch != (epochs[-1][0] if epochs else 0):
                 return False
         end: int | None = span[1]
         if committed:
-            end = self._memory.known_stable_offset(fetched.key, span)
+            end = self._partition_cache.known_stable_offset(fetched.key, span)
         offset = fetched.next_offset
         if end is None or not end <= offset <= span[1] or offset < span[0]:
             return False
@@ -158,7 +158,7 @@ class FetchReader:
     ) -> None:
         key, span, committed = fetched.key, fetched.span, request.committed
         assert key is not None
-        wrong = self._memory.epoch_error(key, span, fetched.current_epoch)
+        wrong = self._partition_cache.epoch_error(key, span, fetched.current_epoch)
         if wrong is not None:
             fetched.error = wrong
             return
@@ -171,7 +171,7 @@ class FetchReader:
             check_topic_id(self._view, *key, fetched.topic_id)
             fetched.error = ErrorCode.offset_out_of_range
             return
-        end = self._memory.stable_offset(key, span) if committed else span[1]
+        end = self._partition_cache.stable_offset(key, span) if committed else span[1]
         fetched.stable_offset = end if committed else -1
         if fetched.next_offset >= end or not (budget.left_bytes or budget.at_least_one):
             return
@@ -191,7 +191,8 @@ class FetchReader:
 
     def _diverges(self, fetched: FetchedPartition, key: TopicPartition, span: Offsets) -> bool:
         """Return True if the client's history diverges from the log's (KIP-595)."""
-        epoch, end = end_offset_for(self._memory.epochs(key, span), fetched.last_epoch, span[1])
+        epochs = self._partition_cache.epochs(key, span)
+        epoch, end = end_offset_for(epochs, fetched.last_epoch, span[1])
         if (epoch, end) == UNDEFINED or fetched.offset < span[0]:
             fetched.error = ErrorCode.offset_out_of_range
             return True

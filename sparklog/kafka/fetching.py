@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sparklog.common import TopicPartition
 from sparklog.kafka.api_errors import error_code
-from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.client import Client
 from sparklog.kafka.fetched_partitions import (
@@ -22,10 +22,19 @@ from sparklog.kafka.fetched_partitions import (
     RequestRead,
     partitions_of,
 )
-from sparklog.kafka.messages import Answer, Api, Encoded, ErrorCode, Records, Request, prepare
+from sparklog.kafka.messages import (
+    Answer,
+    Api,
+    Encoded,
+    ErrorCode,
+    Records,
+    Request,
+    Response,
+    prepare,
+)
 from sparklog.kafka.offset_listing import READ_COMMITTED
 from sparklog.kafka.partitions import Watch, known_partition
-from sparklog.kafka.response_memory import Lease, ReadBuffers, ResponseMemory
+from sparklog.kafka.response_memory import BufferLease, ReadBuffers, ResponseMemory
 from sparklog.kafka.timers import TimerTask, TimingWheel
 from sparklog.log.log import view_of
 from sparklog.storage.view import TopicInfo
@@ -130,8 +139,8 @@ class Fetching:
         self._broker = broker
         self._partitions = broker.partitions
         self._view = view_of(broker.log)
-        self._reader = FetchReader(self._view, broker.memory)
-        self.memory = ResponseMemory(broker.options.fetch_buffer_bytes)
+        self._reader = FetchReader(self._view, broker.partition_cache)
+        self.response_memory = ResponseMemory(broker.options.fetch_buffer_bytes)
         self._buffers = ReadBuffers()
         self._wheel = TimingWheel(broker.loop)
         self._consumers: dict[Client, _Consumer] = {}
@@ -144,7 +153,7 @@ class Fetching:
             request.connection.on_closed.append(lambda: self._forget(request.connection))
         if self._has_no_news(consumer) and consumer.repeats_last_request(request):
             return self._wait_for_news(consumer, request)
-        return self.fetch_now(consumer, request, self._deadline_s(request))
+        return self.read_or_wait(consumer, request, self._deadline_s(request))
 
     def _forget(self, connection: Client) -> None:
         self._consumers.pop(connection).close()
@@ -174,7 +183,7 @@ class Fetching:
 
         def read() -> None:
             consumer.delayed = None
-            task = self._broker.loop.create_task(self.fetch_now(consumer, request, deadline_s))
+            task = self._broker.loop.create_task(self.read_or_wait(consumer, request, deadline_s))
             future.add_done_callback(lambda _: task.cancel())
             task.add_done_callback(lambda _: _copy_result(task, future))
 
@@ -185,7 +194,7 @@ class Fetching:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    async def fetch_now(
+    async def read_or_wait(
         self, consumer: _Consumer, request: Request, deadline_s: float
     ) -> Answer | None:
         """Look the partitions up and read them, until there is data or the deadline is reached."""
@@ -202,11 +211,11 @@ class Fetching:
                     fetched.error = ErrorCode.not_leader_or_follower
             while True:
                 if held and self._view.incarnation != consumer.incarnation:
-                    self.memory.release(held)
+                    self.response_memory.release(held)
                     # earlier data belongs to the replaced log
                     held, wanted = 0, partitions_of(body)
-                size = await self._read(consumer, wanted, request, held, lease)
-                self.memory.hold(size)
+                size = await self._read_partitions(consumer, wanted, request, held, lease)
+                self.response_memory.hold(size)
                 held += size
                 bytes_min = min(body.min_bytes, self._bytes_max(body))
                 if held >= bytes_min or _has_answer(wanted):
@@ -222,15 +231,15 @@ class Fetching:
             held = 0
             return answer
         finally:
-            self.memory.release(held)
+            self.response_memory.release(held)
 
-    async def _read(
+    async def _read_partitions(
         self,
         consumer: _Consumer,
         wanted: list[FetchedPartition],
         request: Request,
         held: int,
-        lease: Lease,
+        lease: BufferLease,
     ) -> int:
         """Read all partitions once; return the bytes read. Errors are set on the partitions."""
         incarnation, body = self._view.incarnation, request.body
@@ -261,16 +270,16 @@ class Fetching:
             allowed = min(
                 self._bytes_max(body) - held,
                 sum(fetched.bytes_max - fetched.size_bytes for fetched in rest),
-                self.memory.allowance(),
+                self.response_memory.allowance(),
             )
-            self.memory.hold(allowed)
+            self.response_memory.hold(allowed)
             try:
                 read = RequestRead(
                     committed, incarnation, lease.allocate, request.connection.sends_files
                 )
                 return await self._broker.run(self._reader.read, rest, read, allowed, not held)
             finally:
-                self.memory.release(allowed)
+                self.response_memory.release(allowed)
         except Exception as error:  # noqa: BLE001 - the client is told, by a code
             code = error_code(error)
             for fetched in wanted:
@@ -317,9 +326,9 @@ class Fetching:
                 consumer.delayed.close()
                 consumer.delayed = None
 
-    def _release_when_sent(self, connection: Client, held: int, lease: Lease) -> None:
+    def _release_when_sent(self, connection: Client, held: int, lease: BufferLease) -> None:
         def sent(whole: bool) -> None:
-            self.memory.release(held)
+            self.response_memory.release(held)
             if whole:
                 lease.close()
 

@@ -8,9 +8,9 @@ from sparklog.clock import monotonic_ms
 from sparklog.errors import SparklogError
 from sparklog.format.names import KAFKA_INTERNAL
 from sparklog.kafka.api_errors import error_code
-from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker, Node
-from sparklog.kafka.messages import Api, ErrorCode, Request, uuid_of
+from sparklog.kafka.messages import Api, ErrorCode, Request, Response, uuid_of
 from sparklog.kafka.topic_admin import TopicAdmin
 from sparklog.kafka.users import Right
 from sparklog.log.log import view_of

@@ -7,8 +7,7 @@ with sparklog_kafka_. Source: RequestChannel.updateRequestMetrics, Selector's me
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sparklog.kafka.apis import Response
-from sparklog.kafka.messages import Api, ErrorCode
+from sparklog.kafka.messages import Api, ErrorCode, Response
 from sparklog.metrics import SECONDS, Kind, Meters, Metric
 
 REQUESTS: Final = Metric(

@@ -15,9 +15,9 @@ from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.format.checkpoint_files import Epochs
 from sparklog.kafka.api_errors import error_code
-from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
-from sparklog.kafka.messages import Api, ErrorCode, Request
+from sparklog.kafka.messages import Api, ErrorCode, Request, Response
 from sparklog.kafka.partition_cache import PartitionCache, epoch_at, newest
 from sparklog.kafka.partitions import known_partition
 from sparklog.log.log import view_of
@@ -58,7 +58,7 @@ class OffsetListing:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._memory: PartitionCache = broker.memory
+        self._partition_cache: PartitionCache = broker.partition_cache
 
     async def list_offsets(self, request: Request) -> Response:
         """Answer ListOffsets."""
@@ -126,7 +126,7 @@ class OffsetListing:
             if each.key not in spans or each.key.partition in topics[each.key.topic].offline:
                 continue
             span = spans[each.key]
-            epochs = self._memory.known_epochs(each.key, span)
+            epochs = self._partition_cache.known_epochs(each.key, span)
             is_current = epochs is not None and each.current_epoch in (-1, newest(epochs))
             found = known(each, span, epochs) if epochs is not None and is_current else None
             if found is None:
@@ -145,7 +145,7 @@ class OffsetListing:
             return -1, span[0], epoch_at(epochs[:1], span[0])
         if asked.value != LATEST:
             return None
-        end = self._memory.known_stable_offset(asked.key, span) if committed else span[1]
+        end = self._partition_cache.known_stable_offset(asked.key, span) if committed else span[1]
         return None if end is None else (-1, end, newest(epochs))
 
     @staticmethod
@@ -166,7 +166,7 @@ class OffsetListing:
         for each in asked:
             span = spans[each.key]
             try:
-                wrong = self._memory.epoch_error(each.key, span, each.current_epoch)
+                wrong = self._partition_cache.epoch_error(each.key, span, each.current_epoch)
                 found[each.key] = wrong or look(each, span)
             except (SparklogError, FileNotFoundError) as error:
                 found[each.key] = error_code(error)
@@ -175,9 +175,9 @@ class OffsetListing:
     def _offset(self, asked: _RequestedPartition, span: Offsets, *, committed: bool) -> _Answer:
         view, key = view_of(self._broker.log), asked.key
         start, end = span
-        epochs = self._memory.epochs(key, span)
+        epochs = self._partition_cache.epochs(key, span)
         if committed:
-            end = self._memory.stable_offset(key, span)
+            end = self._partition_cache.stable_offset(key, span)
         known = self._known_offset(asked, span, epochs, committed=committed)
         if known is not None:
             return known
@@ -189,7 +189,7 @@ class OffsetListing:
         return timestamp, offset, epoch_at(epochs, offset)
 
     def _epoch_end(self, asked: _RequestedPartition, span: Offsets) -> _Answer:
-        return self._known_epoch_end(asked, span, self._memory.epochs(asked.key, span))
+        return self._known_epoch_end(asked, span, self._partition_cache.epochs(asked.key, span))
 
 
 def _special(

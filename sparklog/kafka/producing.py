@@ -22,10 +22,10 @@ from sparklog.errors import (
 from sparklog.format.checkpoint_files import topic_id_text
 from sparklog.format.names import RESERVED
 from sparklog.kafka.api_errors import ApiError, code_and_message
-from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.committer import Committer, Work
-from sparklog.kafka.messages import Api, ErrorCode, Request, uuid_of
+from sparklog.kafka.messages import Api, ErrorCode, Request, Response, uuid_of
 from sparklog.log.client_batches import ClientBatch, Fault, RefusedBatchError
 from sparklog.log.log import home_of
 from sparklog.log.producing import Outcome, Produced

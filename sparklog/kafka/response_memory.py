@@ -49,12 +49,12 @@ class ReadBuffers:
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._free: deque[bytearray] = deque(maxlen=max(kept_bytes // MOST_BYTES, 1))
 
-    def lease(self) -> "Lease":
+    def lease(self) -> "BufferLease":
         """Return a lease for a response."""
-        return Lease(self._free)
+        return BufferLease(self._free)
 
 
-class Lease:
+class BufferLease:
     """The buffers of a response. Not thread-safe.
 
     Only `close` returns the buffers, after the response was sent. If the client disconnects during

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.credentials import Mechanism
-from sparklog.kafka.messages import Api, ErrorCode, Request
+from sparklog.kafka.messages import Api, ErrorCode, Request, Response
 from sparklog.kafka.users import User
 
 _NUMBERS: Final = {Mechanism.SCRAM_SHA_256: 1, Mechanism.SCRAM_SHA_512: 2}

@@ -10,9 +10,9 @@ from typing import Any, Final
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import check_topic
 from sparklog.kafka.api_errors import REQUEST_ERRORS, ApiError, code_and_message
-from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
-from sparklog.kafka.messages import Api, ErrorCode, Request
+from sparklog.kafka.messages import Api, ErrorCode, Request, Response
 from sparklog.kafka.metadata import NOT_ASKED, newest_epochs, partition_error, topic_fields
 from sparklog.storage.view import TopicInfo
 

@@ -5,9 +5,9 @@ message that names the replacement.
 Source: KafkaApis, AuthHelper; a broker without authorizer (Kafka 4.1).
 """
 
-from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
-from sparklog.kafka.messages import Api, ErrorCode, Request
+from sparklog.kafka.messages import Api, ErrorCode, Request, Response
 
 _NO_ACLS = (
     "No Authorizer is configured. The endpoint has users with rights instead, which are configured "

@@ -8,7 +8,7 @@ The engine opens no files and does not depend on a home.
 - `client_batches`, `producing`: validate the batches of Kafka producers; commit many at once
 - `topic_names`: internal and reserved topics, ids of new topics
 - `listed_view`: the part of a reader's view that all homes share
-- `fetch`, `partition_reader`, `offset_lookup`, `time_lookup`, `aborted_transactions`,
+- `arrow_reads`, `partition_reader`, `offset_lookup`, `time_lookup`, `aborted_transactions`,
   `read_retry`: read offsets or times as Arrow batches
 - `raw_batches`: read offsets as undecoded record batches, for Kafka's Fetch and for copies
 - `verified_batches`: batches that passed their CRC and can be sent from their file

@@ -17,15 +17,15 @@ from sparklog.errors import (
 from sparklog.html import foreign, table
 from sparklog.log import admin, arguments
 from sparklog.log.appending import Data, append, known_topic
-from sparklog.log.commit import CommitResult, Ends, Identity, commit, committed, outcome
-from sparklog.log.commits_table import commits_table
-from sparklog.log.fetch import (
+from sparklog.log.arrow_reads import (
     TopicRead,
     check_isolation,
     known_partitions,
     read_topic,
     schema_of,
 )
+from sparklog.log.commit import CommitResult, Ends, Identity, commit, committed, outcome
+from sparklog.log.commits_table import commits_table
 from sparklog.log.group_lag import commit_checked, readers_table
 from sparklog.log.group_progress import GroupProgress
 from sparklog.log.partition_reader import reader_of

@@ -162,7 +162,7 @@ class PartitionReader:
 
     def leader_epoch_of(self, offset: int) -> int | None:
         """Return the leader epoch of the batch with `offset`, or None after its compaction."""
-        windows = self._pieces(offset, offset + 1, None)
+        windows = self._windows(offset, offset + 1, None)
         return next((int(window.batches.table["leader_epoch"][0]) for window in windows), None)
 
     def valid_end(self) -> int:
@@ -262,8 +262,8 @@ class PartitionReader:
             dropped = AbortedFilter(self.aborted(start, end))
         decoder = Decoder(names, max_bytes=BATCH_BYTES)
         left = _NO_LIMIT if max_records is None else max_records
-        pieces = self._pieces(start, end, None if max_bytes is None else ReadBudget(max_bytes))
-        for rows, following in _decode(decoder, pieces, dropped, start, end, self.where):
+        windows = self._windows(start, end, None if max_bytes is None else ReadBudget(max_bytes))
+        for rows, following in _decode(decoder, windows, dropped, start, end, self.where):
             if rows.num_rows >= left:
                 rows = rows.slice(0, left)
                 yield rows, _behind(rows)
@@ -280,7 +280,7 @@ class PartitionReader:
         `budget` allows. No batch reaches past `end`; see `read_from` for `end` and errors.
         `allocate`: returns memory to read files into; by default each window has its own.
         """
-        for window in self._pieces(start, end, budget, MOST_BYTES, allocate):
+        for window in self._windows(start, end, budget, MOST_BYTES, allocate):
             table = window.batches.table
             within = table[table["last_offset"] < end]
             if len(within):
@@ -301,14 +301,14 @@ class PartitionReader:
         dropped = None
         if isolation == "read_committed":
             dropped = AbortedFilter(self.aborted(start, end))
-        for window in self._pieces(start, end, None):
+        for window in self._windows(start, end, None):
             table = window.batches.table
             aborted = np.zeros(len(table), np.bool_)
             if dropped is not None:
                 aborted = dropped.aborted(table, abort_reader(window, self.where))
             yield StreamedBatches(window, aborted)
 
-    def _pieces(
+    def _windows(
         self,
         start: int,
         end: int,
@@ -390,7 +390,7 @@ class PartitionReader:
         step = first_bytes if budget is None else budget.span(first_bytes)
         hinted, span = position > 0, step
         while at < end and position < limit:
-            data = _read(file, min(span, limit - position), position, allocate)
+            data = _read_bytes(file, min(span, limit - position), position, allocate)
             found = scan(data, path=file.path, position=position)
             if hinted and not _is_true(found, data, position, limit, at):
                 hinted, position, span = False, 0, step
@@ -470,7 +470,7 @@ class PartitionReader:
             )
 
 
-def _read(
+def _read_bytes(
     file: SegmentLog, size: int, at: int, allocate: Allocate | None
 ) -> bytes | memoryview:
     if allocate is None or not is_local_file(file):
@@ -507,7 +507,7 @@ def _damage(error: DataCorruptionError, first: int, end: int) -> DataCorruptionE
 
 def _decode(
     decoder: Decoder,
-    pieces: Iterable[Window],
+    windows: Iterable[Window],
     dropped: AbortedFilter | None,
     first: int,
     end: int,
@@ -520,7 +520,7 @@ def _decode(
     """
     taken, reached = 0, first
     try:
-        for window in pieces:
+        for window in windows:
             table = _wanted(window, dropped, path)
             while len(table):
                 done = decoder.add_many(

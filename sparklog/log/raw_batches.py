@@ -33,8 +33,10 @@ class RawBatches:
     """Complete record batches of a partition, in order.
 
     `parts`: the bytes of the batches; each part contains complete batches. `file_range`: batches
-    before `parts` that can be sent from their file. `size_bytes`: total size. `next_offset`: where
-    to continue. `aborted`: with read_committed, the aborted transactions that overlap the batches.
+    before `parts` that can be sent from their file. These bytes are not read into this process:
+    `FileRange.send` reads them from the file when the response is sent. `size_bytes`: total size.
+    `next_offset`: where to continue. `aborted`: with read_committed, the aborted transactions that
+    overlap the batches.
     """
 
     parts: tuple[memoryview, ...]
@@ -65,7 +67,7 @@ def read_batches(
     Returns fewer batches if the readable range ends early because of damage or moving segments, and
     no batch if compaction removed all of them. Raises at once LogReplacedError, TopicReplacedError,
     UnknownTopicError, OffsetOutOfRangeError; after a second of retries the errors of
-    `sparklog.log.fetch.read_partition`.
+    `sparklog.log.arrow_reads.read_partition`.
 
     Memory: the batches, and at most 4 KiB or the same size again of other data. Cost: an index
         lookup, a pread per 2 MiB, a CRC pass.
@@ -76,7 +78,7 @@ def read_batches(
             reader = read.reader()
             if reader.segments.gaps:  # a new reader: batches must match the aborted transactions
                 reader = PartitionReader(reader.segments)
-            batches = _read(reader, read, budget, allocate, verified)
+            batches = _read_range(reader, read, budget, allocate, verified)
         except STALE_READ_ERRORS as error:
             read.prepare_retry(error, retries)
             continue
@@ -89,8 +91,8 @@ def stream_batches(read: PartitionRead) -> Iterator[StreamedBatches]:
 
     The first batch may begin before the start, the last may end behind the end. Control batches and
     aborted batches are included. In a compacted topic, offsets may be missing between batches.
-    Raises: see `sparklog.log.fetch.read_partition`. Memory: a few MiB, or the size of the largest
-    batch.
+    Raises: see `sparklog.log.arrow_reads.read_partition`. Memory: a few MiB, or the size of the
+    largest batch.
     """
     read, retries = read.begun(), StaleReadRetries()
     while read.start < read.end:
@@ -106,7 +108,7 @@ def stream_batches(read: PartitionRead) -> Iterator[StreamedBatches]:
             read.prepare_retry(error, retries)
 
 
-def _read(
+def _read_range(
     reader: PartitionReader,
     read: PartitionRead,
     budget: ReadBudget,

@@ -1,4 +1,8 @@
-"""Retry reads while segments move, and return the right error if that does not help."""
+"""Retry reads while segments move, and return the right error if that does not help.
+
+The request object of all reads stands here too: `PartitionRead`, for reads of Arrow batches
+(`arrow_reads`) and of undecoded batches (`raw_batches`).
+"""
 
 import contextlib
 import logging

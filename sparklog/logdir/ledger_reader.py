@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from sparklog.common import TopicPartition
 from sparklog.errors import OffsetOutOfRangeError
 from sparklog.fs import FileSystem
-from sparklog.log.fetch import read_partition, schema_of
+from sparklog.log.arrow_reads import read_partition, schema_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.read_retry import PartitionRead
 from sparklog.logdir.ledger import (

@@ -15,7 +15,7 @@ from sparklog.errors import (
     TopicReplacedError,
     UnknownTopicError,
 )
-from sparklog.log.fetch import read_partition, schema_of
+from sparklog.log.arrow_reads import read_partition, schema_of
 from sparklog.log.read_retry import PartitionRead
 from sparklog.source.data_loss import DataLossPolicy
 from sparklog.source.input_partitions import PlannedRange

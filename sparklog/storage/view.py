@@ -168,10 +168,12 @@ class View(Protocol):
         make: Callable[[PartitionSegments], T],
         topic_id: str | None = None,
     ) -> T:
-        """Return `make(segments)` for the partition's segments; both are cached.
+        """Return the cached result of `make(segments)` for the partition's segments.
 
-        Both are made again if the partition was replaced: its place, its topic id (if it is not
-        `topic_id`) or the log changed.
+        This is a cache, per partition, of the segments and of the objects that `make` builds from
+        them, with an entry per `make`. `make` is called only for a new entry, and again if the
+        partition was replaced: its place, its topic id (if it is not `topic_id`) or the log
+        changed.
         Raises: UnknownTopicError, PartitionOfflineError.
         """
 

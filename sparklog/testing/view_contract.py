@@ -11,7 +11,7 @@ import pytest
 
 from sparklog.common import TopicPartition
 from sparklog.errors import OffsetOutOfRangeError, TopicReplacedError, UnknownTopicError
-from sparklog.log.fetch import read_partition, schema_of
+from sparklog.log.arrow_reads import read_partition, schema_of
 from sparklog.log.partition_reader import PartitionReader, reader_of
 from sparklog.log.positions import EARLIEST, LATEST, offsets_for_times, resolve
 from sparklog.log.read_retry import PartitionRead

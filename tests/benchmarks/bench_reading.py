@@ -17,7 +17,7 @@ import pyarrow as pa
 from sparklog.common import TopicPartition
 from sparklog.diskless import home
 from sparklog.diskless.extents import Extent
-from sparklog.log.fetch import read_partition, schema_of
+from sparklog.log.arrow_reads import read_partition, schema_of
 from sparklog.log.log import home_of
 from sparklog.log.read_retry import PartitionRead
 from sparklog.storage.view import View

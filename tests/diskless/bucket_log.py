@@ -33,7 +33,7 @@ from sparklog.diskless.view import DisklessView
 from sparklog.format import records
 from sparklog.format.checkpoint_files import Epochs
 from sparklog.format.compression import Codec
-from sparklog.log.fetch import read_partition, schema_of
+from sparklog.log.arrow_reads import read_partition, schema_of
 from sparklog.log.read_retry import PartitionRead
 from sparklog.storage.ledger_records import AppendRecord, DropRecord, StartRecord, TopicRecord
 from sparklog.storage.offset_ranges import OffsetRange

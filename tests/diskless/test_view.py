@@ -18,7 +18,7 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.format.scan import rebase
-from sparklog.log.fetch import read_partition, schema_of
+from sparklog.log.arrow_reads import read_partition, schema_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import offsets_for_times
 from sparklog.log.read_retry import PartitionRead, last_stable_offset

@@ -217,7 +217,7 @@ def test_many_large_requests_share_the_memory_for_them(sparklog_log):
                 for client in clients:
                     with contextlib.suppress(BlockingIOError, ConnectionError):
                         client.send(chunk)
-            memory = endpoint._server.memory
+            memory = endpoint._server.request_memory
             until(lambda: (memory.used, memory.waiting) == (64 * MIB, 99))
             assert _works(endpoint)
         assert (memory.used, memory.waiting) == (0, 0)
@@ -238,18 +238,18 @@ def test_those_who_wait_for_memory_get_it_in_turn(sparklog_log):
     with Endpoint(sparklog_log, options=options) as endpoint, contextlib.ExitStack() as stack:
         blocker = _connect(endpoint)
         blocker.sendall(_large(1 * MIB))
-        until(lambda: endpoint._server.memory.used == 1 * MIB)
+        until(lambda: endpoint._server.request_memory.used == 1 * MIB)
         clients = [stack.enter_context(_connect(endpoint)) for _ in range(5)]
         frame = struct.pack(">i", len(body)) + body
         for client in clients:
             client.sendall(frame[:1000])
-        until(lambda: endpoint._server.memory.waiting == 5)
+        until(lambda: endpoint._server.request_memory.waiting == 5)
         blocker.close()
         for client in clients:
             client.sendall(frame[1000:])
         for client in clients:
             assert _answer(client)[:4] == struct.pack(">i", 7)
-        until(lambda: endpoint._server.memory.used == 0)
+        until(lambda: endpoint._server.request_memory.used == 0)
 
 
 def test_who_takes_no_answers_holds_no_memory(sparklog_log, caplog, monkeypatch):

@@ -109,9 +109,9 @@ def offsets(one: Any) -> list[int]:
     return found
 
 
-def memory_of(endpoint: Endpoint) -> Any:
+def response_memory_of(endpoint: Endpoint) -> Any:
     handler: Any = endpoint._server.served[Api.FETCH].handle
-    return handler.__self__.memory
+    return handler.__self__.response_memory
 
 
 class TestWhatComes:
@@ -420,7 +420,7 @@ class TestMemory:
 
     def test_slow_clients(self, log: Log) -> None:
         with Endpoint(log, options={"fetch.buffer.bytes": 8 * MIB}) as endpoint:
-            memory = memory_of(endpoint)
+            memory = response_memory_of(endpoint)
             slow = [Wire(endpoint, receive_bytes=4096) for _ in range(30)]
             for wire in slow:
                 body = asked(log, 12, ("t", 0, 0), bytes_max=16 * MIB, max_bytes=16 * MIB)
@@ -438,7 +438,7 @@ class TestMemory:
 
     def test_it_is_let_go_of_when_it_is_sent(self, log: Log) -> None:
         with Endpoint(log) as endpoint, Wire(endpoint) as wire:
-            memory = memory_of(endpoint)
+            memory = response_memory_of(endpoint)
             for _ in range(3):
                 (one,) = fetch(wire, log, ("t", 0, 0), bytes_max=16 * MIB, max_bytes=16 * MIB)
                 assert len(one["records"]) > 8 * MIB
@@ -529,13 +529,13 @@ def test_partitions_in_another_order_are_the_same_question(
     For a time: a busy machine may be slow enough for another look.
     """
     looks: list[int] = []
-    fetch_whole = Fetching.fetch_now
+    fetch_whole = Fetching.read_or_wait
 
     def counted(self: Fetching, *given: Any) -> Any:
         looks.append(1)
         return fetch_whole(self, *given)
 
-    monkeypatch.setattr(Fetching, "fetch_now", counted)
+    monkeypatch.setattr(Fetching, "read_or_wait", counted)
     orders = [[("u", 0, 0), ("u", 1, 0)], [("u", 1, 0), ("u", 0, 0)]]
 
     def turns() -> int:

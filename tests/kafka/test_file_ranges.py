@@ -22,7 +22,7 @@ from sparklog.log.partition_reader import ReadBudget, reader_of
 from sparklog.log.raw_batches import read_batches
 from sparklog.log.read_retry import PartitionRead
 from sparklog.log.verified_batches import VerifiedBatches
-from tests.kafka.test_fetching import MIB, asked, fetch, found, memory_of, offsets
+from tests.kafka.test_fetching import MIB, asked, fetch, found, offsets, response_memory_of
 from tests.kafka.wire import Wire
 from tests.logdir.partitions import flip
 from tests.waiting import until
@@ -141,7 +141,7 @@ def test_a_client_that_goes_away_meanwhile(large_log: Log, sent: list[int]) -> N
         until(lambda: free(endpoint) < verified_batches.DESCRIPTORS_MAX and bool(sent))
         slow.close()
         until(lambda: free(endpoint) == verified_batches.DESCRIPTORS_MAX)
-        until(lambda: memory_of(endpoint).held_bytes == 0)
+        until(lambda: response_memory_of(endpoint).held_bytes == 0)
         assert fetch(wire, large_log, ("t", 0, 0), **LARGE)[0]["error_code"] == 0
 
 

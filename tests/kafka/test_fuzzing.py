@@ -223,7 +223,7 @@ def test_a_log_that_is_written_to(sparklog_log, caplog, seed):
         healthy.end()
         admin = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers})
         assert {"t", "healthy"} <= set(admin.list_topics(timeout=240).topics)
-        assert endpoint._server.memory.used == 0
+        assert endpoint._server.request_memory.used == 0
     assert [f"{r.getMessage()} {r.exc_info}" for r in _faults(caplog)] == []
     assert psutil.Process().memory_info().rss - before < 300 << 20
     assert endpoint._server.quotas.count == 0 and endpoint._server.outgoing_bytes == 0

@@ -110,5 +110,5 @@ def test_a_large_request_takes_its_memory_before_it_is_there(sparklog_log: Log) 
     with Endpoint(sparklog_log) as endpoint:
         with Wire(endpoint) as wire:
             wire._socket.sendall(struct.pack(">i", 2 * MIB) + bytes(1000))
-            until(lambda: endpoint._server.memory.used == 2 * MIB, seconds=8)
-        until(lambda: endpoint._server.memory.used == 0, seconds=8)
+            until(lambda: endpoint._server.request_memory.used == 2 * MIB, seconds=8)
+        until(lambda: endpoint._server.request_memory.used == 0, seconds=8)

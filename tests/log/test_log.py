@@ -14,7 +14,7 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.format.compression import Codec
 from sparklog.format.names import log_name
-from sparklog.log import chunk_stager, fetch
+from sparklog.log import arrow_reads, chunk_stager
 from sparklog.storage.staging import Framing
 
 T0 = 1_700_000_000_000
@@ -114,7 +114,7 @@ def test_follow_gives_what_is_committed_later(log_path: str) -> None:
 
 
 def test_follow_finds_partitions_that_are_added(log_path: str, monkeypatch) -> None:
-    monkeypatch.setattr(fetch, "GROWTH_MS", 50)
+    monkeypatch.setattr(arrow_reads, "GROWTH_MS", 50)
     with sparklog.open(log_path, "rw") as log:
         log.create_topic("t")
         log.append("t", rows("before"))

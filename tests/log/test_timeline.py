@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import sparklog
 from sparklog import InvalidRequestError, Log
 from sparklog.clock import ManualClock
-from sparklog.log import fetch
+from sparklog.log import arrow_reads
 from sparklog.log.log import home_of
 from sparklog.log.timeline import timeline_of
 from sparklog.logdir.home import commits_of
@@ -85,7 +85,7 @@ def values(log: Log, partition: int = 0, **given: object) -> list[str]:
 def test_what_was_taken_back_is_left_out(
     log: Log, monkeypatch: pytest.MonkeyPatch, bridge: int
 ) -> None:
-    monkeypatch.setattr(fetch, "BRIDGE_OFFSETS", bridge)
+    monkeypatch.setattr(arrow_reads, "BRIDGE_OFFSETS", bridge)
     for batch in range(5):
         commit(log, batch)
         commit(log, batch, writer="other")

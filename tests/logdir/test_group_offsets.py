@@ -76,7 +76,7 @@ def test_following_commits_while_there_is_nothing_new(
         waits.append(committed(log, "g"))
         log.append("t", pa.table({"value": ["later"]}), 0)
 
-    monkeypatch.setattr("sparklog.log.fetch.pause", wait)
+    monkeypatch.setattr("sparklog.log.arrow_reads.pause", wait)
     reader = log.read("t", [0], follow=True, group="g", columns=["value"])
     assert reader.read_next_batch().num_rows == 100
     assert reader.read_next_batch().num_rows == 1

@@ -14,7 +14,7 @@ MUTANTS = (
     mutant(
         "committed-fetch-past-the-last-stable-offset",
         "kafka/fetched_partitions.py",
-        "end = self._memory.stable_offset(key, span) if committed else span[1]\n",
+        "end = self._partition_cache.stable_offset(key, span) if committed else span[1]\n",
         "end = span[1]\n",
         f"{ISOLATION}::test_a_committed_fetch_ends_at_the_last_stable_offset",
     ),
@@ -49,7 +49,8 @@ MUTANTS = (
     mutant(
         "latest-offset-from-memory-ignores-isolation",
         "kafka/offset_listing.py",
-        "end = self._memory.known_stable_offset(asked.key, span) if committed else span[1]",
+        "end = self._partition_cache.known_stable_offset(asked.key, span) if committed "
+        "else span[1]",
         "end = span[1]",
         f"{ISOLATION}::test_offsets_listed_for_committed_readers",
     ),
@@ -70,7 +71,7 @@ MUTANTS = (
     mutant(
         "fetch-under-a-fenced-epoch",
         "kafka/fetched_partitions.py",
-        "wrong = self._memory.epoch_error(key, span, fetched.current_epoch)",
+        "wrong = self._partition_cache.epoch_error(key, span, fetched.current_epoch)",
         "wrong = None",
         f"{REFUSALS}::test_an_unknown_epoch_is_no_reason_to_wait[directory]",
     ),

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 import sparklog
 from sparklog import Log, OffsetOutOfRangeError
 from sparklog.clock import ManualClock
-from sparklog.log.fetch import read_partition
+from sparklog.log.arrow_reads import read_partition
 from sparklog.log.read_retry import PartitionRead
 from sparklog.source import metadata_snapshot, read_task
 from sparklog.source.options import parse

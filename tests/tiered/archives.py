@@ -8,7 +8,7 @@ from sparklog.common import TopicPartition
 from sparklog.format.records import Decoder
 from sparklog.format.scan import scan
 from sparklog.fs import read_bytes
-from sparklog.log.fetch import read_partition, schema_of
+from sparklog.log.arrow_reads import read_partition, schema_of
 from sparklog.log.log import view_of
 from sparklog.log.read_retry import PartitionRead
 from sparklog.logdir.home import commits_of

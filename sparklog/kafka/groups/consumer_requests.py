@@ -5,7 +5,7 @@ from uuid import UUID
 
 from sparklog.errors import SparklogError
 from sparklog.kafka.api_errors import group_error, name_error
-from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.groups.assignors import Partitions
 from sparklog.kafka.groups.consumer_groups import (
@@ -15,7 +15,7 @@ from sparklog.kafka.groups.consumer_groups import (
     Topics,
 )
 from sparklog.kafka.groups.coordinator import Coordinator
-from sparklog.kafka.messages import Api, ErrorCode, Request, uuid_of
+from sparklog.kafka.messages import Api, ErrorCode, Request, Response, uuid_of
 
 _NOT_ASKED: Final = -(2**31)
 _CONSUMER: Final = 1  # the type of a member of the consumer protocol

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from sparklog.errors import SparklogError
 from sparklog.kafka.api_errors import group_error, name_error
-from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.client import Client
 from sparklog.kafka.groups.classic_group import ClassicGroup, State
 from sparklog.kafka.groups.coordinator import Coordinator
 from sparklog.kafka.groups.subscriptions import PROTOCOL_TYPE, assignment, subscription
-from sparklog.kafka.messages import Api, ErrorCode, Request
+from sparklog.kafka.messages import Api, ErrorCode, Request, Response
 from sparklog.storage.groups import GROUP, Reader
 
 _GROUP, _TRANSACTION = 0, 1

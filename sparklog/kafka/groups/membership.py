@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from sparklog.kafka.api_errors import name_error
-from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.groups.classic_members import (
     NO_MEMBER,
@@ -20,7 +20,7 @@ from sparklog.kafka.groups.classic_members import (
     SyncResponse,
 )
 from sparklog.kafka.groups.coordinator import Coordinator
-from sparklog.kafka.messages import Api, ErrorCode, Request
+from sparklog.kafka.messages import Api, ErrorCode, Request, Response
 
 T = TypeVar("T")
 _REASON_CHARS_MAX: Final = 255

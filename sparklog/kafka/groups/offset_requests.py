@@ -11,12 +11,12 @@ from uuid import UUID
 from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.kafka.api_errors import group_error, name_error
-from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.groups.classic_group import State
 from sparklog.kafka.groups.coordinator import Coordinator
 from sparklog.kafka.groups.subscriptions import PROTOCOL_TYPE
-from sparklog.kafka.messages import Api, ErrorCode, Request, uuid_of
+from sparklog.kafka.messages import Api, ErrorCode, Request, Response, uuid_of
 from sparklog.storage.groups import GROUP, Committed, Reader
 
 _PROBE_MS: Final = 100  # a list this recent is sufficient to report a missing topic

@@ -33,8 +33,8 @@ from sparklog.errors import (
 from sparklog.fs import FileSystem
 from sparklog.log.admin import create_internal
 from sparklog.log.appending import append
+from sparklog.log.arrow_reads import read_partition, schema_of
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
-from sparklog.log.fetch import read_partition, schema_of
 from sparklog.log.read_retry import PartitionRead
 from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.topics_file import describe

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from sparklog.clock import monotonic_ms
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
-from sparklog.log.fetch import TopicRead, check_isolation, follow, read_ranges, schema_of
+from sparklog.log.arrow_reads import TopicRead, check_isolation, follow, read_ranges, schema_of
 from sparklog.log.log import Log, group_progress, home_of, view_of
 from sparklog.log.positions import Position, resolve
 from sparklog.log.timeline import timeline_of

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
-from sparklog.log.fetch import check_isolation
+from sparklog.log.arrow_reads import check_isolation
 from sparklog.log.log import Log, view_of
 from sparklog.log.positions import Position, resolve
 from sparklog.log.read_retry import last_stable_offset

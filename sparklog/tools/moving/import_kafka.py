@@ -16,7 +16,7 @@ from sparklog.clock import monotonic_ms
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, StorageUnavailableError
 from sparklog.format.columns import HEADERS_TYPE
-from sparklog.log.fetch import check_isolation
+from sparklog.log.arrow_reads import check_isolation
 from sparklog.log.log import Log
 from sparklog.progress import Progress, shows_progress
 from sparklog.storage.staging import Framing

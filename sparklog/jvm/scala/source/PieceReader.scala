@@ -170,6 +170,6 @@ private[source] final class PieceReader(
 }
 
 private object PieceReader {
-  /** sparklog/log/fetch.py, BRIDGE_OFFSETS. */
+  /** sparklog/log/arrow_reads.py, BRIDGE_OFFSETS. */
   val BridgeOffsets = 4096L
 }

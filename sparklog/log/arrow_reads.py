@@ -1,4 +1,7 @@
-"""Read records partition by partition, without a lock and in bounded memory."""
+"""Read records as Arrow batches, partition by partition, without a lock and in bounded memory.
+
+Kafka's Fetch does not use this module: it returns undecoded batches (`raw_batches`).
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
