@@ -16,9 +16,9 @@ from pyspark.sql.types import StructType
 
 import sparklog
 from sparklog import sink
-from sparklog.sink import spark_tasks
+from sparklog.sink import service_tasks
 from sparklog.sink.options import parse as parse_sink
-from sparklog.sink.row_staging import Staging
+from sparklog.sink.row_staging import StagingTask
 from sparklog.sink.writers import BatchWriter, StreamWriter
 from sparklog.source.batch import BatchReader, FilteringBatchReader
 from sparklog.source.options import parse as parse_source
@@ -52,7 +52,7 @@ def service_task(path: str) -> Any:
 
     context = type("Context", (), {"parallelize": lambda self, jobs, count: Tasks()})()
     session = type("Session", (), {"_jsparkSession": None, "sparkContext": context})()
-    list(spark_tasks.spark_map(cast(Any, session))(os.path.basename, [path]))
+    list(service_tasks.spark_map(cast(Any, session))(os.path.basename, [path]))
     return held[0]
 
 
@@ -62,7 +62,7 @@ SENT: dict[str, Callable[[str], Any]] = {
     "readStream": lambda path: reader(StreamReader, path),
     "write": lambda path: writer(BatchWriter, path),
     "writeStream": lambda path: writer(StreamWriter, path),
-    "sink": lambda path: Staging(cast(Any, path)),
+    "sink": lambda path: StagingTask(cast(Any, path)),
     "service": service_task,
 }
 

@@ -372,7 +372,7 @@ class DisklessCommits:
         now_ms = max(self.clock(), self.state.time_ms)
         return check_producers(self.known, chunks, now_ms, home=self.home)
 
-    def discard(self, chunks: Sequence[Chunk]) -> None:
+    def release_staged(self, chunks: Sequence[Chunk]) -> None:
         """Keep staged objects, which belong to the log now; merge extents if there are too many."""
         self.relieve(sorted({chunk.key for chunk in chunks}))
 

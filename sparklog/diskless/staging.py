@@ -171,7 +171,7 @@ class StagedObjects:
         """
         if not self._name:
             self._name = self._new_name()
-        chunk.at = _InObject(self._name, self._size, checksum(chunk.parts))
+        chunk.place_state = _InObject(self._name, self._size, checksum(chunk.parts))
         self._parts += chunk.parts
         chunk.parts.clear()
         self._size += chunk.size_bytes
@@ -181,7 +181,9 @@ class StagedObjects:
 
     def finish(self, chunks: Sequence[GrowingChunk]) -> Sequence[Chunk]:
         """Return the chunks, with their bytes if they are small; otherwise after all uploads."""
-        places: list[tuple[GrowingChunk, _InObject]] = [(chunk, chunk.at) for chunk in chunks]
+        places: list[tuple[GrowingChunk, _InObject]] = [
+            (chunk, chunk.place_state) for chunk in chunks
+        ]
         if not self._puts.names and self._size <= self._inline_max:
             data = memoryview(b"".join(self._parts))
             return [

@@ -57,7 +57,7 @@ class ChunksInMemory:
 
 
 @dataclass(slots=True)
-class _Partition:
+class _PendingPartition:
     """The rows of a partition that are not framed yet, and the partition's growing chunk."""
 
     topic: TopicInfo
@@ -81,7 +81,7 @@ class ChunkStager:
         self, place: ChunkPlace, clock: Clock, framing: Framing, *, spread: str | int = ""
     ) -> None:
         self._place, self._clock, self._framing = place, clock, framing
-        self._growing: dict[TopicPartition, _Partition] = {}
+        self._pending: dict[TopicPartition, _PendingPartition] = {}
         self._done: list[GrowingChunk] = []
         self._start = int.from_bytes(hashlib.sha256(str(spread).encode()).digest()[:4], "big")
         self._adrift: dict[str, int] = {}  # topic -> bytes of values without a partition
@@ -104,18 +104,18 @@ class ChunkStager:
             if number in topic.offline:
                 raise topic.offline[number]
             key = TopicPartition(topic.name, number)
-            growing = self._growing.get(key)
-            if growing is None:
-                growing = self._growing[key] = _Partition(topic, self._begun(topic, number))
-            growing.rows.append(part)
-            growing.row_bytes += part.size_bytes
-            if growing.row_bytes >= max(FLUSH_BYTES, self._framing.batch_size):
-                self._frame(growing)
+            pending = self._pending.get(key)
+            if pending is None:
+                pending = self._pending[key] = _PendingPartition(topic, self._begun(topic, number))
+            pending.rows.append(part)
+            pending.row_bytes += part.size_bytes
+            if pending.row_bytes >= max(FLUSH_BYTES, self._framing.batch_size):
+                self._frame(pending)
         # A few pending rows of a rare partition keep a complete Arrow batch in memory.
         self._held += rows.get_total_buffer_size()
         if self._held > HELD_BYTES:
-            for growing in self._growing.values():
-                self._frame(growing)
+            for pending in self._pending.values():
+                self._frame(pending)
             self._held = 0
 
     def _split(
@@ -165,16 +165,16 @@ class ChunkStager:
     def _begun(self, topic: TopicInfo, partition: int) -> GrowingChunk:
         return GrowingChunk(topic, partition, idempotent=self._framing.producer is not None)
 
-    def _frame(self, growing: _Partition) -> None:
+    def _frame(self, pending: _PendingPartition) -> None:
         """Frame the pending rows as record batches and add them to the growing chunk."""
-        if not growing.rows:
+        if not pending.rows:
             return
-        rows, growing.rows, growing.row_bytes = growing.rows, [], 0
-        encoded, size = self._encode(growing, rows), growing.chunk.size_bytes
-        if size and size + len(encoded.data) > growing.topic.config.roll_bytes:
-            self._close(growing)
-            encoded = self._encode(growing, rows)
-        chunk, key = growing.chunk, _key(growing.chunk)
+        rows, pending.rows, pending.row_bytes = pending.rows, [], 0
+        encoded, size = self._encode(pending, rows), pending.chunk.size_bytes
+        if size and size + len(encoded.data) > pending.topic.config.roll_bytes:
+            self._close(pending)
+            encoded = self._encode(pending, rows)
+        chunk, key = pending.chunk, _key(pending.chunk)
         chunk.size_bytes += len(encoded.data)
         chunk.records += encoded.count
         self._sequences[key] = self._sequences.get(key, 0) + encoded.count
@@ -182,16 +182,16 @@ class ChunkStager:
         latest = int(encoded.batches["max_timestamp"].max())
         chunk.max_timestamp = max(chunk.max_timestamp, latest)
         if self._place.grow(chunk, encoded.data):
-            for each in self._growing.values():
+            for each in self._pending.values():
                 self._close(each)
 
-    def _encode(self, growing: _Partition, rows: list[Picked]) -> Encoded:
-        config, producer = growing.topic.config, self._framing.producer
+    def _encode(self, pending: _PendingPartition, rows: list[Picked]) -> Encoded:
+        config, producer = pending.topic.config, self._framing.producer
         codec, level = self._framing.compression(config)
         if producer is not None:
-            done = self._sequences.get(_key(growing.chunk), 0)
+            done = self._sequences.get(_key(pending.chunk), 0)
             producer = (producer[0], producer[1], (producer[2] + done) & 0x7FFFFFFF)
-        with _naming(growing.topic, self._place.home):
+        with _naming(pending.topic, self._place.home):
             return encode(
                 rows,
                 codec=codec,
@@ -200,30 +200,30 @@ class ChunkStager:
                 max_message_bytes=config.max_message_bytes,
                 timestamp_ms_default=self._clock(),
                 producer=producer,
-                base_offset=growing.chunk.records,
+                base_offset=pending.chunk.records,
                 scratch=self._scratch,
             )
 
-    def _close(self, growing: _Partition) -> None:
+    def _close(self, pending: _PendingPartition) -> None:
         """Close the growing chunk and start the next chunk."""
-        chunk = growing.chunk
+        chunk = pending.chunk
         if chunk.size_bytes:
             self._place.close(chunk)
             self._done.append(chunk)
-            growing.chunk = self._begun(chunk.topic, chunk.partition)
+            pending.chunk = self._begun(chunk.topic, chunk.partition)
 
     def finish(self) -> Sequence[Chunk]:
         """Return all chunks, in the order in which the partitions must append the chunks."""
-        for growing in self._growing.values():
-            self._frame(growing)
-        for growing in self._growing.values():
-            self._close(growing)
-        self._growing.clear()
+        for pending in self._pending.values():
+            self._frame(pending)
+        for pending in self._pending.values():
+            self._close(pending)
+        self._pending.clear()
         return self._place.finish(self._done)
 
     def discard(self) -> None:
         """Delete the staged chunks after a failure."""
-        growing = (partition.chunk for partition in self._growing.values())
+        growing = (pending.chunk for pending in self._pending.values())
         self._place.discard([*growing, *self._done])
 
 

@@ -147,7 +147,7 @@ def _commit(
     if known is not None:
         return known
     assert isinstance(written, AppendRecord)
-    commits.discard(chunks)
+    commits.release_staged(chunks)
     return CommitResult(False, written.time_ms, _by_topic(written.ends))
 
 

@@ -121,7 +121,7 @@ class _Attempt:
         written = change(commits, self._decide)
         if written is not None:
             assert isinstance(written, AppendRecord)
-            commits.discard(self._joined)
+            commits.release_staged(self._joined)
             commits.meters.committed(began_ms, (chunk.size_bytes for chunk in self._joined))
             self._note_stamps(written)
         elif any(isinstance(found, Produced) for found in self._outcomes.values()):

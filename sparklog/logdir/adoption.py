@@ -61,7 +61,7 @@ def is_unchanged(commits: LogDirCommits, found: dict[TopicPartition, int]) -> bo
             return False
         # A power cut may restore Kafka's clean mark: the log must end there too.
         try:
-            log = commits.writer(topic, partition)
+            log = commits.partition_log(topic, partition)
             if log.size_on_disk() != log.state.size:
                 return False
         except DataCorruptionError:

@@ -29,7 +29,7 @@ def check_room(manager: LogManager, chunks: Sequence[Chunk]) -> None:
     """Reject chunks if their partition is offline, or a disk is full."""
     needed: dict[str, int] = {}
     for chunk in chunks:
-        log = manager.writer(chunk.topic, chunk.partition)
+        log = manager.partition_log(chunk.topic, chunk.partition)
         directory = os.path.dirname(log.path)
         size = 0 if _adoptable(manager, chunk, log) else chunk.size_bytes  # already on disk
         needed[directory] = needed.get(directory, 0) + size
@@ -45,7 +45,7 @@ def check_producers(
     for chunk in chunks:
         assert chunk.data is not None
         try:
-            log = manager.writer(*chunk.key)
+            log = manager.partition_log(*chunk.key)
             if chunk.key not in known:
                 known[chunk.key] = log.producer_appends()
             if chunk.idempotent:
@@ -64,7 +64,7 @@ def append_time(manager: LogManager, touched: Collection[TopicPartition]) -> int
     The timestamp never decreases: it is at least the ledger's time (PROTOCOL, H14), and a broker's
     last time.
     """
-    logs = [manager.writer(*key) for key in touched]
+    logs = [manager.partition_log(*key) for key in touched]
     stamped = [log.stamped_ms for log in logs if log.config.log_append_time]
     return max(manager.clock(), manager.state.time_ms, *stamped) if stamped else None
 
@@ -76,7 +76,7 @@ def append_chunks(
     ends: dict[TopicPartition, OffsetRange] = {}
     epoch = manager.state.epoch
     for chunk in chunks:
-        log = manager.writer(chunk.topic, chunk.partition)
+        log = manager.partition_log(chunk.topic, chunk.partition)
         first = log.end_offset
         if chunk.key not in ends:
             log.appended_crc = 0
@@ -142,7 +142,7 @@ def sync_logs(manager: LogManager, touched: Collection[TopicPartition]) -> None:
     Cost: the syncs run in parallel, because a journaling file system combines them: eight parallel
     syncs take as long as a single sync, sequential syncs eight times as long.
     """
-    logs = [manager.writer(*key) for key in touched]
+    logs = [manager.partition_log(*key) for key in touched]
     threads = min(len(logs), manager.fs.sync_threads)
     if threads <= 1:
         for log in logs:
@@ -172,10 +172,14 @@ def advance_recovery_points(
     Recovery points only make the next FULL recovery faster, so a failure is logged.
     """
     try:
-        rolled = [key for key, base in bases.items() if manager.writer(*key).state.base != base]
+        rolled = [
+            key
+            for key, base in bases.items()
+            if manager.partition_log(*key).state.base != base
+        ]
         by_dir: dict[str, Offsets] = {}
         for key in rolled:
-            log = manager.writer(*key)
+            log = manager.partition_log(*key)
             by_dir.setdefault(os.path.dirname(log.path), {})[key] = log.state.base
         for directory, points in by_dir.items():
             known = read_offsets(manager.fs, directory, RECOVERY_POINT)

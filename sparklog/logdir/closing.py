@@ -93,7 +93,7 @@ def is_partition_whole(commits: LogDirCommits, topic: str, partition: int) -> bo
     if _is_closed(commits, topic, partition):
         return True
     try:
-        log = commits.writer(topic, partition)
+        log = commits.partition_log(topic, partition)
         return log.size_on_disk() == log.state.size
     except (PartitionOfflineError, FileNotFoundError):
         return False
@@ -111,7 +111,7 @@ def _leave_durable(commits: LogDirCommits) -> None:
     fs, state = commits.fs, commits.state
     for topic, partition in state.ends:
         if not _is_closed(commits, topic, partition):
-            commits.writer(topic, partition).close()
+            commits.partition_log(topic, partition).close()
     commits.ledger.log.delete_records(ledger_bases(fs, commits.home)[0])  # older segments expired
     commits.ledger.log.close()
     write_state_copy(fs, commits.home, commits.ledger.end, state)

@@ -41,7 +41,7 @@ from sparklog.logdir.chunk_appends import (
 )
 from sparklog.logdir.file_sync import FileSync
 from sparklog.logdir.intent import Intent
-from sparklog.logdir.ledger import LEDGER, Ledger, LedgerFiles
+from sparklog.logdir.ledger import LEDGER, LedgerFiles, LedgerWriter
 from sparklog.logdir.lock import State
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.partition.partition_log import PartitionLog
@@ -84,7 +84,10 @@ class Step:
 
 
 class LogDirCommits:
-    """A handle on a log for writing. Threads may share it; forked child processes may not."""
+    """The `sparklog.storage.commits.CommitLog` of log dirs: a handle on a log for writing.
+
+    Threads may share it; forked child processes may not.
+    """
 
     def __init__(
         self,
@@ -192,7 +195,10 @@ class LogDirCommits:
         making: Sequence[str] = (),
         sync: bool = True,
     ) -> Iterator[Step]:
-        """Announce the partitions to append to and the directories to create; see the module."""
+        """Announce the partitions to append to and the directories to create; see the module.
+
+        Leaving the block writes `step.record` to the ledger, which is the commit point.
+        """
         intent = self._intent(touched, making=making)
         places = {*(self.partition_path(*key) for key in touched), *making}
         self.manager.write_page(State.BUSY, intent)
@@ -242,14 +248,14 @@ class LogDirCommits:
         self._check_sizes(touched)
         return Intent(
             ledger=self.ledger.log.state,
-            logs={TopicPartition(*key): self.writer(*key).state for key in touched},
+            logs={TopicPartition(*key): self.partition_log(*key).state for key in touched},
             making=tuple(making),
             swap=swap,
         )
 
     def _check_sizes(self, touched: Sequence[TopicPartition]) -> None:
         for key in (*touched, LEDGER):
-            log = self.ledger.log if key == LEDGER else self.writer(*key)
+            log = self.ledger.log if key == LEDGER else self.partition_log(*key)
             if self.manager.size_on_disk(key, log) != log.state.size:
                 _LOGGER.warning("%s-%d: unexpected size, recovering", *key)
                 self.manager.write_page(State.FULL)
@@ -374,7 +380,7 @@ class LogDirCommits:
 
     def _append_chunks(self, record: AppendRecord, change: Change) -> Step:
         touched = sorted({chunk.key for chunk in change.chunks})
-        bases = {key: self.writer(*key).state.base for key in touched}
+        bases = {key: self.partition_log(*key).state.base for key in touched}
         with self.step(touched, sync=self.sync) as step:
             stamp_ms = append_time(self.manager, touched)
             ends = append_chunks(self.manager, change.chunks, stamp_ms)
@@ -384,8 +390,8 @@ class LogDirCommits:
             step.record = replace(
                 record,
                 ends=ends,
-                crcs={key: self.writer(*key).appended_crc for key in ends},
-                tails={key: self.writer(*key).tail_crc for key in ends},
+                crcs={key: self.partition_log(*key).appended_crc for key in ends},
+                tails={key: self.partition_log(*key).tail_crc for key in ends},
                 duration_ms=None if asked_ms is None else max(0, self.clock() - asked_ms),
                 time_ms=stamp_ms or 0,  # a minimum: times never decrease
             )
@@ -407,7 +413,7 @@ class LogDirCommits:
         """Check idempotent producers' batches; see `CommitLog.check_producers`."""
         return check_producers(self.manager, chunks)
 
-    def discard(self, chunks: Sequence[Chunk]) -> None:
+    def release_staged(self, chunks: Sequence[Chunk]) -> None:
         """Unlink the staged files of chunks that were copied.
 
         Files that can't be unlinked are swept later.
@@ -488,7 +494,7 @@ class LogDirCommits:
     # --- the open log ------------------------------------------------------------------------
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> LedgerWriter:
         """The ledger, for appends."""
         return self.manager.ledger
 
@@ -502,9 +508,9 @@ class LogDirCommits:
         """Whether commits are fsynced (flush=commit)."""
         return self.options.flush == "commit"
 
-    def writer(self, topic: str, partition: int) -> PartitionLog:
+    def partition_log(self, topic: str, partition: int) -> PartitionLog:
         """Return the partition's writer; see `LogManager.writer`."""
-        return self.manager.writer(topic, partition)
+        return self.manager.partition_log(topic, partition)
 
     def partition_path(self, topic: str, partition: int) -> str:
         """Return a partition's directory. Raises: UnknownTopicError."""

@@ -72,7 +72,7 @@ def has_ledger(fs: FileSystem, directory: str) -> bool:
     return fs.is_dir(ledger_path(directory))
 
 
-class Ledger:
+class LedgerWriter:
     """The writer's handle on the ledger; used under the write lock only."""
 
     segment_bytes = SEGMENT_BYTES

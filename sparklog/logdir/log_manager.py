@@ -14,7 +14,7 @@ from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, StorageUnavailableError, UnknownTopicError
 from sparklog.fs import FileSystem, LockFile
 from sparklog.logdir.intent import Intent
-from sparklog.logdir.ledger import Ledger, fold, ledger_config, ledger_path
+from sparklog.logdir.ledger import LedgerWriter, fold, ledger_config, ledger_path
 from sparklog.logdir.lock import LogLock, Page, State
 from sparklog.logdir.log_dirs import LogDirUnnamedError
 from sparklog.logdir.meters import WriteMeters
@@ -46,7 +46,7 @@ class LogManager:
         self.lock = LogLock(fs, directories[0], timeout_ms=options.lock_timeout_ms)
         self.state = LogState()
         self.meters = WriteMeters(directories, self._mark)
-        self.ledger: Ledger
+        self.ledger: LedgerWriter
         self.generation = self.era = 0
         self.is_current = False  # whether state, ledger and writers belong to `generation`
         self.offline = OfflinePartitions(fs, directories)
@@ -83,7 +83,7 @@ class LogManager:
             end_offset=ledger_end,
             plain=True,
         )
-        self.ledger = Ledger(log)
+        self.ledger = LedgerWriter(log)
         self.generation, self.is_current = generation, True
         self._check_all_named()
 
@@ -107,7 +107,7 @@ class LogManager:
         """Close all partition logs, because configs or starts changed."""
         self.writers.forget(self.state.topics)
 
-    def writer(self, topic: str, partition: int) -> PartitionLog:
+    def partition_log(self, topic: str, partition: int) -> PartitionLog:
         """Return the partition's writer. Use it within a step only.
 
         Raises: UnknownTopicError, or DataCorruptionError if the partition is offline.

@@ -21,7 +21,7 @@ from sparklog.logdir.broker_lockout import check_file_system, mark_made
 from sparklog.logdir.closing import write_checkpoints
 from sparklog.logdir.group_offsets import write_reader
 from sparklog.logdir.high_watermarks import publish
-from sparklog.logdir.ledger import LEDGER, Ledger, ledger_config, ledger_path
+from sparklog.logdir.ledger import LEDGER, LedgerWriter, ledger_config, ledger_path
 from sparklog.logdir.log_dirs import write_new_dirs
 from sparklog.logdir.offset_checkpoints import Offsets, write_offsets
 from sparklog.logdir.partition.leader_epochs import write_epochs
@@ -138,5 +138,5 @@ class NewLogDirs:
             topic_id=new_topic_id(), config=ledger_config(), clock=self._clock,
         )  # fmt: skip
         record = replace(state.snapshot(), fork=fork)
-        Ledger(log).append(record, epoch=state.epoch, time_ms=state.time_ms, sync=True)
+        LedgerWriter(log).append(record, epoch=state.epoch, time_ms=state.time_ms, sync=True)
         log.close()

@@ -37,7 +37,7 @@ from sparklog.logdir.detection import has_own_files, is_checkpoint_log, is_store
 from sparklog.logdir.free_space import below_floor
 from sparklog.logdir.ledger import (
     LEDGER,
-    Ledger,
+    LedgerWriter,
     fold,
     ledger_bases,
     ledger_config,
@@ -401,6 +401,6 @@ def _make_ledger(commits: LogDirCommits, generation: int) -> None:
     )
     log.sync()
     commits.fs.sync_dir(commits.home)
-    commits.manager.ledger = Ledger(log)
+    commits.manager.ledger = LedgerWriter(log)
     commits.ledger.append(commits.state.snapshot(), epoch=0, time_ms=commits.clock(), sync=True)
     commits.manager.reload(commits.ledger.end, generation=generation, fresh=True)

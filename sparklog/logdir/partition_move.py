@@ -67,7 +67,7 @@ def move_partition(
                 "service, an endpoint, a streaming query or another Log. Stop the service and "
                 "close the other writers, then move the partition"
             )
-        active, bases = commits.writer(*key).state, segment_bases(commits.fs, source)
+        active, bases = commits.partition_log(*key).state, segment_bases(commits.fs, source)
         sizes = {base: commits.fs.size(joined(source, log_name(base))) for base in bases}
         sizes[active.base] = active.size  # the committed bytes
         _check_room(commits, directory, sum(sizes.values()))

@@ -64,11 +64,11 @@ class ChunkFiles:
 
     def _write(self, chunk: GrowingChunk) -> _ChunkFile:
         """Write the batches in memory to the chunk's file, which is created if needed."""
-        staged: _ChunkFile | None = chunk.at
+        staged: _ChunkFile | None = chunk.place_state
         if staged is None:
             directory = os.path.dirname(chunk.topic.dirs[chunk.partition])
             path = new_chunk_path(directory, self._label)
-            staged = chunk.at = _ChunkFile(self._fs.open(path, create=True))
+            staged = chunk.place_state = _ChunkFile(self._fs.open(path, create=True))
         for part in chunk.parts:
             staged.file.pwrite(part, staged.written)
             staged.written += len(part)
@@ -77,7 +77,7 @@ class ChunkFiles:
 
     def close(self, chunk: GrowingChunk) -> None:
         """Close the file. Sync a file that can become a segment."""
-        if chunk.at is None:
+        if chunk.place_state is None:
             chunk.join()
             return
         staged = self._write(chunk)
@@ -88,25 +88,28 @@ class ChunkFiles:
 
     def finish(self, chunks: Sequence[GrowingChunk]) -> Sequence[Chunk]:
         """Write chunks to files if they are too large, together, to be sent in memory."""
-        in_memory = [chunk for chunk in chunks if chunk.at is None]
+        in_memory = [chunk for chunk in chunks if chunk.place_state is None]
         most = self._inline_max_bytes
         if most is not None and sum(chunk.size_bytes for chunk in in_memory) > most:
             for chunk in in_memory:
                 self._write(chunk).file.close()
         return [
             chunk.chunk(data=chunk.parts[0])
-            if chunk.at is None
-            else chunk.chunk(path=chunk.at.file.path, synced_boot_id=chunk.at.synced_boot_id)
+            if chunk.place_state is None
+            else chunk.chunk(
+                path=chunk.place_state.file.path,
+                synced_boot_id=chunk.place_state.synced_boot_id,
+            )
             for chunk in chunks
         ]
 
     def discard(self, chunks: Sequence[GrowingChunk]) -> None:
         """Delete the staged files."""
         for chunk in chunks:
-            if chunk.at is not None:
-                chunk.at.file.close()
+            if chunk.place_state is not None:
+                chunk.place_state.file.close()
                 with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
-                    self._fs.unlink(chunk.at.file.path)
+                    self._fs.unlink(chunk.place_state.file.path)
 
 
 @dataclass(frozen=True, slots=True)

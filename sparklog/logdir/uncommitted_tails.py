@@ -74,7 +74,7 @@ def remove_tails(commits: LogDirCommits, partitions: Collection[TopicPartition])
     logs = {LEDGER: commits.ledger.log}
     for key in partitions:
         with suppress(DataCorruptionError):  # `is_unchanged` detects the damage again
-            logs[key] = commits.writer(*key)
+            logs[key] = commits.partition_log(*key)
     moved: list[str] = []
     for key, log in logs.items():
         with suppress(DataCorruptionError, FileNotFoundError):

@@ -9,7 +9,7 @@
 - `jvm_job`, `jvm_plan`: the job in Spark's JVM, and the plan for its tasks
 - `task`: the tasks in Python, and the answers of all tasks to the driver
 - `open_logs`: logs that this process has open for writing
-- `progress`: metrics of queries; `spark_tasks`: runs the cleaner's work as Spark tasks
+- `progress`: metrics of queries; `service_tasks`: runs the cleaner's work as Spark tasks
 """
 
 from sparklog.extras import needed
@@ -18,7 +18,7 @@ with needed():
     from sparklog.sink.open_logs import close
     from sparklog.sink.progress import QueryMetrics, offsets_behind_latest, watch_queries
     from sparklog.sink.segment_sink import SegmentSink
-    from sparklog.sink.spark_tasks import spark_map
+    from sparklog.sink.service_tasks import spark_map
 
 __all__ = [
     "QueryMetrics",

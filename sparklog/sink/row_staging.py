@@ -143,12 +143,12 @@ def stage_in_tasks(df: DataFrame, plan: TaskPlan) -> list[bytes]:
         else F.col(name)
         for name in plan.columns
     ]
-    rows = df.select(*chosen_columns).mapInArrow(Staging(plan), "answer binary")
+    rows = df.select(*chosen_columns).mapInArrow(StagingTask(plan), "answer binary")
     return [row["answer"] for row in rows.collect()]
 
 
 @in_worker
-class Staging:
+class StagingTask:
     """The function of the job; called once per task."""
 
     def __init__(self, plan: TaskPlan) -> None:

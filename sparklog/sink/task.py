@@ -33,7 +33,7 @@ TABLE, ERROR, TOO_MUCH = range(3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
-    """The plan that all tasks of a micro-batch share; it is pickled.
+    """The plan that all tasks of a micro-batch share; `run` stages a task's rows. It is pickled.
 
     `new_topic`: partitions and config of topics that are not in `topics`. Without `new_topic` such
     topics are an error.

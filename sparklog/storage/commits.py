@@ -32,7 +32,7 @@ class PositionMovedError(SparklogError):
 
 
 class StagingExpiredError(SparklogError):
-    """Rows were staged too long ago to be committed: stage them again."""
+    """Rows were staged too long ago to be committed: stage them again. Only a bucket raises it."""
 
     retriable = True
 
@@ -61,7 +61,8 @@ class Chunk:
         max_timestamp: The largest timestamp, ms.
         idempotent: Whether a batch has a producer id.
         copied: Whether the batches are copied from another log.
-        synced_boot_id: In a log dir, the boot in which the task synced the file.
+        synced_boot_id: In a log dir, the boot in which the task synced the file. A commit in the
+            same boot can rename such a file instead of copying its bytes.
         position: In a bucket, the position of the chunk in its object.
         wrapped_key: In a bucket, the wrapped data key of the object as JSON, if it is encrypted.
         topic_id: The id of the topic, or "" if the topic did not exist when the rows were staged.
@@ -270,7 +271,7 @@ class CommitLog(Ledger, Protocol):
         or the error of an unusable partition.
         """
 
-    def discard(self, chunks: Sequence[Chunk]) -> None:
+    def release_staged(self, chunks: Sequence[Chunk]) -> None:
         """Release staged data of a change that was written. Failures are not raised."""
 
     @property

@@ -97,8 +97,8 @@ class Stager(Protocol):
 class GrowingChunk:
     """A chunk of a partition that rows are added to: complete v2 record batches from offset 0.
 
-    `parts`: the batches in memory, in order. `at`: state of the `ChunkPlace`, for example a file.
-    No rows are added after the chunk was closed.
+    `parts`: the batches in memory, in order. `place_state`: state of the `ChunkPlace`, for example
+    a file. No rows are added after the chunk was closed.
     """
 
     topic: TopicInfo
@@ -109,7 +109,7 @@ class GrowingChunk:
     min_timestamp: int = 2**63 - 1  # ms
     max_timestamp: int = -1  # ms
     idempotent: bool = False
-    at: Any = None
+    place_state: Any = None
 
     def chunk(self, **place: Any) -> Chunk:
         """Return the chunk for the commit; `place`: the fields data, path, ... of `Chunk`."""

@@ -119,7 +119,7 @@ class World:
 
     def write(self, segment: Segment, *, roll: bool = False) -> None:
         with self.commits.exclusive(), self.commits.step([TopicPartition(TOPIC, 0)]) as step:
-            log = self.commits.writer(TOPIC, 0)
+            log = self.commits.partition_log(TOPIC, 0)
             first = log.end_offset
             for batch in segment:
                 log.append(self._raw(batch), 0)

@@ -10,7 +10,7 @@ from sparklog.log.commit import Identity
 from sparklog.logdir.chunk_files import CHUNK_PREFIX
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.housekeeping import expire_ledger, prune_snapshots, sweep
-from sparklog.logdir.ledger import Ledger, ledger_bases
+from sparklog.logdir.ledger import LedgerWriter, ledger_bases
 from sparklog.storage.staging import chunk_label
 from tests.crash.explore import Tally, explore
 from tests.crash.harness import ROOT, TOPIC, Planned, World, chunk, staged
@@ -21,7 +21,9 @@ DAY_MS = 24 * 3_600_000
 
 @pytest.fixture(autouse=True)
 def small_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ledger, "wants_snapshot", property(lambda x: x.log.state.size >= 1500))
+    monkeypatch.setattr(
+        LedgerWriter, "wants_snapshot", property(lambda x: x.log.state.size >= 1500)
+    )
 
 
 def plan(world: World, name: str, act: Callable[[], object], writer: str) -> Planned:

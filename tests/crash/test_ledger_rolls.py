@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from sparklog.format.names import log_name
-from sparklog.logdir.ledger import LEDGER_DIR, Ledger, ledger_bases, ledger_path
+from sparklog.logdir.ledger import LEDGER_DIR, LedgerWriter, ledger_bases, ledger_path
 from sparklog.service import verify
 from sparklog.testing.crashfs import CrashFS
 from tests.crash.harness import ROOT, TOPIC, World, open_log, quick, table
@@ -22,7 +22,7 @@ def test_no_index_is_left_behind(killed: bool) -> None:
 
     They come with the roll for a record that may be whole though they aren't.
     """
-    with quick(), patch.object(Ledger, "segment_bytes", 900):
+    with quick(), patch.object(LedgerWriter, "segment_bytes", 900):
         world = World.started()
         moments: list[CrashFS] = []
         world.fs.on_call = lambda call: (

@@ -17,7 +17,7 @@ from sparklog.errors import (
 from sparklog.format.scan import scan
 from sparklog.fs import read_bytes
 from sparklog.log.commit import Identity
-from sparklog.logdir.ledger import Ledger
+from sparklog.logdir.ledger import LedgerWriter
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Call, Fault, SimulatedKill
 from sparklog.testing.trees import contents, copy_tree
@@ -254,7 +254,7 @@ def test_two_apps_alternate() -> None:
 def test_expired_ledger_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer's last batch is known though the ledger segment that records it is gone."""
     small = property(lambda self: self.log.state.size >= 1500)
-    monkeypatch.setattr(Ledger, "wants_snapshot", small)
+    monkeypatch.setattr(LedgerWriter, "wants_snapshot", small)
     world = World.started()
     world.run(world.plan_commit({ONE: 1}, writer="old"))
     batch, fingerprint = world.model.writers["old"]

@@ -17,7 +17,7 @@ import pytest
 import sparklog
 from sparklog.errors import StorageUnavailableError
 from sparklog.logdir.home import commits_of
-from sparklog.logdir.ledger import SEGMENT_BYTES, Ledger
+from sparklog.logdir.ledger import SEGMENT_BYTES, LedgerWriter
 from sparklog.service import verify
 from sparklog.testing.disk import Mode
 from sparklog.testing.faults import Fault, SimulatedKill
@@ -259,7 +259,7 @@ def run_seeds(seeds: range, kind: type[History] = History) -> None:
 def run_seed(seed: int, tally: Counter[str], kind: type[History] = History) -> None:
     """Run one history. In every fifth the ledger rolls, too, about every tenth commit."""
     ledger_bytes = 4000 if seed % 5 == 0 else SEGMENT_BYTES
-    with patch.object(Ledger, "segment_bytes", ledger_bytes), drawn_by(seed):
+    with patch.object(LedgerWriter, "segment_bytes", ledger_bytes), drawn_by(seed):
         history = kind(seed, tally)
         try:
             history.run()

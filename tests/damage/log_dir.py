@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.logdir.ledger import Ledger
+from sparklog.logdir.ledger import LedgerWriter
 from sparklog.service import Service
 from tests.damage.actions import ACTIONS
 from tests.damage.model import Actions, Files, Kind
@@ -132,7 +132,7 @@ def made() -> tuple[DirectoryPlace, Files, Files, Files]:
     """Build the log: (its place, its files in the midst, after a kill, and after a clean close)."""
     place = new_place("log")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Ledger, "segment_bytes", LEDGER_SEGMENT_BYTES)
+        patch.setattr(LedgerWriter, "segment_bytes", LEDGER_SEGMENT_BYTES)
         with sparklog.open(place.path, "rw") as log:
             fill(log)
             log.commit_offsets("g", {"t": {0: 2, 1: 3}})

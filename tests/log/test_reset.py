@@ -166,7 +166,7 @@ def test_records_of_before_are_still_understood() -> None:
 @IN_LOG_DIR
 def test_an_expired_batch_is_kept_by_number(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ledger has no record of it any more: what it was can't be told, what comes is new."""
-    monkeypatch.setattr(ledger.Ledger, "wants_snapshot", property(lambda self: True))
+    monkeypatch.setattr(ledger.LedgerWriter, "wants_snapshot", property(lambda self: True))
     for batch in range(9):
         commit(log, batch)
     log.close()

@@ -19,7 +19,7 @@ from sparklog.log import arrow_reads
 from sparklog.log.log import home_of
 from sparklog.log.timeline import timeline_of
 from sparklog.logdir.home import commits_of
-from sparklog.logdir.ledger import Ledger
+from sparklog.logdir.ledger import LedgerWriter
 from sparklog.service import verify
 from sparklog.storage.ledger_records import LedgerRecord, ResetRecord, SnapshotRecord
 from sparklog.storage.log_state import LogState
@@ -168,9 +168,9 @@ def older(record: LedgerRecord) -> LedgerRecord:
 
 @pytest.fixture
 def by_an_older_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    append, snapshot = Ledger.append, LogState.snapshot
+    append, snapshot = LedgerWriter.append, LogState.snapshot
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Ledger, "append", lambda self, r, **k: append(self, older(r), **k))
+        patch.setattr(LedgerWriter, "append", lambda self, r, **k: append(self, older(r), **k))
         patch.setattr(LogState, "snapshot", lambda self: older(snapshot(self)))
         yield patch
 

@@ -66,7 +66,7 @@ def test_a_step_is_announced_in_the_page_of_the_lock(tmp_path: Path) -> None:
                 assert page is not None
                 assert page.state is State.BUSY
                 assert page.intent is not None
-                assert page.intent.logs == {key: commits.writer(*key).state}
+                assert page.intent.logs == {key: commits.partition_log(*key).state}
                 raise ZeroDivisionError
             page = commits.lock.read()
             assert page is not None

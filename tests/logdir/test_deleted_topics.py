@@ -13,7 +13,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import TopicReplacedError
 from sparklog.log.log import home_of
 from sparklog.logdir.home import commits_of
-from sparklog.logdir.ledger import Ledger
+from sparklog.logdir.ledger import LedgerWriter
 from sparklog.service import Service, verify
 from sparklog.storage.ledger_records import SnapshotRecord
 from tests.log.forks import fork
@@ -73,7 +73,7 @@ def test_the_ledger_knows_it_after_a_new_segment(
     """A snapshot carries it, and a process that opens the log anew finds it there."""
     before = rows(log)
     log.delete_topic("t")
-    monkeypatch.setattr(Ledger, "segment_bytes", 1)
+    monkeypatch.setattr(LedgerWriter, "segment_bytes", 1)
     log.create_topic("other")
     with open_rw() as other:
         records = [r for _, r in home_of(other).commits.records(0, home_of(other).commits.position)]

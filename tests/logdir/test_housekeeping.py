@@ -35,7 +35,7 @@ ONE = pa.table({"value": ["x"]})
 
 @pytest.fixture
 def small_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger.Ledger, "segment_bytes", 600)
+    monkeypatch.setattr(ledger.LedgerWriter, "segment_bytes", 600)
 
 
 @pytest.fixture
@@ -184,12 +184,12 @@ class TestProducers:
         clock.advance(DAY_MS // 2)
         log.append("t", *rows, producer=(8, 0, 0))
         commits = commits_of(log)
-        assert len(commits.writer("t", 0).producers) == 2
+        assert len(commits.partition_log("t", 0).producers) == 2
         assert expire_producers(commits, now_ms=clock()) == 0
         clock.advance(DAY_MS // 2)
         assert expire_producers(commits, now_ms=clock()) == 1
-        assert commits.writer("t", 0).producers.get(8) is not None
-        assert commits.writer("t", 0).producers.get(7) is None
+        assert commits.partition_log("t", 0).producers.get(8) is not None
+        assert commits.partition_log("t", 0).producers.get(7) is None
         # Unknown again, it may begin anywhere, as with a broker; the other is still known.
         log.append("t", *rows, producer=(7, 0, 5))
         assert log.append("t", *rows, producer=(8, 0, 0)) == {"t": {0: (1, 2)}}

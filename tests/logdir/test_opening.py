@@ -79,7 +79,7 @@ def test_the_ledger_never_rolls_without_a_snapshot(tmp_path: Path) -> None:
 def test_the_ledger_rolls_by_size_and_old_batches_are_still_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger.Ledger, "segment_bytes", 600)
+    monkeypatch.setattr(ledger.LedgerWriter, "segment_bytes", 600)
     with sparklog.open(tmp_path / "l", "rw") as log:
         log.create_topic("t")
         for n in range(12):

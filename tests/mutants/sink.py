@@ -486,8 +486,8 @@ MUTANTS = (
     mutant(
         "chunk-larger-than-a-segment",
         "log/chunk_stager.py",
-        "        if size and size + len(encoded.data) > growing.topic.config.roll_bytes:\n",
-        "        if size > growing.topic.config.roll_bytes:\n",
+        "        if size and size + len(encoded.data) > pending.topic.config.roll_bytes:\n",
+        "        if size > pending.topic.config.roll_bytes:\n",
         f"{STAGER}::test_a_chunk_ends_before_it_outgrows_a_segment",
     ),
     mutant(

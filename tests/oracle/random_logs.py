@@ -50,7 +50,7 @@ class Writer:
         """Commit raw batches, in order, each an append of its own; then close the segment."""
         commits = self.commits
         with commits.exclusive(), commits.step([KEY]) as step:
-            log = commits.writer(*KEY)
+            log = commits.partition_log(*KEY)
             first = log.end_offset
             for data in batches:
                 log.append(data, commits.state.epoch)

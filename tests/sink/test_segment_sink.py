@@ -30,7 +30,7 @@ from sparklog.logdir.chunk_files import CHUNK_PREFIX, new_chunk_path
 from sparklog.lru_cache import LruCache
 from sparklog.sink import SegmentSink, open_logs, row_staging, segment_sink
 from sparklog.sink.query import Query
-from sparklog.sink.row_staging import Staging
+from sparklog.sink.row_staging import StagingTask
 from sparklog.sink.task import TaskPlan
 from sparklog.storage.commits import StagingExpiredError
 from sparklog.storage.staging import chunk_label
@@ -75,7 +75,7 @@ def run_job(df: Frame, plan: TaskPlan) -> list[Any]:
     df.jobs += 1
     for action in df.before:
         action()
-    task = pickle.loads(pickle.dumps(Staging(plan)))
+    task = pickle.loads(pickle.dumps(StagingTask(plan)))
     parts = [part for rows in df.tasks for part in task(iter([rows]))]
     return [row["answer"] for part in parts for row in part.to_pylist()]
 
@@ -301,7 +301,7 @@ def test_a_task_that_can_not_write_now_is_left_to_spark_to_try_again(
 
     monkeypatch.setattr(type(plan.staging), "check", fail)
     with pytest.raises(StorageUnavailableError):
-        list(Staging(plan)(iter([LARGE])))
+        list(StagingTask(plan)(iter([LARGE])))
 
 
 def test_large_strings_and_binaries_are_rows_as_others(runs: Runs) -> None:

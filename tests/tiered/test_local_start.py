@@ -14,7 +14,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import PartitionOfflineError, UnsupportedVersionError
 from sparklog.log.due_segments import RetentionConstraints, Tier
 from sparklog.logdir.home import commits_of
-from sparklog.logdir.ledger import Ledger, ledger_bases
+from sparklog.logdir.ledger import LedgerWriter, ledger_bases
 from sparklog.logdir.retention.segment_deletion import delete_due, raise_starts
 from sparklog.service import verify
 from sparklog.storage import ledger_records
@@ -112,7 +112,9 @@ def test_it_is_in_the_snapshots_of_the_ledger(
 ) -> None:
     with filled(path, clock, 30, local_retention_bytes="800") as log:
         start = shorten(log, clock)
-        monkeypatch.setattr(Ledger, "wants_snapshot", property(lambda x: x.log.state.size >= 600))
+        monkeypatch.setattr(
+            LedgerWriter, "wants_snapshot", property(lambda x: x.log.state.size >= 600)
+        )
         grow(log, clock, 8)
         assert len(ledger_bases(commits_of(log).fs, str(path))) > 2
     with sparklog.open(path, "rw", clock=clock) as log:

@@ -122,7 +122,7 @@ class Segment:
         self.index_bytes, self.timeindex_bytes = offsets.nbytes, times.nbytes
         if int(first["max_timestamp"]) > newest:
             return False  # the time index is outdated: its entry would include it
-        self._take(np.concatenate([tables[0][1:], *tables[1:]]))
+        self._index(np.concatenate([tables[0][1:], *tables[1:]]))
         self._note_tail(tables[-1])
         return True
 
@@ -130,7 +130,7 @@ class Segment:
         self._state, self.index_bytes, self.timeindex_bytes = IndexState(), 0, 0
         self.size, self.end = 0, self.base
         for table in self._batches(0, end):
-            self._take(table)
+            self._index(table)
             self._note_tail(table)
 
     def _batches(self, start: int, end: int) -> Iterator[Table]:
@@ -194,7 +194,7 @@ class Segment:
         self.log.pwrite(data[start:stop], self.size)
         moved = table.copy()
         moved["position"] += self.size - start
-        self._take(moved)
+        self._index(moved)
         self.size += stop - start
         self.end = int(table["last_offset"][-1]) + 1
 
@@ -218,7 +218,7 @@ class Segment:
         )
         for row, position in enumerate(table["position"].tolist()):
             segment.log.pwrite(prefixes[row * 16 : row * 16 + 16], position)
-        segment._take(table)
+        segment._index(table)
         segment.size, segment.end = size, int(table["last_offset"][-1]) + 1
         return segment
 
@@ -226,7 +226,7 @@ class Segment:
         if int(table["attributes"][-1]) & LOG_APPEND_TIME:
             self.stamped_ms = int(table["max_timestamp"][-1])
 
-    def _take(self, table: Table) -> None:
+    def _index(self, table: Table) -> None:
         if len(table):
             self._note_stamp(table)
         index, timeindex, self._state = index_entries(

@@ -65,7 +65,7 @@ def redo_record(manager: LogManager, record: LedgerRecord) -> None:
         case StartRecord():
             for key, offset in record.starts.items():  # removes epochs below the start
                 if key not in manager.offline:
-                    manager.writer(*key).delete_records(offset)
+                    manager.partition_log(*key).delete_records(offset)
             write_starts(manager)
         case TopicRecord() | DropRecord() | AdoptRecord():
             moves = isinstance(record, TopicRecord) and bool(record.left)

@@ -52,7 +52,7 @@ def roll(commits: LogDirCommits, keys: list[TopicPartition]) -> None:
     """
     with commits.changing_files(keys):
         for key in keys:
-            log = commits.writer(*key)
+            log = commits.partition_log(*key)
             log.roll()
             log.sync()
 

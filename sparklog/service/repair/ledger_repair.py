@@ -18,7 +18,7 @@ from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.high_watermarks import published
 from sparklog.logdir.ledger import (
     LEDGER,
-    Ledger,
+    LedgerWriter,
     has_ledger,
     ledger_config,
     ledger_path,
@@ -160,7 +160,7 @@ class LedgerRepair:
         )  # fmt: skip
         log.sync()
         state = rebuilt.state
-        Ledger(log).append(
+        LedgerWriter(log).append(
             state.snapshot(), epoch=state.epoch, time_ms=state.time_ms, sync=True
         )
         log.close()

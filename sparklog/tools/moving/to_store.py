@@ -216,7 +216,7 @@ class _Plan:
             self._extent(key, topic, segments, span, start, list(epochs), gaps=gaps)
             for span in _spans(segments, start, end)
         ]
-        producers = self._commits.writer(*key).producers.entries() if end else []
+        producers = self._commits.partition_log(*key).producers.entries() if end else []
         return NewPartition(
             key=key,
             extents=tuple(extents),

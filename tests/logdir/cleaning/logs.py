@@ -43,7 +43,7 @@ class CompactedLog:
     def write(self, *batches: bytes, roll: bool = False) -> int:
         """Append whole batches; returns the log's end."""
         with self.commits.exclusive(), self.commits.step([TopicPartition(TOPIC, 0)]) as step:
-            log = self.commits.writer(TOPIC, 0)
+            log = self.commits.partition_log(TOPIC, 0)
             first = log.end_offset
             for data in batches:
                 log.append(data, 0)

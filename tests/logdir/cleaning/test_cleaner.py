@@ -117,7 +117,7 @@ class TestProducers:
         assert log.offsets() == [2, 3]
         with log.commits.exclusive():
             log.commits.manager.forget_writers()
-            state = log.commits.writer(TOPIC, 0)
+            state = log.commits.partition_log(TOPIC, 0)
             assert judged(state, first) == (0, 1)
             assert sorted(e.producer_id for e in state.producers.entries()) == [1, 2, 3]
 
@@ -296,7 +296,7 @@ class TestFiles:
         commits = log.commits
         for p in range(4):
             with commits.exclusive(), commits.step([(TOPIC, p)]) as step:
-                writer = commits.writer(TOPIC, p)
+                writer = commits.partition_log(TOPIC, p)
                 writer.append(batch(*((str(n % 5), "v") for n in range(500))), 0)
                 writer.roll()
                 writer.sync()

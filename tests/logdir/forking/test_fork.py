@@ -28,7 +28,7 @@ from sparklog.logdir import staged_directory
 from sparklog.logdir.cleaning.cleaner import clean_partition
 from sparklog.logdir.forking.fork import Forked
 from sparklog.logdir.home import commits_of
-from sparklog.logdir.ledger import Ledger
+from sparklog.logdir.ledger import LedgerWriter
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.offset_checkpoints import CLEANED, CLEANER, read_offsets
 from sparklog.logdir.partition.leader_epochs import read_epochs
@@ -136,7 +136,7 @@ def test_the_two_go_their_own_ways(log: Log, clock: ManualClock, tmp_path: Path)
 def test_from_any_segment_of_the_ledger(
     log: Log, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Ledger, "segment_bytes", 900)
+    monkeypatch.setattr(LedgerWriter, "segment_bytes", 900)
     after = filled(log, clock)
     for batch in range(0, 9, 2):
         fork(log.path, tmp_path / f"{batch}", writer="q", batch=batch, clock=clock)

@@ -23,7 +23,7 @@ from sparklog.log.commit import Identity, QueryIdentity
 from sparklog.log.log import home_of
 from sparklog.logdir import lease as log_dir_lease
 from sparklog.logdir.home import commits_of
-from sparklog.logdir.ledger import Ledger
+from sparklog.logdir.ledger import LedgerWriter
 from sparklog.logdir.lock import State
 from sparklog.service import Service, erase, verify
 from sparklog.service.health import Check, Health, Level, Limits, examine
@@ -323,7 +323,7 @@ def test_damaged_history_of_the_ledger_is_amber_until_it_is_repaired(
     path: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reads and appends need the newest segment alone."""
-    monkeypatch.setattr(Ledger, "segment_bytes", 1000)
+    monkeypatch.setattr(LedgerWriter, "segment_bytes", 1000)
     with sparklog.open(path, "rw", clock=clock) as log:
         log.create_topic("t")
         for _ in range(6):
