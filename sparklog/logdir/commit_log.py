@@ -27,7 +27,6 @@ from sparklog.errors import (
     InvalidRequestError,
     LogReplacedError,
     SparklogError,
-    StorageUnavailableError,
 )
 from sparklog.fs import FileSystem, LockFile
 from sparklog.log.timeline import find_abandoned
@@ -55,6 +54,7 @@ from sparklog.logdir.partition_creation import (
 from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.redo import publish_all, redo_record
 from sparklog.logdir.recovery.returned_partitions import restore_returned
+from sparklog.logdir.staging import discard_chunks
 from sparklog.logdir.state_copy import write_state_copy
 from sparklog.storage.commits import Change, Chunk, DuplicateAppend, PositionMovedError
 from sparklog.storage.leader_epochs import new_epoch
@@ -197,7 +197,8 @@ class LogDirCommits:
     ) -> Iterator[Step]:
         """Announce the partitions to append to and the directories to create; see the module.
 
-        Leaving the block writes `step.record` to the ledger, which is the commit point.
+        Leaving the block writes `step.record` to the ledger, which is the commit point. If the
+        block raises, or the write fails, the step is undone.
         """
         intent = self._intent(touched, making=making)
         places = {*(self.partition_path(*key) for key in touched), *making}
@@ -414,14 +415,11 @@ class LogDirCommits:
         return check_producers(self.manager, chunks)
 
     def release_staged(self, chunks: Sequence[Chunk]) -> None:
-        """Unlink the staged files of chunks that were copied.
+        """Delete the staged files of chunks that were copied.
 
-        Files that can't be unlinked are swept later.
+        Files that can't be deleted are swept later.
         """
-        for chunk in chunks:
-            if chunk.path is not None:
-                with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
-                    self.fs.unlink(chunk.path)
+        discard_chunks(self.fs, chunks)
 
     @property
     def oldest(self) -> int:
@@ -509,7 +507,7 @@ class LogDirCommits:
         return self.options.flush == "commit"
 
     def partition_log(self, topic: str, partition: int) -> PartitionLog:
-        """Return the partition's writer; see `LogManager.writer`."""
+        """Return the log of a partition, for appends; see `LogManager.partition_log`."""
         return self.manager.partition_log(topic, partition)
 
     def partition_path(self, topic: str, partition: int) -> str:

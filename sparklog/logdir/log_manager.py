@@ -108,7 +108,7 @@ class LogManager:
         self.writers.forget(self.state.topics)
 
     def partition_log(self, topic: str, partition: int) -> PartitionLog:
-        """Return the partition's writer. Use it within a step only.
+        """Return the log of a partition, for appends. Use it within a step only.
 
         Raises: UnknownTopicError, or DataCorruptionError if the partition is offline.
         """

@@ -272,7 +272,11 @@ class CommitLog(Ledger, Protocol):
         """
 
     def release_staged(self, chunks: Sequence[Chunk]) -> None:
-        """Release staged data of a change that was written. Failures are not raised."""
+        """Release the staged data of a change that was written. Failures are not raised.
+
+        A log dir deletes the files that the commit copied. A bucket keeps the staged objects, which
+        belong to the log now.
+        """
 
     @property
     def sync(self) -> bool:

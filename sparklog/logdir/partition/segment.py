@@ -227,6 +227,7 @@ class Segment:
             self.stamped_ms = int(table["max_timestamp"][-1])
 
     def _index(self, table: Table) -> None:
+        """Write the index entries of `table`, the batches after those that are indexed already."""
         if len(table):
             self._note_stamp(table)
         index, timeindex, self._state = index_entries(
