@@ -117,11 +117,11 @@ def _selected(batches: Batches, to: Target) -> int:
         return to
     if isinstance(to, datetime):
         when_ms = to_ms(to)
-        found = [b for b in _both(batches) if batches.offsets(b).timestamp_ms <= when_ms]
+        found = [b for b in _completed(batches) if batches.offsets(b).timestamp_ms <= when_ms]
         wanted = f"was planned by {to.isoformat()}"
     else:
         limits = _limits(to)
-        found = [b for b in _both(batches) if _is_within(batches, b, limits)]
+        found = [b for b in _completed(batches) if _is_within(batches, b, limits)]
         wanted = "reads past none of these offsets"
     if not found:
         raise InvalidRequestError(
@@ -132,7 +132,7 @@ def _selected(batches: Batches, to: Target) -> int:
     return found[-1]
 
 
-def _both(batches: Batches) -> list[int]:
+def _completed(batches: Batches) -> list[int]:
     return sorted({*batches.planned} & {*batches.committed})
 
 

@@ -397,23 +397,23 @@ def entries_of(new: NewLog) -> Iterator[Entry]:
                 time_ms=time_ms, epoch=epoch,
             )
         )  # fmt: skip
-    for part in _steps(_extents(new)):
-        names = {extent.object for _, extent in part} & new.keys.keys()
+    for extents in _steps(_extents(new)):
+        names = {extent.object for _, extent in extents} & new.keys.keys()
         keys = {name: new.keys[name] for name in sorted(names)}
-        yield _entry(ImportRecord(time_ms=time_ms, epoch=epoch), extents=tuple(part), keys=keys)
-    for about in _steps((one, 200 + 40 * len(one.epochs)) for one in new.partitions):
+        yield _entry(ImportRecord(time_ms=time_ms, epoch=epoch), extents=tuple(extents), keys=keys)
+    for about in _steps((part, 200 + 40 * len(part.epochs)) for part in new.partitions):
         yield _entry(
             ImportRecord(
                 time_ms=time_ms,
                 epoch=epoch,
-                epochs={one.key: one.epochs for one in about if one.epochs},
-                gaps=frozenset(one.key for one in about if one.gaps),
+                epochs={part.key: part.epochs for part in about if part.epochs},
+                gaps=frozenset(part.key for part in about if part.gaps),
             )
         )
-    for one in new.partitions:
-        for batches in _steps((batch, 120) for batch in one.producers):
-            record = ImportRecord(time_ms=time_ms, epoch=epoch, epochs={one.key: one.epochs})
-            yield _entry(record, producers={one.key: tuple(batches)})
+    for part in new.partitions:
+        for batches in _steps((batch, 120) for batch in part.producers):
+            record = ImportRecord(time_ms=time_ms, epoch=epoch, epochs={part.key: part.epochs})
+            yield _entry(record, producers={part.key: tuple(batches)})
 
 
 def _entry(record: EntryRecord, **fields: Any) -> Entry:

@@ -356,7 +356,7 @@ class Merger:
         )
 
     def _segments(self, merge: Merge, reader: SourceReader) -> Iterator[tuple[Slice, ...]]:
-        """Yield the slices per segment: one segment of all sources, or several of a large one."""
+        """Yield the slices of each new segment: small sources share one, large ones are cut."""
         path, size_max = f"{self._log.store.url}/{merge.key}", merge.config.roll_bytes
         pieces = [piece for extent in merge.sources for piece in reader.pieces(extent)]
         group: list[Slice] = []

@@ -100,7 +100,7 @@ def _starts_at(ledger: Ledger, names: Collection[str], batch: int) -> bool:
 
 
 def _oldest_batch(ledger: Ledger, end: int, names: Collection[str], batch: int) -> int | None:
-    """Return the writers' oldest batch in the ledger; None if it is older than `batch`."""
+    """Return the writers' oldest batch in the ledger; None if it is below `batch`."""
     oldest = None
     for _, record in ledger.commits_of(end, names):
         if isinstance(record, CommitRecord) and record.writer in names:

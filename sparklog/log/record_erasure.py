@@ -155,9 +155,10 @@ class PieceStore(Protocol[P]):
         """
 
     def replace(self, rewrite: Rewrite[P], eraser: WindowEraser) -> int | None:
-        """Replace pieces by the records that `eraser` leaves; return their size in bytes.
+        """Replace pieces by the records that `eraser` leaves.
 
-        Returns: None if nothing had to be replaced. Raises: as `windows`.
+        Returns the size of the new pieces in bytes, or None if no piece had to be replaced.
+        Raises: as `windows`.
         """
 
 

@@ -19,16 +19,14 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
-from sparklog.clock import Clock
 from sparklog.common import TopicPartition
-from sparklog.config import LogOptions, TopicConfig
+from sparklog.config import TopicConfig
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
     LogReplacedError,
     SparklogError,
 )
-from sparklog.fs import FileSystem, LockFile
 from sparklog.log.timeline import find_abandoned
 from sparklog.logdir.chunk_appends import (
     advance_recovery_points,
@@ -89,17 +87,10 @@ class LogDirCommits:
     Threads may share it; forked child processes may not.
     """
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        clock: Clock,
-        directories: list[str],
-        options: LogOptions,
-        brokers_out: list[LockFile],
-    ) -> None:
-        self.manager = manager = LogManager(fs, clock, directories, options, brokers_out)
-        self.fs, self.clock, self.options = fs, clock, options
-        self.directories, self.home = directories, manager.home
+    def __init__(self, manager: LogManager) -> None:
+        self.manager = manager
+        self.fs, self.clock, self.options = manager.fs, manager.clock, manager.options
+        self.directories, self.home = manager.directories, manager.home
         self.lock, self.meters, self.offline = manager.lock, manager.meters, manager.offline
         self._file_sync = FileSync()
         self._mutex = threading.Lock()

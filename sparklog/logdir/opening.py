@@ -48,6 +48,7 @@ from sparklog.logdir.ledger_end import checked_end
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dir_identity import check_same
 from sparklog.logdir.log_dirs import LogDirUnnamedError, claim_dirs, find_dirs
+from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offline_partitions import exclude_broker_dirs, stored_metadata, why_foreign
 from sparklog.logdir.partition.directories import remove_tree
 from sparklog.logdir.partition.partition_log import PartitionLog
@@ -103,7 +104,7 @@ def open_commits(
     brokers_out: list[LockFile] = lock_out_brokers(fs, dirs.present)
     commits: LogDirCommits | None = None
     try:
-        commits = LogDirCommits(fs, clock, list(directories), options, brokers_out)
+        commits = LogDirCommits(LogManager(fs, clock, list(directories), options, brokers_out))
         commits.offline.dirs = dirs
         commits.lock.join()
         with commits.hold_lock():

@@ -1,5 +1,6 @@
 """What tests of the service share."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from sparklog.fs import LocalFileSystem
 from sparklog.service import service
 from sparklog.service.health import examiner
+from tests.damage.bucket import BucketHome, MemoryPlace, home
 from tests.jars import Unavailable
 from tests.promtool import promtool
 
@@ -15,6 +17,19 @@ from tests.promtool import promtool
 def path(tmp_path: Path) -> str:
     """A log dir that is not made yet."""
     return str(tmp_path / "log")
+
+
+@pytest.fixture(scope="module")
+def made() -> BucketHome:
+    """A log in a bucket, with its objects of all kinds."""
+    return home()
+
+
+@pytest.fixture
+def place(made: BucketHome) -> Iterator[MemoryPlace]:
+    """The objects of `made`, for a test to damage."""
+    with made.lay_out(made.files) as place:
+        yield place
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,7 @@ class IndexFile:
     def __init__(
         self, base: int, dtype: np.dtype[Any], data: bytes | None, path: str = ""
     ) -> None:
-        """Parse an index. `data`: None if the index is missing."""
+        """Parse the bytes of an index file, or None if the file is missing."""
         self.base, self.path, self.is_missing = base, path, data is None
         self.fault: tuple[str, int] | None = None
         self.next = 0  # the first entry that was not compared yet

@@ -26,7 +26,7 @@ from sparklog.tiered.archive.view import ArchiveView
 
 
 class ArchiveHome:
-    """An archive, open for reading. Holds no resources: nothing has to be closed."""
+    """An archive, open for reading. It has no resources that must be closed."""
 
     lost: Final = None
 
@@ -41,7 +41,7 @@ class ArchiveHome:
         return True
 
     def abandon(self, why: str) -> None:
-        """Has no effect, because an archive is not written."""
+        """Do nothing, because an archive is not written."""
 
     @property
     def commits(self) -> CommitLog:
@@ -83,7 +83,7 @@ class ArchiveHome:
         raise not_writable(self.path)
 
     def close(self) -> None:
-        """Has no effect."""
+        """Do nothing: an archive has no resources."""
 
 
 class NoLedger:
@@ -185,7 +185,7 @@ class NoLease:
         self.check()
 
     def heartbeat(self) -> None:
-        """Has no effect."""
+        """Do nothing, because this process has no lease."""
 
     def holder(self) -> dict[str, object]:
         """Return no holder."""
@@ -200,7 +200,7 @@ class NoLease:
         return "no endpoint"
 
     def release(self) -> None:
-        """Has no effect."""
+        """Do nothing, because this process has no lease."""
 
 
 def _refuse(url: str) -> NoReturn:

@@ -1,26 +1,14 @@
 """`status` of a log in a store: red where a read or an append fails, and not where both work."""
 
 import errno
-from collections.abc import Iterator
 
 import pytest
 
 from sparklog.diskless.names import HOME, entry_name
 from sparklog.service.health import Examiner, Health, Level, examine
 from sparklog.tiered.object_store.memory_driver import MemoryDriver
-from tests.damage.bucket import BucketHome, MemoryPlace, home
+from tests.damage.bucket import BucketHome, MemoryPlace
 from tests.diskless.logs import LOG_ID
-
-
-@pytest.fixture(scope="module")
-def made() -> BucketHome:
-    return home()
-
-
-@pytest.fixture
-def place(made: BucketHome) -> Iterator[MemoryPlace]:
-    with made.lay_out(made.files) as place:
-        yield place
 
 
 def level(found: Health, name: str) -> str:

@@ -1,6 +1,5 @@
 """`verify --repair` of a log in a store: segments from good copies, manifests, states."""
 
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,23 +17,12 @@ from sparklog.service.verification.store_verifier import verify_store
 from sparklog.storage.lease import LeaseLostError
 from sparklog.tiered.reading.options import RemoteOptions
 from tests.damage.actions import read
-from tests.damage.bucket import BucketHome, MemoryPlace, home
+from tests.damage.bucket import BucketHome, MemoryPlace
 from tests.damage.model import Kind
 from tests.diskless.compacted import cleaned
 from tests.diskless.logs import LOG_ID, T0, Home
 
 OPTIONS = RemoteOptions(remote_patience_ms=0)
-
-
-@pytest.fixture(scope="module")
-def made() -> BucketHome:
-    return home()
-
-
-@pytest.fixture
-def place(made: BucketHome) -> Iterator[MemoryPlace]:
-    with made.lay_out(made.files) as place:
-        yield place
 
 
 def kind_of(made: BucketHome, name: str) -> Kind:
