@@ -77,6 +77,7 @@ def _link(link: re.Match[str], here: str, files: Files) -> str:
         if not (ROOT / wanted).exists():
             return link[0]  # mkdocs complains
         return text if "`" in text else f"`{text}`"
+    page = posixpath.relpath(page, posixpath.dirname(here) or ".")
     return f"{mark}[{text}]({page}{'#' * bool(anchor)}{anchor})"
 
 

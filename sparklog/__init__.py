@@ -6,7 +6,7 @@ with sparklog.open("/data/log", mode="rw") as log:
     log.append("flights", pa.table({"key": ["N14228"], "value": ["{...}"]}))
     for batch in log.read("flights"): ...
 
-Public packages, with their exports in docs/api.md:
+Public packages, with their exports in docs/api/:
 
 - `sparklog`: open a log, set up a Spark session
 - `sink`: write to a log from Spark
@@ -165,7 +165,8 @@ def open(
             "key": ...}. By default the store uses its environment variables and profiles. The
             options are never stored. A log dir without remote storage accepts none.
         options: Options of the log by their Kafka names ("log.retention.hours", "flush", ...), and
-            options for remote segments ("remote.cache.directory", "remote.keyring", ...).
+            options for remote segments ("remote.cache.directory", "remote.keyring", ...). All are
+            listed in docs/options.md.
         until: How far to read a directory that a running broker writes: "high-watermark" reads up
             to the broker's checkpoint, "log-end" up to the last complete record batch.
         stopped: Called while a read waits for a store that does not respond
@@ -182,6 +183,17 @@ def open(
         DataCorruptionError: The log is damaged.
         UnsupportedVersionError: A newer sparklog wrote the log.
         StorageUnavailableError: The disk or the store does not respond.
+
+    Cost:
+        A closed log dir costs a few file reads. After a crash, mode "rw" recovers the log first,
+        which reads the segments that were written since the last recovery point.
+
+    Examples:
+        >>> with sparklog.open("new-log", mode="rw") as new_log:
+        ...     info = new_log.create_topic("alerts", config={"retention.ms": 86_400_000})
+        ...     ends = new_log.append("alerts", pa.table({"key": ["N14228"], "value": ["late"]}))
+        >>> ends
+        {'alerts': {0: (0, 1)}}
     """
     from sparklog.opening import open_log, refuse_unused_storage_options
 
@@ -198,8 +210,19 @@ def register(spark: "SparkSession") -> None:
     Spark finds the data source automatically if sparklog is installed for the Python of its
     workers. Call this function if sparklog was shipped with `--py-files` or `addPyFile`.
 
+    Args:
+        spark: The session.
+
     Raises:
         InvalidRequestError: The Python of the workers cannot import sparklog.
+
+    Source: Spark's DataSourceRegistration.
+
+    Examples:
+        >>> sparklog.register(spark)
+        >>> source = spark.read.format("sparklog").option("path", log.path)
+        >>> source.option("subscribe", "flights").load().count()
+        600
     """
     from sparklog import datasource
 
@@ -219,6 +242,12 @@ def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
     Raises:
         InvalidRequestError: The session is a Spark Connect session, the Python of its workers
             cannot import sparklog, or the jar cannot be compiled. The session is not changed.
+
+    Cost:
+        The first call for a Spark version compiles the jar, which takes about 10 seconds.
+
+    Examples:
+        >>> sparklog.enable(spark, checkpoints=False)
     """
     from sparklog.session import setup
 
@@ -233,12 +262,7 @@ def spark_conf(
     """Return the settings for a new Spark session.
 
     With these settings the JVM reads and writes logs itself, checkpoints are stored as logs, and
-    Python workers start faster. The first call for a Spark version compiles the jar, which takes
-    about 10 seconds, unless `spark.jars` or $SPARKLOG_JAR names a jar.
-
-    Example:
-        for key, value in sparklog.spark_conf().items():
-            builder = builder.config(key, value)
+    Python workers start faster.
 
     Args:
         conf: Other settings of the session. They take precedence and are part of the result;
@@ -248,9 +272,21 @@ def spark_conf(
             with a local master, if the Python of the workers can import it.
         checkpoints: Whether checkpoints are stored as logs.
 
+    Returns:
+        {Spark setting: value}.
+
     Raises:
         InvalidRequestError: The jar cannot be compiled, or a given jar belongs to another version
             of sparklog or Spark.
+
+    Cost:
+        The first call for a Spark version compiles the jar, which takes about 10 seconds, unless
+        `spark.jars` or $SPARKLOG_JAR names a jar.
+
+    Examples:
+        >>> builder = type(spark).builder.appName("flights")
+        >>> for key, value in sparklog.spark_conf().items():
+        ...     builder = builder.config(key, value)
     """
     from sparklog.session import setup
 

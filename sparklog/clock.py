@@ -19,7 +19,18 @@ def iso(time_ms: int) -> str:
 
 
 class ManualClock:
-    """A clock that moves only by `advance`."""
+    """A clock that moves only by `advance`.
+
+    Args:
+        now_ms: The initial time, in milliseconds since the epoch.
+
+    Examples:
+        >>> from sparklog.testing import ManualClock
+        >>> clock = ManualClock(now_ms=1_000)
+        >>> clock.advance(500)
+        >>> clock()
+        1500
+    """
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.now_ms = now_ms
@@ -28,7 +39,11 @@ class ManualClock:
         return self.now_ms
 
     def advance(self, ms: int) -> None:
-        """Advance the clock by `ms` milliseconds."""
+        """Advance the clock.
+
+        Args:
+            ms: The duration, in milliseconds.
+        """
         self.now_ms += ms
 
 

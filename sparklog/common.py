@@ -4,7 +4,14 @@ from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
-    """The name of a topic and the number of a partition. Equal to the plain tuple."""
+    """The name of a topic and the number of a partition. Equal to the plain tuple.
+
+    Source: Kafka's TopicPartition.
+
+    Examples:
+        >>> sparklog.TopicPartition("flights", 0) == ("flights", 0)
+        True
+    """
 
     topic: str
     partition: int

@@ -41,7 +41,18 @@ _WEEK_MS: Final = 7 * DAY_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """A topic's options. Fields are Kafka's keys in snake case; the unit is the last word."""
+    """A topic's options. Fields are Kafka's option names in snake case; the unit is the last word.
+
+    docs/options.md describes each option. `explicit` contains the options that were set explicitly
+    to Kafka's default.
+
+    Source: Kafka's LogConfig and TopicConfig.
+
+    Examples:
+        >>> config = sparklog.TopicConfig.parse({"retention.ms": 86_400_000})
+        >>> config.retention_ms, config.compact
+        (86400000, False)
+    """
 
     # fmt: off
 
@@ -227,11 +238,15 @@ class TopicConfig:
 
     @classmethod
     def parse(cls, values: Mapping[str, object], *, base: Self | None = None) -> Self:
-        """Parse Kafka keys and their synonyms.
+        """Parse options by their Kafka names and the names' synonyms.
 
-        Other options keep the values of `base` (or defaults).
+        Args:
+            values: {option: value}; values can be text.
+            base: The options that `values` leaves out have the values of `base`; by default Kafka's
+                defaults.
 
-        Raises InvalidRequestError for an unknown key, or with name, value and valid range.
+        Raises:
+            InvalidRequestError: An option is unknown, or its value is outside of the valid range.
         """
         found, rest = read(KEYS.values(), values)
         refuse_unknown(rest, KEYS)

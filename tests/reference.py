@@ -1,11 +1,10 @@
 """The reference pages of docs/, made from the code; `python -m tests.reference` writes them."""
 
-import enum
 import importlib
 import inspect
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import is_dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -223,76 +222,99 @@ By `sparklog serve --kafka` and `sparklog.kafka.Endpoint`: [kafka.md](kafka.md).
 are those of Kafka 4 (KIP-896), the highest those of Kafka 4.1.
 """
 
-def api_page() -> str:
-    """Every name that a public package exports."""
+def api_index() -> str:
+    """Return docs/api/index.md: all exported names of the public packages, one line each."""
     return _MADE + _API + "".join(_package(name) for name in public_api.PACKAGES)
 
 
 def _package(name: str) -> str:
-    package = importlib.import_module(name)
-    exported = {each: getattr(package, each) for each in package.__all__}
-    functions = {f"{each}({_parameters(value)})": value for each, value in exported.items()
-                 if inspect.isroutine(value)}  # fmt: skip
-    classes = {each: value for each, value in exported.items() if inspect.isclass(value)}
-    errors = {each: value for each, value in classes.items() if issubclass(value, BaseException)}
-    others = {each: value for each, value in classes.items() if each not in errors}
-    rest = [f"`{each}`" for each, value in exported.items()
+    rest = [f"`{each}`" for each, value in _exported(name).items()
             if not inspect.isroutine(value) and not inspect.isclass(value)]  # fmt: skip
     values = f"\nValues: {', '.join(rest)}.\n" if rest else ""
-    tables = [
-        _api_table("function", functions), _api_table("class", others),
-        _api_table("error", errors), *(_methods(each, value) for each, value in others.items()),
-    ]  # fmt: skip
-    return f"\n## {name}\n" + "".join(tables) + values
+    groups = _groups(name).items()
+    tables = "".join(_api_table(kind, name, entries) for kind, entries in groups)
+    return f"\n## {name}\n{tables}{values}"
 
 
-def _methods(name: str, cls: type) -> str:
-    """A class's own methods; of a value, and of a contract's tests, there is nothing to list."""
-    if is_dataclass(cls) or issubclass(cls, enum.Enum) or name.endswith("Contract"):
-        return ""
-    methods = {
-        f"{each}({_parameters(value)})" if inspect.isfunction(value) else each: value
-        for each, value in vars(cls).items()
-        if not each.startswith("_") and inspect.getdoc(value)
-        and (inspect.isfunction(value) or isinstance(value, property))
-    }  # fmt: skip
-    return f"\n### {name}\n{_api_table('member', methods)}" if methods else ""
+def _exported(package: str) -> dict[str, Any]:
+    module = importlib.import_module(package)
+    return {each: getattr(module, each) for each in module.__all__}
 
 
-def _parameters(function: Any) -> str:
-    parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
-    texts = [str(p).partition(":")[0].partition("=")[0] for p in parameters]
-    keyword = [n for n, p in enumerate(parameters) if p.kind is p.KEYWORD_ONLY]
-    if keyword and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        texts.insert(keyword[0], "*")
-    return ", ".join(texts)
+def _groups(package: str) -> dict[str, dict[str, Any]]:
+    exported = _exported(package)
+    classes = {each: value for each, value in exported.items() if inspect.isclass(value)}
+    errors = {each: value for each, value in classes.items() if issubclass(value, BaseException)}
+    return {
+        "function": {each: value for each, value in exported.items() if inspect.isroutine(value)},
+        "class": {each: value for each, value in classes.items() if each not in errors},
+        "error": errors,
+    }
 
 
-def _api_table(kind: str, entries: Mapping[str, Any]) -> str:
+def _api_table(kind: str, package: str, entries: Mapping[str, Any]) -> str:
+    page = api_name(package)
     rows = "".join(
-        f"| `{name}` | {_escaped((inspect.getdoc(value) or '').partition(chr(10) * 2)[0])} |\n"
+        f"| [`{name}`]({page}#{'class-' * inspect.isclass(value)}{name.lower()}) "
+        f"| {_summary(value)} |\n"
         for name, value in entries.items()
     )
     return f"\n| {kind} | |\n|--|--|\n{rows}" if rows else ""
 
 
-_API = """# Public API
+def _summary(value: Any) -> str:
+    return _escaped((inspect.getdoc(value) or "").partition("\n\n")[0])
 
-The names on this page are the public API of sparklog. `help(sparklog.Log)` prints the whole
-documentation of a name: its parameters, units, errors and cost. The package has type hints.
+
+def api_name(package: str) -> str:
+    """Return the name of the page of a public package in docs/api/."""
+    return package.rpartition(".")[2] + ".md"
+
+
+def api_page(package: str) -> str:
+    """Return the page of a public package: directives that mkdocstrings replaces by docstrings."""
+    directives = "".join(
+        f"\n## {'class ' * inspect.isclass(value)}{name}\n\n::: {package}.{name}\n"
+        + _WITHOUT_CONSTRUCTOR * (name in public_api.MADE_BY)
+        for entries in _groups(package).values()
+        for name, value in entries.items()
+    )
+    return f"{_MADE}# {package}\n\n{_API_PACKAGE}{directives}"
+
+
+_WITHOUT_CONSTRUCTOR = (
+    "    options:\n      show_root_heading: false\n      merge_init_into_class: false\n"
+)
+_API_PACKAGE = (
+    "The site of `make docs` contains the docstrings on this page; `help(NAME)` prints the same "
+    "text. [All names](index.md)\n"
+)
+
+_API = """# API reference
+
+The names on this page are the public API of sparklog. Each links to its documentation: parameters
+with units, results with shapes, errors, cost, and an example that runs in a test. The site of
+`make docs` contains these pages; `help(sparklog.Log)` prints the same text. The package has type
+hints.
 
 All other modules and names are internal, also those without an underscore. They can change or
 disappear in any release. Times and durations carry their unit in the name: `_ms` for milliseconds
 (points in time are milliseconds since the epoch) and `_seconds` for seconds.
 
-The commands ([cli.md](cli.md)), the options of Spark's source and sink and of the log
-([options.md](options.md)), the metrics ([metrics.md](metrics.md)), the pytest fixtures
-([testing.md](testing.md)) and the files on disk are public as well. So is `format("sparklog")` of a
-Spark session.
+The commands ([cli.md](../cli.md)), the options of Spark's source and sink and of the log
+([options.md](../options.md)), the metrics ([metrics.md](../metrics.md)), the pytest fixtures
+([testing.md](../testing.md)) and the files on disk are public as well. So is `format("sparklog")`
+of a Spark session.
+
+The examples share a setting: the directory `log` is a log with the topic `flights` (2 partitions,
+600 records), and `checkpoint` is the checkpoint of the Spark query that wrote it in three
+micro-batches. The variable `log` is the open log, `bucket` the URL of an empty place in an object
+store, and `spark` a Spark session; `sparklog` and `pa` (PyArrow) are imported.
 """
 
 PAGES = {
-    "api.md": api_page,
+    "api/index.md": api_index,
+    **{f"api/{api_name(name)}": partial(api_page, name) for name in public_api.PACKAGES},
     "options.md": options_page,
     "cli.md": cli_page,
     "metrics.md": metrics_page,
@@ -301,6 +323,6 @@ PAGES = {
 }
 
 if __name__ == "__main__":
-    DOCS.mkdir(exist_ok=True)
+    (DOCS / "api").mkdir(parents=True, exist_ok=True)
     for name, page in PAGES.items():
         (DOCS / name).write_text(page())

@@ -40,27 +40,43 @@ def changes(
     column_family: str | None = None,
     fs: FileSystem = LOCAL,
 ) -> pa.RecordBatchReader:
-    """Read the changes of batches [start, end) in an operator's state; also of a running query.
+    """Read the changes of the batches [start, end) in an operator's state; also of a running query.
 
     Args:
-        path: the checkpoint.
-        operator: number of the operator, as in the directory `state`.
-        store: name of the store, as in the directory `state`; a join has four stores, other
+        path: The checkpoint.
+        operator: The number of the operator, as in the directory `state`.
+        store: The name of the store, as in the directory `state`; a join has four stores, other
             operators "default".
-        start: first batch; None for the earliest batch with existing changes.
-        end: batch after the last; None for all batches committed by now.
-        column_family: for transformWithState, the name of a state variable: only its changes, with
+        start: The first batch; by default the earliest batch with existing changes.
+        end: The batch after the last; by default all batches that are committed now.
+        column_family: For transformWithState, the name of a state variable: only its changes, with
             key and value as plain structs. Spark's own families start with "$".
-        fs: file system of the checkpoint.
+        fs: The file system of the checkpoint; for tests.
 
-    Returns: a reader of batches with the columns above, ordered by batch and partition, and within
-        a partition by time. Values without an Arrow type are binary (see state_schema.py), and so
-        are keys and values in Avro (spark.sql.streaming.stateStore.encodingFormat).
-    Raises: InvalidRequestError: no such checkpoint, operator, store or family, or its provider
-        writes no changes. OffsetOutOfRangeError: a batch is not committed, or its changes were
-        removed (Spark retains about 100 batches); the reader raises it, too. The reader also raises
-        DataCorruptionError.
-    Cost: lists the checkpoint; reads each file once, and decodes 64Ki rows at a time by column.
+    Returns:
+        A reader with the columns batch, partition, change ("put", "delete", "merge" or
+        "delete_range"), key and value, and for column families also column_family and range_end.
+        Rows are ordered by batch and partition, and within a partition by time. Values without an
+        Arrow type are binary, and so are keys and values in Avro
+        (spark.sql.streaming.stateStore.encodingFormat).
+
+    Raises:
+        InvalidRequestError: There is no such checkpoint, operator, store or family, or its state
+            store writes no changes.
+        OffsetOutOfRangeError: A batch is not committed, or its changes were removed (Spark retains
+            about 100 batches). The reader also raises this error.
+        DataCorruptionError: A file is damaged; raised by the reader.
+
+    Cost:
+        Lists the checkpoint, reads each file once, and decodes 64Ki rows at a time by column.
+
+    Source: Spark's state data source with readChangeFeed.
+
+    Examples:
+        >>> from sparklog.checkpoint import changes
+        >>> changes("checkpoint")  # this query has no stateful operator
+        Traceback (most recent call last):
+        sparklog.errors.InvalidRequestError: ...
     """
     checkpoint = Checkpoint.open(path, fs)
     store_changes = StoreChanges(checkpoint, operator, store)

@@ -32,7 +32,19 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """The result: the number of files that became records, or records files, and their bytes."""
+    """The result of `import_` or `export`.
+
+    Attributes:
+        path: The checkpoint.
+        files: The number of files that became records, or of records that became files.
+        bytes: The size of these files.
+        partitions: The number of partitions of the checkpoint's log dir.
+
+    Examples:
+        >>> from sparklog.checkpoint import import_
+        >>> import_("checkpoint").path.endswith("checkpoint")
+        True
+    """
 
     path: str
     files: int
@@ -45,15 +57,31 @@ class Converted:
 
 
 def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -> Converted:
-    """Move the files of the checkpoint at `path` into its log dir, which is created if missing.
+    """Move the files of a checkpoint into its log dir, which is created if missing.
 
-    RocksDB's zips, files below SSTs and logs, and files over 32 MiB stay files. The query must be
-    stopped. After the import it needs sparklog's checkpoint manager (`export` is the way back).
+    The query must be stopped. After the import it needs sparklog's checkpoint manager; `export` is
+    the way back. RocksDB's zips, files below SSTs and logs, and files over 32 MiB stay files.
     Hadoop's checksum files of imported files are removed.
 
-    Raises: InvalidRequestError: there is no checkpoint. LogLockedError: the query is running.
-        DataCorruptionError. StorageUnavailableError: call it again; no file or record is lost.
-    Cost: reads and writes every file once, a partition at a time in memory.
+    Args:
+        path: The checkpoint.
+        fs: The file system of the checkpoint; for tests.
+        clock: The current time in milliseconds since the epoch; for tests.
+
+    Raises:
+        InvalidRequestError: There is no checkpoint.
+        LogLockedError: The query is running.
+        DataCorruptionError: The log dir is damaged.
+        StorageUnavailableError: The disk fails. Call the function again; no file or record is lost.
+
+    Cost:
+        Reads and writes every file once, with a partition at a time in memory.
+
+    Examples:
+        >>> from sparklog.checkpoint import history, import_
+        >>> converted = import_("checkpoint")
+        >>> history("checkpoint").is_log_backed
+        True
     """
     checkpoint = Checkpoint.open(path, fs)
     complete(checkpoint.path, fs=fs, clock=clock)
@@ -133,14 +161,31 @@ def _remove(checkpoint: Checkpoint, files: list[str]) -> None:
 
 
 def export(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -> Converted:
-    """Write the records of the checkpoint at `path` back as files, and remove its log dir.
+    """Write the records of a log-backed checkpoint back as files, and remove its log dir.
 
     After the export the query runs with Spark's own checkpoint manager. The query must be stopped
     during the export.
 
-    Raises: InvalidRequestError: there is no checkpoint. LogLockedError: the query is running.
-        DataCorruptionError: a record is damaged. StorageUnavailableError: call it again.
-    Cost: reads every live record once, and writes it with a sync.
+    Args:
+        path: The checkpoint.
+        fs: The file system of the checkpoint; for tests.
+        clock: The current time in milliseconds since the epoch; for tests.
+
+    Raises:
+        InvalidRequestError: There is no checkpoint.
+        LogLockedError: The query is running.
+        DataCorruptionError: A record is damaged.
+        StorageUnavailableError: The disk fails. Call the function again.
+
+    Cost:
+        Reads every live record once, and writes it with a sync.
+
+    Examples:
+        >>> from sparklog.checkpoint import export, history, import_
+        >>> imported = import_("checkpoint")
+        >>> exported = export("checkpoint")
+        >>> history("checkpoint").is_log_backed
+        False
     """
     checkpoint = Checkpoint.open(path, fs)
     complete(checkpoint.path, fs=fs, clock=clock)

@@ -30,7 +30,23 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forked:
-    """The result of a fork. `log`: the path of the forked log, or None."""
+    """The result of a fork.
+
+    Attributes:
+        path: The original checkpoint.
+        new_path: The new checkpoint.
+        batch: The batch that the query of the new checkpoint continues after.
+        log: The path of the forked log, or None.
+        linked_files: The number of files that both checkpoints share by hard links.
+        linked_bytes: The size of the shared files.
+        copied_bytes: The size of the copied files.
+        took_ms: The duration, in milliseconds.
+
+    Examples:
+        >>> from sparklog.checkpoint import fork
+        >>> fork("checkpoint", "try", to=1, log="log", new_log="try-log").batch
+        1
+    """
 
     path: str
     new_path: str
@@ -84,27 +100,50 @@ def fork(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Forked:
-    """Create a checkpoint at `new_path`. Its query runs batch N + 1 and later batches again.
+    """Create a checkpoint whose query runs batch N + 1 and later batches again.
 
     The original is unchanged, and its query may be running. The fork has the same query id, as a
     copy would, so that sinks recognize its batches. Within a Spark application only one of the two
     queries can be active.
 
     Args:
-        to: the batch N; a datetime (the last batch planned by then); or offsets {"offsets":
+        path: The original checkpoint.
+        new_path: The new checkpoint.
+        to: The batch N; a datetime (the last batch planned by then); or offsets {"offsets":
             {"topic": {"0": 123}}} (the last batch that reads past none of them).
-        log, new_log: the sink's log, and its fork to the same batch with a higher leader epoch.
-        writer: the query's name in the log; by default the query's id, which covers all its sinks.
+        log: The sink's log.
+        new_log: The fork of the sink's log to the same batch, with a higher leader epoch.
+        writer: The query's name in the log; by default the query's id, which covers all its sinks.
         sources: {source: path} of logs that the query reads; a batch that their retention has
             passed is rejected. A source is named as in the offsets: by number, if it has no name.
-        output, new_output: the directory of Spark's file sink, and a new directory for the fork,
-            which gets links to the files up to the batch, and its own `_spark_metadata`.
-        sink, announce: as for `reset`.
-        storage_options: fsspec's options, for sources in a bucket.
-    Raises: InvalidRequestError: the query can't go back to the batch (names the earliest possible
-        batch), or `new_path` exists. DataCorruptionError; LogLockedError; StorageUnavailableError.
-        A failed fork leaves no files, except for a forked log if the checkpoint failed after it.
-    Cost: files are linked if possible; the last segment of each partition is copied.
+        output: The directory of Spark's file sink.
+        new_output: A new directory for the fork, which gets links to the files up to the batch, and
+            its own `_spark_metadata`.
+        sink: As for `reset`.
+        announce: As for `reset`.
+        storage_options: Options of fsspec for sources in a bucket.
+        fs: The file system of the checkpoint; for tests.
+        clock: The current time in milliseconds since the epoch; for tests.
+
+    Raises:
+        InvalidRequestError: The query can't go back to the batch (names the earliest possible
+            batch), or `new_path` exists.
+        DataCorruptionError: A file of the checkpoint or the log is damaged.
+        LogLockedError: Another process holds a lock.
+        StorageUnavailableError: The disk fails. A failed fork leaves no files, except for a forked
+            log if the checkpoint failed after it.
+
+    Cost:
+        Files are linked if possible; the last segment of each partition is copied.
+
+    Examples:
+        >>> from sparklog.checkpoint import fork, history
+        >>> forked = fork("checkpoint", "try", to=0, log="log", new_log="try-log")
+        >>> [row.batch for row in history("try").batches]
+        [0]
+        >>> with sparklog.open("try-log") as try_log:
+        ...     try_log.read("flights").read_all().num_rows
+        200
     """
     watch = stopwatch()
     request = _ForkRequest(

@@ -37,16 +37,23 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRow:
-    """A batch.
+    """A micro-batch of a checkpoint.
 
     Attributes:
-        planned_ms: when the batch was planned.
-        committed_ms: when it was committed; None for an uncommitted batch.
-        watermark_ms: event-time watermark, 0 without a watermark.
-        sources: source -> offset that the batch reads up to, as JSON (None: no data yet).
-        rows: source -> number of rows, if the offsets show it; offsets of topics count as rows.
-        state_version: version of every state store after the batch, None without state.
-        obstacle: why a fork or reset can't go back to this batch, or None.
+        batch: The number of the batch.
+        planned_ms: When the batch was planned, in milliseconds since the epoch.
+        committed_ms: When the batch was committed; None for an uncommitted batch.
+        watermark_ms: The event-time watermark, 0 without a watermark.
+        sources: {source: offset that the batch reads up to, as JSON}; None without data so far.
+        rows: {source: number of rows}, if the offsets show it; offsets of topics count as rows.
+        state_version: The version of every state store after the batch, None without state.
+        obstacle: Why a fork or reset can't go back to this batch, or None.
+
+    Examples:
+        >>> from sparklog.checkpoint import history
+        >>> last = history("checkpoint").batches[-1]
+        >>> last.batch, last.committed_ms is not None, last.obstacle
+        (2, True, None)
     """
 
     batch: int
@@ -75,7 +82,20 @@ class BatchRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The batches of a checkpoint, in order."""
+    """The batches of a checkpoint, in order.
+
+    Attributes:
+        path: The checkpoint.
+        query_id: The query's id, if known.
+        is_log_backed: Whether the checkpoint is stored as a log.
+        batches: The batches, oldest first.
+        query_name: The query's name, if known.
+
+    Examples:
+        >>> from sparklog.checkpoint import history
+        >>> [row.batch for row in history("checkpoint").batches]
+        [0, 1, 2]
+    """
 
     path: str
     query_id: str | None
@@ -134,14 +154,29 @@ class History:
 
 
 def history(path: str | os.PathLike[str], *, fs: FileSystem = LOCAL) -> History:
-    """List the batches of the checkpoint at `path`; also of a running query.
+    """List the batches of a checkpoint; also of a running query.
 
-    Returns: a row for each batch with offsets or a commit, oldest first: times, source offsets, row
+    Args:
+        path: The checkpoint.
+        fs: The file system of the checkpoint; for tests.
+
+    Returns:
+        A row for each batch with offsets or a commit, oldest first: times, source offsets, row
         counts if offsets show them, state version, and whether a fork or reset can go back to it.
-        `.table()` returns the same as Arrow.
-    Raises: InvalidRequestError: there is no checkpoint. DataCorruptionError: its log dir, or the
-        offsets or commit of a batch, is damaged; see `verify`.
-    Cost: reads offsets and commits; for RocksDB a zip, and in format 2 also a changelog, once each.
+        `History.table` returns the same as Arrow.
+
+    Raises:
+        InvalidRequestError: There is no checkpoint.
+        DataCorruptionError: Its log dir, or the offsets or commit of a batch, is damaged; see
+            `verify`.
+
+    Cost:
+        Reads offsets and commits; for RocksDB a zip, and in format 2 also a changelog, once each.
+
+    Examples:
+        >>> from sparklog.checkpoint import history
+        >>> history("checkpoint").table().num_rows
+        3
     """
     checkpoint = Checkpoint.open(path, fs)
     batches = Batches(checkpoint)

@@ -40,17 +40,23 @@ _RESET_OR_FORK: Final = "reset it; or fork it, which works meanwhile"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """The result of a reset, or (`dry_run`) of a planned reset.
+    """The result of a reset, or of a planned reset.
 
     Attributes:
-        path: the checkpoint.
-        batch: the batch that it was reset to.
-        batches: dropped batches, which the query runs again.
-        files: number of files and records that are removed.
-        log: the log that gets a `reset` record for `writer`.
-        writer: the query's name in the log.
-        dry_run: whether the reset was only planned.
-        sink: how the query's sink handles the batches that run again; "" for a log.
+        path: The checkpoint.
+        batch: The batch that the checkpoint was reset to.
+        batches: The dropped batches, which the query runs again.
+        files: The number of files and records that are removed.
+        log: The log that gets a `reset` record for `writer`.
+        writer: The query's name in the log.
+        dry_run: Whether the reset was only planned.
+        sink: How the query's sink handles the batches that run again; "" for a log.
+
+    Examples:
+        >>> from sparklog.checkpoint import reset
+        >>> plan = reset("checkpoint", to=0, log="log", dry_run=True)
+        >>> plan.batch, plan.batches, plan.dry_run
+        (0, [1, 2], True)
     """
 
     path: str
@@ -91,7 +97,7 @@ def reset(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Reset:
-    """Truncate the checkpoint to a batch; its query runs all later batches again.
+    """Truncate a checkpoint to a batch; its query runs all later batches again.
 
     A log-backed checkpoint has a lock that shows a running query. An ordinary checkpoint has none,
     so the reset is rejected if the newest batch seems to be running: it is not committed and began
@@ -103,22 +109,35 @@ def reset(
     the checkpoint names such a sink and the caller does not, the reset is rejected.
 
     Args:
-        to: as for `fork`.
-        log: the sink's log; batches that run again are appended to it, not dropped as replays.
+        path: The checkpoint.
+        to: As for `fork`.
+        log: The sink's log; batches that run again are appended to it, not dropped as replays.
             Their earlier records stay there.
-        writer: the query's name in the log; by default the query's id, which covers all its sinks.
-        sources: as for `fork`.
-        output: the local directory of Spark's file sink, if the query writes to a file sink.
+        writer: The query's name in the log; by default the query's id, which covers all its sinks.
+        sources: As for `fork`.
+        output: The local directory of Spark's file sink, if the query writes to a file sink.
         sink: "sparklog", "files", "delta", "kafka", "foreachBatch" or "other", if the checkpoint
             doesn't name the query's sink (only log-backed checkpoints do), or the sink will change.
-        announce: called with a sentence on the effect on the sink, before anything is changed.
-        dry_run: only plan the reset.
-        storage_options: fsspec's options, for a log or sources in a bucket; never stored.
-    Raises: InvalidRequestError: the query can't go back to the batch (names the earliest possible
-        batch), or the file system can't exchange directories (use `fork`). LogLockedError: the
-        query is running. DataCorruptionError; StorageUnavailableError. The checkpoint is then
-        unchanged; if only the log failed, the checkpoint is reset, and the log follows at the next
-        call of `reset` or batch of the sink.
+        announce: Called with a sentence on the effect on the sink, before anything is changed.
+        dry_run: Only plan the reset.
+        storage_options: Options of fsspec for a log or sources in a bucket; never stored.
+        fs: The file system of the checkpoint; for tests.
+        clock: The current time in milliseconds since the epoch; for tests.
+
+    Raises:
+        InvalidRequestError: The query can't go back to the batch (names the earliest possible
+            batch), or the file system can't exchange directories (use `fork`).
+        LogLockedError: The query is running.
+        DataCorruptionError: A file is damaged. The checkpoint is unchanged.
+        StorageUnavailableError: The disk fails. The checkpoint is unchanged; if only the log
+            failed, the checkpoint is reset, and the log follows at the next call of `reset` or
+            batch of the sink.
+
+    Examples:
+        >>> from sparklog.checkpoint import history, reset
+        >>> done = reset("checkpoint", to=0, log="log")
+        >>> [row.batch for row in history("checkpoint").batches]
+        [0]
     """
     request = RollbackRequest(
         to=to, log=log, writer=writer, sources=sources, output=output, sink=sink,

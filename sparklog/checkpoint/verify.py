@@ -66,16 +66,22 @@ class CheckpointReport:
     """The result of `verify`.
 
     Attributes:
-        path: the checkpoint.
-        is_log_backed: whether it has a log dir.
-        batches: retained batches.
-        latest: the newest batch after which the query, a fork or a reset can continue, or None.
-        outlook: what all of it means for the query's next start.
-        stores: number of state stores.
-        files: number of files read.
-        bytes: bytes of the files read.
-        took_ms: duration.
-        findings: the findings, worst first.
+        path: The checkpoint.
+        is_log_backed: Whether the checkpoint has a log dir.
+        batches: The retained batches.
+        latest: The newest batch after which the query, a fork or a reset can continue, or None.
+        outlook: What all of it means for the query's next start.
+        stores: The number of state stores.
+        files: The number of files read.
+        bytes: The size of the files read.
+        took_ms: The duration, in milliseconds.
+        findings: The findings, worst first.
+
+    Examples:
+        >>> from sparklog.checkpoint import verify
+        >>> report = verify("checkpoint")
+        >>> report.ok, report.latest
+        (True, 2)
     """
 
     path: str
@@ -138,25 +144,36 @@ class CheckpointReport:
 def verify(
     path: str | os.PathLike[str], *, repair: bool = False, fs: FileSystem = LOCAL
 ) -> CheckpointReport:
-    """Verify the checkpoint at `path`. Takes no lock and works while the query is running.
+    """Verify a checkpoint. Takes no lock and works while the query is running.
 
     A running query writes and removes files during the check. So the check is repeated if it finds
     damage, and only findings of both checks are reported.
 
     Args:
-        path: the checkpoint.
-        repair: remove damaged records from the log dir, with the query stopped. Intact records, and
+        path: The checkpoint.
+        repair: Remove damaged records from the log dir, with the query stopped. Intact records, and
             those that can be corrected, stay; the original segment remains as `.damaged`. Then
             verify the result. Files of Spark's own manager are never changed.
-        fs: file system of the checkpoint.
+        fs: The file system of the checkpoint; for tests.
 
-    Returns: findings, worst first, each with file and byte position. `ok` is False for damage:
+    Returns:
+        Findings, worst first, each with file and byte position. `ok` is False for damage:
         something is lost or wrong that can't be derived. Old batches without their state, which
         Spark has removed, are a warning.
-    Raises: InvalidRequestError: there is no checkpoint. LogLockedError: the query repeatedly cleans
-        up, or (repair) is running. StorageUnavailableError.
-    Cost: reads everything once, with damage twice; entries of state files take about a second per
+
+    Raises:
+        InvalidRequestError: There is no checkpoint.
+        LogLockedError: The query repeatedly cleans up, or (repair) is running.
+        StorageUnavailableError: The disk fails.
+
+    Cost:
+        Reads all files once, with damage twice; entries of state files take about a second per
         million.
+
+    Examples:
+        >>> from sparklog.checkpoint import verify
+        >>> verify("checkpoint").counts()["damage"]
+        0
     """
     began = monotonic_ms()
     done = repair_records(Checkpoint.inspect(path, fs)) if repair else []

@@ -31,7 +31,14 @@ SIZE_MAX: Final = 2**31 - 1
 
 
 class Codec(IntEnum):
-    """A compression codec. The number is stored in the attributes of a batch (bits 0 to 2)."""
+    """A compression codec. The number is stored in the attributes of a record batch (bits 0 to 2).
+
+    Source: Kafka's CompressionType.
+
+    Examples:
+        >>> sparklog.Codec.parse("lz4")
+        <Codec.LZ4: 3>
+    """
 
     NONE = 0
     GZIP = 1
@@ -41,7 +48,14 @@ class Codec(IntEnum):
 
     @classmethod
     def parse(cls, name: str) -> "Codec":
-        """Return the codec of a `compression.type`; "none" and "uncompressed" mean the same."""
+        """Return the codec of a `compression.type`; "none" and "uncompressed" mean the same.
+
+        Args:
+            name: The name, as in the topic option compression.type.
+
+        Raises:
+            InvalidRequestError: There is no codec with this name.
+        """
         try:
             return cls["NONE" if name.lower() == "uncompressed" else name.upper()]
         except KeyError:

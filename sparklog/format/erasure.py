@@ -32,7 +32,18 @@ Mask = NDArray[np.bool_]
 
 
 class RecordPredicate(Protocol):
-    """Selects the records to erase. Called from a single thread at a time."""
+    """Selects the records to erase. A single thread at a time calls the predicate.
+
+    Examples:
+        >>> import pyarrow.compute as pc
+        >>> from sparklog.service import erase
+        >>> class LateFlights:
+        ...     columns = ("value",)
+        ...     def __call__(self, records):
+        ...         return pc.equal(records["value"].cast("string"), "599")
+        >>> erase("log", "flights", predicate=LateFlights()).records
+        1
+    """
 
     @property
     def columns(self) -> Sequence[str]:

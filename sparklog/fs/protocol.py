@@ -21,18 +21,41 @@ ext4 and xfs, a second or two on other file systems.
 
 
 class File(Protocol):
-    """An open file. Reads and writes name their position; there is no shared cursor."""
+    """An open file. Reads and writes name their position; there is no shared cursor.
+
+    Examples:
+        >>> from sparklog.testing import LOCAL
+        >>> with LOCAL.open("numbers", create=True) as file:
+        ...     file.pwrite(b"123", 0)
+        ...     file.sync()
+        ...     file.pread(2, 1)
+        b'23'
+    """
 
     path: str
 
     def pread(self, size: int, at: int) -> bytes:
-        """Return the bytes [at, at + size), fewer only at the end of the file."""
+        """Return the bytes [at, at + size), fewer only at the end of the file.
+
+        Args:
+            size: The number of bytes.
+            at: The position of the first byte.
+        """
 
     def pwrite(self, data: Buffer, at: int) -> None:
-        """Write all of `data` at byte `at`, growing the file as needed."""
+        """Write bytes, growing the file as needed.
+
+        Args:
+            data: The bytes.
+            at: The position of the first byte.
+        """
 
     def truncate(self, size: int) -> None:
-        """Cut or zero-extend the file to `size` bytes."""
+        """Cut or zero-extend the file.
+
+        Args:
+            size: The new size in bytes.
+        """
 
     def size(self) -> int:
         """Return the size in bytes."""
@@ -52,16 +75,36 @@ class File(Protocol):
 
 
 class LockFile(File, Protocol):
-    """A file with lockable bytes. Locks end with this object or with the process."""
+    """A file with lockable bytes. Locks end with this object or with the process.
+
+    Source: open file description locks, fcntl(2).
+
+    Examples:
+        >>> from sparklog.testing import LOCAL
+        >>> mine, other = LOCAL.open_lock("lock"), LOCAL.open_lock("lock")
+        >>> mine.try_lock(0, 1, exclusive=True), other.try_lock(0, 1, exclusive=True)
+        (True, False)
+    """
 
     def try_lock(self, first: int, length: int, *, exclusive: bool) -> bool:
-        """Lock [first, first + length) without waiting; return False if another owner has a lock.
+        """Lock the bytes [first, first + length) without waiting.
 
-        Length 0 extends to the end of the file.
+        Args:
+            first: The position of the first byte.
+            length: The number of bytes; 0 extends to the end of the file.
+            exclusive: Whether no other lock may overlap. Shared locks may overlap each other.
+
+        Returns:
+            False if another owner has a lock in this range.
         """
 
     def unlock(self, first: int, length: int) -> None:
-        """Release the lock of this range."""
+        """Release the lock of the bytes [first, first + length).
+
+        Args:
+            first: The position of the first byte.
+            length: The number of bytes; 0 extends to the end of the file.
+        """
 
     def is_current(self) -> bool:
         """Return whether the path still names this file, which may have been unlinked."""
@@ -71,7 +114,20 @@ class LockFile(File, Protocol):
 
 
 class Mapping(Protocol):
-    """A read-only view of a complete file that is never truncated."""
+    """A read-only view of a complete file that is never truncated.
+
+    Attributes:
+        data: The bytes.
+
+    Examples:
+        >>> from sparklog.testing import LOCAL
+        >>> with LOCAL.open("numbers", create=True) as file:
+        ...     file.pwrite(b"123", 0)
+        >>> mapping = LOCAL.map("numbers")
+        >>> bytes(mapping.data)
+        b'123'
+        >>> mapping.close()
+    """
 
     data: memoryview
 
@@ -80,9 +136,18 @@ class Mapping(Protocol):
 
 
 class Volume(NamedTuple):
-    """The mounted file system that contains a path (KIP-827).
+    """The mounted file system that contains a path.
 
-    `is_read_only`: it was mounted read-only.
+    Source: KIP-827.
+
+    Attributes:
+        total_bytes: The size of the file system.
+        is_read_only: Whether it was mounted read-only.
+
+    Examples:
+        >>> from sparklog.testing import LOCAL
+        >>> LOCAL.volume("log").is_read_only
+        False
     """
 
     total_bytes: int
@@ -96,6 +161,12 @@ class FileSystem(Protocol):
     `sync_dir` of its directory. `rename` over an existing name is atomic. FileNotFoundError and
     FileExistsError are raised as such; any other OSError becomes StorageUnavailableError with the
     path and the operation.
+
+    Examples:
+        >>> from sparklog.testing import LOCAL
+        >>> LOCAL.mkdir("disk1")
+        >>> LOCAL.is_dir("disk1"), LOCAL.listdir("disk1")
+        (True, [])
     """
 
     @property
@@ -103,30 +174,50 @@ class FileSystem(Protocol):
         """How many files are worth syncing in parallel; 1 means sequentially."""
 
     def open(self, path: str, *, create: bool = False, write: bool = False) -> File:
-        """Open a file. `create` implies `write` and creates an empty file if there is none."""
+        """Open a file.
+
+        Args:
+            path: The file.
+            create: Whether an empty file is created if there is none; implies `write`.
+            write: Whether the file can be written.
+        """
 
     def open_lock(self, path: str, *, create: bool = True) -> LockFile:
-        """Open a file for locking, reading and writing. A missing file is created."""
+        """Open a file for locking, reading and writing.
+
+        Args:
+            path: The file.
+            create: Whether an empty file is created if there is none.
+        """
 
     def is_locked(self, path: str, first: int, length: int) -> bool:
-        """Return whether any of [first, first + length) of a file is locked.
+        """Return whether any of the bytes [first, first + length) of a file is locked.
 
         Takes no lock, and needs only read permission. False if there is no file.
+
+        Args:
+            path: The file.
+            first: The position of the first byte.
+            length: The number of bytes.
         """
 
     def map(self, path: str) -> Mapping:
         """Map a closed file into memory, read-only."""
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Return whether a path names a file or directory."""
 
-    def is_dir(self, path: str) -> bool: ...
+    def is_dir(self, path: str) -> bool:
+        """Return whether a path names a directory."""
 
     def is_link(self, path: str) -> bool:
         """Return whether a name is a symbolic link, with any target."""
 
-    def size(self, path: str) -> int: ...
+    def size(self, path: str) -> int:
+        """Return the size of a file in bytes."""
 
-    def mtime_ms(self, path: str) -> int: ...
+    def mtime_ms(self, path: str) -> int:
+        """Return when the data of a file were last changed, in milliseconds since the epoch."""
 
     def changed_ms(self, path: str) -> int:
         """Return when a file was last changed in any way, including a rename (st_ctime).
@@ -135,7 +226,12 @@ class FileSystem(Protocol):
         """
 
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
-        """Set the modification time of a file, without durability."""
+        """Set the modification time of a file, without durability.
+
+        Args:
+            path: The file.
+            mtime_ms: The time, in milliseconds since the epoch.
+        """
 
     def identity(self, path: str) -> tuple[int, int]:
         """Return (device, inode) of a path."""
@@ -146,23 +242,44 @@ class FileSystem(Protocol):
     def listdir(self, path: str) -> list[str]:
         """Return the names in a directory, sorted."""
 
-    def mkdir(self, path: str) -> None: ...
+    def mkdir(self, path: str) -> None:
+        """Create a directory."""
 
-    def rmdir(self, path: str) -> None: ...
+    def rmdir(self, path: str) -> None:
+        """Delete an empty directory."""
 
-    def unlink(self, path: str) -> None: ...
+    def unlink(self, path: str) -> None:
+        """Delete a name of a file."""
 
-    def rename(self, src: str, dst: str) -> None: ...
+    def rename(self, src: str, dst: str) -> None:
+        """Rename a file or directory, replacing an existing file atomically.
+
+        Args:
+            src: The old path.
+            dst: The new path, on the same volume.
+        """
 
     def exchange(self, one: str, other: str) -> bool:
-        """Exchange two names atomically. Return False if the file system can't exchange names."""
+        """Exchange two names atomically. Return False if the file system can't exchange names.
+
+        Args:
+            one: A file or directory.
+            other: Another file or directory.
+        """
 
     def link(self, src: str, dst: str) -> None:
-        """Give a file a second name (hard link)."""
+        """Give a file a second name (hard link).
 
-    def sync_dir(self, path: str) -> None: ...
+        Args:
+            src: The file.
+            dst: The second name, on the same volume.
+        """
 
-    def free_bytes(self, path: str) -> int: ...
+    def sync_dir(self, path: str) -> None:
+        """Make the names in a directory durable (fsync)."""
+
+    def free_bytes(self, path: str) -> int:
+        """Return how many bytes this process can still write to the file system of a path."""
 
     def volume(self, path: str) -> Volume:
         """Return the volume that contains a path."""

@@ -72,15 +72,23 @@ _LOGGER: Final = logging.getLogger("sparklog.kafka")
 
 
 class Endpoint:
-    """Serves a log to Kafka clients until it is closed; a context manager.
+    """Serves a log to Kafka clients until the endpoint is closed; a context manager.
 
     The endpoint uses a thread of this process, which can use the log at the same time. Clients can
     consume from a log that was opened with mode "r", and also produce to a log that was opened with
     mode "rw". The caller closes the log after the endpoint.
 
-    Example:
-        with sparklog.open("/data/log", "rw") as log, Endpoint(log) as endpoint:
-            producer = Producer({"bootstrap.servers": endpoint.bootstrap_servers})
+    docs/kafka-apis.md lists the supported APIs and versions.
+
+    Examples:
+        >>> from confluent_kafka import Producer
+        >>> from sparklog.kafka import Endpoint
+        >>> with Endpoint(log) as endpoint:
+        ...     producer = Producer({"bootstrap.servers": endpoint.bootstrap_servers})
+        ...     producer.produce("flights", b"601", b"N1", partition=0)
+        ...     undelivered = producer.flush(30)
+        >>> log.read("flights").read_all().num_rows
+        601
     """
 
     def __init__(
@@ -125,7 +133,7 @@ class Endpoint:
         return str(self._server.advertised)
 
     def close(self) -> None:
-        """Stop serving after the commits in progress. Can be called repeatedly."""
+        """Stop serving after the commits in progress. Closing a closed endpoint has no effect."""
         self._server.close()
 
     def __enter__(self) -> Self:

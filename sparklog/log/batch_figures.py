@@ -30,14 +30,33 @@ _BUCKETS: Final = (32 - _EXACT_BITS + 2) * _HALF  # a batch's size is below 2**3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFigures:
-    """Statistics of a topic's record batches with the same codec (as in compression.type).
+    """Statistics of a topic's record batches with the same codec.
 
     Transaction markers, batches that compaction emptied, and batches of magic 0 and 1 are not
-    counted. `bytes` is the size of the batches, headers included. `sampled`: only the newest
-    batches of some partitions were counted. `compression_rate`: compressed bytes of records divided
-    by their uncompressed bytes, without headers; measured on `rated_bytes` of compressed records
-    (batches are decompressed up to about 100 KiB). The rate is None if no batch was decompressed,
-    and 1.0 for the codec none.
+    counted.
+
+    Attributes:
+        codec: The codec, as in compression.type.
+        batches: The number of batches.
+        records: The number of records.
+        bytes: The size of the batches, headers included.
+        records_avg: The average number of records per batch.
+        records_p50: The median number of records per batch.
+        records_p99: The 99th percentile of the number of records per batch.
+        bytes_avg: The average size of a batch.
+        bytes_p50: The median size of a batch.
+        bytes_p99: The 99th percentile of the size of a batch.
+        compression_rate: The compressed size of records divided by their uncompressed size, without
+            headers. None if no batch was decompressed, 1.0 for the codec none.
+        rated_bytes: The size of the compressed records that `compression_rate` was measured on;
+            batches are decompressed up to about 100 KiB.
+        sampled: Whether only the newest batches of some partitions were counted.
+
+    Examples:
+        >>> from sparklog.service import verify
+        >>> figures, = verify("log").batches["flights"]
+        >>> figures.codec, figures.records
+        ('none', 600)
     """
 
     codec: str

@@ -44,6 +44,11 @@ class Identity:
         writer: The name of the writer, unique in the log.
         batch: The number of the micro-batch, which increases with each micro-batch.
         fingerprint: Text that identifies the input, such as a digest of its source offsets.
+
+    Examples:
+        >>> july = sparklog.Identity(writer="loader", batch=7, fingerprint="flights-2013-07.csv")
+        >>> log.commit([], identity=july).replayed, log.commit([], identity=july).replayed
+        (False, True)
     """
 
     writer: str
@@ -72,6 +77,14 @@ class CommitResult:
             no records.
         time_ms: When the commit was made, in milliseconds since the epoch.
         ends: {topic: {partition: (first offset, end offset)}} of the records of the commit.
+
+    Examples:
+        >>> stager = log.stager(sparklog.Framing())
+        >>> stager.add(log.topic("flights"), pa.record_batch({"value": ["1", "2"]}), partition=0)
+        >>> result = log.commit(stager.finish())
+        >>> first, end = result.ends["flights"][0]
+        >>> end - first, result.replayed
+        (2, False)
     """
 
     replayed: bool

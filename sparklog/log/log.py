@@ -56,11 +56,14 @@ class Log:
     closed it. Many processes and threads can write at the same time; their commits are serialized.
     Reading methods return the committed records of all writers.
 
-    Example:
-        with sparklog.open("/data/log", "rw") as log:
-            log.create_topic("flights", partitions=4)
-            log.append("flights", pa.table({"key": ["N14228"], "value": ["{}"]}))
-            table = log.read("flights").read_all()
+    Every method also raises StorageUnavailableError if the disk or the store fails, and
+    InvalidRequestError if the log was closed.
+
+    Examples:
+        >>> log.append("flights", pa.table({"key": ["N1"], "value": ["600"]}), partition=0)
+        {'flights': {0: (..., ...)}}
+        >>> log.read("flights", columns=["value"]).read_all().num_rows
+        601
     """
 
     def __init__(self, home: Home, *, options: LogOptions, clock: Clock) -> None:
@@ -73,11 +76,27 @@ class Log:
     # --- topics ------------------------------------------------------------------------------
 
     def topics(self) -> Topics:
-        """Return {name: TopicInfo} of all topics except internal ones."""
+        """Return {name: TopicInfo} of all topics except internal ones.
+
+        Examples:
+            >>> {name: topic.partitions for name, topic in log.topics().items()}
+            {'flights': 2}
+        """
         return Topics(self._view.topics())
 
     def topic(self, name: str) -> TopicInfo:
-        """Return a topic. Raises UnknownTopicError."""
+        """Return a topic.
+
+        Args:
+            name: The name of the topic.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+
+        Examples:
+            >>> log.topic("flights").partitions
+            2
+        """
         arguments.topic_name(name)
         topics = self.topics()
         if name not in topics:
@@ -106,13 +125,19 @@ class Log:
                 the log's defaults, then Kafka's. The only default that differs from Kafka's is
                 retention.ms=-1, which keeps all records.
             if_not_exists: Whether an existing topic is returned unchanged.
-            starts: {partition: first offset}, for records that keep their offsets when they are
-                copied from elsewhere (sparklog.tools.moving.preserved_offsets). Offsets
-                of such a topic may have gaps.
+            starts: {partition: first offset}, for records that are copied from elsewhere and retain
+                their offsets (`sparklog import`). Offsets of such a topic may have gaps.
+
+        Returns:
+            The new topic.
 
         Raises:
             InvalidRequestError: The name is reserved, exists, or collides with another; or the
                 config is invalid.
+
+        Examples:
+            >>> log.create_topic("alerts", partitions=4, config={"retention.ms": 86_400_000}).name
+            'alerts'
         """
         arguments.topic_name(name)
         partitions = arguments.integer("partitions", partitions)
@@ -127,7 +152,26 @@ class Log:
         partitions: int | None = None,
         config: Mapping[str, object | None] | None = None,
     ) -> TopicInfo:
-        """Change options (None resets an option) or add partitions (their number can only grow)."""
+        """Change options of a topic, or add partitions.
+
+        Args:
+            name: The name of the topic.
+            partitions: The new number of partitions, which can only grow.
+            config: {option: value}; the value None resets an option to its default. Other options
+                keep their values.
+
+        Returns:
+            The changed topic.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+            InvalidRequestError: An option is invalid, or the number of partitions would shrink.
+
+        Examples:
+            >>> info = log.alter_topic("flights", partitions=4, config={"retention.ms": 86_400_000})
+            >>> info.partitions, info.config.retention_ms
+            (4, 86400000)
+        """
         arguments.topic_name(name)
         if partitions is not None:
             partitions = arguments.integer("partitions", partitions, "an integer, or None")
@@ -136,7 +180,7 @@ class Log:
         return self._committed_topic(name)
 
     def delete_topic(self, name: str, *, topic_id: str | None = None, now: bool = False) -> int:
-        """Delete a topic. Active readers of it get an error.
+        """Delete a topic. Active readers of the topic get an error.
 
         The topic can be restored with `undelete_topic` for its file.delete.delay.ms (default:
         60000). After that a service, or the next process that opens the log for writing, deletes
@@ -154,6 +198,10 @@ class Log:
 
         Raises:
             UnknownTopicError: There is no such topic.
+
+        Examples:
+            >>> log.delete_topic("flights")
+            60000
         """
         arguments.topic_name(name)
         arguments.optional_text("topic_id", topic_id, "a topic id, a string")
@@ -171,10 +219,18 @@ class Log:
             topic_id: Selects a deleted topic if several had this name; by default the newest.
             new_name: A name for the restored topic, if another topic has taken its name.
 
+        Returns:
+            The restored topic.
+
         Raises:
             UnknownTopicError: No such topic can be restored any more.
             InvalidRequestError: Another topic has its name or its offsets, or some of its files are
                 missing.
+
+        Examples:
+            >>> restorable_ms = log.delete_topic("flights")
+            >>> log.undelete_topic("flights", new_name="flights-2013").name
+            'flights-2013'
         """
         arguments.topic_name(name)
         arguments.optional_text("topic_id", topic_id, "a topic id, a string")
@@ -188,11 +244,26 @@ class Log:
         return sorted(topics, key=lambda topic: (topic.until_ms, topic.name))
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
-        """Raise log start offsets to {partition: offset}. Earlier records can't be read any more.
+        """Raise log start offsets, so that earlier records can't be read any more.
 
-        Offset -1 means the high watermark. Retention deletes the files later. Returns the resulting
-        log start offsets. Raises OffsetOutOfRangeError for an offset past the high watermark.
+        Retention deletes the files later.
+
+        Args:
+            topic: The name of the topic.
+            offsets: {partition: new log start offset}; -1 means the high watermark.
+
+        Returns:
+            {partition: resulting log start offset}.
+
+        Raises:
+            OffsetOutOfRangeError: An offset is past the high watermark.
+            UnknownTopicError: The topic or a partition does not exist.
+
         Source: KIP-107.
+
+        Examples:
+            >>> log.delete_records("flights", {0: 100})
+            {0: 100}
         """
         arguments.topic_name(topic)
         starts = arguments.partition_offsets("offsets", offsets)
@@ -226,7 +297,8 @@ class Log:
             StorageUnavailableError: A log dir is missing, full or fails.
             DataCorruptionError: A batch is damaged.
 
-        Cost: The partition is read and written once.
+        Cost:
+            The partition is read and written once.
         """
         arguments.topic_name(topic)
         partition = arguments.partition_number(partition)
@@ -246,7 +318,7 @@ class Log:
         *,
         framing: Framing | None = None,
     ) -> Ends:
-        """Append records and return {topic: {partition: (first offset, end offset)}}.
+        """Append records to a topic.
 
         Args:
             topic: The name of the topic.
@@ -260,6 +332,9 @@ class Log:
                 with `partition`. A repeated append returns its old offsets.
             framing: How rows are grouped into record batches and compressed.
 
+        Returns:
+            {topic: {partition: (first offset, end offset)}} of the appended records.
+
         Raises:
             InvalidRequestError: An argument or the data are invalid. No record was written.
             UnknownTopicError: The topic or partition does not exist.
@@ -268,7 +343,14 @@ class Log:
             OutOfOrderSequenceError: The sequence leaves a gap.
             StorageUnavailableError: The disk is full or the store fails.
 
-        Cost: fsync of each touched partition, of the ledger and of the watermark file.
+        Cost:
+            An fsync of each touched partition, of the ledger and of the watermark file.
+
+        Examples:
+            >>> rows = pa.table({"key": ["N1", "N2"], "value": ["601", "602"]})
+            >>> ends = log.append("flights", rows)
+            >>> sum(end - first for first, end in ends["flights"].values())
+            2
         """
         admin.refuse_internal(arguments.topic_name(topic))
         if partition is not None:
@@ -297,18 +379,15 @@ class Log:
         A commit with an `identity` is accepted once. Another commit with the same writer and batch
         number writes no records and returns the result of the first commit.
 
-        Example:
-            stager = log.stager(Framing())
-            stager.add(log.topic("flights"), rows)
-            identity = Identity(writer="loader", batch=7, fingerprint="flights-2013-07.csv")
-            result = log.commit(stager.finish(), identity=identity)
-
         Args:
             chunks: The chunks that `Stager.finish` returned, in their order.
             identity: The micro-batch that the chunks belong to.
             app: The application that commits, for `Log.commits`.
             source: The position in the source, as a JSON object, for `Log.commits`.
             at: {(topic, partition): end offset that the partition must have before the commit}.
+
+        Returns:
+            The offsets of the records, and whether the commit was a replay.
 
         Raises:
             BatchConflictError: The batch was committed with another fingerprint.
@@ -318,7 +397,15 @@ class Log:
             CommitUnknownError: The outcome is unknown; see `outcome`.
             DataCorruptionError: A partition is offline.
 
-        Cost: in a log dir, an fdatasync per partition, of the ledger and of the watermark file.
+        Cost:
+            In a log dir, an fdatasync per partition, of the ledger and of the watermark file.
+
+        Examples:
+            >>> stager = log.stager(sparklog.Framing())
+            >>> stager.add(log.topic("flights"), pa.record_batch({"key": ["N1"], "value": ["601"]}))
+            >>> july = sparklog.Identity(writer="loader", batch=7, fingerprint="2013-07.csv")
+            >>> log.commit(stager.finish(), identity=july).replayed
+            False
         """
         if not isinstance(chunks, Sequence) or not all(isinstance(c, Chunk) for c in chunks):
             raise arguments.refused("chunks", chunks, "a list of the chunks that a stager returned")
@@ -327,10 +414,17 @@ class Log:
     def committed(self, identity: Identity) -> CommitResult | None:
         """Return the result of a micro-batch's commit, or None if the batch is not committed.
 
-        Reads the latest commits of all writers first.
+        The method first reads the latest commits of all writers.
+
+        Args:
+            identity: The micro-batch.
 
         Raises:
             BatchConflictError: The batch was committed with another fingerprint.
+
+        Examples:
+            >>> print(log.committed(sparklog.Identity(writer="loader", batch=7, fingerprint="")))
+            None
         """
         commits = self._commits
         with commits.exclusive():
@@ -373,7 +467,7 @@ class Log:
 
         The records of later batches stay in the log and are marked as abandoned. When the writer
         commits these batches again, they are appended again; further repetitions are dropped as
-        replays. Idempotent.
+        replays. Calling the method again has no effect.
 
         After a repair of the ledger that lost commits, a writer's next batch is rejected until this
         method declares which of its batches is the last batch in the log. The declared batch may be
@@ -385,6 +479,13 @@ class Log:
 
         Returns:
             The writers that had committed a later batch.
+
+        Examples:
+            >>> for batch in range(3):
+            ...     identity = sparklog.Identity(writer="loader", batch=batch, fingerprint="")
+            ...     result = log.commit([], identity=identity)
+            >>> log.reset("loader", batch=0)
+            ['loader']
         """
         arguments.text("writer", writer, "a writer or the id of a query, a string")
         batch = arguments.integer("batch", batch)
@@ -409,8 +510,9 @@ class Log:
         Args:
             topic: The name of the topic.
             partitions: The partitions to read; all by default.
-            start, end: "earliest", "latest", a datetime with a time zone, or {partition: offset}
-                (-2 earliest, -1 latest). `end` is exclusive and resolved when the method is called.
+            start: "earliest", "latest", a datetime with a time zone, or {partition: offset} (-2 is
+                the earliest, -1 the latest offset).
+            end: The same. `end` is exclusive and resolved when the method is called.
             isolation: "read_committed" skips aborted transactions and stops at open ones.
             columns: Some of key, value, topic, partition, offset, timestamp, timestampType,
                 headers. Other columns are not decoded.
@@ -424,6 +526,9 @@ class Log:
             timeline: "current" leaves out rows of micro-batches that a reset abandoned, as far as
                 the ledger knows. Rows that were returned before the reset are not taken back.
 
+        Returns:
+            A reader of record batches with the chosen columns.
+
         Raises:
             OffsetOutOfRangeError: `start` or `end` is outside of the partition.
             UnknownTopicError: The topic or a partition does not exist.
@@ -432,7 +537,13 @@ class Log:
             DataCorruptionError: Records are damaged; raised by the reader, with the offset range.
             TopicReplacedError: The topic was re-created; raised by the reader.
 
-        Memory: a few MiB, for topics of any size.
+        Cost:
+            A few MiB of memory, for topics of any size.
+
+        Examples:
+            >>> log.read("flights", partitions=[0], start={0: 10}, end={0: 12},
+            ...          columns=["partition", "offset"]).read_all().to_pylist()
+            [{'partition': 0, 'offset': 10}, {'partition': 0, 'offset': 11}]
         """
         arguments.topic_name(topic)
         start, end = arguments.position("start", start), arguments.position("end", end)
@@ -446,12 +557,16 @@ class Log:
         return read_topic(wanted, start, end, follow_on=follow)
 
     def commit_offsets(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """Register how far a group has read: {topic: {partition: next offset to read}}.
+        """Commit how far a group has read.
 
         Other partitions of the group keep their offsets. The method works in mode "r" too, if the
         file system can be written. Topics with retention.respect.readers retain the records that
         the slowest group has not read, unless it has not committed for offsets.retention.minutes.
         The commit is durable on return.
+
+        Args:
+            group: The name of the group.
+            offsets: {topic: {partition: next offset to read}}.
 
         Raises:
             UnknownTopicError: A topic or partition does not exist.
@@ -460,6 +575,9 @@ class Log:
             OffsetOutOfRangeError: An offset is above the high watermark.
             StorageUnavailableError: The log can't be written.
             LogLockedError: Another process holds the lock.
+
+        Examples:
+            >>> log.commit_offsets("dashboard", {"flights": {0: 100, 1: 80}})
         """
         given = arguments.topic_offsets("offsets", offsets)
         commit_checked(self._open_home.groups, self._clock, self._view, group, given)
@@ -467,14 +585,20 @@ class Log:
     def readers(self, topic: str | None = None) -> pa.Table:
         """Return a table of the registered readers: streaming queries and consumer groups.
 
-        Columns: group; kind (query, group, or damaged: an unreadable file, because of which all
-            topics retain their records); query (the query's name, if known); host; app; topic;
-            partition; offset (the next to read); log_start; high_watermark; lag (high watermark
-            minus offset); time (of the commit); expired (retention does not wait for it any more).
-            Columns of a deleted partition are null.
-
         Args:
             topic: Return the readers of this topic only, which costs less in a log of many topics.
+
+        Returns:
+            Columns: group; kind (query, group, or damaged: an unreadable file, because of which all
+            topics retain their records); query (the query's name, if known); host; app; topic;
+            partition; offset (the next to read); log_start; high_watermark; lag (high watermark
+            minus offset); time (of the commit); expired (retention does not wait for the reader any
+            more). Columns of a deleted partition are null.
+
+        Examples:
+            >>> log.commit_offsets("dashboard", {"flights": {0: 100}})
+            >>> log.readers().select(["group", "partition", "offset"]).to_pylist()
+            [{'group': 'dashboard', 'partition': 0, 'offset': 100}]
         """
         arguments.optional_text("topic", topic, "the name of a topic, a string")
         readers = self._open_home.groups.readers()
@@ -488,20 +612,23 @@ class Log:
     ) -> bool:
         """Delete a group's offsets, so that retention does not wait for the group.
 
-        (kafka-consumer-groups --delete)
-
         An active reader registers again.
 
         Args:
             group: The name of the group.
             partitions: {topic: partitions} whose offsets are deleted; by default all.
-                (--delete-offsets)
 
         Returns:
             Whether the group or offsets existed.
 
         Raises:
             GroupNotEmptyError: Kafka clients in the group read a topic of `partitions`.
+
+        Source: kafka-consumer-groups --delete and --delete-offsets.
+
+        Examples:
+            >>> log.delete_reader("dashboard")
+            False
         """
         if partitions is None:
             return self._open_home.groups.delete(group)
@@ -518,8 +645,8 @@ class Log:
     ) -> ResetPlan:
         """Plan new offsets for a group; the plan's `execute` commits them.
 
-        The plan follows the rules of kafka-consumer-groups --reset-offsets. A group that does not
-        exist is created by `execute`. Give exactly one of `to`, `shift_by` and `offsets`.
+        A group that does not exist is created by `execute`. Pass exactly one of `to`, `shift_by`
+        and `offsets`.
 
         Args:
             group: The name of the group.
@@ -536,6 +663,11 @@ class Log:
             InvalidRequestError: The group is a streaming query, which continues from its
                 checkpoint; or the log stores no groups.
             UnknownTopicError: A topic or partition does not exist.
+
+        Source: kafka-consumer-groups --reset-offsets.
+
+        Examples:
+            >>> log.reset_reader("dashboard", to="earliest", topics="flights").execute()
         """
         if shift_by is not None:
             shift_by = arguments.integer("shift_by", shift_by)
@@ -554,7 +686,18 @@ class Log:
         return ReaderResets(self._open_home.groups, self._clock, self._view, self.groups_at_work)
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Return {partition: (log start offset, high watermark)}."""
+        """Return {partition: (log start offset, high watermark)}.
+
+        Args:
+            topic: The name of the topic.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+
+        Examples:
+            >>> sum(end - start for start, end in log.offsets("flights").values())
+            600
+        """
         arguments.topic_name(topic)
         keys = [TopicPartition(topic, p) for p in known_partitions(self._view, topic, None)]
         return {key.partition: span for key, span in self._view.spans(keys).items()}
@@ -563,7 +706,11 @@ class Log:
         """Return {(topic, partition): error} of the partitions that can't be used.
 
         The error is a PartitionOfflineError if a log dir, directory or segments are missing, or
-        another DataCorruptionError if recovery found damage. See `give_up`.
+        another DataCorruptionError if recovery found damage. `give_up` brings such partitions back.
+
+        Examples:
+            >>> log.offline()
+            {}
         """
         return dict(self._view.offline().items())
 
@@ -600,11 +747,27 @@ class Log:
         """Return (leader epoch, end offset) of the history of `epoch` in a partition.
 
         A reader that stores the epoch of the last record it read detects a restored log: the end
-        offset is then below the reader's position. The returned epoch is the greatest one up to
-        `epoch`, or (-1, -1) if the log has not reached `epoch`. Source: OffsetsForLeaderEpoch
-        (KIP-101), LeaderEpochFileCache.endOffsetFor.
+        offset is then below the reader's position.
 
-        Raises UnknownTopicError; DataCorruptionError if leader-epoch-checkpoint is damaged.
+        Args:
+            topic: The name of the topic.
+            partition: The number of the partition.
+            epoch: The leader epoch of the last record that was read.
+
+        Returns:
+            The greatest epoch up to `epoch` and its end offset, or (-1, -1) if the log has not
+            reached `epoch`.
+
+        Raises:
+            UnknownTopicError: The topic or partition does not exist.
+            DataCorruptionError: leader-epoch-checkpoint is damaged.
+
+        Source: OffsetsForLeaderEpoch (KIP-101), LeaderEpochFileCache.endOffsetFor.
+
+        Examples:
+            >>> epoch, end = log.end_offset_for_epoch("flights", 0, epoch=0)
+            >>> epoch, end == log.offsets("flights")[0][1]
+            (0, True)
         """
         arguments.topic_name(topic)
         epoch = arguments.integer("epoch", epoch)
@@ -627,6 +790,15 @@ class Log:
                 greatest timestamp, -4 the first local record, -5 the last record with a remote
                 copy.
             isolation: "read_committed" considers records up to the last stable offset.
+
+        Raises:
+            UnknownTopicError: The topic or a partition does not exist.
+
+        Source: Kafka's ListOffsets.
+
+        Examples:
+            >>> log.offsets_for_times("flights", when=0)
+            {0: 0, 1: 0}
         """
         check_isolation(isolation)
         arguments.topic_name(topic)
@@ -646,12 +818,19 @@ class Log:
     def commits(self, writer: str | None = None) -> pa.Table:
         """Return the ledger as a table: which commit wrote which offsets.
 
-        Columns: offset, time, kind, writer, query (the query's name, if the ledger contains it),
-            batch, fingerprint, topic, partition, first, end; a row per partition of a commit. A
-            row of kind reset abandons the earlier commits of its writer with a higher batch.
-
         Args:
             writer: Return only the commits of this writer.
+
+        Returns:
+            Columns: offset, time, kind, writer, query (the query's name, if the ledger contains
+            it), batch, fingerprint, topic, partition, first, end; a row per partition of a commit.
+            A row of kind reset abandons the earlier commits of its writer with a higher batch.
+
+        Examples:
+            >>> import pyarrow.compute as pc
+            >>> appended = log.commits().filter(pc.field("topic") == "flights")
+            >>> sum(row["end"] - row["first"] for row in appended.to_pylist() if row["end"])
+            600
         """
         arguments.optional_text("writer", writer, "a writer, a string")
         return commits_table(self._open_home.ledger, writer)
@@ -684,7 +863,7 @@ class Log:
     def close(self) -> None:
         """Close the log. The last writer leaves the files of a broker's clean shutdown.
 
-        Idempotent.
+        Closing a closed log has no effect.
         """
         self._is_closed = True
         self._home.close()

@@ -50,7 +50,12 @@ class PlannedOffset:
         partition: The number of the partition.
         before: The group's committed offset, if any.
         offset: The offset that `ResetPlan.execute` commits.
-        warning: Why the offset differs from the requested position, if it does.
+        warning: Why the offset differs from the requested position, if the two differ.
+
+    Examples:
+        >>> plan = log.reset_reader("dashboard", to="earliest", topics={"flights": [0]})
+        >>> [(planned.partition, planned.before, planned.offset) for planned in plan.offsets]
+        [(0, None, 0)]
     """
 
     topic: str
@@ -324,6 +329,12 @@ class ResetPlan:
     Attributes:
         group: The name of the group.
         offsets: The new offset of each partition.
+
+    Examples:
+        >>> plan = log.reset_reader("dashboard", to="latest", topics="flights")
+        >>> plan.warnings
+        []
+        >>> plan.execute()
     """
 
     _resets: ReaderResets

@@ -34,7 +34,7 @@ def erase(
     clock: Clock = system_clock,
     opening: OpenStore = open_store,
 ) -> ErasureReport:
-    """Erase the records of these keys for good, wherever the log at `path` stores them.
+    """Erase the records of these keys for good, wherever the log stores them.
 
     The call covers every record of the topic that was committed before the call and has one of the
     keys. When it returns with a report that is `complete`, these records have been removed from
@@ -50,25 +50,41 @@ def erase(
     again, and records that were not erased yet stay.
 
     Args:
-        path: log dirs joined by ",", or a URL.
-        topic: any topic, whatever its cleanup.policy.
-        keys: keys as bytes, as stored in the log.
-        predicate: instead of keys: gets Arrow record batches of the columns that it names, and
-            selects the records to erase (`sparklog.format.erasure.RecordPredicate`).
-        partitions: only these partitions; by default all.
-        null_key: also erase records without a key.
-        before: only records below this offset.
-        before_ms: only records with a timestamp (ms) below this.
-        dry_run: count only, without a change.
-        wait_ms: how long to wait for a service that leads in another process.
-        waiting: called once with a description of the process that is waited for.
-        storage_options: see `Service`.
-        keyring: see `Service`.
-        options: see `Service`.
+        path: Log dirs joined by ",", or a URL.
+        topic: Any topic, whatever its cleanup.policy.
+        keys: Keys as bytes, as stored in the log.
+        predicate: Selects the records to erase, instead of keys: a
+            `sparklog.service.RecordPredicate`.
+        partitions: Only these partitions; by default all.
+        null_key: Also erase records without a key.
+        before: Only records below this offset.
+        before_ms: Only records with a timestamp (ms since the epoch) below this.
+        dry_run: Count only, without a change.
+        wait_ms: How long to wait (ms) for a service that leads in another process.
+        waiting: Called once with a description of the process that is waited for.
+        storage_options: See `Service`.
+        keyring: See `Service`.
+        options: See `Service`.
+        fs: The file system of log dirs; for tests.
+        clock: The current time in milliseconds since the epoch; for tests.
+        opening: Creates the store of a URL; for tests.
 
-    Raises: UnknownTopicError, InvalidRequestError; the errors of `sparklog.open`. A failure in a
-        partition, or of remote storage, is part of the report.
-    Cost: reads all of the topic once, and rewrites the segments that contain erased records.
+    Raises:
+        UnknownTopicError: There is no such topic.
+        InvalidRequestError: An argument is invalid.
+        SparklogError: The log cannot be opened; see `sparklog.open`. A failure in a partition, or
+            of remote storage, is part of the report.
+
+    Cost:
+        Reads all of the topic once, and rewrites the segments that contain erased records.
+
+    Examples:
+        >>> from sparklog.service import erase
+        >>> report = erase("log", "flights", [b"N1"])
+        >>> report.records, report.complete
+        (67, True)
+        >>> b"N1" in log.read("flights").read_all()["key"].to_pylist()
+        False
     """
     service = Service(
         path, storage_options=storage_options, keyring=keyring, options=options, fs=fs,

@@ -76,12 +76,13 @@ def verify(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Verification:
-    """Check every invariant of a log: log dirs joined by ",", or the URL of a log in a bucket.
+    """Check every invariant of a log.
 
-    Checks batches (CRC, offsets, leader epochs), indexes, aborted transactions, producer snapshots,
-    file names, the ledger and files derived from it, Kafka's checkpoints, and leftovers. Takes no
-    lock and makes no changes, whether the log is open elsewhere, closed, left by a crash, or a
-    broker's. Findings in files that a writer may be changing are checked several times.
+    The function checks batches (CRC, offsets, leader epochs), indexes, aborted transactions,
+    producer snapshots, file names, the ledger and files derived from it, Kafka's checkpoints, and
+    leftovers. It takes no lock and makes no changes, whether the log is open elsewhere, closed,
+    left by a crash, or a broker's. Findings in files that a writer may be changing are checked
+    several times.
 
     With `repair`, files that are derived from the log are rebuilt, durably and by rename: indexes,
     snapshots, leader epochs, watermarks, topics, checkpoints. Files that don't belong to the log
@@ -90,21 +91,39 @@ def verify(
     lock; a log that was left by a crash is recovered first, by opening it. A damaged commit ledger
     is rebuilt first; `done` then names the sources and the losses.
 
-    For a log in a bucket, `verify` checks entries, states, extents, batches, manifests and their
-    indexes; it reads all bytes. A repair writes a missing or wrong `sparklog.home`, manifests and
-    states again, and damaged segments from the objects that they were merged from, while these
+    For a log in a bucket, the function checks entries, states, extents, batches, manifests and
+    their indexes; it reads all bytes. A repair writes a missing or wrong `sparklog.home`, manifests
+    and states again, and damaged segments from the objects that they were merged from, while these
     exist. Originals are copied to `quarantine/` first.
 
     Args:
-        quick: only checks that don't read data, in about a second: the log's health, and names and
-            sizes of files. `unseen` lists the omitted checks. Also accepts an archive, and missing
-            log dirs.
-        options: log-wide options, as for `sparklog.open` (lock.timeout.ms, remote.keyring).
-        threads: partitions (in a bucket: extents) that are read at the same time, about 5 MiB each.
+        path: Log dirs joined by ",", or the URL of a log in a bucket.
+        repair: Rebuild derived files, as described above.
+        quick: Only checks that don't read data, in about a second: the log's health, and names and
+            sizes of files. `unseen` lists the omitted checks. A quick check also accepts an
+            archive, and missing log dirs.
+        storage_options: Options of fsspec for the store.
+        options: Log-wide options, as for `sparklog.open` (lock.timeout.ms, remote.keyring).
+        threads: Partitions (in a bucket: extents) that are read at the same time, about 5 MiB each.
+        progress: Called with the number of bytes done, and the total.
+        fs: The file system of log dirs; for tests.
+        clock: The current time in milliseconds since the epoch; for tests.
 
-    Returns: the report; `report.ok` is True if no damage and no difference remains.
-    Raises: InvalidRequestError: no directory, no log; StorageUnavailableError.
-    Cost: a pass over all segments, at about the disk's speed; in a bucket a GET for each entry.
+    Returns:
+        The report; `report.ok` is True if no damage and no difference remains.
+
+    Raises:
+        InvalidRequestError: There is no directory, or no log.
+        StorageUnavailableError: The disk or the store fails.
+
+    Cost:
+        A pass over all segments, at about the disk's speed; in a bucket a GET for each entry.
+
+    Examples:
+        >>> from sparklog.service import verify
+        >>> report = verify("log")
+        >>> report.ok, report.partitions
+        (True, 2)
     """
     if quick:
         if repair:

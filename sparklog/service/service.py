@@ -53,14 +53,20 @@ _POLL_MS: Final = 1000  # how often a running service checks its stop conditions
 class Service:
     """The background work on a log: closes idle segments, expires, compacts, unlinks, copies.
 
-        with sparklog.service.Service("/data/log"):
-            query.awaitTermination()
-
-    Runs beside any number of writers and readers, in this process or others, and takes the write
-    lock for short steps only. One service at a time works on a log. Another service logs which
-    process leads, stands by, and takes over when this process ends. The service stops at the end of
-    the `with` block, with the Spark session that was active when it started, or with the
+    A service runs beside any number of writers and readers, in this process or others, and takes
+    the write lock for short steps only. One service at a time works on a log. Another service logs
+    which process leads, stands by, and takes over when this process ends. The service stops at the
+    end of the `with` block, with the Spark session that was active when it started, or with the
     interpreter.
+
+    Source: Kafka's LogManager, LogCleaner and RemoteLogManager.
+
+    Examples:
+        >>> from sparklog.service import Service
+        >>> with Service("log", options={"log.retention.hours": 24}) as service:
+        ...     report = service.run_once(dry_run=True)
+        >>> report.errors
+        []
     """
 
     on_round: Callable[[Report], None] | None = None
@@ -88,23 +94,29 @@ class Service:
         """Check the options; does not open the log yet.
 
         Args:
-            path: log dirs, or the URL of the bucket that is the log's home.
-            remote: where closed segments of topics with remote.storage.enable are copied: an fsspec
-                URL such as s3://bucket/prefix. The log stores it, so it is needed only once.
-            storage_options: fsspec's options (credentials, endpoint) for the store; never stored.
-            keyring: encrypts copies; for a log in a bucket, decrypts staged objects and encrypts
+            path: Log dirs joined by ",", or the URL of the bucket that is the log's home.
+            remote: Where closed segments of topics with remote.storage.enable are copied: an fsspec
+                URL such as s3://bucket/prefix. The log stores the URL, so it is needed only once.
+            storage_options: Options of fsspec (credentials, endpoint) for the store; never stored.
+            keyring: Encrypts copies; for a log in a bucket, decrypts staged objects and encrypts
                 segments. The log stores that it is encrypted; without a keyring it makes no copies.
-            plain: ends the encryption of copies.
-            take_over: makes the copies at the URL this log's own, for a log dir that was restored
+            plain: Ends the encryption of copies.
+            take_over: Makes the copies at the URL this log's own, for a log dir that was restored
                 or copied. The log that wrote the copies must have stopped for good.
-            options: Kafka's broker keys (options.py), and the options of `sparklog.open`.
-            map: runs a function over cleaning jobs elsewhere; `sparklog.sink.spark_map` runs each
-                as a Spark task. Threads of this process clean by default.
-            metrics_port: port of /metrics and /healthz (extra `metrics`); 0: a free port.
-            metrics_address: address to listen on; "0.0.0.0" allows connections from other hosts.
-            opening: creates the store of a URL.
+            options: Kafka's broker keys, and the options of `sparklog.open` (docs/options.md).
+            map: Runs a function over cleaning jobs elsewhere; `sparklog.sink.spark_map` runs each
+                as a Spark task. By default, threads of this process clean.
+            metrics_port: The port of /metrics and /healthz (extra `metrics`); 0 selects a free
+                port.
+            metrics_address: The address to listen on; "0.0.0.0" allows connections from other
+                hosts.
+            fs: The file system of log dirs; for tests.
+            clock: The current time in milliseconds since the epoch; for tests.
+            opening: Creates the store of a URL; for tests.
 
-        Raises: InvalidRequestError: an unknown key, a bad value, a URL with credentials.
+        Raises:
+            InvalidRequestError: An option is unknown, a value is invalid, or a URL contains
+                credentials.
         """
         self.path = resolved(path)
         url = url_of(path, mode="rw", fs=fs)
@@ -142,7 +154,8 @@ class Service:
     def start(self) -> None:
         """Start a daemon thread for each kind of work, because cleaning may take long.
 
-        Raises: the errors of `sparklog.open`.
+        Raises:
+            SparklogError: The log cannot be opened; see `sparklog.open`.
         """
         if self._threads:
             return
@@ -173,7 +186,10 @@ class Service:
         _STARTED.add(self)
 
     def close(self) -> None:
-        """Finish the current step, stop, and close the log. Idempotent."""
+        """Finish the current step, stop, and close the log.
+
+        Closing a closed service has no effect.
+        """
         self._stop.set()
         threads, self._threads = self._threads, []
         for thread in threads:
@@ -220,7 +236,7 @@ class Service:
     def tick(self) -> float:
         """Do the work that is due now. Return the time (ms) until more work is due.
 
-        The threads do the same; tests and simulations call this instead.
+        The threads do the same; tests and simulations call this method instead.
         """
         self._hand_over()
         return min(self._run_due_work(work) for work in self._work_locks)
@@ -326,8 +342,20 @@ class Service:
     ) -> ErasureReport:
         """Erase a topic's records for good, wherever this log stores them; offsets stay.
 
-        Like `sparklog.service.erase`, with the service's own options. Each time that copies are to
-        be replaced, waits for the current step of the round.
+        This method is `sparklog.service.erase` with the service's own options. Each time that
+        copies are to be replaced, the method waits for the current step of the round.
+
+        Args:
+            topic: As for `sparklog.service.erase`.
+            keys: As for `sparklog.service.erase`.
+            predicate: As for `sparklog.service.erase`.
+            partitions: As for `sparklog.service.erase`.
+            null_key: As for `sparklog.service.erase`.
+            before: As for `sparklog.service.erase`.
+            before_ms: As for `sparklog.service.erase`.
+            dry_run: As for `sparklog.service.erase`.
+            wait_ms: As for `sparklog.service.erase`.
+            waiting: As for `sparklog.service.erase`.
         """
         request = ErasureRequest(
             topic=topic, keys=keys, predicate=predicate, partitions=partitions, null_key=null_key,

@@ -115,7 +115,15 @@ def _forget(log: Log) -> None:
 
 
 def close(path: str | None = None) -> None:
-    """Close the logs that this process has open for sinks: those at `path`, or all."""
+    """Close the logs that this process has open for sinks.
+
+    Args:
+        path: Close the sinks' log at this path; by default all.
+
+    Examples:
+        >>> from sparklog import sink
+        >>> sink.close()
+    """
     wanted = None if path is None else resolved(path)
     _close(lambda at, log: wanted is None or same_place(at, wanted))
 

@@ -74,9 +74,16 @@ METRICS: Final = (
 
 
 class QueryMetrics(StreamingQueryListener):
-    """Records the progress of a session's queries as metrics.
+    """Records the progress of a session's streaming queries as metrics of this process.
 
-    Spark calls it in the driver's Python.
+    Spark calls its methods in the driver's Python. `watch_queries` registers it.
+
+    Source: Spark's StreamingQueryListener.
+
+    Examples:
+        >>> from sparklog.sink import watch_queries
+        >>> listener = watch_queries(spark)
+        >>> spark.streams.removeListener(listener)
     """
 
     def __init__(self) -> None:
@@ -84,24 +91,40 @@ class QueryMetrics(StreamingQueryListener):
         self._counts = meters(QUERIES)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Record that the query runs."""
+        """Record that the query runs.
+
+        Args:
+            event: Spark's event, with the ids and the name of the query.
+        """
         self._names[str(event.runId)] = label = event.name or str(event.id)
         self._counts.gauge(ACTIVE).set(1, label)
         self._counts.counter(FAILURES).add(0, label)
         self._counts.counter(ROWS).add(0, label)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Record the figures of a micro-batch."""
+        """Record the figures of a micro-batch.
+
+        Args:
+            event: Spark's event, with the progress of the query.
+        """
         try:
             self._note(event.progress)
         except Exception:  # Spark would print any error at every micro-batch
             _LOGGER.exception("the progress of query %s is not counted", event.progress.id)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """No-op: without new data, the last values are still valid."""
+        """Keep the last values, which are still valid without new data.
+
+        Args:
+            event: Spark's event.
+        """
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Clear the gauges of a query that ended. Its counters stay."""
+        """Clear the gauges of a query that ended. Its counters stay.
+
+        Args:
+            event: Spark's event, with the id of the run.
+        """
         label = self._names.pop(str(event.runId), str(event.id))
         if event.exception is not None:
             self._counts.counter(FAILURES).add(1, label)
@@ -138,7 +161,19 @@ class QueryMetrics(StreamingQueryListener):
 def watch_queries(spark: SparkSession) -> QueryMetrics:
     """Count the work of the session's streaming queries from now on, and return the listener.
 
-    `spark.streams.removeListener` ends it. Cost: about 0.1 ms per micro-batch, in a Spark thread.
+    The metrics appear at the endpoint of a `sparklog.service.Service` in the same process
+    (docs/metrics.md). `spark.streams.removeListener(listener)` ends the counting.
+
+    Args:
+        spark: The session.
+
+    Cost:
+        About 0.1 ms per micro-batch, in a Spark thread.
+
+    Examples:
+        >>> from sparklog.sink import watch_queries
+        >>> listener = watch_queries(spark)
+        >>> spark.streams.removeListener(listener)
     """
     listener = QueryMetrics()
     spark.streams.addListener(listener)
@@ -146,12 +181,27 @@ def watch_queries(spark: SparkSession) -> QueryMetrics:
 
 
 def offsets_behind_latest(progress: StreamingQueryProgress) -> list[dict[str, str]]:
-    """Return the metrics that Spark's Kafka source adds to a progress' `sources[].metrics`.
+    """Return the metrics that Spark's Kafka source adds to the `sources[].metrics` of a progress.
 
-    Spark 4.3 does not let Python sources set them, so they are computed from the progress: a dict
-    per source, {"minOffsetsBehindLatest": "0", "maxOffsetsBehindLatest": "7",
-    "avgOffsetsBehindLatest": "3.5"}; empty for a source without offsets of topics. Source:
-    KafkaMicroBatchStream.metrics (spark-sql-kafka-0-10).
+    Spark 4.3 does not let Python sources set them, so this function computes them.
+
+    Args:
+        progress: The progress of a query, such as `query.lastProgress`.
+
+    Returns:
+        A dict per source, such as {"minOffsetsBehindLatest": "0", "maxOffsetsBehindLatest": "7",
+        "avgOffsetsBehindLatest": "3.5"}; empty for a source without offsets of topics.
+
+    Source: KafkaMicroBatchStream.metrics (spark-sql-kafka-0-10).
+
+    Examples:
+        >>> from sparklog.sink import offsets_behind_latest
+        >>> rows = spark.readStream.format("sparklog").option("path", log.path)
+        >>> rows = rows.option("subscribe", "flights").option("startingOffsets", "earliest").load()
+        >>> query = rows.writeStream.format("noop").trigger(availableNow=True).start()
+        >>> query.awaitTermination()
+        >>> offsets_behind_latest(query.lastProgress)[0]["maxOffsetsBehindLatest"]
+        '0'
     """
     metrics = []
     for source in progress.sources:

@@ -47,20 +47,36 @@ class _Run:
 class SegmentSink:
     """Writes the micro-batches of a streaming query to a log.
 
-        query.writeStream.foreachBatch(SegmentSink("/data/log", "flights")).start()
-
-    Columns: value, and optionally key, headers, topic, partition, timestamp (columns.py). Options
-        have Kafka's names, as keywords with underscores or as `**{"batch.size": ...}` (options.py).
-
     A micro-batch is identified by the query's id (with the option `name` for several sinks in a
     query), its number and its planned offsets. A replay is dropped; other rows with the same number
     raise BatchConflictError. All topics and partitions of a call are committed together.
+
+    Rows have the column value (string or binary), and optionally key, headers, topic, partition and
+    timestamp, as in Spark's Kafka sink.
+
+    Source: Spark's KafkaSourceProvider and foreachBatch.
+
+    Examples:
+        >>> from sparklog.sink import SegmentSink
+        >>> rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        >>> writer = rows.selectExpr("cast(value AS string) AS value").writeStream
+        >>> sink = SegmentSink(log.path, "numbers", partitions=4, **{"compression.type": "zstd"})
+        >>> query = writer.foreachBatch(sink).trigger(availableNow=True).start()
+        >>> query.awaitTermination()
+        >>> log.read("numbers").read_all().num_rows
+        10
     """
 
     def __init__(
         self, path: str | os.PathLike[str], topic: str | None = None, **options: Any
     ) -> None:
         """Check the options. The first micro-batch opens the log.
+
+        Args:
+            path: The log: a directory, several directories joined by ",", or a URL.
+            topic: The topic of all rows; by default the column topic of each row.
+            options: Options by their Kafka names, as keywords with underscores or as
+                `**{"batch.size": ...}` (docs/options.md).
 
         Raises:
             InvalidRequestError: An option is invalid.

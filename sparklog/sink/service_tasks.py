@@ -12,13 +12,23 @@ from sparklog.spark_errors import in_worker
 def spark_map(spark: SparkSession) -> Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]:
     """Return the `map` for `sparklog.service.Service` that runs each job as a Spark task.
 
-        Service(path, map=spark_map(spark))
+    Every executor must have access to the log dir.
 
-    Every executor must have access to the log dir. Memory of a task: an offset map
-    (log.cleaner.dedupe.buffer.size divided by log.cleaner.threads) and a few windows of 4 MiB.
+    Args:
+        spark: The session.
 
     Raises:
         InvalidRequestError: The session is a Spark Connect session, which has no such tasks.
+
+    Cost:
+        Memory of a task: an offset map (log.cleaner.dedupe.buffer.size divided by
+        log.cleaner.threads) and a few windows of 4 MiB.
+
+    Examples:
+        >>> from sparklog.service import Service
+        >>> from sparklog.sink import spark_map
+        >>> with Service(log.path, map=spark_map(spark)) as service:
+        ...     report = service.run_once()
     """
     if not hasattr(spark, "_jsparkSession"):
         raise InvalidRequestError(

@@ -68,6 +68,12 @@ class Chunk:
         topic_id: The id of the topic, or "" if the topic did not exist when the rows were staged.
         crc: The CRC-32C of the bytes, if a stager of a bucket computed it; else -1.
         pieces: The locations of a chunk that combines staged chunks of several tasks.
+
+    Examples:
+        >>> stager = log.stager(sparklog.Framing())
+        >>> stager.add(log.topic("flights"), pa.record_batch({"value": ["1", "2"]}), partition=0)
+        >>> [(chunk.topic, chunk.partition, chunk.records) for chunk in stager.finish()]
+        [('flights', 0, 2)]
     """
 
     topic: str
@@ -89,7 +95,7 @@ class Chunk:
 
     @property
     def key(self) -> TopicPartition:
-        """The topic and partition."""
+        """The topic and partition of the chunk."""
         return TopicPartition(self.topic, self.partition)
 
 

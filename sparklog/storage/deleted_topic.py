@@ -20,6 +20,11 @@ class DeletedTopicInfo:
         config: The topic's configs, {option: value}.
         deleted_ms: When the topic was deleted, in milliseconds since the epoch.
         until_ms: When the topic can be removed, in milliseconds since the epoch.
+
+    Examples:
+        >>> restorable_ms = log.delete_topic("flights")
+        >>> [(topic.name, topic.records) for topic in log.deleted_topics()]
+        [('flights', 600)]
     """
 
     name: str

@@ -17,13 +17,30 @@ RANGES_MAX: Final = 10_000
 
 @dataclass(slots=True)
 class ErasedOffsets:
-    """Offsets as ascending ranges [first, end). `more`: the number of offsets beyond RANGES_MAX."""
+    """The offsets of erased records.
+
+    Attributes:
+        ranges: Ascending ranges [first, end).
+        more: The number of offsets beyond the first ranges, which are not listed.
+
+    Examples:
+        >>> import numpy as np
+        >>> from sparklog.service import ErasedOffsets
+        >>> offsets = ErasedOffsets()
+        >>> offsets.add(np.array([3, 4, 5, 9]))
+        >>> offsets.ranges
+        [(3, 6), (9, 10)]
+    """
 
     ranges: list[tuple[int, int]] = field(default_factory=list)
     more: int = 0
 
     def add(self, offsets: NDArray[Any]) -> None:
-        """Add offsets, ascending."""
+        """Add offsets.
+
+        Args:
+            offsets: The offsets, ascending.
+        """
         for offset in offsets.tolist():
             if self.ranges and self.ranges[-1][1] == offset:
                 self.ranges[-1] = self.ranges[-1][0], offset + 1
@@ -36,7 +53,11 @@ class ErasedOffsets:
         return sum(end - first for first, end in self.ranges) + self.more
 
     def merge(self, other: "ErasedOffsets") -> None:
-        """Add another set, in any order. Common offsets count once, except for `more`."""
+        """Add the offsets of another set. Common offsets count once, except for `more`.
+
+        Args:
+            other: The other set.
+        """
         self.more += other.more
         joined: list[tuple[int, int]] = []
         for first, end in sorted([*self.ranges, *other.ranges]):
@@ -51,11 +72,25 @@ class ErasedOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasedFrom:
-    """A segment, a remote copy or an extent that was rewritten: offsets [base, end) at `name`.
+    """A segment, a remote copy or an extent that an erasure rewrote.
 
-    `place`: "local", "remote" (a tier's copy) or "bucket". `records` were erased from `batches`; 0
-    means that the data were copied unchanged out of an object that had to be deleted. `links`: hard
-    links to the old file (from forks), which still contain the records.
+    Attributes:
+        place: "local", "remote" (a copy in remote storage) or "bucket".
+        name: The file or object.
+        base: The base offset.
+        end: The offset after the last record.
+        batches: The number of batches that contained erased records.
+        records: The number of erased records; 0 means that the data were copied unchanged out of an
+            object that had to be deleted.
+        bytes_before: The size before the erasure.
+        bytes_after: The size after the erasure.
+        links: Hard links to the old file (of forks), which still contain the records.
+
+    Examples:
+        >>> from sparklog.service import erase
+        >>> partition, = [p for p in erase("log", "flights", [b"N1"]).partitions if p.records]
+        >>> [(segment.place, segment.records) for segment in partition.erased_from]
+        [('local', 67)]
     """
 
     place: str
@@ -71,7 +106,20 @@ class ErasedFrom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedFile:
-    """A deleted file or object that contained, or may have contained, such records."""
+    """A file or object that an erasure deleted, because it contained or may have contained records.
+
+    Attributes:
+        place: "local", "remote" or "bucket".
+        name: The file or object.
+        bytes: The size.
+        why: The reason.
+
+    Examples:
+        >>> from sparklog.service import erase
+        >>> report = erase("log", "flights", [b"N1"], dry_run=True)
+        >>> [removed.name for partition in report.partitions for removed in partition.removed]
+        []
+    """
 
     place: str
     name: str
@@ -81,10 +129,23 @@ class RemovedFile:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionErasure:
-    """The result for a partition. `end`: the end at the start; records below it were checked.
+    """The result of an erasure in a partition.
 
-    `offsets`: the erased records; records in both tiers count once. `error`: why the partition was
-    not erased, or only in part.
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        end: The end offset when the erasure began; all records below it were checked.
+        offsets: The erased records; a record with a local and a remote copy counts once.
+        bytes_read: The number of bytes that were checked.
+        erased_from: The segments, copies and extents that were rewritten.
+        removed: The files and objects that were deleted.
+        error: Why the partition was not erased, or only in part; None if it was.
+
+    Examples:
+        >>> from sparklog.service import erase
+        >>> report = erase("log", "flights", [b"N1"], dry_run=True)
+        >>> [partition.error for partition in report.partitions]
+        [None, None]
     """
 
     topic: str
@@ -104,11 +165,29 @@ class PartitionErasure:
 
 @dataclass(slots=True, kw_only=True)
 class ErasureReport:
-    """The erasure of records of a topic.
+    """The result of an erasure.
 
-    `pending`: places that still contain, or may contain, such records, and what has to be done.
-    `not_covered`: places that this log does not know or change. `complete`: no place is pending and
-    no partition failed, so all matching records committed before `time_ms` are erased.
+    Attributes:
+        path: The log.
+        log_id: The id of the log.
+        topic: The topic.
+        topic_id: The id of the topic.
+        time_ms: When the erasure began, in milliseconds since the epoch.
+        dry_run: Whether records were only counted.
+        keys_sha256: The SHA-256 digests of the keys.
+        null_key: Whether records without a key were erased.
+        before: The limit by offset or time, as text.
+        partitions: The results of the partitions.
+        pending: Places that still contain, or may contain, such records, and what has to be done.
+        not_covered: Places that this log does not know or change.
+        errors: Failures of remote storage.
+        took_ms: The duration, in milliseconds.
+
+    Examples:
+        >>> from sparklog.service import erase
+        >>> report = erase("log", "flights", [b"N1"], dry_run=True)
+        >>> report.records, report.dry_run
+        (67, True)
     """
 
     path: str
@@ -149,7 +228,10 @@ class ErasureReport:
 
     @property
     def complete(self) -> bool:
-        """Whether the erasure is finished, apart from `not_covered`."""
+        """Whether all matching records that were committed before `time_ms` are erased.
+
+        True if no place is pending and no partition failed, whatever `not_covered` contains.
+        """
         failed = self.errors or any(part.error is not None for part in self.partitions)
         return not (failed or self.pending)
 

@@ -22,6 +22,11 @@ class Member:
         host: The client's address.
         instance_id: The client's `group.instance.id`, or "".
         assigned: {topic: its partitions that are assigned to the member}.
+
+    Examples:
+        >>> member = sparklog.Member(member_id="c-1", assigned={"flights": [0, 1]})
+        >>> member.partition_count
+        2
     """
 
     member_id: str
@@ -47,6 +52,10 @@ class GroupAtWork:
         assignor: The name of the assignor.
         members: The members.
         topics: The topics that the members subscribe to, if known.
+
+    Examples:
+        >>> [group.state for group in log.groups_at_work().values()]  # no endpoint is running
+        []
     """
 
     group: str
@@ -57,7 +66,11 @@ class GroupAtWork:
     topics: frozenset[str] | None = None
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Return whether a member subscribes to a topic; True if the topics are unknown."""
+        """Return whether a member subscribes to a topic; True if the topics are unknown.
+
+        Args:
+            topic: The name of the topic.
+        """
         return self.topics is None or topic in self.topics
 
 

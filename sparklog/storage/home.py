@@ -29,6 +29,15 @@ class GivenUp:
         end: The offset after the last lost record.
         kept: Whether records from `end` on are retained.
         why: What is missing or damaged.
+
+    Examples:
+        >>> import shutil
+        >>> log.close()
+        >>> shutil.rmtree("log/flights-0")  # by accident
+        >>> with sparklog.open("log", mode="rw") as damaged:
+        ...     for lost in damaged.give_up("flights"):
+        ...         print(lost.partition, lost.first, lost.kept)
+        0 0 False
     """
 
     topic: str
@@ -42,7 +51,25 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedPartition:
-    """A partition that was moved between log dirs: `bytes` of records from `source` to `target`."""
+    """A partition that was moved between log dirs.
+
+    Attributes:
+        topic: The name of the topic.
+        partition: The number of the partition.
+        source: The path of the log dir that contained the partition.
+        target: The path of the log dir that contains the partition now.
+        bytes: The size of the moved records.
+        took_ms: The duration of the move, in milliseconds.
+
+    Examples:
+        >>> with sparklog.open("disk1,disk2", mode="rw") as two_disks:
+        ...     info = two_disks.create_topic("flights")
+        ...     home = info.dirs[0].split("/")[-2]
+        ...     other = {"disk1": "disk2", "disk2": "disk1"}[home]
+        ...     moved = two_disks.move_partition("flights", 0, to=other)
+        >>> moved.target.endswith(other)
+        True
+    """
 
     topic: str
     partition: int

@@ -24,7 +24,25 @@ _GARBAGE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """An expired segment: offsets [base, end), `bytes` of log. `why` explains the `rule`."""
+    """A segment that retention deleted, or would delete.
+
+    Attributes:
+        base: The base offset of the segment.
+        end: The offset after its last record.
+        bytes: The size of its log.
+        rule: log.start.offset, retention.bytes or retention.ms; for the local copy of a tiered
+            segment local.retention.bytes or local.retention.ms.
+        why: An explanation of the rule, with figures.
+
+    Examples:
+        >>> import time
+        >>> from sparklog.service import Service
+        >>> info = log.alter_topic("flights", config={"retention.ms": 3_600_000})
+        >>> tomorrow_ms = int(time.time() * 1000) + 86_400_000
+        >>> report = Service("log").retain(now_ms=tomorrow_ms, dry_run=True)
+        >>> {segment.rule for deleted in report.deleted for segment in deleted.segments}
+        {'retention.ms'}
+    """
 
     base: int
     end: int
@@ -35,11 +53,24 @@ class Expired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted:
-    """Segments that retention deleted from a partition (or would), oldest first.
+    """Segments that retention deleted from a partition, or would delete, oldest first.
 
-    `log_start`: the new log start. `held_back_bytes`: expired, but a registered reader has not read
-    them. `local`: only local segments were deleted, and their copies in remote storage stay;
-    `log_start` is then the start of the local segments.
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        segments: The segments.
+        log_start: The new log start offset; with `local` the start of the local segments.
+        held_back_bytes: The size of expired segments that a registered reader has not read.
+        local: Whether only local segments were deleted, and their copies in remote storage stay.
+
+    Examples:
+        >>> import time
+        >>> from sparklog.service import Service
+        >>> info = log.alter_topic("flights", config={"retention.ms": 3_600_000})
+        >>> tomorrow_ms = int(time.time() * 1000) + 86_400_000
+        >>> report = Service("log").retain(now_ms=tomorrow_ms)
+        >>> sorted((deleted.topic, deleted.partition) for deleted in report.deleted)
+        [('flights', 0), ('flights', 1)]
     """
 
     topic: str
@@ -51,16 +82,30 @@ class Deleted:
 
     @property
     def bytes(self) -> int:
-        """Bytes of log."""
+        """The size of the deleted segments."""
         return sum(s.bytes for s in self.segments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dirt:
-    """How dirty a partition is: [first_dirty, first_uncleanable) can be cleaned.
+    """How dirty a partition of a compacted topic is.
 
-    `clean_bytes`: below first_dirty. `overdue_ms`: by how much the oldest dirty batch exceeds
-    max.compaction.lag.ms; 0 if it does not.
+    The offsets [first_dirty, first_uncleanable) can be cleaned.
+
+    Source: Kafka's LogToClean.
+
+    Attributes:
+        first_dirty: The first offset that was not compacted yet.
+        first_uncleanable: The first offset that can't be compacted yet.
+        clean_bytes: The size of the segments below `first_dirty`.
+        cleanable_bytes: The size of the segments that can be cleaned.
+        overdue_ms: By how much (ms) the oldest dirty batch exceeds max.compaction.lag.ms; 0 if it
+            does not.
+
+    Examples:
+        >>> from sparklog.service import Dirt
+        >>> Dirt(first_dirty=10, first_uncleanable=20, clean_bytes=300, cleanable_bytes=100).ratio
+        0.25
     """
 
     first_dirty: int
@@ -76,7 +121,13 @@ class Dirt:
         return self.cleanable_bytes / total if total else 0.0
 
     def wants_cleaning(self, config: TopicConfig) -> bool:
-        """Return True if Kafka would clean the partition now. Source: grabFilthiestCompactedLog."""
+        """Return whether Kafka would clean the partition now.
+
+        Args:
+            config: The topic's options.
+
+        Source: LogCleanerManager.grabFilthiestCompactedLog.
+        """
         overdue = self.overdue_ms > 0 and self.cleanable_bytes > 0
         return overdue or self.ratio > config.min_cleanable_dirty_ratio
 
@@ -99,11 +150,33 @@ class Cleanable:
 
 @dataclass(slots=True, kw_only=True)
 class CleanReport:
-    """The cleaning of a partition, or a simulated cleaning (`dry_run`: only `dirt` is set).
+    """The cleaning of a partition. In a dry run only `topic`, `partition` and `dirt` are set.
 
-    `next_dirty`: the new checkpoint. Without a new checkpoint, there was no work, or the cleaning
-    was `interrupted` because another process changed the files. `bytes_before` and `bytes_after`:
-    of the rewritten segments. `retired`: files that wait as `.deleted` for file.delete.delay.ms.
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        dirt: How dirty the partition was.
+        dry_run: Whether the cleaning was only simulated.
+        next_dirty: The new cleaner checkpoint. None if there was no work, or if the cleaning was
+            `interrupted`.
+        interrupted: Whether another process changed the files, so that the result was discarded.
+        groups: The number of segments that were written.
+        segments: The number of segments that were read.
+        bytes_before: The size of the segments that were read.
+        bytes_after: The size of the segments that were written.
+        records_read: The number of records that were read.
+        records_kept: The number of records that were retained.
+        keys: The number of distinct keys.
+        utilization: The fullness of the offset map, from 0 to 1.
+        retired: Files that wait as `.deleted` for file.delete.delay.ms.
+        took_ms: The duration, in milliseconds.
+        locked_ms_max: The longest time (ms) that a step held the write lock.
+
+    Examples:
+        >>> from sparklog.service import Service
+        >>> info = log.alter_topic("flights", config={"cleanup.policy": "compact"})
+        >>> [cleaned.dirt.ratio for cleaned in Service("log").compact(dry_run=True).cleaned]
+        [...]
     """
 
     topic: str
@@ -125,9 +198,12 @@ class CleanReport:
     locked_ms_max: float = 0.0
 
     def add_group(self, sizes: Sequence[int], size: int, records: tuple[int, int]) -> None:
-        """Add segments that were rewritten into a segment of `size` bytes.
+        """Add segments that were rewritten into a single segment.
 
-        `sizes`: their sizes. `records`: the numbers of records that were read and retained.
+        Args:
+            sizes: The sizes of the segments that were read.
+            size: The size of the segment that was written.
+            records: The numbers of records that were read and retained.
         """
         self.groups += 1
         self.segments += len(sizes)
@@ -139,9 +215,22 @@ class CleanReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uploaded:
-    """A segment of offsets [base, end) that was copied to remote storage (or would be).
+    """A segment that was copied to remote storage, or would be.
 
-    `bytes`: the size of its log. `stored_bytes`: its size in the store, encrypted or not.
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        base: The base offset.
+        end: The offset after the last record.
+        bytes: The size of the log.
+        stored_bytes: The size in the store, encrypted or not.
+
+    Examples:
+        >>> from sparklog.service import Service
+        >>> info = log.create_topic("tiered", config={"remote.storage.enable": True})
+        >>> report = Service("log", remote=bucket).run_once(dry_run=True)
+        >>> [segment.bytes for segment in report.uploaded]  # no segment is closed yet
+        []
     """
 
     topic: str
@@ -154,10 +243,21 @@ class Uploaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """A copy of offsets [base, end) that was deleted from remote storage (or would be).
+    """A copy that was deleted from remote storage, or would be.
 
-    `why` explains the `rule`: retention.ms, retention.bytes, log.start.offset, or topic (the topic
-    was deleted).
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        base: The base offset.
+        end: The offset after the last record.
+        bytes: The size of the log.
+        rule: retention.ms, retention.bytes, log.start.offset, or topic (the topic was deleted).
+        why: An explanation of the rule, with figures.
+
+    Examples:
+        >>> from sparklog.service import Service
+        >>> [copy.rule for copy in Service("log").run_once(dry_run=True).removed]
+        []
     """
 
     topic: str
@@ -171,10 +271,24 @@ class Removed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """Extents of offsets [base, end) that were merged into a segment (or would be).
+    """Extents that were merged into a segment of a log in a bucket, or would be.
 
-    `extents`: their number. `bytes`: the size of the log. `stored_bytes`: the segment's size in the
-    store.
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        base: The base offset.
+        end: The offset after the last record.
+        extents: The number of extents.
+        bytes: The size of the log.
+        stored_bytes: The size of the segment in the store.
+
+    Examples:
+        >>> from sparklog.service import Service
+        >>> with sparklog.open(bucket, mode="rw") as bucket_log:
+        ...     info = bucket_log.create_topic("flights", config={"retention.ms": -1})
+        ...     ends = bucket_log.append("flights", pa.table({"value": ["1", "2"]}))
+        >>> Service(bucket).run_once(dry_run=True).merged  # the extent is too young and too small
+        []
     """
 
     topic: str
@@ -188,10 +302,20 @@ class Merged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """Unused objects of a kind that were deleted from the store (or would be).
+    """Unused objects of a kind that were deleted from the store of a log in a bucket, or would be.
 
-    Kinds: replaced (segments), expired (segments), past (segments of former services), staged,
-    inline (data of entries; the entries stay), state, position (of groups), upload (unfinished).
+    Attributes:
+        kind: replaced (segments), expired (segments), past (segments of former services), staged,
+            inline (data of entries; the entries stay), state, position (of groups), upload
+            (unfinished).
+        objects: The number of objects.
+        bytes: The size of the objects.
+
+    Examples:
+        >>> from sparklog.service import Service
+        >>> sparklog.open(bucket, mode="rw").close()
+        >>> [swept.kind for swept in Service(bucket).run_once(dry_run=True).swept]
+        []
     """
 
     kind: str
@@ -205,18 +329,36 @@ def _sizes(entries: Sequence[Expired | Uploaded | Removed | Merged]) -> tuple[in
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """The report of a round.
+    """The report of a round of a service, or of a dry run.
 
-    With `dry_run`, the report shows the effects of a round that was only simulated.
+    Attributes:
+        path: The log.
+        time_ms: The time of the round, in milliseconds since the epoch.
+        dry_run: Whether the round was only simulated; the report shows what it would do.
+        standing_by: The process that leads, if this service did nothing because it stands by.
+        rolled: (topic, partition, base offset) of each segment that was closed.
+        deleted: Segments that retention deleted.
+        cleaned: Partitions that were compacted.
+        purged: Files that were unlinked after file.delete.delay.ms.
+        purged_bytes: The size of `purged`.
+        uploaded: Segments that were copied to remote storage.
+        removed: Copies that were deleted from remote storage.
+        orphans: Deleted objects that belonged to no copy.
+        orphan_bytes: The size of `orphans`.
+        remote_lag_bytes: The size of closed segments that are not copied yet.
+        merged: In a bucket, extents that were merged.
+        swept: In a bucket, unused objects that were deleted.
+        made_manifests: In a bucket, the number of missing manifests that were written.
+        notes: Sentences about other changes.
+        errors: Steps that failed; the rest of the round was done.
+        locked_ms: How long (ms) each step held the write lock.
+        took_ms: The duration, in milliseconds.
 
-    `rolled`: [topic, partition, base offset of the segment that was closed]. `cleaned`: compaction.
-    `purged`: files that were unlinked after file.delete.delay.ms. `locked_ms`: how long each step
-    had the write lock. `errors`: steps that failed; the rest of the round was done.
-
-    Remote storage: `uploaded`, `removed`; `orphans`: deleted objects that belonged to no copy;
-    `remote_lag_bytes`: closed segments that are not copied yet.
-
-    Bucket: `merged`, `swept`; `made_manifests`: manifests that were missing.
+    Examples:
+        >>> from sparklog.service import Service
+        >>> report = Service("log").run_once()
+        >>> report.worked, report.errors
+        (False, [])
     """
 
     path: str

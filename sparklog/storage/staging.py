@@ -46,6 +46,10 @@ class Framing:
         level: The compression level of `codec`; by default the topic's level. The level does not
             apply if a topic's compression.type takes precedence over `codec`.
         producer: (producer id, epoch, sequence of the first record) of an idempotent producer.
+
+    Examples:
+        >>> framing = sparklog.Framing(batch_size=65_536, codec=sparklog.Codec.ZSTD)
+        >>> ends = log.append("flights", pa.table({"value": ["1"]}), framing=framing)
     """
 
     batch_size: int = BATCH_SIZE
@@ -54,7 +58,12 @@ class Framing:
     producer: tuple[int, int, int] | None = None
 
     def compression(self, config: TopicConfig) -> tuple[Codec, int | None]:
-        """Return codec and level for a topic ("producer" without an own codec means none)."""
+        """Return the codec and the level for a topic; None means the codec's default level.
+
+        Args:
+            config: The topic's options. If neither they nor this framing name a codec, records are
+                not compressed.
+        """
         codec, level = self.codec, self.level
         if config.compression_type != "producer":
             codec = Codec.parse(config.compression_type)
@@ -73,21 +82,39 @@ class Framing:
 
 
 class Stager(Protocol):
-    """Turns rows of any topics into chunks for `Log.commit`. Can be used once.
+    """Turns rows of any topics into chunks for `Log.commit`. A stager can be used once.
 
     Readers do not see staged rows before the commit.
+
+    Examples:
+        >>> stager = log.stager(sparklog.Framing())
+        >>> stager.add(log.topic("flights"), pa.record_batch({"key": ["N1"], "value": ["1"]}))
+        >>> result = log.commit(stager.finish())
     """
 
     def add(self, topic: TopicInfo, rows: pa.RecordBatch, *, partition: int | None = None) -> None:
-        """Stage rows with the columns value [, key, headers, timestamp, partition].
+        """Stage rows of a topic.
 
-        Rows with a null partition are partitioned by key, as in Kafka's connector.
-        Raises: InvalidRequestError: the partition does not exist, or a row of a compacted topic has
-        a null key; RecordTooLargeError; PartitionOfflineError.
+        Args:
+            topic: The topic.
+            rows: Columns: value (binary or string), and optionally key, headers, timestamp,
+                partition.
+            partition: The partition of all rows. By default the column partition decides. Rows with
+                a null partition are partitioned by key, as in Kafka's connector.
+
+        Raises:
+            InvalidRequestError: The partition does not exist, or a row of a compacted topic has a
+                null key.
+            RecordTooLargeError: A record exceeds max.message.bytes.
+            PartitionOfflineError: The partition is offline.
         """
 
     def finish(self) -> Sequence[Chunk]:
-        """Return all chunks in the order that `Log.commit` requires."""
+        """Return all chunks, in the order that `Log.commit` requires.
+
+        Raises:
+            StorageUnavailableError: The disk is full, or the store fails.
+        """
 
     def discard(self) -> None:
         """Delete the staged data, after a failure."""

@@ -36,6 +36,11 @@ class TopicInfo:
         config: The topic's configs, with defaults for those that are not set.
         dirs: {partition: its directory}.
         offline: {partition: the error that using it raises} of partitions that cannot be used.
+
+    Examples:
+        >>> info = log.topic("flights")
+        >>> info.partitions, len(info.id), info.config.retention_ms
+        (2, 22, -1)
     """
 
     name: str
@@ -53,7 +58,12 @@ class TopicInfo:
 
 
 class Topics(dict[str, TopicInfo]):
-    """A dict {topic name: TopicInfo} that notebooks show as a table."""
+    """A dict {topic name: TopicInfo} that notebooks show as a table.
+
+    Examples:
+        >>> list(log.topics())
+        ['flights']
+    """
 
     def _repr_html_(self) -> str:
         rows = [

@@ -27,7 +27,21 @@ from sparklog.tiered.object_store.object_store import ObjectStore
 
 
 class FileSystemContract:
-    """Requirements of the engine on a file system."""
+    """Contract tests of a file system: the engine's requirements.
+
+    A subclass provides the fixtures `fs`, the file system, and `root`, an empty directory.
+
+    Examples:
+        >>> import pytest
+        >>> from sparklog.testing import LOCAL, FileSystemContract
+        >>> class TestLocal(FileSystemContract):
+        ...     @pytest.fixture
+        ...     def fs(self):
+        ...         return LOCAL
+        ...     @pytest.fixture
+        ...     def root(self, tmp_path):
+        ...         return str(tmp_path)
+    """
 
     def test_pwrite_grows_and_pread_stops_at_the_end(self, fs: FileSystem, root: str) -> None:
         with fs.open(f"{root}/a", create=True) as file:
@@ -259,13 +273,29 @@ class FileSystemContract:
 
 
 class StoreContract:
-    """Requirements of tiering on an object store."""
+    """Contract tests of an object store: the requirements of tiering.
+
+    A subclass provides the fixture `store`, an empty store.
+
+    Examples:
+        >>> import pytest
+        >>> from sparklog.testing import StoreContract
+        >>> from sparklog.tiered import open_store
+        >>> class TestDirectory(StoreContract):
+        ...     @pytest.fixture
+        ...     def store(self, tmp_path):
+        ...         return open_store(f"file://{tmp_path}", part_bytes=self.part_bytes)
+    """
 
     part_bytes: ClassVar[int] = 1000
     create_rounds: ClassVar[int] = 50  # races of eight creators
 
     def content(self, size: int) -> bytes:
-        """Return bytes in which no two positions look alike."""
+        """Return bytes in which no two positions look alike.
+
+        Args:
+            size: The number of bytes.
+        """
         words = b"".join(number.to_bytes(4, "big") for number in range(-(-min(size, 1 << 20) // 4)))
         return (words * (size // (1 << 20) + 1))[:size]
 

@@ -24,9 +24,15 @@ class Crash:
     """A machine after a crash.
 
     Attributes:
-        how: the kind of crash, and the call of the work that it preceded.
-        fs: a new process on the machine.
-        finished: the work had returned before.
+        how: The kind of crash, and the call of the work that it preceded.
+        fs: A new process on the machine.
+        finished: Whether the work had returned before the crash.
+
+    Examples:
+        >>> from sparklog.testing import every_crash
+        >>> crashes = list(every_crash(lambda fs: fs.mkdir("/data")))
+        >>> {crash.fs.exists("/data") for crash in crashes}
+        {False, True}
     """
 
     how: str
@@ -72,16 +78,29 @@ def every_crash(
     seeds: int = 1,
     seed: int = 0,
 ) -> Iterator[Crash]:
-    """Run `work` to its end, then yield a machine for each crash that it could have met.
+    """Run a function to its end, then yield a machine for each crash that it could have met.
 
     Args:
-        work: does its work on the given file system, in its own thread only.
-        fs: the initial machine, left as the work leaves it; by default an empty machine.
-        seeds: number of power cuts per call that keep a random part.
-        seed: seed of these parts.
+        work: Does its work on the given file system, in its own thread only.
+        fs: The initial machine, left as the work leaves it; by default an empty machine.
+        seeds: The number of power cuts per call that keep a random part.
+        seed: The seed of these parts.
 
-    Raises: the errors of `work`.
-    Memory: a copy of the disk for each crash, four or more per call that changes the disk.
+    Raises:
+        Exception: The errors of `work`.
+
+    Cost:
+        A copy of the disk in memory for each crash, four or more per call that changes the disk.
+
+    Examples:
+        >>> from sparklog.testing import every_crash
+        >>> def work(fs):
+        ...     with sparklog.open("/log", "rw", fs=fs) as log:
+        ...         log.create_topic("flights")
+        >>> for crash in every_crash(work):
+        ...     with sparklog.open("/log", "rw", fs=crash.fs) as log:
+        ...         if crash.finished:
+        ...             assert "flights" in log.topics(), crash.how
     """
     machine = CrashFS() if fs is None else fs
     rng = random.Random(seed)

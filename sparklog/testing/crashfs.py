@@ -216,11 +216,15 @@ def _names_of(directory: DirNode, wanted: Node) -> int:
 class CrashFS:
     """A process on a machine with a simulated disk: a file system that can lose power.
 
-    Example:
-        fs = CrashFS()
-        fs.fail_at(7, Fault.KILL)  # the 7th change from now kills the process
-        with sparklog.open("/log", "rw", fs=fs) as log:
-            ...
+    Examples:
+        >>> from sparklog.testing import CrashFS, Fault
+        >>> machine = CrashFS()
+        >>> machine.fail_at(7, Fault.KILL)  # the 7th change from now kills the process
+        >>> sparklog.open("/log", "rw", fs=machine)
+        Traceback (most recent call last):
+        sparklog.testing.faults.SimulatedKill: ...
+        >>> sparklog.open("/log", "rw", fs=machine.crash_clone()).topics()  # after a power cut
+        {}
     """
 
     sync_threads = 1  # so that the same work makes the same calls
@@ -272,7 +276,8 @@ class CrashFS:
     def kill_clone(self, torn: Call | None = None) -> "CrashFS":
         """Return a new process on a copy of the machine, after killing all its processes.
 
-        `torn`: the write that `on_call` was just called with, of which a part was done.
+        Args:
+            torn: The write that `on_call` was just called with, of which a part was done.
         """
         with self.mutex:
             other = self._machine(self.disk.clone())
@@ -282,7 +287,12 @@ class CrashFS:
         return other
 
     def crash_clone(self, rng: random.Random | None = None, mode: Mode = "random") -> "CrashFS":
-        """Return the machine after a power cut (see `disk` for the effects) and a restart."""
+        """Return a new process on a copy of the machine, after a power cut and a restart.
+
+        Args:
+            rng: Selects which unsynced changes survive.
+            mode: "random" keeps a random part of the unsynced changes; see `sparklog.testing.disk`.
+        """
         if rng is None:
             rng = random.Random(0)
         with self.mutex:
@@ -298,9 +308,14 @@ class CrashFS:
         times: int = 1,
         when: Callable[[Call], bool] | None = None,
     ) -> None:
-        """Let the `number`th call of kind `ops` from now (1: the next) meet `fault`.
+        """Let a future call meet a fault.
 
-        `ops` defaults to all mutating calls that the fault can affect.
+        Args:
+            number: The number of the call, counted from now; 1 is the next call.
+            fault: The fault.
+            ops: The operations that are counted; by default all changes that the fault can affect.
+            times: The number of consecutive calls that meet the fault.
+            when: Counts only the calls for which the function returns True.
         """
         default = {Fault.NO_SPACE: GROWING, Fault.TORN_KILL: {"pwrite"}}.get(fault, MUTATING)
         self._plans.append(Plan(fault, number, times, ops if ops is not None else default, when))
@@ -310,7 +325,15 @@ class CrashFS:
         self._plans.clear()
 
     def meet(self, op: str, path: str, at: int = 0, size: int = 0, to: str = "") -> Fault | None:
-        """Count a mutating call, and return the fault that it meets."""
+        """Count a call that changes the file system, and return the fault that it meets.
+
+        Args:
+            op: The operation.
+            path: The file or directory.
+            at: The byte position of a write.
+            size: The number of bytes of a write, or the new size of a truncated file.
+            to: The second name of a rename or link.
+        """
         if self.dead:
             self.check_alive()
         call = Call(len(self.calls) + 1, op, path, at, size, to)
@@ -323,7 +346,13 @@ class CrashFS:
         return struck[0] if struck else None
 
     def suffer(self, fault: Fault | None, verb: str, path: str) -> None:
-        """Raise the error of `fault`."""
+        """Raise the error of a fault.
+
+        Args:
+            fault: The fault; None has no effect.
+            verb: The operation, for the message.
+            path: The file or directory, for the message.
+        """
         if fault in (Fault.KILL, Fault.TORN_KILL):
             self.kill()
             self.check_alive()
@@ -331,11 +360,17 @@ class CrashFS:
             raise refuse(ERRNO[fault], verb, path)
 
     def torn_size(self, at: int, size: int) -> int:
-        """Return how much of a write is done if the process dies in it: about half, in pages."""
+        """Return how much of a write is done if the process dies in it: about half, in pages.
+
+        Args:
+            at: The byte position of the write.
+            size: The number of bytes.
+        """
         cut = (at + size // 2) // self.page_bytes * self.page_bytes
         return max(0, cut - at)
 
     def check_alive(self) -> None:
+        """Raise SimulatedKill if the process was killed."""
         if self.dead:
             raise SimulatedKill(f"killed after {len(self.calls)} calls: {self.calls[-1:]}")
 

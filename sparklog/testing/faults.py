@@ -11,11 +11,34 @@ from sparklog.errors import StorageUnavailableError
 
 
 class SimulatedKill(BaseException):
-    """The process was killed. Not an Exception, so that the code under test can't catch it."""
+    """The process was killed. Not an Exception, so that the code under test can't catch it.
+
+    Examples:
+        >>> from sparklog.testing import CrashFS
+        >>> machine = CrashFS()
+        >>> machine.kill()
+        >>> machine.listdir("/")
+        Traceback (most recent call last):
+        sparklog.testing.faults.SimulatedKill: ...
+    """
 
 
 class Fault(Enum):
-    """A fault that a call can meet."""
+    """A fault that a call of a file system can meet.
+
+    KILL: the process dies just before the call. TORN_KILL: it dies within a write, of which some
+    pages are done. NO_SPACE: a write is done in part, then ENOSPC; no file can grow any more.
+    IO_ERROR: EIO; a sync drops the data that it should have written. DENIED: EACCES, without an
+    effect.
+
+    Examples:
+        >>> from sparklog.testing import CrashFS, Fault
+        >>> machine = CrashFS()
+        >>> machine.fail_at(1, Fault.DENIED)
+        >>> machine.mkdir("/data")
+        Traceback (most recent call last):
+        sparklog.errors.StorageUnavailableError: ...
+    """
 
     KILL = "kill"  # the process dies just before the call
     TORN_KILL = "torn kill"  # it dies within a write, of which some pages are done
@@ -40,7 +63,25 @@ MUTATING: Final = GROWING | {
 
 
 class Call(NamedTuple):
-    """A mutating call: the `number`th of its process, from 1."""
+    """A call that changes a file system.
+
+    Attributes:
+        number: The number of the call in its process, from 1.
+        op: The operation: pwrite, sync, rename, ...
+        path: The file or directory.
+        at: The byte position of a write.
+        size: The number of bytes of a write, or the new size of a truncated file.
+        to: The new name of a rename, or the second name of a link.
+
+    Examples:
+        >>> from sparklog.testing import CrashFS
+        >>> machine = CrashFS()
+        >>> calls = []
+        >>> machine.on_call = calls.append
+        >>> machine.mkdir("/data")
+        >>> calls[0].op, calls[0].path
+        ('mkdir', '/data')
+    """
 
     number: int
     op: str

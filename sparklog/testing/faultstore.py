@@ -32,21 +32,30 @@ PAGE: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """Probabilities, from 0 to 1, of faults of a request.
+    """Probabilities, from 0 to 1, of faults of a request to a `FaultStore`.
 
     Attributes:
-        reset: the connection breaks; the request had no effect.
+        reset: The connection breaks; the request had no effect.
         busy: 500, 503, slow down, a timeout; the request had no effect.
-        lost: the request was done, but the response is lost.
-        late: the response is lost, and the request is done up to `late_ms` later, on whatever is
+        lost: The request was done, but the response is lost.
+        late: The response is lost, and the request is done up to `late_ms` later, on whatever is
             stored then. The delayed effect happens at the next request to the bucket, so a test may
             end before.
-        again: the request was done, the response was lost, and the client sent it again: a create
+        late_ms: The longest delay of a late request.
+        again: The request was done, the response was lost, and the client sent it again: a create
             then reports that its own object exists.
-        conflict: a create is answered as S3 does during another create: 409, without an effect.
-        short: the response has fewer bytes than requested.
-        stale: listings don't show a put or a deletion for up to `stale_ms`.
+        conflict: A create is answered as S3 does during another create: 409, without an effect.
+        short: The response has fewer bytes than requested.
+        stale: Listings don't show a put or a deletion for up to `stale_ms`.
+        stale_ms: The longest time for which a listing is stale.
         latency_ms: (min, max) duration of a request; the clock advances.
+
+    Examples:
+        >>> from sparklog.testing import Faults, FaultStore
+        >>> store = FaultStore(seed=1, faults=Faults(busy=0.2, lost=0.1))
+        >>> store.put("greeting", b"hello")  # retried until it succeeds
+        >>> store.get("greeting")
+        b'hello'
     """
 
     reset: float = 0
@@ -70,7 +79,18 @@ SOME_FAULTS: Final = Faults(
 
 @dataclass(slots=True)
 class Pending:
-    """An unfinished upload: {part number: bytes}."""
+    """An unfinished upload.
+
+    Attributes:
+        name: The name of the object.
+        begun_ms: When the upload began, in milliseconds since the epoch.
+        parts: {part number: bytes} of the parts sent so far.
+
+    Examples:
+        >>> from sparklog.testing import Bucket
+        >>> list(Bucket().uploads.values())
+        []
+    """
 
     name: str
     begun_ms: int
@@ -79,7 +99,19 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A request that takes effect at a later time."""
+    """A request that takes effect at a later time.
+
+    Attributes:
+        at_ms: When the request takes effect, in milliseconds since the epoch.
+        name: The name of the object.
+        data: The bytes of the object; None for a deletion.
+        create: Whether the request has no effect if the object exists then.
+
+    Examples:
+        >>> from sparklog.testing import Bucket
+        >>> Bucket().late
+        []
+    """
 
     at_ms: int
     name: str
@@ -89,10 +121,25 @@ class Late:
 
 @dataclass(slots=True)
 class Bucket:
-    """The state that survives a process: {name: (bytes, time in ms)}, uploads, stale listings.
+    """The state of an object store in memory, which survives a simulated process.
 
-    Stores of several processes share it, and their requests take effect in sequence.
-    `unlisted`: {name: (bytes and time as listings still show them or None, until when in ms)}.
+    Stores of several processes share a bucket, and their requests take effect in sequence.
+
+    Attributes:
+        objects: {name: (bytes, time of the last change in milliseconds since the epoch)}.
+        uploads: {id: unfinished upload}.
+        finished: {id: name} of finished uploads.
+        unlisted: {name: (bytes and time as listings still show them or None, until when in ms)}.
+        next_upload: The id of the next upload.
+        late: Requests that will take effect later.
+        lock: Held during each request.
+
+    Examples:
+        >>> from sparklog.testing import Bucket, FaultStore
+        >>> shared = Bucket()
+        >>> FaultStore(shared).put("greeting", b"hello")
+        >>> FaultStore(shared).get("greeting"), shared.names()
+        (b'hello', ['greeting'])
     """
 
     objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
@@ -108,12 +155,26 @@ class Bucket:
         return Bucket(**{name: copy.deepcopy(getattr(self, name), memo) for name in names})
 
     def names(self) -> list[str]:
-        """Return the objects that exist, whatever listings show."""
+        """Return the names of the objects that exist, whatever listings show."""
         return sorted(self.objects)
 
 
 class FaultStore(ObjectStore):
-    """A `Store` over a `Bucket`. After a crash point every request raises SimulatedKill."""
+    """An object store in memory that fails as real stores do.
+
+    After a crash point every request raises SimulatedKill.
+
+    Examples:
+        >>> from sparklog.testing import FaultStore
+        >>> store = FaultStore()
+        >>> store.crash_at(2)
+        >>> store.put("first", b"1")
+        >>> store.put("second", b"2")
+        Traceback (most recent call last):
+        sparklog.testing.faults.SimulatedKill: ...
+        >>> store.reopen().get("second")  # the request took effect before the crash
+        b'2'
+    """
 
     def __init__(
         self,
@@ -125,6 +186,16 @@ class FaultStore(ObjectStore):
         attempts: int = 6,
         part_bytes: int = 1 << 16,
     ) -> None:
+        """Start a process that uses a bucket.
+
+        Args:
+            bucket: The bucket; by default an empty one.
+            clock: The clock, which requests with a latency advance; by default a new clock.
+            seed: Selects which requests meet a fault.
+            faults: The probabilities of faults.
+            attempts: How often a request is sent at most.
+            part_bytes: The size in bytes of a part of a large object.
+        """
         self.bucket = Bucket() if bucket is None else bucket
         self.clock = ManualClock() if clock is None else clock
         self._arguments: dict[str, Any] = {"attempts": attempts, "part_bytes": part_bytes}
@@ -141,22 +212,41 @@ class FaultStore(ObjectStore):
         return self.requests.effects
 
     def crash_at(self, number: int, *, after: bool = True) -> None:
-        """Die after (or before) the `number`th effect from now, from 1."""
+        """Die at an effect of the process.
+
+        Args:
+            number: The number of the effect, counted from now; 1 is the next effect.
+            after: Whether the process dies after the effect instead of before.
+        """
         if number < 1:
             raise InvalidRequestError(f"crash_at({number}): want 1 or more")
         self.requests.crash = len(self.requests.effects) + number, after
 
     def down(self, for_ms: int, after_ms: int = 0) -> None:
-        """Refuse all connections for a while, by the clock."""
+        """Refuse all connections for a while.
+
+        Args:
+            for_ms: How long, by the clock.
+            after_ms: When the outage begins, counted from now.
+        """
         begins = self.clock() + after_ms
         self.requests.windows.append((begins, begins + for_ms))
 
     def refuse(self, refused: bool = True) -> None:
-        """Reject the credentials, until `refuse(False)`."""
+        """Reject the credentials, until `refuse(False)`.
+
+        Args:
+            refused: Whether the credentials are rejected from now on.
+        """
         self.requests.refused = refused
 
     def reopen(self, *, seed: int = 0, faults: Faults = NO_FAULTS) -> "FaultStore":
-        """Return the same bucket as seen by another process, with the same clock."""
+        """Return the same bucket as seen by another process, with the same clock.
+
+        Args:
+            seed: As for the constructor.
+            faults: As for the constructor.
+        """
         return FaultStore(self.bucket, self.clock, seed=seed, faults=faults, **self._arguments)
 
 

@@ -89,7 +89,18 @@ class ReadingContract:
 
 
 class HomeContract(ReadingContract):
-    """Requirements of the engine on a log's home."""
+    """Contract tests of a log's home: the engine's requirements.
+
+    A subclass provides the fixture `path`, the path or URL of a log that does not exist yet.
+
+    Examples:
+        >>> import pytest
+        >>> from sparklog.testing import HomeContract
+        >>> class TestLogDir(HomeContract):
+        ...     @pytest.fixture
+        ...     def path(self, tmp_path):
+        ...         return str(tmp_path / "log")
+    """
 
     @pytest.fixture
     def reader(self, open_log: Open) -> Log:

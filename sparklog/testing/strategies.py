@@ -47,10 +47,23 @@ headers: Final[st.SearchStrategy[list[Header] | None]] = st.one_of(
 def timestamps(
     first_ms: int = 0, last_ms: int = NOW_MS, *, null: bool = True
 ) -> st.SearchStrategy[int | None]:
-    """Return timestamps in ms since the epoch, many of them close to `last_ms`.
+    """Return a strategy for timestamps in ms since the epoch, many of them close to `last_ms`.
 
-    Null stands for the time of the append. A topic rejects timestamps of more than
-    message.timestamp.after.max.ms (an hour) after the clock.
+    A topic rejects timestamps of more than message.timestamp.after.max.ms (an hour) after the
+    clock.
+
+    Args:
+        first_ms: The smallest timestamp.
+        last_ms: The largest timestamp.
+        null: Whether null is drawn as well; it stands for the time of the append.
+
+    Examples:
+        >>> from hypothesis import given
+        >>> from sparklog.testing import timestamps
+        >>> @given(timestamps(0, 1_000, null=False))
+        ... def test_times(time_ms):
+        ...     assert 0 <= time_ms <= 1_000
+        >>> test_times()
     """
     near = st.integers(max(first_ms, last_ms - 10**6), last_ms)
     times = st.one_of(st.integers(first_ms, last_ms), near)
@@ -60,12 +73,34 @@ def timestamps(
 def records(
     times: st.SearchStrategy[int | None] | None = None,
 ) -> st.SearchStrategy[Record]:
-    """Return rows: (timestamp in ms or None, key, value, headers)."""
+    """Return a strategy for rows: (timestamp in ms or None, key, value, headers).
+
+    Args:
+        times: The strategy of the timestamps; by default `timestamps()`.
+
+    Examples:
+        >>> from hypothesis import given
+        >>> from sparklog.testing import records
+        >>> @given(records())
+        ... def test_rows(row):
+        ...     time_ms, key, value, headers = row
+        >>> test_rows()
+    """
     return st.tuples(timestamps() if times is None else times, blobs, blobs, headers)
 
 
 def to_table(rows: Sequence[Sequence[Any]], *, with_headers: bool = True) -> pa.Table:
-    """Return a table for `append` from rows of `records`, with or without headers."""
+    """Return a table for `Log.append` from rows of `records`.
+
+    Args:
+        rows: The rows.
+        with_headers: Whether the table has the column headers.
+
+    Examples:
+        >>> from sparklog.testing import to_table
+        >>> to_table([(1_000, b"N1", b"late", [])], with_headers=False).column_names
+        ['key', 'value', 'timestamp']
+    """
     columns = {
         "key": pa.array([row[1] for row in rows], pa.binary()),
         "value": pa.array([row[2] for row in rows], pa.binary()),
@@ -89,11 +124,24 @@ def tables(
     """Draw a table for `Log.append`: value, and any of key, headers, timestamp.
 
     Keys and values are binary, or text in any of Arrow's types.
+
     Args:
-        partitions: number of partitions; without it there is no column `partition`, so that keys
-            choose the partition.
-        times: values of column timestamp; by default `timestamps()`, for a clock at `NOW_MS` or
-            later.
+        draw: Passed by Hypothesis.
+        rows_min: The smallest number of rows.
+        rows_max: The largest number of rows.
+        partitions: The number of partitions; without it there is no column `partition`, so that
+            keys choose the partition.
+        times: The strategy of the column timestamp; by default `timestamps()`, for a clock at
+            2023-11 or later.
+
+    Examples:
+        >>> from hypothesis import given, settings
+        >>> from sparklog.testing import tables
+        >>> @settings(max_examples=3)
+        ... @given(tables(rows_max=5))
+        ... def test_append(rows):
+        ...     ends = log.append("flights", rows)
+        >>> test_append()
     """
     rows = draw(st.lists(records(times), min_size=rows_min, max_size=rows_max))
     optional = ("key", "headers", "timestamp")
@@ -126,7 +174,21 @@ topic_names: Final[st.SearchStrategy[str]] = st.text(
 
 @st.composite
 def topic_configs(draw: st.DrawFn, *, keys_max: int = 4) -> dict[str, str | int | float | bool]:
-    """Draw topic configs with Kafka's keys, each in its range, that are valid together."""
+    """Draw topic configs with Kafka's keys, each in its range, that are valid together.
+
+    Args:
+        draw: Passed by Hypothesis.
+        keys_max: The largest number of configs.
+
+    Examples:
+        >>> from hypothesis import given, settings
+        >>> from sparklog.testing import topic_configs
+        >>> @settings(max_examples=3)
+        ... @given(topic_configs())
+        ... def test_configs(config):
+        ...     info = log.alter_topic("flights", config=config)
+        >>> test_configs()
+    """
     names = draw(st.lists(st.sampled_from(sorted(KEYS)), max_size=keys_max, unique=True))
     found: dict[str, Any] = {}
     for name in names:

@@ -15,11 +15,25 @@ _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 
 
 class Keyring:
-    """Master keys {id: 32 bytes}; `current` is the id of the key that encrypts new segments.
+    """Master keys that encrypt copies in remote storage, objects of a bucket, and archives.
 
-    Old keys stay in the ring until every segment is rewrapped. A key's id is no secret: the bucket
-    contains it. Neither str() nor an error shows a key.
-    Raises: InvalidRequestError: a key isn't 32 bytes, an id is invalid, the current key is missing.
+    Old keys stay in the ring until every segment is rewrapped. The id of a key is no secret: the
+    bucket contains it. Neither str() nor an error shows a key.
+
+    Args:
+        keys: {id: key of 32 bytes}.
+        current: The id of the key that encrypts new segments.
+
+    Raises:
+        InvalidRequestError: A key does not have 32 bytes, an id is invalid, or the current key is
+            missing.
+
+    Examples:
+        >>> import os
+        >>> from sparklog.tiered import Keyring
+        >>> ring = Keyring({"2026-11": os.urandom(32)}, current="2026-11")
+        >>> ring.ids
+        ['2026-11']
     """
 
     def __init__(self, keys: Mapping[str, bytes], current: str) -> None:
@@ -40,15 +54,25 @@ class Keyring:
 
     @classmethod
     def load(cls, path: str, fs: FileSystem = LOCAL) -> "Keyring":
-        """Read a key ring from a file, JSON or text; keys in base64 (`openssl rand -base64 32`).
+        """Read a keyring from a file, which is JSON or text; keys are in base64.
 
-            {"current": "2026-11", "keys": {"2026-10": "base64", "2026-11": "base64"}}
+        `openssl rand -base64 32` prints a new key. In a text file each line contains the id and the
+        key, and the last line is the current key. A JSON file has the form {"current": "2026-11",
+        "keys": {"2026-10": "base64", "2026-11": "base64"}}.
 
-            # or a line per key; the last line is the current key
-            2026-10 base64
-            2026-11 base64
+        Args:
+            path: The file.
+            fs: The file system; for tests.
 
-        Raises: InvalidRequestError: the file is missing or invalid.
+        Raises:
+            InvalidRequestError: The file is missing or invalid.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> from sparklog.tiered import Keyring
+            >>> length = Path("keys").write_text("2026-11 " + "A" * 43 + "=")
+            >>> Keyring.load("keys").ids
+            ['2026-11']
         """
         try:
             text = read_bytes(fs, path).decode()
@@ -67,15 +91,26 @@ class Keyring:
 
     @property
     def ids(self) -> list[str]:
-        """The keys' ids."""
+        """The ids of the keys."""
         return list(self._keys)
 
     def find(self, key_id: str) -> bytes | None:
-        """Return a key, or None."""
+        """Return a key, or None if the ring does not contain it.
+
+        Args:
+            key_id: The id of the key.
+        """
         return self._keys.get(key_id)
 
     def key(self, key_id: str) -> bytes:
-        """Return a key of the ring."""
+        """Return a key of the ring.
+
+        Args:
+            key_id: The id of the key.
+
+        Raises:
+            InvalidRequestError: The ring does not contain the key.
+        """
         return self._keys[key_id]
 
     def __repr__(self) -> str:

@@ -66,6 +66,11 @@ class Restored:
         offsets: {topic: {partition: (log start offset, end offset)}}.
         segments: The number of segments.
         bytes: The size of the segments.
+
+    Examples:
+        >>> from sparklog.tiered import Restored
+        >>> Restored(offsets={"flights": {0: (0, 600)}}, segments=1, bytes=52_000).segments
+        1
     """
 
     offsets: dict[str, dict[int, tuple[int, int]]]
@@ -99,16 +104,45 @@ def restore(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Restored:
-    """Restore the log dir `path` from the archive at `url`.
+    """Restore a log dir from an archive.
+
+    The topics have the archive's configs, but are not tiered, and retain their records until an
+    option retention.* is set: otherwise the next round of a service could delete restored records.
+    An interrupted restore is continued by the same call.
 
     Args:
-        topics: all by default. start, end: as in `Log.read`; offsets by partition only for a single
-            topic. `end` is rounded up to the end of its record batch.
-    The topics have the archive's configs, but are not tiered, and retain their records until
-    retention.* is set: otherwise the next round could delete restored records.
-    Raises: InvalidRequestError: `path` exists and is not empty, an unknown topic, an invalid range;
-        OffsetOutOfRangeError; StorageUnavailableError: the store, or too little disk space;
-        DataCorruptionError: an object contradicts its manifest. Call again to continue.
+        url: The archive.
+        path: The new log dir.
+        topics: The topics to restore; by default all.
+        start: As for `Log.read`; offsets by partition only for a single topic.
+        end: As for `Log.read`, rounded up to the end of its record batch.
+        storage_options: Options of fsspec for the store.
+        options: How remote segments are read.
+        threads: The number of segments that are read at the same time.
+        progress: Called with the number of bytes done, and the total.
+        fs: The file system of the log dir; for tests.
+        clock: The current time in milliseconds since the epoch; for tests.
+
+    Raises:
+        InvalidRequestError: `path` exists and is not empty, a topic is unknown, or a range is
+            invalid.
+        OffsetOutOfRangeError: `start` or `end` is outside of a partition.
+        StorageUnavailableError: The store fails, or the disk has too little space.
+        DataCorruptionError: An object contradicts its manifest.
+
+    Cost:
+        Each copy of a segment is read once.
+
+    Examples:
+        >>> from sparklog.service import Service
+        >>> from sparklog.tiered import restore
+        >>> config = {"remote.storage.enable": True, "segment.bytes": 1 << 20}
+        >>> info = log.create_topic("tiered", config=config)
+        >>> ends = log.append("tiered", pa.table({"value": ["x" * 200_000] * 12}))
+        >>> report = Service("log", remote=bucket).run_once()
+        >>> restored = restore(bucket, "restored")
+        >>> restored.segments == len(report.uploaded) > 0
+        True
     """
     place = archive_url(url, fs)
     if place is None:

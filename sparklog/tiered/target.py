@@ -33,15 +33,25 @@ def open_store(
     parallel: int = PARALLEL,
     timeout_ms: int = TIMEOUT_MS,
 ) -> ObjectStore:
-    """Return the store of objects below `url`, without a request.
+    """Return the store of objects below a URL, without a request.
 
     Args:
-        url: as in fsspec: s3://bucket/prefix, file:///directory, memory://name, gs://, ...
-        storage_options: options of fsspec's file system: endpoint_url, key, secret, ... The options
+        url: As in fsspec: s3://bucket/prefix, file:///directory, memory://name, gs://, ...
+        storage_options: Options of fsspec's file system: endpoint_url, key, secret, ... The options
             are stored in memory only, and no message shows them.
-        part_bytes, parallel: see `ObjectStore`. S3 requires 5 MiB or more.
-        timeout_ms: of a request to S3, in whole seconds; then it is retried.
-    Raises: InvalidRequestError: invalid URL, missing package, or unknown options.
+        retry: The number of attempts, and the pauses between them.
+        part_bytes: The size in bytes of a part of a large object. S3 requires 5 MiB or more.
+        parallel: The number of parts that are sent at the same time.
+        timeout_ms: The time after which a request to S3 is sent again, rounded to whole seconds.
+
+    Raises:
+        InvalidRequestError: The URL is invalid, a package is missing, or an option is unknown.
+
+    Examples:
+        >>> from sparklog.tiered import open_store
+        >>> store = open_store("s3://bucket/prefix", {"endpoint_url": "http://localhost:9000"})
+        >>> store.url
+        's3://bucket/prefix'
     """
     if url.rstrip("/") != "memory:":
         RemoteSettings(url)

@@ -55,9 +55,26 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """The result of a backup. `point`: name of the snapshot.
+    """The result of a backup.
 
-    `bytes`: size of its `files`. `new_bytes`: size of the `new_files` that were uploaded.
+    Attributes:
+        url: The repository.
+        point: The name of the new snapshot.
+        batch: The batch in the snapshot; None for a directory that is not a checkpoint.
+        log: Whether the snapshot contains the query's log.
+        files: The number of files in the snapshot.
+        bytes: The size of `files`.
+        read_bytes: How many bytes were read to find out which files are new.
+        new_files: The number of files that were uploaded.
+        new_bytes: The size of `new_files`.
+        took_ms: The duration, in milliseconds.
+
+    Examples:
+        >>> from sparklog.checkpoint import archive
+        >>> first = archive("checkpoint", bucket)
+        >>> again = archive("checkpoint", bucket)
+        >>> first.batch, again.new_files < first.new_files
+        (2, True)
     """
 
     url: str
@@ -95,24 +112,45 @@ def archive(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Archived:
-    """Archive the checkpoint at `path`, and its query's `log`, as a new snapshot at `url`.
+    """Archive a checkpoint, and the log that its query writes, as a new snapshot at a URL.
 
     Args:
-        batch: the batch to archive, by default the newest committed; a query must be able to
+        path: The checkpoint.
+        url: The repository: an fsspec URL. Snapshots share files.
+        batch: The batch to archive, by default the newest committed batch; a query must be able to
             continue after it. A directory that is not a checkpoint has no batch.
-        log, writer: the sink's log, as of this batch, and the query's name in the log; by default
-            the query's id. leave_remote: see `sparklog.logdir.forking.fork.fork`.
-        keyring: encrypts; a `sparklog.tiered.keyring`, or its file.
-        log_storage_options, log_keyring: for a log in a bucket: fsspec's options, if they differ
-            from `storage_options`, and the file of its keys, to cut segments at the batch.
-        rewrite_days: files that the repository has had for longer are uploaded again, so that a
+        log: The sink's log, which is archived as of this batch.
+        writer: The query's name in the log; by default the query's id.
+        leave_remote: Whether the snapshot refers to the log's remote segments instead of containing
+            them.
+        storage_options: Options of fsspec for the repository.
+        keyring: Encrypts the snapshot: a `sparklog.tiered.Keyring`, or the path of its file.
+        log_storage_options: Options of fsspec for a log in a bucket, if they differ from
+            `storage_options`.
+        log_keyring: The path of the keyring of a log in a bucket, to cut segments at the batch.
+        rewrite_days: Files that the repository has had for longer are uploaded again, so that a
             lifecycle rule of the bucket may delete old objects; docs/replay.md has such a rule.
-        threads: files that are uploaded at the same time, each with a piece (16 MiB) in memory.
-    Raises: InvalidRequestError: the batch can't be archived, a bad URL or keyring, another query's
-        archive. LogLockedError: the checkpoint is being archived already. StorageUnavailableError;
-        DataCorruptionError. No snapshot is made; uploaded files stay.
-    Cost: large files of the newest snapshot are not read; other files are uploaded if missing. Two
-        listings of the repository's files. A log in a bucket: see forked_log.py.
+        threads: The number of files that are uploaded at the same time, each with a piece (16 MiB)
+            in memory.
+        progress: Called with the number of bytes done, and the total.
+        fs: The file system of the checkpoint; for tests.
+        clock: The current time in milliseconds since the epoch; for tests.
+
+    Raises:
+        InvalidRequestError: The batch can't be archived, the URL or keyring is invalid, or the
+            repository contains another query.
+        LogLockedError: The checkpoint is being archived already.
+        StorageUnavailableError: The store fails. No snapshot is made; uploaded files stay.
+        DataCorruptionError: A file is damaged. No snapshot is made.
+
+    Cost:
+        Large files of the newest snapshot are not read; other files are uploaded if they are
+        missing. Two listings of the repository's files.
+
+    Examples:
+        >>> from sparklog.checkpoint import archive
+        >>> archive("checkpoint", bucket, log="log").batch
+        2
     """
     watch = stopwatch()
     local = _local_directory(fs, path)

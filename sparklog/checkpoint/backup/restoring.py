@@ -53,7 +53,23 @@ _NEWEST: Final = ForkPointRequest(time_ms=2**62)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """The result of a restore."""
+    """The result of a restore.
+
+    Attributes:
+        path: The new checkpoint.
+        log: The new log, or None.
+        point: The name of the snapshot.
+        batch: The batch that the query continues after.
+        files: The number of restored files.
+        bytes: The size of the restored files.
+        took_ms: The duration, in milliseconds.
+
+    Examples:
+        >>> from sparklog.checkpoint import archive, restore
+        >>> archived = archive("checkpoint", bucket)
+        >>> restore(bucket, "restored").batch
+        2
+    """
 
     path: str
     log: str | None
@@ -69,7 +85,21 @@ class Restored:
 
 
 def list_points(url: str, *, storage_options: Mapping[str, Any] | None = None) -> list[Snapshot]:
-    """List the snapshots at `url`, oldest first. Raises: StorageUnavailableError."""
+    """List the snapshots of a repository, oldest first.
+
+    Args:
+        url: The repository.
+        storage_options: Options of fsspec for the repository.
+
+    Raises:
+        StorageUnavailableError: The store fails.
+
+    Examples:
+        >>> from sparklog.checkpoint import archive, list_points
+        >>> archived = archive("checkpoint", bucket)
+        >>> [snapshot.batch for snapshot in list_points(bucket)]
+        [2]
+    """
     return snapshots.list_snapshots(open_store(url, storage_options))
 
 
@@ -92,21 +122,44 @@ def restore(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Restored:
-    """Restore the checkpoint `path`, and the log `log`, from a snapshot at `url`.
+    """Restore a checkpoint, and the log that its query writes, from a snapshot.
 
-    Neither may exist yet. They appear when they are complete and checked, the checkpoint last. A
-    log dir that an interrupted restore left is removed by the next; a log in a bucket is completed.
+    Neither may exist yet. They appear when they are complete and checked, the checkpoint last.
+    The next restore removes a log dir that an interrupted restore left, and completes a log in a
+    bucket.
 
     Args:
-        batch, point: a batch, of which the newest snapshot is restored, or the name of a snapshot.
-        log, log_storage_options: where the log is restored: a directory, or the URL of an empty
-            place in a bucket, depending on the archived log. Without it only the checkpoint is
-            restored.
-        output: the directory of Spark's file sink; `_spark_metadata` is cut to the batch.
-        sink, announce: as for `sparklog.checkpoint.reset`.
-    Raises: InvalidRequestError: no such snapshot, or it has no log; a path exists.
-        DataCorruptionError: an object is missing or damaged. StorageUnavailableError.
-        LogLockedError: another process restores to the same place.
+        url: The repository.
+        path: The new checkpoint.
+        batch: The batch to restore, from its newest snapshot; by default the newest batch.
+        point: The name of the snapshot to restore, instead of a batch.
+        log: Where the log is restored: a directory, or the URL of an empty place in a bucket,
+            depending on the archived log. Without it only the checkpoint is restored.
+        storage_options: Options of fsspec for the repository.
+        keyring: The keyring of an encrypted snapshot, or the path of its file.
+        log_storage_options: Options of fsspec for a log in a bucket, if they differ from
+            `storage_options`.
+        output: The directory of Spark's file sink; its `_spark_metadata` is cut to the batch.
+        sink: As for `sparklog.checkpoint.reset`.
+        announce: As for `sparklog.checkpoint.reset`.
+        threads: The number of files that are read at the same time.
+        progress: Called with the number of bytes done, and the total.
+        fs: The file system of the checkpoint; for tests.
+        clock: The current time in milliseconds since the epoch; for tests.
+
+    Raises:
+        InvalidRequestError: There is no such snapshot, it has no log, or a path exists.
+        DataCorruptionError: An object is missing or damaged.
+        StorageUnavailableError: The disk or the store fails.
+        LogLockedError: Another process restores to the same place.
+
+    Examples:
+        >>> from sparklog.checkpoint import archive, restore
+        >>> archived = archive("checkpoint", bucket, log="log")
+        >>> restored = restore(bucket, "restored", log="restored-log")
+        >>> with sparklog.open("restored-log") as restored_log:
+        ...     restored_log.read("flights").read_all().num_rows
+        600
     """
     watch = stopwatch()
     target, log_url, logs = _places(path, log, fs)

@@ -43,7 +43,20 @@ _WRONG: Final = (ValueError, KeyError, TypeError, AttributeError, zlib.error)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot, by its name. A directory that is not a query's checkpoint has no `batch`."""
+    """A snapshot of a repository, described by its name.
+
+    Attributes:
+        name: The name.
+        time_ms: When the snapshot was made, in milliseconds since the epoch.
+        batch: The batch; None for a directory that is not a query's checkpoint.
+        has_log: Whether the snapshot contains the query's log.
+
+    Examples:
+        >>> from sparklog.checkpoint import archive, list_points
+        >>> archived = archive("checkpoint", bucket, log="log")
+        >>> [(snapshot.batch, snapshot.has_log) for snapshot in list_points(bucket)]
+        [(2, True)]
+    """
 
     name: str
     time_ms: int
@@ -52,14 +65,25 @@ class Snapshot:
 
     @classmethod
     def make(cls, time_ms: int, batch: int | None, snapshot_id: str, *, has_log: bool) -> Self:
-        """Name a new snapshot."""
+        """Return the description of a new snapshot.
+
+        Args:
+            time_ms: The current time, in milliseconds since the epoch.
+            batch: The batch, or None.
+            snapshot_id: A random text that makes the name unique.
+            has_log: Whether the snapshot contains the query's log.
+        """
         parts = f"{CHECKPOINT}+{LOG}" if has_log else CHECKPOINT
         number = "none" if batch is None else batch
         return cls(f"{time_ms:015d}.{number}.{parts}.{snapshot_id}", time_ms, batch, has_log)
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
-        """Parse a snapshot's name; return None for other names."""
+        """Parse the name of a snapshot; return None for other names.
+
+        Args:
+            name: The last part of an object's key.
+        """
         found = _NAME.fullmatch(name)
         if found is None:
             return None

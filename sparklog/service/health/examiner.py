@@ -52,23 +52,34 @@ def examine(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Health:
-    """Return the verdict on the log at `path`: log dirs joined by ",", or a URL.
+    """Return the health of a log.
 
-    Takes no lock, makes no changes and reads no records. Checks report what cannot be read, and a
-    missing log.
+    The function takes no lock, makes no changes and reads no records. Its checks report what cannot
+    be read, and a missing log.
 
     Args:
-        path: log dirs joined by ",", or the URL of a bucket or an archive.
-        storage_options: fsspec's options for the store.
-        options: options of `sparklog.open`. Only offsets.retention.minutes and remote.patience.ms
+        path: Log dirs joined by ",", or the URL of a bucket or an archive.
+        storage_options: Options of fsspec for the store.
+        options: Options of `sparklog.open`. Only offsets.retention.minutes and remote.patience.ms
             (2 s by default) have an effect.
-        limits: thresholds of the checks.
+        limits: Thresholds of the checks.
+        fs: The file system of log dirs; for tests.
+        clock: The current time in milliseconds since the epoch; for tests.
 
-    Raises: InvalidRequestError: `path` is not a valid path.
-    Cost: about 0.3 ms per partition, and the ledger's newest segment; a request to a tier, with a
+    Raises:
+        InvalidRequestError: `path` is not a valid path.
+
+    Cost:
+        About 0.3 ms per partition, and the ledger's newest segment; a request to a tier, with a
         timeout of 2 s. For a log in a bucket: a dozen requests, another for each group and for each
         of the newest 256 entries, many at a time, and a conditional PUT that shows whether these
         credentials may write; 15 s at most.
+
+    Examples:
+        >>> from sparklog.service import examine
+        >>> health = examine("log")
+        >>> str(health.level), health.wrong
+        ('green', [])
     """
     return Examiner(
         path, storage_options=storage_options, options=options, limits=limits, fs=fs, clock=clock

@@ -19,7 +19,13 @@ _TOLD: Final = 3  # reasons in a verdict
 
 
 class Level(StrEnum):
-    """Severity: green, amber (needs attention), red (broken now)."""
+    """The level of a check: green, amber (needs attention) or red (broken now).
+
+    Examples:
+        >>> from sparklog.service import Level
+        >>> [level.rank for level in Level]
+        [0, 1, 2]
+    """
 
     GREEN = "green"
     AMBER = "amber"
@@ -41,9 +47,18 @@ def worst(levels: Iterable[Level]) -> Level:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of a check. `what`: a sentence with figures, without its full stop.
+    """The result of a check.
 
-    `command`: a shell command that helps, if an action is needed.
+    Attributes:
+        name: The name of the check.
+        level: The level.
+        what: A sentence with figures, without its full stop.
+        command: A shell command that helps, if an action is needed.
+
+    Examples:
+        >>> from sparklog.service import examine
+        >>> examine("log").check("partitions").what
+        '2 partitions, none offline'
     """
 
     name: str
@@ -54,10 +69,19 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The verdict on the log at `path` as of `time_ms` (ms since the epoch).
+    """The health of a log, returned by `examine`.
 
-    `kind`: log, broker (log dirs of a broker), archive (remote segments only), or nothing.
-    `checks`: the checks that apply to this kind, in the order of CHECKS.
+    Attributes:
+        path: The log.
+        time_ms: When the log was examined, in milliseconds since the epoch.
+        kind: log, broker (log dirs of a broker), archive (remote segments only), or nothing.
+        checks: The checks that apply to this kind of log.
+
+    Examples:
+        >>> from sparklog.service import examine
+        >>> health = examine("log")
+        >>> health.kind, health.level
+        ('log', <Level.GREEN: 'green'>)
     """
 
     path: str
@@ -87,7 +111,11 @@ class Health:
         return f"{summary}; and {left} more" if left > 0 else summary
 
     def check(self, name: str) -> Check | None:
-        """Return a check by its name, if the check applies to this log."""
+        """Return a check by its name, or None if the check does not apply to this log.
+
+        Args:
+            name: The name of the check, such as "disk".
+        """
         return next((check for check in self.checks if check.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:

@@ -17,7 +17,13 @@ from sparklog.service.health.model import Health, Level
 
 
 class Severity(enum.StrEnum):
-    """Severity of a finding. Damage and differences make a log not ok."""
+    """The severity of a finding. Damage and differences make a log not ok.
+
+    Examples:
+        >>> from sparklog.service import Severity
+        >>> [str(severity) for severity in Severity]
+        ['damage', 'difference', 'leftover', 'warning']
+    """
 
     DAMAGE = "damage"  # records, or facts that can't be derived, are lost or wrong
     DIFFERENCE = "difference"  # files contradict each other; derived files can be rebuilt
@@ -26,7 +32,13 @@ class Severity(enum.StrEnum):
 
 
 class FixKind(enum.Enum):
-    """The kinds of repairs. The value is the text of the repair plan."""
+    """The kinds of repairs. The value is the text of the repair plan.
+
+    Examples:
+        >>> from sparklog.service import FixKind
+        >>> FixKind.INDEXES.value
+        "rebuild the segment's indexes from its log"
+    """
 
     INDEXES = "rebuild the segment's indexes from its log"
     SNAPSHOT = "set it aside and rebuild it from an older snapshot and the log"
@@ -52,7 +64,18 @@ class FixKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A repair. `offset`: base offset of the segment, or the snapshot's offset."""
+    """A repair.
+
+    Attributes:
+        kind: The kind of repair.
+        path: The file or object.
+        offset: The base offset of the segment, or the offset of the snapshot; -1 without either.
+
+    Examples:
+        >>> from sparklog.service import Fix, FixKind
+        >>> Fix(FixKind.TOPICS, "log/sparklog.topics").kind
+        <FixKind.TOPICS: 'rewrite the topics file from the ledger'>
+    """
 
     kind: FixKind
     path: str
@@ -64,16 +87,25 @@ class Finding:
     """A violated invariant.
 
     Attributes:
-        severity: how bad it is.
-        what: a description.
-        file: path of the file.
-        topic: topic, if the finding concerns a topic.
-        partition: partition, if the finding concerns a partition.
-        position: byte position in the file.
-        first: first offset concerned.
-        end: offset after the last offset concerned, if known.
-        fix: the repair; without a repair the file must be restored from a copy.
-        repaired: repaired by this call.
+        severity: The severity.
+        what: A description.
+        file: The path of the file.
+        topic: The topic, if the finding concerns a topic.
+        partition: The partition, if the finding concerns a partition.
+        position: The byte position in the file.
+        first: The first offset concerned.
+        end: The offset after the last offset concerned, if known.
+        fix: The repair; without a repair the file must be restored from a copy.
+        repaired: Whether this call repaired the finding.
+
+    Examples:
+        >>> import pathlib
+        >>> from sparklog.service import verify
+        >>> log.close()
+        >>> pathlib.Path("log/flights-0/00000000000000000000.timeindex").unlink()
+        >>> finding, = verify("log").findings
+        >>> str(finding.severity), finding.repair
+        ('difference', "rebuild the segment's indexes from its log")
     """
 
     severity: Severity
@@ -143,18 +175,24 @@ class Verification:
     """The result of `verify`.
 
     Attributes:
-        directories: the log dirs, or the URL.
-        situation: how the log was left (open, crashed, closed, a broker's).
-        findings: the findings, worst first.
-        partitions: number of partitions of topics.
-        segments: number of their segments.
-        bytes: size of their segments. The ledger's segments are read, but not counted.
-        took_ms: duration.
-        done: changes of a repair, in order.
-        refused: why the repair was refused.
-        unseen: parts that were not checked.
+        directories: The log dirs, or the URL.
+        situation: How the log was left: open, crashed, closed, or a broker's.
+        findings: The findings, worst first.
+        partitions: The number of partitions of topics.
+        segments: The number of their segments.
+        bytes: The size of their segments. The ledger's segments are read, but not counted.
+        took_ms: The duration, in milliseconds.
+        done: The changes of a repair, in order.
+        refused: Why the repair was refused.
+        unseen: Parts that were not checked.
         batches: {topic: figures of all its batches, a row per codec}, without internal topics.
-        health: the log's health, for `quick`.
+        health: The log's health, for `quick`.
+
+    Examples:
+        >>> from sparklog.service import verify
+        >>> report = verify("log", quick=True)
+        >>> report.counts()["damage"]
+        0
     """
 
     directories: list[str]

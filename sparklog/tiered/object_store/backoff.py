@@ -17,9 +17,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """Number of attempts, and pauses between them (ms). Five attempts wait for 1.5 s at most.
+    """The number of attempts, and the pauses between them. Five attempts wait for 1.5 s at most.
 
-    `sleep` takes milliseconds, `draw` returns a number in [0, 1); tests replace them.
+    Attributes:
+        attempts: The number of attempts.
+        first_ms: The longest first pause; each further pause may be twice as long.
+        longest_ms: The longest pause.
+        sleep: Waits for a number of milliseconds; for tests.
+        draw: Returns a random number in [0, 1); for tests.
+
+    Examples:
+        >>> from sparklog.tiered import Retry, open_store
+        >>> store = open_store(bucket, retry=Retry(attempts=8))
     """
 
     attempts: int = 5
@@ -38,9 +47,15 @@ class Retry:
         passes: Callable[[Exception], bool],
         again: Callable[[], None] = lambda: None,
     ) -> T:
-        """Return the result of `attempt`, which is repeated while `passes` is true for the error.
+        """Return the result of a function, which is called again while its errors may pass.
 
-        `again` is called before each further attempt. The last attempt's error is raised unchanged.
+        Args:
+            attempt: The function.
+            passes: Whether an error may pass, so that another attempt can succeed.
+            again: Called before each further attempt.
+
+        Raises:
+            Exception: The last attempt's error, unchanged.
         """
         for number in range(self.attempts - 1):
             try:

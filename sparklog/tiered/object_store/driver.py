@@ -21,10 +21,20 @@ PARTIAL: Final = ".partial"
 
 
 class Upload(Protocol):
-    """An object that is sent in parts, and becomes visible when it is finished."""
+    """An object that is sent in parts, and becomes visible when it is finished.
+
+    `Driver.begin` returns an upload.
+
+    Examples:
+        >>> from sparklog.tiered import Upload
+        >>> class DiscardedUpload(Upload):
+        ...     def part(self, number, at, data, crc): ...
+        ...     def finish(self, receipts): ...
+        ...     def abort(self): ...
+    """
 
     def part(self, number: int, at: int, data: bytes, crc: int) -> Any:
-        """Send part `number` (from 1), which starts at byte `at`.
+        """Send a part of the object.
 
         Args:
             number: The number of the part, from 1.
@@ -32,13 +42,17 @@ class Upload(Protocol):
             data: Its bytes.
             crc: The CRC-32C of `data`.
 
-        Returns: A receipt for `finish`, such as S3's ETag.
+        Returns:
+            A receipt for `finish`, such as S3's ETag.
         """
 
     def finish(self, receipts: Sequence[Any]) -> None:
         """Make the object visible.
 
         The method is called again if the answer was lost, and then succeeds if the first call did.
+
+        Args:
+            receipts: The receipts of all parts, in order.
         """
 
     def abort(self) -> None:
@@ -67,7 +81,8 @@ class Driver(Protocol):
     """Requests to an object store for objects below a URL.
 
     Object names are relative to the URL and have no leading slash. Threads share a driver, and a
-    forked child process may use the driver of its parent.
+    forked child process may use the driver of its parent. `sparklog.testing.StoreContract` tests an
+    implementation.
 
     Attributes:
         url: The URL as messages show it, without credentials.
@@ -79,6 +94,12 @@ class Driver(Protocol):
         replaces: Whether a put over an existing object is atomic.
         skips: Whether pages are sorted by name, and `start_after` needs no request for the names
             before it.
+
+    Examples:
+        >>> from sparklog.tiered import Driver, ObjectStoreType
+        >>> def open_driver(url, storage_options, limits) -> Driver:
+        ...     raise ImportError("sketchdb")
+        >>> sketch = ObjectStoreType(schemes=("sketch",), open=open_driver, package="sketchdb")
     """
 
     url: str
@@ -93,12 +114,25 @@ class Driver(Protocol):
         """Whether the library never repeats a request, so an answer covers all that was sent."""
 
     def put(self, name: str, data: bytes, crc: int) -> None:
-        """Write an object, atomically where the store can. `crc`: CRC-32C of `data`."""
+        """Write an object, atomically if the store can.
+
+        Args:
+            name: The name of the object.
+            data: Its bytes.
+            crc: The CRC-32C of `data`.
+        """
 
     def create(self, name: str, data: bytes, crc: int) -> bool:
         """Write an object if its name is free, in a single atomic step.
 
-        Returns: True if this call created the object, False if the name is taken.
+        Args:
+            name: The name of the object.
+            data: Its bytes.
+            crc: The CRC-32C of `data`.
+
+        Returns:
+            True if this call created the object, False if the name is taken.
+
         Raises:
             FileExistsError: The same as False. HTTP status 412 is understood as well.
             InvalidRequestError: The store has no such operation. Such a store can contain copies of
@@ -106,43 +140,88 @@ class Driver(Protocol):
         """
 
     def copies(self, source: "Driver") -> bool:
-        """Return whether `copy` accepts objects of `source`."""
+        """Return whether `copy` accepts objects of another driver.
+
+        Args:
+            source: The other driver.
+        """
 
     def copy(self, source: Any, source_name: str, name: str, size: int) -> int:
         """Copy an object of another driver of this kind within the store.
 
-        Returns: The number of requests that were sent.
+        Args:
+            source: The other driver.
+            source_name: The name of the object there.
+            name: The name of the copy.
+            size: The size of the object in bytes.
+
+        Returns:
+            The number of requests that were sent.
         """
 
     def read(self, name: str, start: int, end: int) -> bytes:
-        """Return the bytes [start, end), fewer if the object ends before `end`.
+        """Return the bytes [start, end) of an object, fewer if the object ends before `end`.
 
         Bytes beyond `end` are not fetched, regardless of the size of the object.
+
+        Args:
+            name: The name of the object.
+            start: The position of the first byte.
+            end: The position after the last byte.
         """
 
     def size(self, name: str) -> int:
-        """Return the size of an object in bytes."""
+        """Return the size of an object in bytes.
+
+        Args:
+            name: The name of the object.
+        """
 
     def check(self, name: str, size: int, crc: int) -> None:
-        """Raise ConnectionError unless the object has this size and (if the store has CRCs) CRC."""
+        """Check the size of an object and, if the store has checksums, its CRC-32C.
+
+        Args:
+            name: The name of the object.
+            size: The expected size in bytes.
+            crc: The expected CRC-32C.
+
+        Raises:
+            ConnectionError: The object has another size or checksum.
+        """
 
     def page(
         self, prefix: str, token: str | None, start_after: str = ""
     ) -> tuple[list[StoredObject], str | None]:
         """Return some objects, and the token of the next page or None after the last page.
 
-        Lists the objects with names that start with `prefix`. Some or all objects up to
-        `start_after` may be left out.
+        Args:
+            prefix: The beginning of the names to list.
+            token: The token of the page; None for the first page.
+            start_after: Some or all objects up to this name may be left out.
         """
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete objects; names without an object are ignored."""
+        """Delete objects; names without an object are ignored.
+
+        Args:
+            names: The names of the objects.
+        """
 
     def begin(self, name: str, size: int) -> Upload:
-        """Begin to send an object of `size` bytes in parts."""
+        """Begin to send an object in parts.
+
+        Args:
+            name: The name of the object.
+            size: The size of the object in bytes.
+        """
 
     def uploads(self, before_ms: int, prefix: str = "") -> list[Upload]:
-        """Return unfinished uploads of objects below `prefix` that began before a time (ms)."""
+        """Return unfinished uploads that began before a time.
+
+        Args:
+            before_ms: The time, in milliseconds since the epoch.
+            prefix: Only uploads of objects whose names begin with this text.
+        """
 
 
 def partial_name(name: str) -> str:

@@ -78,9 +78,12 @@ class Counts:
 class ObjectStore:
     """The `Store` that `open_store` returns. Thread-safe, also after a fork.
 
-    `part_bytes` is the size of a part of `put_stream`, `parallel` the number of concurrent parts:
-    at most `(parallel + 1) * part_bytes` of memory. `parallel=1` does all work in the caller's
-    thread.
+    Examples:
+        >>> from sparklog.tiered import open_store
+        >>> store = open_store(bucket)
+        >>> store.put("greeting", b"hello")
+        >>> store.get("greeting"), [listed.name for listed in store.list()]
+        (b'hello', ['greeting'])
     """
 
     def __init__(
@@ -92,6 +95,20 @@ class ObjectStore:
         parallel: int = PARALLEL,
         secrets: tuple[str, ...] = (),
     ) -> None:
+        """Use a driver; makes no request.
+
+        Args:
+            driver: Sends the requests.
+            retry: The number of attempts, and the pauses between them.
+            part_bytes: The size in bytes of a part of `put_stream`.
+            parallel: The number of parts that are sent at the same time, so that at most
+                `(parallel + 1) * part_bytes` are in memory. With 1, the caller's thread does all
+                work.
+            secrets: Texts that no message may show.
+
+        Raises:
+            InvalidRequestError: `part_bytes` or `parallel` is below 1.
+        """
         if part_bytes < 1 or parallel < 1:
             raise InvalidRequestError(
                 f"part_bytes={part_bytes}, parallel={parallel}: want at least 1 of both"
@@ -125,7 +142,12 @@ class ObjectStore:
         return self._driver.skips
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a small object."""
+        """Write a small object.
+
+        Args:
+            name: The name of the object.
+            data: Its bytes.
+        """
         crc = crc32c.crc32c(data)
 
         def attempt() -> None:
@@ -138,7 +160,12 @@ class ObjectStore:
     def create(self, name: str, data: bytes) -> bool:
         """Write a small object if there is none, with a single attempt.
 
-        See `Store` for the result.
+        Args:
+            name: The name of the object.
+            data: Its bytes.
+
+        Returns:
+            Whether this call created the object; see `Store.create`.
         """
         crc = crc32c.crc32c(data)
         outside = sys.exception()
@@ -155,7 +182,13 @@ class ObjectStore:
                 raise
 
     def copy(self, source: Store, source_name: str, name: str) -> None:
-        """Write a copy of an object of another store, or of this store."""
+        """Write a copy of an object of another store, or of this store.
+
+        Args:
+            source: The store that contains the object.
+            source_name: The name of the object there.
+            name: The name of the copy.
+        """
         size = source.size(source_name)
         if not isinstance(source, ObjectStore) or not self._driver.copies(source._driver):
             self.put_stream(name, _Copied(source, source_name, size, self._part_bytes), size)
@@ -179,15 +212,25 @@ class ObjectStore:
         self._retried("copy", name, attempt)
 
     def size(self, name: str) -> int:
-        """Return an object's size in bytes."""
+        """Return the size of an object in bytes.
+
+        Args:
+            name: The name of the object.
+        """
         return self._retried(
             "read", name, lambda: self._once("gets", lambda: self._driver.size(name))
         )
 
     def put_stream(self, name: str, pieces: Iterable[Buffer], size: int) -> None:
-        """Write `size` bytes.
+        """Write an object from pieces, in parts if it is large.
 
-        Raises: InvalidRequestError: `pieces` have another size; no object becomes visible.
+        Args:
+            name: The name of the object.
+            pieces: The bytes of the object.
+            size: The size of the object in bytes.
+
+        Raises:
+            InvalidRequestError: `pieces` have another size; no object becomes visible.
         """
         if size <= self._part_bytes:
             with self._translated("write", name):  # errors from reading `pieces` are unchanged
@@ -248,7 +291,14 @@ class ObjectStore:
     def get(
         self, name: str, start: int = 0, end: int | None = None, *, limit: int = WHOLE_BYTES_MAX
     ) -> bytes:
-        """Return bytes [start, end). Makes no request for an empty range."""
+        """Return the bytes [start, end) of an object. Makes no request for an empty range.
+
+        Args:
+            name: The name of the object.
+            start: The position of the first byte.
+            end: The position after the last byte; by default the end of the object.
+            limit: Without `end`, the maximum size of the object in bytes.
+        """
         if end is not None and end <= start:
             return b""
         stop = start + limit + 1 if end is None else end
@@ -281,7 +331,12 @@ class ObjectStore:
     def get_many(
         self, names: Sequence[str], *, limit: int = WHOLE_BYTES_MAX
     ) -> list[bytes | Exception]:
-        """Return small objects, up to 16 concurrently."""
+        """Return small objects, up to 16 concurrently, or the error for each that failed.
+
+        Args:
+            names: The names of the objects.
+            limit: The maximum size of an object in bytes.
+        """
 
         def one(name: str) -> bytes | Exception:
             try:
@@ -295,7 +350,13 @@ class ObjectStore:
     def list(
         self, prefix: str = "", start_after: str = "", *, without: str = ""
     ) -> list[StoredObject]:
-        """Return all objects below `prefix` and after `start_after`, sorted by name."""
+        """Return objects sorted by name.
+
+        Args:
+            prefix: Only objects whose names begin with this text.
+            start_after: Only objects with greater names.
+            without: A prefix, with its slash, of names to exclude.
+        """
         listed: list[StoredObject] = []
         token, behind = None, f"{without}~"
         while True:
@@ -317,7 +378,11 @@ class ObjectStore:
         return sorted(listed, key=lambda stored: stored.name)
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete objects, by a request per 1,000 if the store can, otherwise per object."""
+        """Delete objects, by a request per 1,000 if the store can, otherwise per object.
+
+        Args:
+            names: The names of the objects; missing objects are ignored.
+        """
         most = self._driver.delete_max
 
         def one(some: Sequence[str]) -> None:
@@ -331,7 +396,12 @@ class ObjectStore:
                 future.result()
 
     def sweep_uploads(self, before_ms: int, prefix: str = "") -> int:
-        """Abort unfinished uploads that started before this time (ms); return their number."""
+        """Abort unfinished uploads; return their number.
+
+        Args:
+            before_ms: Only uploads that started before this time, in milliseconds since the epoch.
+            prefix: Only uploads of objects whose names begin with this text.
+        """
         left = self._retried(
             "list uploads of",
             prefix,
@@ -344,8 +414,13 @@ class ObjectStore:
     def older_versions(self, prefix: str, before_ms: int) -> int:
         """Count replaced or deleted versions that a bucket with versioning retains.
 
-        Counts versions, written before this time (ms), of objects with this prefix. 0 without
-        versioning, or if the store can't list versions.
+        Args:
+            prefix: Only versions of objects whose names begin with this text.
+            before_ms: Only versions that were written before this time, in milliseconds since the
+                epoch.
+
+        Returns:
+            The number; 0 without versioning, or if the store can't list versions.
         """
         driver = self._driver
         if not isinstance(driver, VersionedDriver):

@@ -38,6 +38,10 @@ class RequestLimits:
         parallel: How many requests may be sent at the same time. A connection pool should be as
             large.
         timeout_ms: After this time without an answer a request fails with TimeoutError.
+
+    Examples:
+        >>> from sparklog.tiered import RequestLimits
+        >>> limits = RequestLimits(parallel=16, timeout_ms=30_000)
     """
 
     parallel: int
@@ -45,7 +49,14 @@ class RequestLimits:
 
 
 class OpenDriver(Protocol):
-    """Makes the driver of a URL. No request is sent before the driver's first method is called."""
+    """Makes the driver of a URL. No request is sent before the driver's first method is called.
+
+    Examples:
+        >>> from sparklog.tiered import OpenDriver
+        >>> def open_driver(url, storage_options, limits):
+        ...     raise ImportError("sketchdb")
+        >>> factory: OpenDriver = open_driver
+    """
 
     def __call__(
         self, url: str, storage_options: Mapping[str, Any], limits: RequestLimits, /
@@ -70,6 +81,8 @@ class OpenDriver(Protocol):
 class ObjectStoreType:
     """A kind of object store, which the scheme of a URL selects.
 
+    A package adds a kind with an entry point in the group `sparklog.object_stores`.
+
     Attributes:
         schemes: The schemes of the URLs. URLs that differ in the scheme only name the same objects;
             URLs are compared by the first scheme.
@@ -80,7 +93,7 @@ class ObjectStoreType:
             part may be smaller.
         needs_two_slashes: Whether `scheme:/name` is no valid spelling of `scheme:///name`.
 
-    Example:
+    Examples:
         >>> from sparklog.tiered import ObjectStoreType
         >>> def open_driver(url, storage_options, limits):
         ...     raise ImportError("sketchdb")

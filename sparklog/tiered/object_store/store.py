@@ -16,7 +16,20 @@ _CLOCKS_MS: Final = 300_000  # how far the store's clock, which dates versions, 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """A listed object: its name below the target URL, its size in bytes, its last change (ms)."""
+    """A listed object.
+
+    Attributes:
+        name: The name below the URL of the store.
+        size: The size in bytes.
+        time_ms: The last change, in milliseconds since the epoch.
+
+    Examples:
+        >>> from sparklog.tiered import open_store
+        >>> store = open_store(bucket)
+        >>> store.put("greeting", b"hello")
+        >>> [(listed.name, listed.size) for listed in store.list()]
+        [('greeting', 5)]
+    """
 
     name: str
     size: int
@@ -24,22 +37,31 @@ class StoredObject:
 
 
 class Store(Protocol):
-    """Objects below a target URL; names have no leading slash. Thread-safe.
+    """Objects below a URL; names have no leading slash. Thread-safe.
 
     An object is visible only when complete. A missing object raises FileNotFoundError; all other
     errors are StorageUnavailableError with the URL and the operation, after all retries. Unless
     noted, each call is a single request if it succeeds at once.
+
+    `sparklog.testing.StoreContract` tests an implementation.
+
+    Examples:
+        >>> from sparklog.testing import FaultStore
+        >>> from sparklog.tiered import Store
+        >>> store: Store = FaultStore()
+        >>> store.create("lease", b"mine"), store.create("lease", b"yours")
+        (True, False)
     """
 
     url: str
 
     @property
     def replaces(self) -> bool:
-        """True if a PUT replaces an object atomically: a GET finds the old or the new object."""
+        """Whether a PUT is atomic, so that a GET finds the old or the new object."""
 
     @property
     def sends_once(self) -> bool:
-        """True if no client library repeats a request.
+        """Whether no client library repeats a request.
 
         A refused `create` has then created no object, and never will.
         """
@@ -48,6 +70,10 @@ class Store(Protocol):
         """Write a small object, replacing an existing object.
 
         See `replaces` for GETs at the same time.
+
+        Args:
+            name: The name of the object.
+            data: Its bytes.
         """
 
     def create(self, name: str, data: bytes) -> bool:
@@ -57,30 +83,59 @@ class Store(Protocol):
         client library may have sent the request twice, so that its second attempt met the result of
         the first, and a request without an answer may take effect at any later time. At most a
         single creator of a name gets True.
-        Returns: True: this request created the object. False: the store reports that it exists.
+
+        Args:
+            name: The name of the object.
+            data: Its bytes.
+
+        Returns:
+            True if this request created the object, False if the store reports that it exists.
+
         Raises:
-            StorageUnavailableError: the object may exist or not; `passing` is true if the store may
+            StorageUnavailableError: The object may exist or not; `passing` is True if the store may
                 answer later.
-            InvalidRequestError: the store has no operation that creates an object only if the name
+            InvalidRequestError: The store has no operation that creates an object only if the name
                 is free.
         """
 
     def copy(self, source: "Store", source_name: str, name: str) -> None:
-        """Copy an object of `source`, replacing an existing object.
+        """Copy an object, replacing an existing object.
 
-        Within a single service the store copies the bytes: a PUT (S3: a PUT per GiB and two more if
-        the object is larger than 1 GiB) and two GETs that compare the sizes. Otherwise the bytes
-        are streamed, as by `get` and `put_stream`.
-        Raises: FileNotFoundError: the object does not exist in `source`.
+        Within a single service the store copies the bytes; otherwise they are streamed, as by `get`
+        and `put_stream`.
+
+        Args:
+            source: The store that contains the object.
+            source_name: The name of the object there.
+            name: The name of the copy.
+
+        Raises:
+            FileNotFoundError: The object does not exist in `source`.
+
+        Cost:
+            Within a service a PUT (S3: a PUT per GiB and two more if the object is larger than 1
+            GiB) and two GETs that compare the sizes.
         """
 
     def put_stream(self, name: str, pieces: Iterable[Buffer], size: int) -> None:
-        """Write `size` bytes, in parts if they are many; a few parts are in memory at a time.
+        """Write an object from pieces, in parts if the object is large.
+
+        A few parts are in memory at a time.
 
         If parts can't be sent again (stores other than S3 and file://), a retry sends all bytes
         again, which requires that `pieces` can be iterated repeatedly. Errors from reading them are
-        raised unchanged. Cost: a request per part and three more.
-        Raises: InvalidRequestError: `pieces` have another size; the object does not become visible.
+        raised unchanged.
+
+        Args:
+            name: The name of the object.
+            pieces: The bytes of the object.
+            size: The size of the object in bytes.
+
+        Raises:
+            InvalidRequestError: `pieces` have another size; the object does not become visible.
+
+        Cost:
+            A request per part and three more.
         """
 
     def get(
@@ -89,43 +144,70 @@ class Store(Protocol):
         """Return the bytes [start, end) of an object, fewer only at the end of the object.
 
         If fewer bytes arrive, a second request checks the object's size.
-        Args: limit: without `end`, the maximum size of the object. No more is fetched. The client
-            library detects an incomplete answer, because HTTP contains its length.
-        Raises: DataCorruptionError: the object is larger than `limit`.
+
+        Args:
+            name: The name of the object.
+            start: The position of the first byte.
+            end: The position after the last byte; by default the end of the object.
+            limit: Without `end`, the maximum size of the object in bytes. No more is fetched. The
+                client library detects an incomplete answer, because HTTP contains its length.
+
+        Raises:
+            DataCorruptionError: The object is larger than `limit`.
         """
 
     def get_many(
         self, names: Sequence[str], *, limit: int = WHOLE_BYTES_MAX
     ) -> list[bytes | Exception]:
         """Return complete small objects, fetched concurrently, or the error for each that failed.
+
+        Args:
+            names: The names of the objects.
+            limit: The maximum size of an object in bytes.
         """
 
     def size(self, name: str) -> int:
-        """Return an object's size in bytes."""
+        """Return the size of an object in bytes.
+
+        Args:
+            name: The name of the object.
+        """
 
     @property
     def skips(self) -> bool:
-        """True if `list` makes no requests for the objects that `without` excludes."""
+        """Whether `list` makes no requests for the objects that `without` excludes."""
 
     def list(
         self, prefix: str = "", start_after: str = "", *, without: str = ""
     ) -> list[StoredObject]:
-        """Return all objects with this prefix, at any depth, sorted by name.
+        """Return objects at any depth, sorted by name.
 
-        `start_after`: only names greater than this. Cost: a request per 1,000 objects, or per page
-        of the store; only S3 skips names up to `start_after`.
-        Args: without: a prefix, with its slash, of names to exclude. A store that `skips` makes at
-            most two more requests, however many objects have such names.
+        Args:
+            prefix: Only objects whose names begin with this text.
+            start_after: Only objects with greater names.
+            without: A prefix, with its slash, of names to exclude. A store that `skips` makes at
+                most two more requests, however many objects have such names.
+
+        Cost:
+            A request per 1,000 objects, or per page of the store; only S3 skips names up to
+            `start_after`.
         """
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete objects; missing objects are ignored."""
+        """Delete objects; missing objects are ignored.
+
+        Args:
+            names: The names of the objects.
+        """
 
     def sweep_uploads(self, before_ms: int, prefix: str = "") -> int:
-        """Abort uploads that started before this time (ms) and were never finished.
+        """Abort uploads that were never finished; return their number.
 
-        Only uploads of objects with this prefix. They are invisible, but take space and contain the
-        data sent so far. Returns their number.
+        Such uploads are invisible, but take space and contain the data sent so far.
+
+        Args:
+            before_ms: Only uploads that started before this time, in milliseconds since the epoch.
+            prefix: Only uploads of objects whose names begin with this text.
         """
 
 

@@ -11,7 +11,16 @@ from sparklog.tiered.reading.store_retry import FOLLOW_MS, READ_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteOptions:
-    """How a process reads remote segments. Fields are the keys in snake case."""
+    """How a process reads remote segments. Fields are the option names in snake case.
+
+    docs/options.md describes each option.
+
+    Examples:
+        >>> from sparklog.tiered import RemoteOptions
+        >>> options, others = RemoteOptions.parse({"remote.fetch.threads": 8, "flush": "none"})
+        >>> options.remote_fetch_threads, others
+        (8, {'flush': 'none'})
+    """
 
     remote_cache_memory_bytes: int = option(
         "remote.cache.memory.bytes",
@@ -62,16 +71,24 @@ class RemoteOptions:
     )
 
     def patience_ms(self, *, following: bool) -> int:
-        """Return remote.patience.ms, or the default for the kind of reader."""
+        """Return remote.patience.ms, or the default for the kind of reader, in milliseconds.
+
+        Args:
+            following: Whether the reader waits for new records.
+        """
         if self.remote_patience_ms >= 0:
             return self.remote_patience_ms
         return FOLLOW_MS if following else READ_MS
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> tuple[Self, dict[str, object]]:
-        """Read these keys; return the other options.
+        """Parse the options for remote segments; return them and all other options.
 
-        Raises InvalidRequestError for an invalid value.
+        Args:
+            values: {option: value}.
+
+        Raises:
+            InvalidRequestError: A value is invalid.
         """
         found, rest = read(REMOTE_KEYS.values(), values)
         for name in ("remote_cache_directory", "remote_keyring"):
