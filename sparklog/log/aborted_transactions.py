@@ -49,7 +49,7 @@ class TransactionIndexes:
             if len(entries):
                 hits, complete = collect_aborted(entries, start, end)
                 aborted += (AbortedTxn(*hit) for hit in hits)
-                if complete:
+                if complete:  # a last stable offset at or above `end`: later entries begin there
                     break
             base = self._lookup.following(base)
         return aborted
@@ -88,6 +88,8 @@ class AbortedFilter:
             row = table[at]
             while self._waiting and self._waiting[0][0] <= int(row["last_offset"]):
                 _, aborted_id, last = heapq.heappop(self._waiting)
+                # The cleaner may have removed the marker of an earlier transaction of this
+                # producer, which is then still active: the later marker ends both.
                 self._active[aborted_id] = max(last, self._active.get(aborted_id, -1))
             producer_id = int(row["producer_id"])
             if row["attributes"] & CONTROL:

@@ -66,6 +66,7 @@ def create_topic(
         if if_not_exists and name in state.topics:
             return None
         check_new(name, state.topics)
+        # A deleted topic of this name has used the offsets below these: continue after them.
         bases = {p: state.dropped.get(TopicPartition(name, p), 0) for p in range(partitions)}
         if starts is not None:
             bases = _started(name, starts, bases)
@@ -87,7 +88,8 @@ def _started(name: str, starts: Mapping[int, int], bases: Mapping[int, int]) -> 
     for p, start in starts.items():
         if p not in bases or start < 0:
             raise InvalidRequestError(
-                f"starts={dict(starts)}: want offsets of partitions in 0..{len(bases) - 1}"
+                f"starts must be {{partition: offset}} with partitions 0..{len(bases) - 1} and "
+                f"offsets from 0; got {dict(starts)}"
             )
         if start < bases[p]:
             raise InvalidRequestError(
@@ -202,7 +204,7 @@ def delete_topic(
     See `Log.delete_topic`.
     """
     refuse_internal(name)
-    if now:
+    if now:  # this also applies to a topic that was deleted before and can still be restored
         gone = purge_topics(commits, lambda one: one.name == name and topic_id in (None, one.id))
         if gone and name not in commits.state.topics:
             return 0
@@ -224,7 +226,7 @@ def drop_topic(
         if topic_id not in (None, topic.id):
             raise UnknownTopicError(
                 f"topic {name} with id {topic_id} is not in {commits.home}: it was deleted and "
-                f"created again with id {topic.id}; nothing was deleted"
+                f"created again with id {topic.id}; no topic was deleted"
             )
         delay_ms = 0 if now else topic.parsed().file_delete_delay_ms
         return Change(record=DropRecord(topic=name, id=topic.id, delay_ms=delay_ms))
@@ -249,6 +251,7 @@ def undelete_topic(
         check_new(target, state.topics)
         if target != name:
             _check_new_name(state, deleted, target)
+        # A later topic of this name, deleted since, began at these ends and moved them.
         elif any(
             state.dropped.get(TopicPartition(name, p)) != end for p, end in deleted.ends.items()
         ):
@@ -307,6 +310,7 @@ def purge_topics(
     gone: list[DeletedTopic] = []
 
     def decide(state: LogState) -> Change | None:
+        # `change` may call this again with a newer state: replace the earlier result.
         gone[:] = [one for one in state.deleted.values() if is_due(one)]
         return Change(record=PurgeRecord(ids=tuple(one.id for one in gone))) if gone else None
 
@@ -321,7 +325,7 @@ def delete_records(commits: CommitLog, topic: str, offsets: Mapping[int, int]) -
 
     def decide(state: LogState) -> Change | None:
         _topic(commits, topic)
-        starts.clear()
+        starts.clear()  # `change` may call this again with a newer state
         for partition, offset in offsets.items():
             key = TopicPartition(topic, partition)
             starts[key] = _new_start(commits, key, offset)
@@ -341,8 +345,9 @@ def _new_start(commits: CommitLog, key: TopicPartition, offset: int) -> int:
     wanted = end if offset == -1 else offset
     if not 0 <= wanted <= end:
         raise OffsetOutOfRangeError(
-            f"{key.topic}-{key.partition}: can't delete records before {wanted}, the high "
-            f"watermark is {end}; nothing was deleted",
+            f"{key.topic}-{key.partition}: the records before offset {wanted} can't be deleted, "
+            f"because the partition has offsets up to its high watermark {end}; no record was "
+            "deleted",
             offset=wanted,
             start=start,
             end=end,
@@ -357,7 +362,9 @@ def reset_writers(commits: CommitLog, writer: str, batch: int) -> list[str]:
     changed.
     """
     if batch < -1:
-        raise InvalidRequestError(f"batch={batch}: want the last batch to keep, -1 for none")
+        raise InvalidRequestError(
+            f"batch must be the last batch to keep, or -1 for none; got {batch}"
+        )
     ahead: list[str] = []
 
     def decide(state: LogState) -> Change | None:

@@ -50,9 +50,11 @@ def append(
         stage: Returns a new stager for each commit.
     """
     if producer is not None:
+        # A stream is committed in parts, but a retry must find the append as a whole.
         if partition is None or isinstance(data, pa.RecordBatchReader):
             raise InvalidRequestError(
-                "an idempotent append takes a table or batch and the number of its partition"
+                "an append with `producer` needs a pyarrow Table or RecordBatch as data, and the "
+                "argument `partition`"
             )
         framing = replace(framing, producer=producer)
     ends: Ends = {}
@@ -72,8 +74,8 @@ def _checked(rows: pa.RecordBatch) -> pa.RecordBatch:
     unknown = [name for name in rows.schema.names if name not in _COLUMNS]
     if unknown or "value" not in rows.schema.names:
         raise InvalidRequestError(
-            f"columns {rows.schema.names}: want value and, if wanted, key, headers, partition, "
-            "timestamp"
+            f"the data must have a column value, and may have the columns key, headers, partition "
+            f"and timestamp; got the columns {rows.schema.names}"
         )
     return rows
 
@@ -97,6 +99,7 @@ def _pieces(data: Data) -> Iterator[list[pa.RecordBatch]]:
             yield piece
     else:
         raise InvalidRequestError(
-            f"data is a {type(data).__name__}: want a pyarrow Table, RecordBatch or "
-            "RecordBatchReader, such as pyarrow.table({'key': ['N14228'], 'value': ['late']})"
+            "data must be a pyarrow Table, RecordBatch or RecordBatchReader, such as "
+            "pyarrow.table({'key': ['N14228'], 'value': ['late']}); got an object of type "
+            f"{type(data).__name__}"
         )

@@ -14,7 +14,7 @@ from typing import Any, Final
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 
-_SHOWN_CHARS_MAX: Final = 80
+_SHOWN_CHARS_MAX: Final = 80  # a table or a long list would hide the rest of the message
 
 
 def refused(name: str, value: object, expected: str) -> InvalidRequestError:
@@ -66,6 +66,7 @@ def partition_numbers(value: object, name: str = "partitions") -> list[int] | No
     if value is None:
         return None
     expected = "a list of partition numbers such as [0, 1], or None for all partitions"
+    # Text is iterable too: b"0" would become partition 48.
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise refused(name, value, expected)
     numbers = list(value)

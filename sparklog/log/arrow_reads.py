@@ -145,6 +145,7 @@ def read_topic(
         ids = {p: view.topic_id(topic, p) for p in numbers}
         batches = read_ranges(wanted, first, last, ids)
     if progress is not None:
+        # Before the first record is returned, so that retention waits for this group.
         progress.begin(first)
     return pa.RecordBatchReader.from_batches(wanted.schema, batches)
 
@@ -182,6 +183,8 @@ def read_partition(
                 for rows, following in read.reader().read_from(
                     at, last, columns=schema.names, isolation=read.isolation
                 ):
+                    # The files were opened after the read was planned, perhaps those of a
+                    # re-created topic: check before any of these rows is returned.
                     read.check()
                     at, retries = following, StaleReadRetries()
                     rows = outside(rows, without) if without else rows
@@ -272,6 +275,7 @@ def follow(
     look_ms = monotonic_ms() + GROWTH_MS
     while True:
         if view.renew() != begun:
+            # Another log, or an earlier state, has other records at the offsets that follow.
             raise replaced(view.home)
         has_records = False
         if wanted.partitions is None and monotonic_ms() >= look_ms:
@@ -302,6 +306,7 @@ def follow(
         if not has_records:
             if wanted.progress is not None:
                 wanted.progress.flush()
+            # A read checks the topic id. Without new records no read would notice a deletion.
             for p, topic_id in ids.items():
                 check_topic_id(view, topic, p, topic_id)
             if ended():

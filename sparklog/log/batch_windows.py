@@ -46,6 +46,7 @@ def walk(
             return
         if batches.end == at:  # no complete batch: torn, or larger than the window
             needed = int.from_bytes(data[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
+            # A crash leaves a torn batch at the end. Callers know whether one is expected there.
             if len(data) < LOG_OVERHEAD or needed <= len(data) or at + needed > limit:
                 return
             span = needed

@@ -83,9 +83,11 @@ class ChunkStager:
         self._place, self._clock, self._framing = place, clock, framing
         self._pending: dict[TopicPartition, _PendingPartition] = {}
         self._done: list[GrowingChunk] = []
+        # hash() would differ in each process, and a replay must fill the same partitions.
         self._start = int.from_bytes(hashlib.sha256(str(spread).encode()).digest()[:4], "big")
         self._adrift: dict[str, int] = {}  # topic -> bytes of values without a partition
         self._sequences: dict[TopicPartition, int] = {}  # records of a producer in all chunks
+        # A place in memory keeps the encoded bytes, so their buffer can't be used again.
         self._scratch = None if place.is_memory else Scratch()
         self._held = 0  # bytes of Arrow batches since all rows were framed
 
@@ -158,6 +160,7 @@ class ChunkStager:
         seen_bytes = self._adrift.get(topic.name, 0) + np.cumsum(sizes)
         self._adrift[topic.name] = int(seen_bytes[-1])
         steps = self._start + (seen_bytes - sizes) // self._framing.batch_size
+        # If all partitions are offline, `add` raises the error of partition 0.
         available = [p for p in range(topic.partitions) if p not in topic.offline] or [0]
         partitions: NDArray[np.int32] = np.asarray(available, np.int32)[steps % len(available)]
         return partitions  # Kafka: availablePartitionsForTopic
@@ -173,6 +176,7 @@ class ChunkStager:
         encoded, size = self._encode(pending, rows), pending.chunk.size_bytes
         if size and size + len(encoded.data) > pending.topic.config.roll_bytes:
             self._close(pending)
+            # Offsets in a chunk count from its first record, so encode again for the new chunk.
             encoded = self._encode(pending, rows)
         chunk, key = pending.chunk, _key(pending.chunk)
         chunk.size_bytes += len(encoded.data)
@@ -268,5 +272,6 @@ def _as_numbers(given: pa.Array) -> pa.Array:
         return given.cast(pa.int32())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidRequestError(
-            f"column partition is {given.type}; want whole numbers from 0: {error}"
+            f"the column partition must contain integers from 0, but has type {given.type}: "
+            f"{error}"
         ) from None

@@ -43,7 +43,7 @@ class AbortedEntries:
                 _, first, marker, stable = entry
                 if marker >= self._log_start and first < end:
                     entries.append(entry)
-                if stable >= end:
+                if stable >= end:  # transactions of later entries begin at or above `end`
                     return entries
         return entries
 

@@ -132,17 +132,21 @@ def check_form(data: memoryview, *, zstd: bool = True) -> BatchHeader:
     """
     if len(data) <= MAGIC_END:
         raise _refused(
-            "the request has no record batch: a produce request has one for each partition"
+            "the request contains no record batch; a produce request must contain exactly one "
+            "batch per partition"
         )
     _, length, _, magic = BATCH_PREFIX.unpack_from(data, 0)
     if magic != MAGIC:
-        raise _refused(f"the batch has magic {magic}: a produce request has magic 2")
+        raise _refused(f"the batch has magic {magic}; a produced batch must have magic 2")
     if length < HEADER_SIZE - LOG_OVERHEAD:
-        raise _refused(f"batch length {length} is less than that of a header", Fault.CORRUPT)
+        raise _refused(
+            f"the batch length {length} is less than the length of a batch header", Fault.CORRUPT
+        )
     if length != len(data) - LOG_OVERHEAD:
         raise _refused(
-            f"the batch has {length + LOG_OVERHEAD} bytes, the request {len(data)}: a produce "
-            "request has exactly one complete batch for each partition"
+            f"the batch length gives {length + LOG_OVERHEAD} bytes, but the request contains "
+            f"{len(data)} bytes; a produce request must contain exactly one complete batch per "
+            "partition"
         )
     header = unpack_header(data, 0)
     codec = header.attributes & CODEC_MASK
@@ -200,6 +204,7 @@ def chunk_of(
 
 
 def _check_size(size: int, key: TopicPartition, config: TopicConfig) -> None:
+    # A batch is never split, so it must also fit into a segment.
     limit = min(config.max_message_bytes, config.roll_bytes)
     if size > limit:
         name = "max.message.bytes" if limit == config.max_message_bytes else "segment.bytes"
@@ -258,6 +263,7 @@ def _checked(
     """Parse the records to the last byte; the returned parser has their timestamps."""
     low, high = LONG_MIN, LONG_MAX
     if not config.log_append_time:
+        # By default both limits are 2^63-1: the sums must fit the native parser's 64 bits.
         low = max(now_ms - config.message_timestamp_before_max_ms, LONG_MIN)
         high = min(now_ms + config.message_timestamp_after_max_ms, LONG_MAX)
     parser = Parser(0, 0, 0)
@@ -266,6 +272,7 @@ def _checked(
     if status != PARSED:
         raise _refused(f"{key}: the batch is invalid at byte {parser.fault_at}: {FAULTS[status]}")
     if parser.refused:
+        # The first pass only counts, because valid batches need no list: list them in a second.
         bad = np.empty(min(parser.refused, RECORD_FAULTS_MAX), np.int64)
         parser.survey(*given, config.compact, bad.data)
         raise _refused_records(bad.tolist(), parser.refused, key, low, high)
@@ -276,6 +283,7 @@ def _refused_records(
     bad: list[int], count: int, key: TopicPartition, low: int, high: int
 ) -> RefusedBatchError:
     """Source: LogValidator.processRecordErrors."""
+    # Kafka's texts, which its clients show to their users.
     no_key = f"Compacted topic cannot accept message without key in topic partition {key}"
     late = f"Timestamp is out of range. The timestamp should be within [{low}, {high}]"
     records = [RecordFault(n, late) if n >= 0 else RecordFault(-1 - n, no_key) for n in bad]

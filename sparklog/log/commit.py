@@ -185,8 +185,8 @@ def _duplicate(commits: CommitLog, chunks: Sequence[Chunk]) -> CommitResult | No
         return None
     if len(chunks) > 1 or chunks[0].data is None:
         raise InvalidRequestError(
-            "an idempotent append must fit one segment (segment.bytes) of one partition; "
-            "append smaller tables"
+            "an append with `producer` must fit into a single segment (segment.bytes) of a single "
+            "partition; append smaller tables"
         )
     (duplicate,) = commits.check_producers(chunks)
     if isinstance(duplicate, SparklogError):
@@ -268,21 +268,23 @@ def committed(commits: CommitLog, identity: Identity) -> CommitResult | None:
     if last is None or identity.batch > last.batch:
         return None
     fingerprint, time_ms, ends = last.fingerprint, last.time_ms, last.ends
+    # The state has only the last batch of each writer; the ledger has the earlier ones.
     if identity.batch < last.batch or ends is None:
         hit = find_commit(commits, commits.position, {identity.writer}, identity.batch)
         found = hit[1] if hit else None
         if found is not None:
             fingerprint, time_ms, ends = found.fingerprint, found.time_ms, found.ends
         elif identity.batch != last.batch:
-            fingerprint, ends = "", None
+            fingerprint, ends = "", None  # the record has expired: the contents are unknown
+    # After a repair of the ledger, a user declares a batch as committed without its contents.
     if fingerprint in (identity.fingerprint, COMMITTED_BEFORE):
         return CommitResult(True, time_ms, _by_topic(ends or {}))
     if not fingerprint:
         raise BatchConflictError(
             f"writer {identity.writer} has committed up to batch {last.batch} of {commits.home}; "
             f"batch {identity.batch} is no longer in the ledger, so a replay can't be "
-            "distinguished from new rows; nothing was written. Its checkpoint was restored or "
-            "rewound: restore a newer one, give the restarted query another sink name (option "
+            "distinguished from new rows; no row was written. The query's checkpoint was restored "
+            "or rewound: restore a newer one, give the restarted query another sink name (option "
             "`name` or `writerId`), or reset the writer in the log to the batch before "
             "(Log.reset)"
         )
@@ -311,8 +313,8 @@ def _check_lost(commits: CommitLog, identity: Identity, topics: Set[str]) -> Non
         return
     raise BatchConflictError(
         f"the ledger of {commits.home} was repaired at {iso(lost.time_ms)}, and the records of "
-        f"the commits that wrote {', '.join(spans)} are lost. Writer {writer} has committed "
-        f"nothing since, so the rows of its batch {batch} may be there already; nothing was "
+        f"the commits that wrote {', '.join(spans)} are lost. Writer {writer} has not committed "
+        f"since, so these offsets may contain the rows of its batch {batch}; no row was "
         f"written. Read those offsets. If the rows of batch {batch} are missing there, call "
         f"Log.reset({writer!r}, {batch - 1}); if they are there, call Log.reset({writer!r}, "
         f"{batch}). Then start the query again"
@@ -333,7 +335,7 @@ def _check_origin(commits: CommitLog, identity: Identity, topics: Set[str]) -> N
         f"writer {identity.writer} is new to {', '.join(sorted(found.topics))} of {commits.home}, "
         f"but has the {found.evidence} of {found.writer}, which has read up to "
         f"{', '.join(str(end) for end in found.ends)} and written those rows there; batch "
-        f"{identity.batch} begins before that, so its rows would be duplicated. Nothing was "
+        f"{identity.batch} starts before that, so its rows would be duplicated; no row was "
         "written. The checkpoint was deleted or replaced: restore it, or begin at those offsets "
         "(startingOffsets). If it is another query, or the rows should be appended again, set "
         f"option `name` or `writerId`, or forget the old writer: Log.reset({found.writer!r}, -1)"
@@ -389,5 +391,5 @@ def _check(
         if end != offset:
             raise InvalidRequestError(
                 f"{topic}-{partition} ends at {end}, but records were to be appended at offset "
-                f"{offset}: another process writes to it; nothing was written"
+                f"{offset}: another process writes to the partition; no record was written"
             )

@@ -166,7 +166,7 @@ def prefix_below(
             if first < end:
                 last = int(table["last_offset"][len(below)])
                 raise batch_is_cut(log.path, first, last, end)
-            if reads_rest:
+            if reads_rest:  # the log compares the checksum when its last byte has been read
                 collections.deque(windows, maxlen=0)
             break
         if window.batches.error is not None:

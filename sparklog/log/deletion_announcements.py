@@ -97,6 +97,7 @@ class DeletionAnnouncements:
                 wanted.setdefault(key.topic, {})[key] = announced
         with _MUTEX:
             file = self._notes.read()
+            # If the store can't be written, only this process knows its announcements.
             before = file.get(self._what, {}) | self._known
             # Segments that were announced and are no longer due were kept: announce them again.
             checked = {ids[name] for name in [*wanted, *unsure] if name in ids}
@@ -134,7 +135,7 @@ class DeletionAnnouncements:
             first, last = segments[0], segments[-1]
             count = pluralize(len(segments), self._what, self._plural)
             if is_postponed:
-                report.notes.append(f"{key}: {count} due, announced; go in the next round")
+                report.notes.append(f"{key}: {count} due; the next round deletes them")
             _LOGGER.log(
                 logging.INFO if is_dry else logging.WARNING,
                 "%s-%d: offsets [%d, %d) %s, %s of %d bytes%s; the first by %s: %s.%s "

@@ -79,6 +79,7 @@ def find_dirt(
     """
     config, segments, active = log.config, log.segments, log.segments[-1].base
     first_dirty = max(log.log_start, segments[0].base)
+    # As Kafka: a checkpoint outside of the log is invalid, so cleaning starts at the beginning.
     if log.checkpoint is not None and first_dirty <= log.checkpoint <= log.end:
         first_dirty = log.checkpoint
     dirty = within(segments[:-1], first_dirty, active)

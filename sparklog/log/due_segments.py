@@ -156,6 +156,7 @@ def due(
             lambda at: lacks_copy(at) if terms.local else is_behind or walk.is_needed(at),
             now_ms=now_ms,
             newest=lambda at: largest(segments[at].base),
+            # As Kafka: an empty active segment stays, because rolling gives another empty one.
             stop=len(segments) - (not segments[-1].size) if segments else 0,
         )
     closes = walk.at == len(segments) or (terms.local and walk.retained == len(segments) - 1)

@@ -1,11 +1,14 @@
-"""Erases records of a topic wherever a log stores them: an `Erasure`, over an `ErasureHome`.
+"""Erase records of a topic wherever a log stores them.
+
+An `Erasure` runs these steps on an `ErasureHome`:
 
     check      the topic and the partitions exist; of each partition, the records below its end at
                the start (or below `before`) are erased
     begin      the log lists the erasure as unfinished, before the first change
     erase      the home erases the records, and reports the remaining ones as pending
     versions   older versions of objects that remain in a bucket are pending, too
-    end        the log no longer lists the erasure if it is complete; otherwise with what is left
+    end        the log no longer lists the erasure if it is complete; otherwise the list names
+               the records and objects that are left
 
 The erasure is also ended if it failed, because readers must reopen the files that it rewrote. A dry
 run neither begins nor ends.
@@ -36,9 +39,10 @@ _NOT_COVERED: Final = (
 
 
 def erasure_report(request: ErasureRequest, path: str, now_ms: int) -> ErasureReport:
-    """Check the arguments of a request, and return its report, still empty.
+    """Check the arguments of a request, and return an empty report for it.
 
-    Raises: InvalidRequestError.
+    Raises:
+        InvalidRequestError: An argument is invalid.
     """
     if request.topic in INTERNAL:
         raise InvalidRequestError(
@@ -56,10 +60,10 @@ def erasure_report(request: ErasureRequest, path: str, now_ms: int) -> ErasureRe
 
 
 class ErasureHome(Protocol):
-    """A log's home, for the `Erasure` of a request."""
+    """The operations of a log's home that an `Erasure` needs."""
 
     not_covered: tuple[str, ...]
-    """Places in which this home can't erase."""
+    """Places with records that an erasure in this home can't reach."""
 
     @property
     def path(self) -> str:
@@ -70,7 +74,7 @@ class ErasureHome(Protocol):
         """The log's id."""
 
     def now_ms(self) -> int:
-        """Return the time."""
+        """Return the current time in milliseconds since the epoch."""
 
     def locked_state(self) -> AbstractContextManager[LogState]:
         """Return a context with the current state, which does not change within the context."""
@@ -79,13 +83,15 @@ class ErasureHome(Protocol):
         """Return a context in which no other erasure runs, or an error if another one runs."""
 
     def begin(self, begun: UnfinishedErasure) -> UnfinishedErasure:
-        """Record that an erasure starts, durably.
+        """Record durably that an erasure starts.
 
-        Returns: the existing record if the same erasure began before and is incomplete.
+        Returns:
+            The given record, or the existing record if the same erasure began before and is
+            incomplete.
         """
 
     def end(self, ended: UnfinishedErasure, report: ErasureReport) -> None:
-        """Record the rest of an erasure, durably; remove the record of a complete one."""
+        """Record durably what an erasure has left, or remove the record of a complete erasure."""
 
     def erase(self, topic: TopicState, report: ErasureReport, loan: Loan) -> None:
         """Erase the records of the report's partitions, or in a dry run count them.
@@ -96,12 +102,16 @@ class ErasureHome(Protocol):
     def older_versions(self, report: ErasureReport, until_ms: int) -> list[str]:
         """Return messages about older versions of objects that may contain erased records.
 
-        `until_ms`: versions that were written later don't. Raises: SparklogError, OSError.
+        Args:
+            until_ms: Versions that were written after this time contain no erased records.
+
+        Raises:
+            SparklogError, OSError: The store can't be listed.
         """
 
 
 class Erasure:
-    """Erases the records of a request, for `Upkeep.erase`. For a single use."""
+    """The erasure of the records of a request, for `Upkeep.erase`. For a single use."""
 
     def __init__(
         self, home: ErasureHome, request: ErasureRequest, report: ErasureReport, loan: Loan
@@ -155,6 +165,7 @@ class Erasure:
         try:
             self._erase(topic, begun)
         except BaseException as error:
+            # After Ctrl-C too, the log must list the erasure as unfinished, with this report.
             report.errors.append(f"the erasure did not finish: {error!r}")
             raise
         finally:

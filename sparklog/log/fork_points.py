@@ -74,7 +74,7 @@ def after_commit(
     if not names:
         held = ", ".join(sorted(known)) or "none"
         raise InvalidRequestError(
-            f"{writer} has committed nothing to {ledger.home}; its writers: {held}"
+            f"writer {writer} has made no commit in {ledger.home}; the log's writers: {held}"
         )
     commit = find_commit(ledger, end, names, batch)
     if commit is not None:
@@ -123,8 +123,8 @@ def check_writers(state: LogState, wanted: ForkPointRequest) -> None:
     if beyond:
         raise InvalidRequestError(
             f"{beyond[0]} had committed batch {ahead[beyond[0]]} before another sink of {writer} "
-            f"committed batch {batch}: there is no point at which both had this batch as their "
-            "last; fork by the name of one writer, or by time_ms"
+            f"committed batch {batch}: at no point was this batch the last batch of both sinks; "
+            "fork by the name of one writer, or by time_ms"
         )
 
 
@@ -167,13 +167,14 @@ def forked_start(now: LogState, topic_id: str, key: TopicPartition, end: int) ->
 def compacted(name: str, end: int) -> InvalidRequestError:
     """Return the error for a partition that was compacted beyond the fork point."""
     return InvalidRequestError(
-        f"{name} was to end at {end}, but was compacted up to a later offset since then: records "
-        "that were the newest of their key were removed; fork at a later point"
+        f"{name} was to end at offset {end}, but was compacted up to a later offset since then: "
+        "records that were the newest of their key were removed; fork at a later point"
     )
 
 
 def batch_is_cut(where: str, first: int, last: int, end: int) -> InvalidRequestError:
     """Return the error for a fork point inside a record batch."""
     return InvalidRequestError(
-        f"{where}: a record batch has offsets {first}...{last}, the end {end} would cut it"
+        f"{where}: the requested end {end} is inside a record batch with the offsets {first} to "
+        f"{last}, and a batch can't be cut"
     )

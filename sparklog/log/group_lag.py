@@ -51,15 +51,15 @@ def commit_checked(
     for topic, partition in keys:
         if topic not in topics or partition not in topics[topic].dirs:
             raise UnknownTopicError(
-                f"{topic}-{partition} is not in {view.home}; nothing was committed"
+                f"{topic}-{partition} is not in {view.home}; no offset was committed"
             )
     check_kept(groups, view.home)
     for (topic, partition), (start, end) in view.spans(list(keys)).items():
         offset = keys[TopicPartition(topic, partition)]
         if not 0 <= offset <= end:
             raise OffsetOutOfRangeError(
-                f"{topic}-{partition} ends at {end}, {offset} can't be committed: commit the next "
-                "offset to read; nothing was committed",
+                f"{topic}-{partition} ends at {end}, so offset {offset} can't be committed; no "
+                "offset was committed; commit the next offset to read",
                 offset=offset,
                 start=start,
                 end=end,
@@ -141,6 +141,7 @@ def retention_floors(
 ) -> dict[TopicPartition, int]:
     """Return {partition: `retention_floor`} of all partitions (or `keys`) with a floor."""
     slowest = readers.slowest(now_ms=now_ms, retention_ms=retention_ms)
+    # An unreadable file may be of the slowest reader: until it expires, delete no record.
     blind = any(not is_expired(t, now_ms, retention_ms) for t in readers.damaged.values())
     respecting = {name for name, topic in state.topics.items() if _respects(topic.config)}
     floors: dict[TopicPartition, int] = {}

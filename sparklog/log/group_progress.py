@@ -106,6 +106,7 @@ class GroupProgress:
         try:
             self._commit()
         except (LogLockedError, StorageUnavailableError) as error:
+            # `_taken` stays, so the next flush commits these offsets, but not at each record.
             self._due_ms = self._clock() + COMMIT_INTERVAL_MS
             _LOGGER.warning("%s; the commit is tried again later", error)
 

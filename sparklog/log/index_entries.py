@@ -45,6 +45,7 @@ def plausible_times(entries: Entries, *, span: int) -> int:
     """Return how many leading time entries ascend and stay below `span` offsets."""
     offsets = entries["relative_offset"].astype(np.int64)
     stamps = entries["timestamp"].astype(np.int64)
+    # As TimeIndex.maybeAppend: timestamps must grow, while two entries may share an offset.
     bad = (stamps <= _shifted(stamps, -1)) | (offsets < _shifted(offsets, 0))
     return _leading(bad | (offsets >= span))
 

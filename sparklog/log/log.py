@@ -206,7 +206,7 @@ class Log:
         arguments.topic_name(name)
         arguments.optional_text("topic_id", topic_id, "a topic id, a string")
         delay_ms = admin.delete_topic(self._commits, name, topic_id, now=now)
-        self._view.forget()
+        self._view.forget()  # this handle must not read the deleted topic from its cache
         return delay_ms
 
     def undelete_topic(
@@ -738,7 +738,9 @@ class Log:
         arguments.optional_text("topic", topic, "the name of a topic, a string")
         numbers = arguments.partition_numbers(partitions)
         if topic is None and numbers is not None:
-            raise InvalidRequestError(f"partitions={numbers}: give the topic that they belong to")
+            raise InvalidRequestError(
+                f"partitions={numbers}: pass the topic that the partitions belong to"
+            )
         if topic is not None:
             known_partitions(self._view, topic, numbers)
         return self._open_home.give_up(topic, numbers, dry_run=dry_run)

@@ -46,6 +46,7 @@ class Entries:
         if len(raw) < size:
             return _NEVER, _NEVER  # the index was truncated
         first, second = self._item.unpack(raw)
+        # A broker preallocates the active index: zeros are behind its last entry.
         return (first, second) if first or second else (_NEVER, _NEVER)
 
     def last(self, wanted: Callable[[tuple[int, int]], bool], *, count: int | None = None) -> int:
@@ -140,6 +141,7 @@ class Lookup:
         relative = offset - base
         slot = entries.last(lambda entry: entry[0] <= relative)
         position = entries[slot][1] if slot >= 0 else 0
+        # A damaged index can contain any number.
         return position if 0 <= position < self.log(base).size() else 0
 
     def offsets(self, base: int, end: int) -> Entries | None:
@@ -185,6 +187,7 @@ class Lookup:
         if index is None:
             return None
         if seen < end:
+            # Perhaps the only lookup below this end: reading a few entries costs less than a copy.
             if len(self._copies) > OPEN_MAX:
                 self._copies.clear()
             self._copies[key] = (end, None)

@@ -190,7 +190,7 @@ class PartitionReader:
             )
             self._producers = known
         elif known.end < end:
-            self._relist()
+            self._relist()  # drops the producers in a compacted log, but they remain valid
             self._producers = known
             replay_batches(self.segments, known, end, bases=self._lookup.bases)
         return known.last_stable_offset()
@@ -358,10 +358,11 @@ class PartitionReader:
         if self._lookup.gaps and following is None and self._reaches(end):
             return None
         if following is None or following >= end:
-            raise StaleReadError(f"{self.where} ends at offset {at}, expected {end}")
+            raise StaleReadError(f"{self.where} ends at offset {at}, but should end at {end}")
         if following < at or (following > at and not self._lookup.gaps):
             raise StaleReadError(
-                f"{self.where}: segment {following} begins where offset {at} is expected"
+                f"{self.where}: expected offset {at}, but the next segment has base offset "
+                f"{following}"
             )
         return following
 
@@ -393,6 +394,7 @@ class PartitionReader:
             data = _read_bytes(file, min(span, limit - position), position, allocate)
             found = scan(data, path=file.path, position=position)
             if hinted and not _is_true(found, data, position, limit, at):
+                # A wrong index entry, such as a flipped bit: read the segment from its beginning.
                 hinted, position, span = False, 0, step
                 continue
             # Drop the rows behind the batch that reaches `end`: a crash can leave anything there.
@@ -409,9 +411,10 @@ class PartitionReader:
                     yield Window(data, position, _replaced(found, useful))
                 if fault is not None:
                     raise fault
+            # Behind `end` a writer may be appending, so an invalid batch there is no damage.
             if found.error is not None and at < end:
                 raise found.error
-            if found.end == position:
+            if found.end == position:  # no complete batch: a larger one, or a torn one
                 span = _size_of(data)
                 if not len(data) < span <= limit - position:
                     return  # a torn batch: no further batches in this segment
@@ -465,8 +468,8 @@ class PartitionReader:
             row = int(wrong.nonzero()[0][0])
             expected = int(table["last_offset"][row - 1]) + 1 if row else at
             raise StaleReadError(
-                f"{path} at byte {table['position'][row]}: expected offset {expected}, the "
-                f"batch begins with {first[row]}"
+                f"{path} at byte {table['position'][row]}: expected offset {expected}, but the "
+                f"batch has base offset {first[row]}"
             )
 
 

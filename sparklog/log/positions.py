@@ -29,7 +29,8 @@ def to_ms(when: int | datetime) -> int:
     if isinstance(when, datetime):
         if when.tzinfo is None:
             raise InvalidRequestError(
-                f"{when!r} has no time zone: give one, e.g. datetime(..., tzinfo=timezone.utc)"
+                f"{when!r} has no time zone: pass a datetime with a time zone, such as "
+                "datetime(..., tzinfo=timezone.utc)"
             )
         delta = when - datetime.fromtimestamp(0, UTC)
         micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
@@ -97,7 +98,8 @@ def resolve(
     if isinstance(position, str):
         if position not in ("earliest", "latest"):
             raise InvalidRequestError(
-                f"{name}={position}: want 'earliest', 'latest', a datetime or {{partition: offset}}"
+                f"{name} must be 'earliest', 'latest', a datetime or {{partition: offset}}; got "
+                f"{position!r}"
             )
         side = 0 if position == "earliest" else 1
         return {p: spans[TopicPartition(topic, p)][side] for p in partitions}
@@ -117,8 +119,8 @@ def _checked(topic: str, partition: int, offset: int, spans: Spans) -> int:
         return start if offset == EARLIEST else end
     if not start <= offset <= end:
         raise OffsetOutOfRangeError(
-            f"{topic}-{partition} has offsets [{start}, {end}), {offset} was requested: start at "
-            "'earliest' or 'latest', or at an offset in between",
+            f"{topic}-{partition} has offsets [{start}, {end}), but offset {offset} was requested: "
+            "start at 'earliest' or 'latest', or at an offset in between",
             offset=offset,
             start=start,
             end=end,

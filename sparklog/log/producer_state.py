@@ -19,8 +19,8 @@ from sparklog.format.index import txn_entry
 from sparklog.format.producer_snapshot import ProducerEntry
 from sparklog.storage.commits import DuplicateAppend
 
-BATCHES_KEPT: Final = 5
-EXPIRATION_MS: Final = 86_400_000
+BATCHES_KEPT: Final = 5  # as Kafka: a client has at most five batches in flight
+EXPIRATION_MS: Final = 86_400_000  # producer.id.expiration.ms
 NEVER_MS: Final = 2**63
 _INT32: Final = 0xFFFF_FFFF
 
@@ -45,9 +45,14 @@ class ProducedBatch(NamedTuple):
 
 @dataclass(slots=True)
 class Producer:
-    """A producer id. `timestamp`: of its newest batch or marker (ms); -1 means none.
+    """The state of a producer id.
 
-    `appended_ms`: when that was appended, if the log records it; record timestamps may be older.
+    Attributes:
+        timestamp: The timestamp (ms) of the newest batch or marker; -1: none.
+        txn_first_offset: The first offset of the open transaction; -1: none.
+        batches: The last batches, oldest first.
+        appended_ms: When the newest batch was appended, if the log records the time. Record
+            timestamps may be older.
     """
 
     id: int
@@ -107,6 +112,7 @@ class ProducerState:
 
     def _restore(self, entry: ProducerEntry, now: int) -> None:
         txn = entry.current_txn_first_offset
+        # The last stable offset depends on a producer with an open transaction, however old.
         if txn < 0 and now - entry.timestamp >= self._expiration_ms:
             return
         producer = Producer(
@@ -253,6 +259,7 @@ class ProducerState:
         producer.txn_first_offset = -1
         if first < 0:
             return b""  # an empty transaction
+        # The entry stores the last stable offset behind this marker: a search stops by it.
         others = [offset for offset, owner in self.open_txns.items() if owner != producer.id]
         self.open_txns.pop(first, None)
         if marker.type is not ControlType.ABORT:
@@ -365,8 +372,8 @@ def _check_next(row: Any, known: Producer, where: str) -> None:
     if epoch > known_epoch:
         if first != 0:
             raise OutOfOrderSequenceError(
-                f"{where}: producer {producer_id} begins epoch {epoch} with sequence {first}, not "
-                "0; restart it under a new id"
+                f"{where}: producer {producer_id} starts epoch {epoch} with sequence {first}, but "
+                "the first sequence of an epoch must be 0; restart it under a new id"
             )
         return
     if first != last + 1 and not (first == 0 and last == SEQUENCE_MAX):

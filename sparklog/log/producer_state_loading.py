@@ -33,6 +33,7 @@ def load_producer_state(
     """
     state = ProducerState(log_start, now=now, expiration_ms=expiration_ms)
     for offset in reversed(segments.producer_snapshots()):
+        # A snapshot above `end` may include batches that were undone after a crash.
         if not log_start < offset <= end:
             continue
         path = f"{segments.where}/{snapshot_name(offset)}"
@@ -55,6 +56,7 @@ def replay_batches(
         following = bases[at + 1] if at + 1 < len(bases) else end
         if following <= state.end or base >= end:
             continue
+        # Retention may delete the oldest segments now: their records are below the log start.
         with contextlib.suppress(FileNotFoundError):
             log = segments.log(base)
             start = position_hint(segments, base, log, state.end) if state.end > base else 0
@@ -65,4 +67,4 @@ def replay_batches(
                     state.apply(table, marker_reader(window, log.path))
                 elif len(table):
                     state.end = int(table["last_offset"][-1]) + 1
-    state.end = max(state.end, end)
+    state.end = max(state.end, end)  # compaction may have removed the batches before `end`

@@ -143,6 +143,7 @@ class _Attempt:
                 self._outcomes[number] = verdict
                 continue
             if verdict is None:
+                # Batches of the same partition follow each other in this commit.
                 first = ends.get(chunk.key, state.ends[chunk.key])
                 ends[chunk.key] = first + chunk.records
                 good.append((number, chunk))
@@ -221,7 +222,7 @@ def _check_topic(state: LogState, batch: ClientBatch | Chunk, home: str) -> None
     if batch.topic_id not in ("", state.topics[batch.key.topic].id):
         raise TopicReplacedError(
             f"topic {batch.key.topic} of {home} was deleted and created again since this batch "
-            "was sent; nothing of it was committed"
+            "was sent; the batch was not committed"
         )
 
 

@@ -1,7 +1,7 @@
-"""Retry reads while segments move, and return the right error if that does not help.
+"""Retry reads while segments move, and choose the error to raise if the retries fail.
 
-The request object of all reads stands here too: `PartitionRead`, for reads of Arrow batches
-(`arrow_reads`) and of undecoded batches (`raw_batches`).
+`PartitionRead` describes the request of any read: of Arrow batches (`arrow_reads`) and of undecoded
+batches (`raw_batches`).
 """
 
 import contextlib
@@ -115,6 +115,7 @@ class PartitionRead(NamedTuple):
         if view.renew() != self.incarnation:
             raise replaced(view.home)
         view.refresh()
+        # Before the offsets: a re-created topic has other offsets, and the error must name it.
         check_topic_id(view, topic, partition, self.topic_id)
         key = TopicPartition(topic, partition)
         start, mark = view.spans([key])[key]

@@ -86,7 +86,9 @@ class ReaderResets:
     ) -> "ResetPlan":
         """Return the new offsets of a group; see `Log.reset_reader`."""
         if (to is not None) + (shift_by is not None) + (offsets is not None) != 1:
-            raise InvalidRequestError("want one of `to`, `shift_by` and `offsets`")
+            raise InvalidRequestError(
+                "exactly one of the arguments `to`, `shift_by` and `offsets` must be given"
+            )
         _check_target(to)
         check_group(group)
         known = self._resettable(group)
@@ -174,8 +176,8 @@ class ReaderResets:
             if partition not in infos[topic].dirs:
                 last = max(infos[topic].dirs, default=0)
                 raise UnknownTopicError(
-                    f"topic {topic} of {self._view.home} has no partition {partition}: want 0 to "
-                    f"{last}"
+                    f"topic {topic} of {self._view.home} has no partition {partition}; the "
+                    f"topic's partitions are 0 to {last}"
                 )
 
     def _unknown(self, topic: str) -> UnknownTopicError:
@@ -213,6 +215,7 @@ class ReaderResets:
         planned = []
         for topic in dict.fromkeys(key.topic for key in keys):
             partitions = [key for key in keys if key.topic == topic]
+            # Negative times are Kafka's special values, such as -1 for the end.
             when = dict.fromkeys((key.partition for key in partitions), max(when_ms, 0))
             offsets = offsets_for_times(
                 self._view, topic, when, spans, isolation="read_uncommitted"

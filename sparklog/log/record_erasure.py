@@ -1,6 +1,7 @@
-"""Erases records from the pieces of a log: `erase_records`, over an `ErasableStore`.
+"""Erase records from the pieces of a log.
 
 A piece is a segment of a log dir, a copy of a segment in remote storage, or an extent in a bucket.
+`erase_records` runs these steps on an `ErasableStore`:
 
     count     read all pieces, and count the records that the predicate selects
     rewrite   the pieces with such records, without them, and replace the old pieces
@@ -44,8 +45,10 @@ class Tally:
 class WindowEraser:
     """Erases records in a segment's windows, in order. For a single pass; not thread-safe.
 
-    `end`: records from this offset on stay, regardless of the predicate. `check`: called before
-    each window; an error that it raises ends the work.
+    Args:
+        predicate: Selects the records to erase.
+        end: Records from this offset on stay, regardless of the predicate.
+        check: Called before each window; an error that it raises ends the work.
     """
 
     def __init__(
@@ -110,8 +113,10 @@ P = TypeVar("P")
 class Rewrite(Generic[P]):
     """Pieces that are rewritten together, with offsets [base, end) and `size` bytes.
 
-    `report`: of their partition. `bound`: records from this offset on stay. `place`, `name` and
-    `links` are those of `ErasedFrom`.
+    Attributes:
+        report: The report of the pieces' partition.
+        place, name, links: See `ErasedFrom`, the report of this rewrite.
+        bound: Records from this offset on stay.
     """
 
     pieces: tuple[P, ...]
@@ -149,9 +154,13 @@ class PieceStore(Protocol[P]):
         """Read a piece. Raises: DataCorruptionError, InvalidRequestError; the store's errors."""
 
     def rewrites(self, hits: Mapping[P, Tally], *, dry_run: bool) -> Iterable[Rewrite[P]]:
-        """Return the rewrites, in order; except in a dry run, each is done before the next one.
+        """Return the rewrites, in order.
 
-        `hits`: the pieces with selected records.
+        Except in a dry run, the caller completes each rewrite before it requests the next.
+
+        Args:
+            hits: The pieces with selected records.
+            dry_run: Whether the caller only reports the rewrites.
         """
 
     def replace(self, rewrite: Rewrite[P], eraser: WindowEraser) -> int | None:
@@ -232,11 +241,17 @@ def erase_records(
 ) -> list[str]:
     """Erase records from all pieces; completed work is in the reports even after an error.
 
-    Args: as `PieceEraser`.
-    Returns: messages about bytes that could not be deleted.
-    Raises: DataCorruptionError: a piece is damaged; InvalidRequestError: it has batches of magic 0
-        or 1; SparklogError: the pieces change too often; the store's other errors.
-    Cost: reads all pieces once, and pieces with such records twice.
+    The arguments are those of `PieceEraser`.
+
+    Returns:
+        Messages about bytes that could not be deleted.
+
+    Raises:
+        DataCorruptionError: A piece is damaged.
+        InvalidRequestError: A piece contains batches of magic 0 or 1.
+        SparklogError: Other processes change the pieces too often, or the store fails.
+
+    Cost: reads all pieces once, and pieces with selected records twice.
     """
     eraser = PieceEraser(store, predicate, check=check, dry_run=dry_run)
     for _ in range(_TRIES):
@@ -247,6 +262,6 @@ def erase_records(
         except store.changes as error:
             _LOGGER.info("%s: starting again: %s", store.path, error)
     raise SparklogError(
-        f"{store.path}: its {store.kind} changed {_TRIES} times while they were checked; run it "
-        "again"
+        f"{store.path}: other processes changed the {store.kind} {_TRIES} times during the "
+        "erasure; run it again"
     )

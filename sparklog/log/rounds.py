@@ -1,4 +1,4 @@
-"""The service's round, as far as all homes share it: deletions by retention, and the log cleaner.
+"""The parts of the service's round that all homes share: retention and the log cleaner.
 
 A home finds the due segments (`DueDeletions`) and the compacted partitions (`CleanerSteps`), and
 changes its files or objects. The rules of a single partition are in `due_segments` and
@@ -90,7 +90,7 @@ def report_deleted(due: Mapping[TopicPartition, DueSegments], report: Report) ->
             )  # fmt: skip
         if segments.rolls and segments.local:
             report.notes.append(
-                f"{key}: the active segment {verb} closed, to be copied and then to go"
+                f"{key}: the active segment {verb} closed, so that it can be copied and deleted"
             )
 
 
@@ -179,8 +179,10 @@ class LogCleaner(Generic[PartitionT]):
     ) -> bool:
         """Clean the partitions that are dirty enough, dirtiest first; return True if any was.
 
-        `topics`: only these. `every`: all partitions with anything to clean, however small its
-        share.
+        Args:
+            report: The report of the round, to which the work is added.
+            topics: The topics to clean; None: all.
+            every: Clean all partitions with any dirty records, however small their share.
         """
         if not self._enabled:
             return False

@@ -180,6 +180,7 @@ class TimeLookup:
         """Return whether the batch with `offset` is the first nearby with that timestamp."""
         if not base <= offset < end or timestamp < 0:
             return False
+        # From the batch before: an entry names the first batch with the timestamp.
         position = self._lookup.position(base, max(offset - 1, base), end)
         for window in walk(log, start=position, window_bytes=SCAN_BYTES, check_crc=False):
             for row in window.batches.table:

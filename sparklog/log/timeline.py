@@ -92,6 +92,7 @@ def abandoned_by(ledger: Ledger, end: int, writers: Iterable[str], batch: int) -
         if not left:
             break
     for writer in sorted(left) if ledger.oldest else ():
+        # The oldest record found is not of the next batch: records of batches between expired.
         if oldest.get(writer, batch + 2) > batch + 1:
             _LOGGER.warning(
                 "%s: the ledger no longer has all commits of %s after batch %d: rows of older "
@@ -160,8 +161,8 @@ class Timeline:
         self._ledger = ledger
         if not ledger.exists:
             raise InvalidRequestError(
-                f"timeline=current: {ledger.home} is an archive, without the commit ledger that "
-                "records what resets abandoned: read the log dir itself"
+                f"timeline=current: {ledger.home} is an archive, which has no ledger to list the "
+                "records that resets abandoned: read the log dir itself"
             )
         self._state: LogState | None = None
         self._end = 0

@@ -189,6 +189,7 @@ class VerifiedBatches:
         with self._lock:
             rows = len(ends) + _RUN_ROWS
             if self._rows + rows > self._rows_max:
+                # Forget all: uses are not ordered, and a read verifies a batch again.
                 self._readers.clear()
                 self._rows = 0
             segments = self._readers.setdefault(reader, {})

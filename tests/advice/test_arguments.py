@@ -403,7 +403,7 @@ OF_MORE: list[Case] = [
     ("`sparklog tier restore` restores segments to a disk", cli("dump-log", "--files", "URL"),
      (lambda p: (p.cli("tier", "restore", archive(p), p.new("r")),
                  p.cli("dump-log", "--files", f"{p.new('r')}/a-0/{0:020d}.log")),)),
-    ("give the topic that they belong to", on_log(lambda log: log.give_up(None, [0])),
+    ("pass the topic that the partitions belong to", on_log(lambda log: log.give_up(None, [0])),
      (on_log(lambda log: log.give_up("t")),)),
     ("choose another", lambda p: checkpoint.archive(p.log, f"file://{p.log}/archive"),
      (lambda p: checkpoint.archive(p.log, f"file://{p.new('archive')}"),)),

@@ -156,7 +156,8 @@ def with_gap(place: Place) -> str:
 OF_LOG: list[Case] = [
     ("leave it unchanged", on_log(lambda log: log.delete_topic("__remote_log_metadata")),
      (on_log(lambda log: log.append("t", ROW)),)),
-    ("give one, e.g", lambda p: to_ms(NAIVE),
+    ("pass a datetime with a time zone, such as datetime(..., tzinfo=timezone.utc)",
+     lambda p: to_ms(NAIVE),
      (lambda p: to_ms(NAIVE.replace(tzinfo=arguments.dt.UTC)),)),
     ("to continue without the missing records, pass start={{}",
      on_log(lambda log: (log.commit_offsets("g", {"t": {0: 1}}), log.delete_records("t", {0: 2}),

@@ -246,7 +246,7 @@ def test_a_real_round(tmp_path: Path, capsys: Capture) -> None:
     assert run(["serve", path, "--once", "--json"]) == 0
     announced = json.loads(capsys.readouterr().out)
     assert not announced["deleted"]
-    assert "go in the next round" in announced["notes"][0]
+    assert "the next round deletes them" in announced["notes"][0]
     assert run(["serve", path, "--once", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["deleted"][0]["log_start"] == 5
     with sparklog.open(path) as log:

@@ -156,9 +156,9 @@ def test_bad_input_writes_nothing(
         ({"value": ["a"], "key": [[b"x"]]}, "column key is list<"),
         ({"value": ["a"], "headers": ["x"]}, "column headers is string; want list<"),
         ({"value": ["a"], "timestamp": ["x"]}, "column timestamp is string; want timestamp"),
-        ({"value": ["a"], "partition": [0.5]}, "column partition is double; want whole numbers"),
-        ({"value": ["a"], "partition": [1 << 40]}, "column partition is int64; want whole numbers"),
-        ({"value": ["a"], "partition": ["x"]}, "column partition is string; want whole numbers"),
+        ({"value": ["a"], "partition": [0.5]}, "integers from 0, but has type double"),
+        ({"value": ["a"], "partition": [1 << 40]}, "integers from 0, but has type int64"),
+        ({"value": ["a"], "partition": ["x"]}, "integers from 0, but has type string"),
     ],
 )
 def test_parquet_of_other_types_is_refused(

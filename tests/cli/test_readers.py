@@ -303,7 +303,10 @@ def test_json(log: str, capsys: Capture) -> None:
         (["--group", "g", "--topic", "t", "--to-latest", "--execute", "--dry-run"], "or --dry-run"),
         (["--group", "g", "--topic", "t:x", "--to-latest"], "Invalid partition 'x' specified"),
         (["--group", "g", "--topic", "t:0:1", "--to-latest"], "Invalid topic arg 't:0:1'"),
-        (["--group", "g", "--topic", "t:7", "--to-latest"], "has no partition 7: want 0 to 1"),
+        (
+            ["--group", "g", "--topic", "t:7", "--to-latest"],
+            "has no partition 7; the topic's partitions are 0 to 1",
+        ),
         (["--group", "g", "--topic", "nope", "--to-latest"], "nope is not in"),
         (["--group", "g", "--topic", "t", "--to-datetime", "soon"], "an ISO time such as"),
         (["--group", "g", "--topic", "t", "--by-duration", "1h"], "want PnDTnHnMnS"),

@@ -77,7 +77,7 @@ def test_epochs() -> None:
         judge(state, sent(2, 1))
     assert judge(state, sent(3, 1)) is None  # once that one is stopped, the newer one goes on
     assert judge(state, sent(4, 0)) is None
-    with pytest.raises(OutOfOrderSequenceError, match=r"begins epoch 4.*restart it"):
+    with pytest.raises(OutOfOrderSequenceError, match=r"starts epoch 4.*restart it"):
         judge(state, sent(4, 1))
     assert judge(state, sent(0, 0, pid=2)) is None  # a new id
     newer = applied([sent(3, 0), sent(4, 0)])

@@ -58,7 +58,7 @@ class RoundsContract:
         assert not dry.notes
         first = service.run_once()
         assert not first.deleted
-        assert first.notes == ["t-0: 1 segment due, announced; go in the next round"]
+        assert first.notes == ["t-0: 1 segment due; the next round deletes them"]
         second = Service(path, clock=clock).run_once()
         (deleted,) = second.deleted
         assert (deleted.log_start, deleted.segments[0].rule) == (1, "retention.ms")
