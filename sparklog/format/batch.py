@@ -150,9 +150,9 @@ def unpack_header(buf: Buffer, at: int) -> BatchHeader:
 
 
 def header_fault(base_offset: int, length: int, magic: int) -> str | None:
-    """Return a description of invalid values in these fields of a complete batch, if any."""
+    """Return a description of an invalid value in these fields of a complete batch, or None."""
     if magic != MAGIC:
-        return f"magic {magic} is unknown (0, 1 and 2 are)"
+        return f"magic {magic} is unknown; the known values are 0, 1 and 2"
     if length < HEADER_SIZE - LOG_OVERHEAD:
         return f"batch length {length} is less than that of a header"
     if base_offset < 0:
@@ -161,7 +161,8 @@ def header_fault(base_offset: int, length: int, magic: int) -> str | None:
 
 
 def field_fault(attributes: int, last_offset_delta: int, count: int) -> str | None:
-    """Return a description of invalid values in these fields, which the CRC covers, if any."""
+    """Return a description of an invalid value in these fields, which the CRC covers, or None."""
+    # Compaction removes records but keeps the last offset, so a count may be smaller.
     if attributes & CODEC_MASK > max(Codec):
         return f"codec {attributes & CODEC_MASK} is unknown"
     if last_offset_delta < 0 or not 0 <= count <= last_offset_delta + 1:
@@ -187,6 +188,7 @@ def encode_empty(header: BatchHeader) -> bytes:
             header.leader_epoch,
             MAGIC,
             0,
+            # Nothing is left to decompress, and no tombstone that would need a delete horizon.
             header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL),
             header.last_offset_delta,
             -1,
@@ -222,20 +224,21 @@ def encode_one(
 def decode_one(buf: Buffer, *, path: str) -> tuple[int, bytes | None, int]:
     """Decode the result of `encode_one` as (offset, value, size in bytes).
 
-    Ignore the bytes behind it.
+    Bytes behind the batch are ignored.
 
-    Raises ValueError unless the bytes begin with a complete batch v2 with one uncompressed record
-    and a valid CRC.
+    Raises:
+        ValueError: The bytes do not start with a complete batch v2 that contains a single
+            uncompressed record and has a valid CRC.
     """
     if len(buf) < HEADER_SIZE:
-        raise ValueError(f"{len(buf)} bytes are too few for a batch")
+        raise ValueError(f"{len(buf)} bytes are too few for the header of a batch")
     header = unpack_header(buf, 0)
     reason = header_fault(header.base_offset, header.length, header.magic)
     if reason is not None or header.size > len(buf) or header.count != 1 or header.attributes:
-        raise ValueError(reason or "the data are not an uncompressed batch with one record")
+        raise ValueError(reason or "the data are not an uncompressed batch with a single record")
     view = memoryview(buf)
     if crc32c(view[CRC_START : header.size]) != header.crc:
-        raise ValueError("its CRC doesn't match")
+        raise ValueError("the CRC of the batch doesn't match its contents")
     at = HEADER_SIZE
     _, at = _read_varint(view, at)  # the record's length
     _, at = _read_varint(view, at + 1)  # after the attributes, the timestamp's delta

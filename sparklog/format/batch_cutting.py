@@ -56,9 +56,12 @@ def cut_batch(
     the codec's default level.
 
     Args:
-        buf: The scanned data, `position` their position. The batch must reach into [first, end).
+        buf: The scanned data.
+        row: The batch's row in the table of the scan. The batch must reach into [first, end).
+        path, position: The file, and the position of buf[0] in it.
 
-    Raises DataCorruptionError for damaged records.
+    Raises:
+        DataCorruptionError: A record is damaged.
     """
     header = row_header(row)
     offsets = OffsetMap(_MAP_BYTES)
@@ -72,10 +75,11 @@ def cut_batch(
         status = kernel.select(records, at, stop, count, base, last, _ALL)
         if status:
             raise DataCorruptionError(
-                f"{FAULTS[status]}; it was to be cut", path=path, position=int(row["position"]),
-                first=base, end=last + 1,
+                f"the batch can't be cut: {FAULTS[status]}",
+                path=path, position=int(row["position"]), first=base, end=last + 1,
             )  # fmt: skip
 
+    # Once to find the offsets of the records, and below once more for the remaining records only.
     select(0, len(records), header.count)
     steps = places[: header.count, 3]
     low, high = (int(n) for n in np.searchsorted(steps, [first - base, end - base]))

@@ -47,6 +47,7 @@ class _Buffer:
     def take(self, used: int) -> Any:
         """Return the first `used` items as an Arrow buffer; copy if more than half is unused."""
         size = used * self._dtype.itemsize
+        # A slice keeps the whole buffer in memory for as long as the caller keeps the column.
         if self._buffer is None or 2 * size < self._buffer.size:
             exact = pa.allocate_buffer(size)
             if size:
@@ -67,7 +68,7 @@ class _Binary:
 
     def reserve_rows(self, rows: int, used: int) -> bool:
         grew = self.offsets.reserve(rows + 1, used + 1)
-        self.offsets.array[0] = 0
+        self.offsets.array[0] = 0  # the parser writes the end of each row, never the first start
         return self.valid.reserve(rows, used) or grew
 
     @property
@@ -220,7 +221,7 @@ class RecordBuffers:
     def _take_headers(self, rows: int) -> Any:
         parser = self.parser
         names = self._name
-        names.valid.array[: parser.headers] = 1
+        names.valid.array[: parser.headers] = 1  # the format has no null header key
         keys = _utf8(names.take(pa.binary(), parser.headers, parser.name_bytes))
         contents = self._content.take(pa.binary(), parser.headers, parser.content_bytes)
         element = HEADERS_TYPE.value_type

@@ -54,6 +54,7 @@ def parse_epochs(data: bytes, path: str) -> Epochs:
         if len(fields) != 2:
             raise _damaged(path, f"{line!r} is not `epoch startOffset`")
         entry = _int(fields[0], path), _int(fields[1], path)
+        # Two epochs may start at the same offset: no record was appended in the first of them.
         if epochs and (entry[0] <= epochs[-1][0] or entry[1] < epochs[-1][1]):
             raise _damaged(path, f"epoch {entry} comes after {epochs[-1]}")
         epochs.append(entry)
@@ -84,7 +85,7 @@ def parse_partition_metadata(data: bytes, path: str) -> PartitionMetadata:
     """
     fields = dict(line.split(": ", 1) for line in _lines(data, path) if ": " in line)
     if fields.get("version", "").strip() != "0":
-        raise _damaged(path, "version 0 is missing")
+        raise _damaged(path, "the line `version: 0` is missing")
     topic_id = fields.get("topic_id", "").strip()
     try:
         raw = topic_id_bytes(topic_id)
@@ -117,7 +118,7 @@ def topic_id_bytes(text: str) -> bytes:
     except binascii.Error as error:
         raise ValueError(str(error)) from None
     if len(raw) != 16:
-        raise ValueError(f"{len(raw)} bytes, want 16")
+        raise ValueError(f"a topic id must have 16 bytes, but has {len(raw)}")
     return raw
 
 
@@ -133,7 +134,9 @@ def _entries(data: bytes, path: str) -> list[str]:
     if _int(lines[0], path) != 0:
         raise _damaged(path, f"version {lines[0]} is unknown")
     if len(lines) < 2 or _int(lines[1], path) != len(lines) - 2:
-        raise _damaged(path, f"line 2 promises {lines[1:2]} entries, the file has {len(lines) - 2}")
+        raise _damaged(
+            path, f"line 2 is {lines[1:2]}, but must be the number of entries, {len(lines) - 2}"
+        )
     return lines[2:]
 
 

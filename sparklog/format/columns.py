@@ -20,7 +20,7 @@ Views = tuple[memoryview, memoryview, memoryview, int]
 HEADERS_TYPE: Final = pa.list_(
     pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
 )
-NULL_HEADER: Final = "column headers holds a null header or a null header key"
+NULL_HEADER: Final = "column headers contains a null header or a null header key"
 _CHUNK_MIN: Final = 1 << 20
 _DATA_MAX: Final = 2**31 - 1
 _ENDS: Final = struct.Struct("=2i")
@@ -50,11 +50,13 @@ def check_columns(schema: pa.Schema) -> None:
     unknown = [name for name in schema.names if name not in _COLUMNS]
     if unknown or "value" not in schema.names or len(set(schema.names)) != len(schema.names):
         raise InvalidRequestError(
-            f"columns are {schema.names}; want value and, optionally, key, headers, timestamp"
+            "the columns must be value and, optionally, key, headers and timestamp; got "
+            f"{schema.names}"
         )
 
 
 def _fitting(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    # The kernel's columns have 32-bit offsets.
     if batch.num_rows > 1 and batch.nbytes > _DATA_MAX:
         half = batch.num_rows // 2
         yield from _fitting(batch.slice(0, half))
@@ -163,6 +165,7 @@ def to_millis(column: Any | None, rows: int, default: int) -> NDArray[np.int64]:
     values: NDArray[np.int64] = filled.to_numpy(zero_copy_only=False)
     unit = column.type.unit
     if unit == "s":
+        # NumPy's product would wrap around without an error.
         if rows and int(np.abs(values).max()) > (2**63 - 1) // 1000:
             raise InvalidRequestError("column timestamp has seconds that don't fit into int64 ms")
         values = values * 1000

@@ -79,9 +79,11 @@ class OffsetMap:
             )
         self._shards = _SHARDS if slots >= _SHARDS * _SHARD_SLOTS_MIN and load_factor < 0.95 else 1
         self._region = slots // self._shards
-        self._table = np.zeros((self._shards * self._region, 3), np.uint64)  # touched as used
+        # Zeroed pages cost no memory before they are used, and the table starts small.
+        self._table = np.zeros((self._shards * self._region, 3), np.uint64)
         self._pending = np.zeros((PENDING, 3), np.uint64)
         self._used = min(self._region, USED_MIN)
+        # Secret, so that a client can't choose keys that collide and would delete other records.
         self.keys = OffsetMapKernel(secrets.randbits(64), secrets.randbits(64), limit)
         self._show()
 
@@ -121,16 +123,22 @@ class OffsetMap:
         self._show()
         for first in range(0, len(self._table), self._region):
             old = self._table[first : first + before].copy()
-            self._table[first : first + before] = 0
+            self._table[first : first + before] = 0  # a key's slot depends on the size in use
             self.keys.refill(old.data)
 
     def fold(self, buf: Buffer, batches: Table, *, first: int, path: str, position: int) -> bool:
         """Add the keys of data batches v2 at offsets from `first` on.
 
-        Return False if the map is full.
+        Args:
+            buf, batches, path, position: See `Decoder.add_many`.
+            first: Records below this offset are not added.
 
-        Args: as of `Decoder.add_many`. A full map stops inside a batch; `latest` is the last
-            offset. Raises DataCorruptionError for damaged records.
+        Returns:
+            False if the map is full. A full map stops inside a batch; `latest` is then the last
+            offset that was added.
+
+        Raises:
+            DataCorruptionError: A record is damaged.
         """
         view = memoryview(buf)
         for plain, part in _runs(batches):
@@ -209,8 +217,12 @@ class RecordFilter:
     ) -> Iterator[Filtered]:
         """Yield the remaining bytes of batches v2, in pieces.
 
-        Args: `buf`, `batches` and `position` as of `Decoder.add_many`; `verdicts` has a `Verdict`
-            per batch. Raises DataCorruptionError for damaged records.
+        Args:
+            buf, batches, path, position: See `Decoder.add_many`.
+            verdicts: A `Verdict` per batch.
+
+        Raises:
+            DataCorruptionError: A record is damaged.
         """
         view = memoryview(buf)
         stays = (verdicts & (Verdict.DISCARD | Verdict.EMPTY)) != Verdict.DISCARD
@@ -368,7 +380,7 @@ def _runs(batches: Table) -> Iterator[tuple[bool, Table]]:
 def damage(status: int, row: Any, path: str, at: int) -> DataCorruptionError:
     """Return the error for records that the kernel can't read."""
     return DataCorruptionError(
-        f"{FAULTS[status]}; nothing was rewritten",
+        f"{FAULTS[status]}; the batch was not rewritten",
         path=path,
         position=at,
         first=int(row["base_offset"]),

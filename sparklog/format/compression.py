@@ -87,6 +87,7 @@ def check_level(codec: Codec, level: int | None) -> None:
     if level is None or codec not in bounds:
         return
     low, high = bounds[codec]
+    # Level 0 of gzip means "no compression"; Kafka does not accept it.
     if not low <= level <= high or (codec == Codec.GZIP and level == 0):
         raise InvalidRequestError(f"{codec.name.lower()} level {level}, want {low}..{high}")
 
@@ -198,6 +199,7 @@ def _gunzip(data: Buffer, limit: int) -> bytes:
     total, left = 0, bytes(data)
     while left or not parts:
         member = zlib.decompressobj(31)
+        # One byte above the limit tells an oversize batch from a batch of exactly that size.
         parts.append(member.decompress(left, limit - total + 1))
         total = _grown(total + len(parts[-1]), limit)
         if not member.eof:

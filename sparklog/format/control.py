@@ -28,9 +28,9 @@ _SNAPSHOT_HEADER, _SNAPSHOT_FOOTER = 3, 4
 
 
 class ControlType(IntEnum):
-    """The types that end a transaction. 2-6 belong to KRaft.
+    """The types of control records that end a transaction.
 
-    Other types are ignored, as in Kafka.
+    Types 2 to 6 belong to KRaft. Types other than those of this enum are ignored, as in Kafka.
     """
 
     ABORT = 0
@@ -60,16 +60,17 @@ def read_marker(
     try:
         key, value = _record(memoryview(buf)[at + HEADER_SIZE : at + header.size])
         version, kind = _KEY.unpack_from(key)
+        # As Kafka: a higher version is read as the known one.
         if version < 0:
-            raise ValueError(f"key version {version}")
+            raise ValueError(f"the key has version {version}")
         if kind not in (ControlType.ABORT, ControlType.COMMIT):
             return None
         value_version, coordinator_epoch = _VALUE.unpack_from(value)
         if value_version < 0:
-            raise ValueError(f"value version {value_version}")
+            raise ValueError(f"the value has version {value_version}")
     except (ValueError, IndexError, struct.error) as error:
         raise DataCorruptionError(
-            f"bad control record: {error}", path=path, position=position + at
+            f"the control record is invalid: {error}", path=path, position=position + at
         ) from None
     return Marker(
         type=ControlType(kind),
@@ -109,7 +110,7 @@ def _record(data: memoryview) -> tuple[memoryview, memoryview]:
     """Return key and value of the batch's only record."""
     length, at = _varint(data, 0)
     if length != len(data) - at:
-        raise ValueError(f"record length {length}, but {len(data) - at} bytes are left")
+        raise ValueError(f"the record length is {length}, but {len(data) - at} bytes are left")
     at += 1  # attributes
     _, at = _varint(data, at)  # timestamp delta
     _, at = _varint(data, at)  # offset delta
@@ -117,7 +118,7 @@ def _record(data: memoryview) -> tuple[memoryview, memoryview]:
     for _ in range(2):
         size, at = _varint(data, at)
         if not 0 <= size <= len(data) - at:
-            raise ValueError(f"field of {size} bytes")
+            raise ValueError(f"a field has an invalid size of {size} bytes")
         fields.append(data[at : at + size])
         at += size
     return fields[0], fields[1]
@@ -131,4 +132,4 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), at
-    raise ValueError("varint of more than 10 bytes")
+    raise ValueError("a varint has more than 10 bytes")

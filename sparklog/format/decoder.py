@@ -92,11 +92,17 @@ class Decoder:
         """Add the records with first <= offset < end of the batch at byte `at` of `buf`.
 
         Args:
-            header: The batch's header, or the batch's row in the table of a scan. `position`: of
-                buf[0] in the file.
+            buf: Bytes of a file that contain the batch.
+            at: The batch's first byte in `buf`.
+            header: The batch's header, or the batch's row in the table of a scan.
+            first, end: The range of offsets.
+            path, position: The file, and the position of buf[0] in it.
 
-        Returns False if the decoder is full; then no record was added: call `finish` and repeat.
-        Raises DataCorruptionError for damaged records; then no record of the batch was added.
+        Returns:
+            False if the decoder is full. No record was added then; call `finish` and repeat.
+
+        Raises:
+            DataCorruptionError: A record is damaged. No record of the batch was added.
         """
         if isinstance(header, BatchHeader):
             row = header_row(header, position + at)
@@ -115,13 +121,20 @@ class Decoder:
         path: str,
         position: int = 0,
     ) -> int:
-        """Add the batches of a scan's table.
+        """Add the records with first <= offset < end of several batches.
 
-        All positions, also `position`, count from the file's start.
+        Args:
+            buf: Bytes of a file that contain the batches.
+            batches: Rows of the table of a scan, with positions in the file.
+            first, end: The range of offsets.
+            path, position: The file, and the position of buf[0] in it.
 
-        Returns how many of `batches` were added; fewer than all if the decoder is full. Then call
-        `finish` and add the rest. Raises DataCorruptionError for damaged records; the batches
-        before were added.
+        Returns:
+            How many of `batches` were added; fewer than all if the decoder is full. Then call
+            `finish` and add the rest.
+
+        Raises:
+            DataCorruptionError: A record is damaged. The batches before it were added.
         """
         if not len(batches):
             return 0
@@ -146,6 +159,7 @@ class Decoder:
         sizes = table[:, _SIZE] - HEADER_SIZE
         fitting = self._fitting(sizes)
         payload = int(sizes[:fitting].sum())
+        # A damaged header can declare any count: reserve no more than the bytes can contain.
         counts = np.minimum(table[:fitting, _COUNT], sizes[:fitting] // _RECORD_MIN)
         buffers.reserve(int(np.maximum(counts, 0).sum()), payload)
         row, rows = 0, np.ascontiguousarray(table[:fitting])

@@ -54,17 +54,24 @@ class RecordPredicate(Protocol):
 
 
 class KeyPredicate:
-    """Selects records by their keys. `null_key`: also records without a key.
+    """Selects records by their keys.
 
-    `before_ms`: only records with a timestamp below it. Raises InvalidRequestError if no record
-    could be selected.
+    Args:
+        keys: The keys.
+        null_key: Whether records without a key are selected too.
+        before_ms: Select only records with a timestamp (ms) below this time.
+
+    Raises:
+        InvalidRequestError: There are neither keys nor `null_key`.
     """
 
     def __init__(
         self, keys: Collection[bytes], *, null_key: bool = False, before_ms: int | None = None
     ) -> None:
         if not keys and not null_key:
-            raise InvalidRequestError("no key is given: name one at least, or the null key")
+            raise InvalidRequestError(
+                "no key to erase was given: pass at least one key, or null_key=True"
+            )
         self._keys = pa.array(sorted(set(keys)), pa.binary())
         self._null_key, self._before_ms = null_key, before_ms
         self.columns = ("key",) if before_ms is None else ("key", "timestamp")
@@ -98,14 +105,18 @@ class RecordEraser:
     ) -> Iterator[tuple[int, Mask, NDArray[np.int64]]]:
         """Yield (row, mask and offsets of selected records) of the affected batches.
 
-        Args: as of `Decoder.add_many`. Raises DataCorruptionError for damaged records,
-            InvalidRequestError for batches of magic 0 or 1. Cost: a pass over the columns of the
-            predicate.
+        The arguments are those of `Decoder.add_many`.
+
+        Raises:
+            DataCorruptionError: A record is damaged.
+            InvalidRequestError: A batch has magic 0 or 1.
+
+        Cost: a pass over the columns of the predicate.
         """
         if len(batches) and int(batches["magic"].min()) < 2:
             raise InvalidRequestError(
-                f"{path} holds record batches of magic 0 or 1, which can't be rewritten here: let "
-                "a broker before 4.0 compact the topic, or copy its records to a new topic"
+                f"{path} contains record batches of magic 0 or 1, which can't be rewritten here: "
+                "let a broker before 4.0 compact the topic, or copy its records to a new topic"
             )
         below = int(np.searchsorted(batches["base_offset"], self._end))
         first = 0
@@ -124,6 +135,7 @@ class RecordEraser:
         hits = np.flatnonzero(selected)
         if not len(hits):
             return
+        # The decoder skips control batches, although their headers count a record.
         counts = np.where(part["attributes"] & CONTROL, 0, part["count"]).astype(np.int64)
         stops = counts.cumsum()
         assert int(stops[-1]) == records.num_rows
@@ -149,6 +161,7 @@ class RecordEraser:
         )  # fmt: skip
         if status != FOLDED:
             raise damage(status, row, path, int(row["position"]))
+        # The kernel has selected all records, by RETAIN: drop the erased ones from its table.
         self._places[: len(remaining)] = self._places[remaining]
         kernel.kept = len(remaining)
         return written(kernel, header, records)

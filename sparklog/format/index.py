@@ -44,7 +44,8 @@ def parse_entries(data: Buffer, dtype: np.dtype[Any], *, path: str) -> Entries:
     """
     if len(data) % dtype.itemsize:
         raise DataCorruptionError(
-            f"{len(data)} bytes are no multiple of {dtype.itemsize}",
+            f"the index has {len(data)} bytes, which is not a multiple of the entry size, "
+            f"{dtype.itemsize} bytes",
             path=path,
             position=len(data) - len(data) % dtype.itemsize,
         )
@@ -57,7 +58,8 @@ def check_txn_entries(entries: Entries, base: int, *, path: str) -> None:
     bad[1:] |= np.diff(entries["last_offset"]) <= 0
     if (fault := _first(bad)) is not None:
         raise DataCorruptionError(
-            f"bad entry of an aborted transaction (segment base {base})",
+            "the entry of an aborted transaction is invalid: its version is not 0, or its marker's "
+            f"offset does not follow the entry before it or the segment's base offset {base}",
             path=path,
             position=fault * TXN_ENTRY.itemsize,
         )
@@ -76,6 +78,7 @@ def collect_aborted(
     Returns ([(producer_id, first_offset, last_offset)], whether later segments can be skipped).
     Source: TransactionIndex.collectAbortedTxns.
     """
+    # Transactions of later entries start at or above this entry's last stable offset.
     done = np.flatnonzero(entries["last_stable_offset"] >= upper_bound)
     seen = entries[: int(done[0]) + 1] if len(done) else entries
     hit = seen[(seen["last_offset"] >= fetch_offset) & (seen["first_offset"] < upper_bound)]
@@ -121,8 +124,8 @@ def index_entries(
     last, position = batches["last_offset"], batches["position"]
     if int(last[-1]) - base_offset > RELATIVE_MAX or int(position[-1]) > RELATIVE_MAX:
         raise InvalidRequestError(
-            f"offset {last[-1]} at byte {position[-1]} is out of reach of the segment "
-            f"{base_offset}: roll first"
+            f"offset {last[-1]} at byte {position[-1]} exceeds the 32-bit fields of the indexes of "
+            f"segment {base_offset}: roll first"
         )
     sizes = batches["size"].astype(np.int64)  # a copy: fields of packed rows aren't aligned
     picked = np.empty(count, np.int64)

@@ -72,7 +72,9 @@ def read_entry(buf: Buffer, at: int, *, path: str, position: int, check_crc: boo
         actual = zlib.crc32(view[at + _CRC_START : at + LOG_OVERHEAD + length])
         if actual != crc:
             raise DataCorruptionError(
-                f"crc is {actual}, the entry has {crc}", path=path, position=place
+                f"the CRC of the message is {actual}, but its header has {crc}",
+                path=path,
+                position=place,
             )
     messages = read_messages(view[at : at + LOG_OVERHEAD + length], path=path, position=place)
     stamps = [message.timestamp for message in messages]
@@ -114,7 +116,7 @@ def to_records(entry: memoryview, *, path: str, position: int) -> Converted:
 
 
 def read_messages(entry: memoryview, *, path: str, position: int) -> list[Message]:
-    """Return the messages of an entry: itself, or its inner messages.
+    """Return the messages of an entry: the entry itself, or the inner messages if compressed.
 
     Raises DataCorruptionError if sizes or inner messages are wrong. CRCs are not checked.
     """
@@ -133,14 +135,16 @@ def read_messages(entry: memoryview, *, path: str, position: int) -> list[Messag
         )
         inner = _inner(memoryview(plain), magic)
     except (ValueError, struct.error) as error:
-        raise DataCorruptionError(f"bad entry: {error}", path=path, position=position) from None
+        raise DataCorruptionError(
+            f"the message set is invalid: {error}", path=path, position=position
+        ) from None
     # Magic 1 counts from 0 within the wrapper. The wrapper's own offset is that of its last
     # message.
     shift = outer.offset - inner[-1].offset if magic == 1 else 0
     placed = [replace(message, offset=message.offset + shift) for message in inner]
     offsets = [message.offset for message in placed]
     if offsets[0] < 0 or offsets[-1] != outer.offset or offsets != sorted(set(offsets)):
-        raise DataCorruptionError("inner offsets are not in order", path=path, position=position)
+        raise DataCorruptionError("the inner offsets don't ascend", path=path, position=position)
     return placed
 
 
@@ -150,13 +154,13 @@ def _inner(data: memoryview, magic: int) -> list[Message]:
     while at < len(data):
         size = LOG_OVERHEAD + int(_LENGTH.unpack_from(data, at + 8)[0])
         if not LOG_OVERHEAD + LEGACY_SIZE_MIN <= size <= len(data) - at:
-            raise ValueError(f"inner message of {size} bytes")
+            raise ValueError(f"an inner message has an invalid size of {size} bytes")
         message, inner_magic, attributes = _message(data[at : at + size])
         if inner_magic != magic or attributes & CODEC_MASK:
-            raise ValueError("inner message of another magic, or compressed")
+            raise ValueError("an inner message has another magic, or is compressed")
         messages.append(message)
         if len(messages) > MESSAGES_MAX:
-            raise ValueError(f"more than {MESSAGES_MAX} messages in one set")
+            raise ValueError(f"the set contains more than {MESSAGES_MAX} messages")
         at += size
     if not messages:
         raise ValueError("a wrapped set is empty")
@@ -180,11 +184,11 @@ def _message(entry: memoryview) -> tuple[Message, int, int]:
         size = _LENGTH.unpack_from(entry, at)[0]
         at += _LENGTH.size
         if size > len(entry) - at:
-            raise ValueError(f"field of {size} bytes")
+            raise ValueError(f"a key or value of {size} bytes is longer than the message")
         fields.append(None if size < 0 else entry[at : at + size])
         at += max(size, 0)
     if at != len(entry):
-        raise ValueError(f"{len(entry) - at} bytes are left over")
+        raise ValueError(f"{len(entry) - at} bytes are left over behind the value")
     return Message(offset, timestamp, fields[0], fields[1], entry), magic, attributes
 
 

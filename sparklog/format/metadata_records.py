@@ -96,7 +96,7 @@ class PartitionChangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """A config of a resource. `value` None removes it."""
+    """A config of a resource, such as a topic. A `value` of None removes the config."""
 
     resource_type: int
     resource_name: str
@@ -123,7 +123,7 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class OtherRecord:
-    """Any other record. `raw` is the complete value of the record."""
+    """A record of a type that is not decoded. `raw` is the complete value of the record."""
 
     key: int
     raw: bytes = field(repr=False)
@@ -167,7 +167,7 @@ def encode_metadata(record: MetadataRecord) -> bytes:
             return _framed(ApiKey.PRODUCER_IDS, 0, body + _LONG.pack(record.next_producer_id))
         case PartitionRecord():
             return _framed(ApiKey.PARTITION, 1, _partition(record))
-    raise ValueError(f"{type(record).__name__} is only read")
+    raise ValueError(f"a {type(record).__name__} can be read, but not written")
 
 
 def _partition(record: PartitionRecord) -> bytes:
@@ -246,7 +246,10 @@ class _Reader:
 
     def take(self, size: int) -> bytes:
         if not 0 <= size <= len(self._data) - self._at:
-            raise ValueError(f"a field of {size} bytes at byte {self._at} of {len(self._data)}")
+            raise ValueError(
+                f"a field of {size} bytes at byte {self._at} exceeds the {len(self._data)} bytes "
+                "of the record"
+            )
         self._at += size
         return self._data[self._at - size : self._at]
 
@@ -257,7 +260,7 @@ class _Reader:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise ValueError("varint of more than 5 bytes")
+        raise ValueError("a varint has more than 5 bytes")
 
     def byte(self) -> int:
         return self.take(1)[0]
@@ -281,7 +284,7 @@ class _Reader:
     def text(self) -> str:
         value = self.nullable()
         if value is None:
-            raise ValueError("null in a string field that must not be null")
+            raise ValueError("a string field is null, but must not be null")
         return value
 
     def numbers(self) -> tuple[int, ...]:

@@ -80,6 +80,7 @@ def snapshot_name(offset: int) -> str:
 def parse_base(name: str) -> int | None:
     """Return the base offset at the beginning of a file name, or None."""
     stem = name[:20]
+    # isdigit() alone accepts digits of other scripts; 20 digits can exceed an offset's 64 bits.
     if name[20:21] != "." or not (stem.isascii() and stem.isdigit()) or stem > _STEM_MAX:
         return None
     return int(stem)

@@ -19,7 +19,7 @@ def murmur2_partitions(keys: Any, partitions: int) -> NDArray[np.int32]:
     Raises InvalidRequestError for other types, or no partitions.
     """
     if not 1 <= partitions < 2**31:
-        raise InvalidRequestError(f"partitions={partitions}, want 1..2^31-1")
+        raise InvalidRequestError(f"partitions must be in 1..2^31-1; got {partitions}")
     out = np.empty(len(keys), np.int32)
     at = 0
     for chunk in getattr(keys, "chunks", [keys]):

@@ -47,14 +47,23 @@ def parse_snapshot(data: bytes, path: str) -> list[ProducerEntry]:
     Raises DataCorruptionError for a wrong version, size or CRC (Kafka then uses an older snapshot).
     """
     if len(data) < HEAD.size:
-        raise DataCorruptionError(f"{len(data)} bytes are not a snapshot", path=path, position=0)
+        raise DataCorruptionError(
+            f"{len(data)} bytes are not a snapshot, which has at least {HEAD.size} bytes",
+            path=path, position=0,
+        )  # fmt: skip
     version, crc, count = HEAD.unpack_from(data)
     if version != 1:
         raise DataCorruptionError(f"version {version} is unknown", path=path, position=0)
     if crc != (actual := crc32c(memoryview(data)[6:])):
-        raise DataCorruptionError(f"crc is {actual}, not {crc}", path=path, position=2)
+        raise DataCorruptionError(
+            f"the CRC of the snapshot is {actual}, but its header has {crc}", path=path, position=2
+        )
     if len(data) != HEAD.size + count * ENTRY.size:
-        raise DataCorruptionError(f"{len(data)} bytes for {count} entries", path=path, position=6)
+        raise DataCorruptionError(
+            f"the snapshot has {len(data)} bytes, but {count} entries need "
+            f"{HEAD.size + count * ENTRY.size}",
+            path=path, position=6,
+        )  # fmt: skip
     return [
         ProducerEntry(
             producer_id=producer_id,

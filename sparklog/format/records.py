@@ -138,7 +138,10 @@ def encode(
         ]
     check_level(codec, level)
     if batch_size < 1 or max_message_bytes <= HEADER_SIZE:
-        raise InvalidRequestError(f"batch_size={batch_size} max_message_bytes={max_message_bytes}")
+        raise InvalidRequestError(
+            f"batch_size must be at least 1 and max_message_bytes above {HEADER_SIZE}; got "
+            f"batch_size={batch_size}, max_message_bytes={max_message_bytes}"
+        )
     producer_id, producer_epoch, sequence = producer or (-1, -1, -1)
     attributes = int(codec) | (TRANSACTIONAL if transactional else 0)
     if log_append_time is not None:
@@ -202,7 +205,7 @@ def _encode_compressed(feed: Feed, options: _Options, scratch: Scratch) -> Encod
     batch_bytes = options.batch_bytes
     most = max(1, _PIECE // batch_bytes)
     frames: list[Frames] = []
-    at = begun = 0
+    at = begun = 0  # `begun`: the bytes of an open batch that were moved to the front
     while not feed.done:
         table = np.empty((most, 6), np.int64)
         count, end, need = feed.frame(framed, begun, batch_bytes, SIZE_MAX, table)

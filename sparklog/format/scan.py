@@ -76,7 +76,7 @@ def read_header(
     base_offset, length, _, magic = BATCH_PREFIX.unpack_from(buf, at)
     if length < LEGACY_SIZE_MIN:
         raise DataCorruptionError(
-            f"batch length {length} is less than the minimum",
+            f"batch length {length} is less than the minimum of {LEGACY_SIZE_MIN} bytes",
             path=path,
             position=position + at,
         )
@@ -93,7 +93,7 @@ def read_header(
                 reason = f"crc is {crc}, the header says {header.crc}"
         reason = reason or field_fault(header.attributes, header.last_offset_delta, header.count)
         if reason is None and header.last_offset > OFFSET_MAX:
-            reason = f"base offset {base_offset} is too large for {header.count} records"
+            reason = f"base offset {base_offset} is too large: the last offset exceeds 2^63-1"
     if reason is not None:
         raise DataCorruptionError(reason, path=path, position=position + at)
     return header
@@ -137,7 +137,7 @@ def scan(
     error: DataCorruptionError | None = None
     while max_batches is None or found < max_batches:
         room = _CHUNK if max_batches is None else min(_CHUNK, max_batches - found)
-        room = min(room, len(view) // 61 + 1)
+        room = min(room, len(view) // 61 + 1)  # small reads must not allocate a large table
         columns = np.empty((room, kernel.COLUMNS), np.int64)
         rows, stop, stopped = kernel.walk(view, at, columns.data, room)
         good = _good_crcs(view, columns[:rows]) if check_crc else rows
@@ -228,10 +228,14 @@ def stored_crcs(buf: Buffer, table: Table, position: int = 0) -> bytes:
 
 
 def misplaced_rows(table: Table, expected: int, gaps_below: int = 0) -> NDArray[np.bool_]:
-    """Return for each batch whether its base offset doesn't follow the batch before it.
+    """Return a mask of the batches that do not start where the previous batch ends.
 
-    No CRC covers base offsets. `expected`: the offset at which the first batch must begin.
-    `gaps_below`: records below this offset may be missing because of compaction.
+    The check is needed because no CRC covers base offsets.
+
+    Args:
+        table: The batches, in the order of the file.
+        expected: The offset at which the first batch must start.
+        gaps_below: Records below this offset may be missing because of compaction.
     """
     due = np.concatenate(([expected], table["last_offset"][:-1] + 1))[: len(table)]
     first = table["base_offset"]
@@ -267,7 +271,9 @@ def rebase(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> 
         return base_offset
     end = kernel.renumber(memoryview(buf).cast("B"), base_offset, leader_epoch)
     if end < 0:
-        raise InvalidRequestError(f"no complete batch v2 begins at byte {-1 - end} of the data")
+        raise InvalidRequestError(
+            f"byte {-1 - end} of the data is not the start of a complete batch v2"
+        )
     return end
 
 

@@ -81,6 +81,7 @@ def encode_spaced(
             rows.slice(at, stop - at),
             codec=Codec.NONE,
             batch_size=min(size, max_message_bytes),
+            # Compression may still make a larger batch fit: the limit is checked below.
             max_message_bytes=max(max_message_bytes, 2 * batch_size),
             timestamp_ms_default=-1,
         )
@@ -121,12 +122,15 @@ def encode_gap(start: int, end: int) -> bytes:
 
 def _check(count: int, offsets: NDArray[np.int64], start: int, end: int) -> None:
     if len(offsets) != count or not 0 <= start <= end:
-        raise InvalidRequestError(f"{len(offsets)} offsets for {count} rows in [{start}, {end})")
+        raise InvalidRequestError(
+            f"each of the {count} rows needs an offset in [{start}, {end}); got {len(offsets)} "
+            "offsets"
+        )
     if count and not (
         start <= offsets[0] and offsets[-1] < end and (np.diff(offsets) > 0).all()
     ):
         raise InvalidRequestError(
-            f"offsets {offsets[0]}...{offsets[-1]} don't increase within [{start}, {end})"
+            f"the offsets {offsets[0]} to {offsets[-1]} don't ascend within [{start}, {end})"
         )
 
 

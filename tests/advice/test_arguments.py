@@ -353,7 +353,7 @@ OF_COMMANDS: list[Case] = [
      lambda p: erase(p.log, "t", [b"k"], predicate=KeyPredicate([b"k"])),
      (lambda p: erase(p.log, "t", [b"k"]),
       lambda p: erase(p.log, "t", predicate=KeyPredicate([b"k"])))),
-    ("name one at least, or the null key", lambda p: erase(p.log, "t", []),
+    ("pass at least one key, or null_key=True", lambda p: erase(p.log, "t", []),
      (lambda p: erase(p.log, "t", [b"k"]), lambda p: erase(p.log, "t", [], null_key=True))),
 ]  # fmt: skip
 

@@ -55,7 +55,7 @@ def test_one_that_cant_be_stops_no_other(log: Path, capsys: Capture) -> None:
     out, err = capsys.readouterr()
     assert out == "t-1: begins at 2\n"
     assert [line.partition(": ")[0] for line in err.splitlines()] == ["t-0", "none-0", "t-7"]
-    assert "can't delete records before 9" in err
+    assert "the records before offset 9 can't be deleted" in err
     assert starts(log) == {0: 0, 1: 2}
 
 

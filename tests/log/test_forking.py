@@ -202,7 +202,7 @@ class TestPoints:
             ({"writer": "q", "batch": 1, "time_ms": 7}, "give a fork point"),
             ({"writer": "q"}, "belong together"),
             ({"time_ms": 7, "batch": 3}, "belong together"),
-            ({"writer": "w", "batch": 1}, "its writers: other, q"),
+            ({"writer": "w", "batch": 1}, "the log's writers: other, q"),
             ({"writer": "q", "batch": 77}, "last batch is 2(, the oldest in the ledger is 0)?$"),
             ({"time_ms": 7}, "was written after 7 ms"),
             ({"offsets": {"t": {0: -1}}}, "goes beyond"),
