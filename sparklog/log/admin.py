@@ -88,8 +88,8 @@ def _started(name: str, starts: Mapping[int, int], bases: Mapping[int, int]) -> 
     for p, start in starts.items():
         if p not in bases or start < 0:
             raise InvalidRequestError(
-                f"starts must be {{partition: offset}} with partitions 0..{len(bases) - 1} and "
-                f"offsets from 0; got {dict(starts)}"
+                f"starts={dict(starts)}: expected {{partition: offset}} with partitions "
+                f"0..{len(bases) - 1} and offsets from 0"
             )
         if start < bases[p]:
             raise InvalidRequestError(
@@ -363,7 +363,7 @@ def reset_writers(commits: CommitLog, writer: str, batch: int) -> list[str]:
     """
     if batch < -1:
         raise InvalidRequestError(
-            f"batch must be the last batch to keep, or -1 for none; got {batch}"
+            f"batch={batch}: expected the number of the last batch to keep, or -1 for none"
         )
     ahead: list[str] = []
 

@@ -204,7 +204,7 @@ WRITES: Final[list[Case]] = [
      f"offsets={{0: '1'}}: expected {OFFSETS}"),
     (lambda log: log.delete_records("t", {9: 1}), UNKNOWN, "t-9 is not in LOG"),
     (lambda log: log.delete_records("t", {0: 99}), OUT_OF_RANGE,
-     "t-0: can't delete records before 99"),
+     "t-0: the records before offset 99 can't be deleted"),
     (lambda log: log.move_partition("t", "0", "/d"), REFUSED,
      "partition='0': expected the number of a partition"),
     (lambda log: log.move_partition("t", 0, 5), REFUSED, "to=5: expected the path of a log dir"),

@@ -108,6 +108,6 @@ def test_damaged_records() -> None:
     raw = bytearray(batch(5, Codec.NONE))
     raw[61] = 0x7F  # the first record's length
     (row,) = scan(bytes(raw), path="x", check_crc=False).table
-    with pytest.raises(DataCorruptionError, match="it was to be cut") as raised:
+    with pytest.raises(DataCorruptionError, match="the batch can't be cut") as raised:
         cut_batch(memoryview(bytes(raw)), row, BASE + 2, BASE + 4, path="x", position=0)
     assert (raised.value.first, raised.value.end) == (BASE, BASE + 5)

@@ -125,7 +125,7 @@ def test_aborted_transactions_are_checked():
     index.check_txn_entries(txns((0, 0, 10, 11), (1, 5, 15, 13)), 0, path="x")
     with pytest.raises(DataCorruptionError, match="x at byte 34"):
         index.check_txn_entries(txns((0, 0, 10, 11), (1, 5, 10, 13)), 0, path="x")
-    with pytest.raises(DataCorruptionError, match="base 11"):
+    with pytest.raises(DataCorruptionError, match="base offset 11"):
         index.check_txn_entries(txns((0, 0, 10, 11)), 11, path="x")
     bad = txns((0, 0, 10, 11)).copy()
     bad["version"] = 1

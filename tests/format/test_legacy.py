@@ -83,7 +83,7 @@ def test_crc():
     """LegacyRecordTest.testChecksum."""
     raw = bytearray(message(5, b"k", b"v"))
     raw[-1] ^= 1
-    with pytest.raises(DataCorruptionError, match="crc"):
+    with pytest.raises(DataCorruptionError, match="CRC"):
         read_header(raw, 0, path="t")
     assert scan(raw, path="t").error is not None
 

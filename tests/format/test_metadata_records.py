@@ -107,7 +107,7 @@ def test_nodes_that_register_and_leave():
     assert decode_metadata(bytes.fromhex("01010000000007000000000000000100")) == NodeRecord(
         ApiKey.UNREGISTER_BROKER, 7
     )
-    with pytest.raises(ValueError, match="only read"):
+    with pytest.raises(ValueError, match="can be read, but not written"):
         encode_metadata(NodeRecord(ApiKey.REGISTER_BROKER, 7))
 
 

@@ -80,7 +80,7 @@ def test_back_to_before_the_first_batch(log: Log) -> None:
     assert log.reset("q", -1) == ["q"]
     assert not commit(log, 0).replayed
     assert commit(log, 0).replayed
-    with pytest.raises(InvalidRequestError, match="batch must be the last"):
+    with pytest.raises(InvalidRequestError, match="batch=-2"):
         log.reset("q", -2)
 
 
