@@ -1,11 +1,13 @@
-"""Shows a log in a browser: `sparklog serve --ui` and `sparklog ui`.
+"""A web server that shows a log in a browser: `sparklog serve --ui` and `sparklog ui`.
 
-- `server`: HTTP, TLS and connection limits; `gate`: checks of requests, headers of responses
-- `access`: tokens and sessions; `page_request`: a request's fields and its query for records
-- `site`: routes and errors; `log_pages`: the routes of topics and records
-- `log_browser`: reads topics and records; `jobs`: bounded work; `result_cache`: expensive pages
+- `server`: HTTP, TLS and connection limits
+- `gate`: checks of every request, headers of every response
+- `access`: tokens and sessions; `page_request`: the query parameters of a request
+- `site`: routes and error pages; `log_pages`: the routes of topics and records
+- `log_browser`: reads topics and records; `jobs`: blocking work in threads, with limits;
+  `result_cache`: results that are expensive to compute
 - `topic_pages`, `record_pages`: HTML; `json_documents`: JSON for scripts
 - `templating`: whole pages from the Jinja2 templates in `templates/`; `units`: numbers and times
-- `browse/`: records and statistics of a log for people, within limits
-- `report/`: a log as numbers, and as one HTML page
+- `browse/`: reads records and statistics of a log for display, within limits
+- `report/`: computes the statistics of a whole log, and renders them as one HTML page
 """

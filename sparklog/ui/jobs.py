@@ -1,7 +1,7 @@
-"""`Jobs`: runs blocking work for requests in threads, a few at a time, with a time limit.
+"""`Jobs`: runs the blocking work of requests in threads, a few at a time, with a time limit.
 
-If a store hangs, it holds a thread, never the server: the request gets an error after a timeout,
-and the thread counts as busy until it returns.
+A store that does not respond blocks a thread, but never the server: the request gets an error
+after the time limit, and the thread counts as busy until the store responds.
 """
 
 import asyncio
@@ -18,47 +18,52 @@ T = TypeVar("T")
 
 
 def in_thread(work: Callable[[], T], name: str = "sparklog-ui-read") -> asyncio.Future[T]:
-    """Start `work` in a daemon thread and return its result as a future, which nobody may cancel.
-
-    asyncio's own threads are no daemons: one that hangs would keep the process alive.
+    """Start `work` in a daemon thread and return a future of the result. Do not cancel the future.
 
     Raises:
         StorageUnavailableError: No thread can be started.
     """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
-    result.add_done_callback(lambda done: done.exception())  # its request may have ended before
+    # If the request has ended, nothing else retrieves the exception, and asyncio would log that.
+    result.add_done_callback(lambda done: done.exception())
 
     def run() -> None:
         try:
             done = partial(result.set_result, work())
-        except BaseException as error:  # noqa: BLE001 - it belongs to the request
+        except BaseException as error:  # noqa: BLE001 - raised in the request
             done = partial(result.set_exception, error)
         with contextlib.suppress(RuntimeError):  # the server was closed
             loop.call_soon_threadsafe(done)
 
+    # Not asyncio.to_thread: its threads are no daemons, so one that waits for a store would keep
+    # the process alive.
     try:
         threading.Thread(target=run, name=name, daemon=True).start()
     except RuntimeError as error:
-        raise StorageUnavailableError(f"{error}: try again in a moment") from error
+        raise StorageUnavailableError(
+            f"no thread can be started ({error}): try again in a moment"
+        ) from error
     return result
 
 
 class Jobs:
-    """Runs at most `most` jobs at the same time. Belongs to one event loop."""
+    """Runs at most `most` jobs at the same time. Must be used in one event loop only."""
 
     def __init__(self, most: int = 4, *, timeout_ms: int = 20_000) -> None:
         self._turns = asyncio.Semaphore(most)
         self._timeout_ms = timeout_ms
 
     async def run(self, job: Callable[[Callable[[], bool]], T]) -> T:
-        """Return the result of `job`, whose argument tells it when to stop.
+        """Run `job` in a thread and return the result.
 
-        The job is told to stop after the timeout, and when the caller is cancelled.
+        Args:
+            job: The work. Its argument is a function that returns True when the job must stop:
+                after the time limit, or when the caller was cancelled.
 
         Raises:
-            StorageUnavailableError: Too many jobs run already, no thread can be started, or the job
-                takes too long. The errors of the job are raised too.
+            StorageUnavailableError: Too many jobs are running, no thread can be started, or the job
+                takes too long. Errors of the job are raised as they are.
         """
         try:
             async with asyncio.timeout(QUEUE_MS / 1000):
@@ -73,6 +78,8 @@ class Jobs:
         except StorageUnavailableError:
             self._turns.release()
             raise
+        # Released when the thread ends, not when the request does: otherwise a store that doesn't
+        # respond would accumulate threads without limit.
         result.add_done_callback(lambda _: self._turns.release())
         try:
             await asyncio.wait({result}, timeout=self._timeout_ms / 1000)

@@ -1,4 +1,4 @@
-"""Topics and records as JSON, for scripts: see docs/ui.md. Field names stay as they are."""
+"""The JSON documents of topics and records. Scripts rely on their field names (docs/ui.md)."""
 
 import base64
 from typing import Any
@@ -14,7 +14,7 @@ from sparklog.ui.units import iso_text
 
 
 def topic_json(topic: TopicFigures) -> dict[str, Any]:
-    """A topic in a list."""
+    """Return the JSON object of a topic in the list of topics."""
     return {
         "name": topic.name,
         "id": topic.info.id,
@@ -30,7 +30,7 @@ def topic_json(topic: TopicFigures) -> dict[str, Any]:
 
 
 def topic_document(view: TopicView) -> dict[str, Any]:
-    """A topic in full."""
+    """Return the JSON object of a topic with partitions, configs and readers."""
     return {
         **topic_json(view.figures),
         "partition_list": [partition_json(partition) for partition in view.partitions],
@@ -40,7 +40,6 @@ def topic_document(view: TopicView) -> dict[str, Any]:
 
 
 def partition_json(partition: PartitionFigures) -> dict[str, Any]:
-    """A partition of a topic."""
     return {
         "partition": partition.partition,
         "start": partition.start,
@@ -54,7 +53,7 @@ def partition_json(partition: PartitionFigures) -> dict[str, Any]:
 
 
 def configs_json(info: TopicInfo) -> list[dict[str, Any]]:
-    """A topic's configs; `is_default` is true for those that were not set."""
+    """Return all configs of a topic. `is_default` is true for configs that were not set."""
     return [
         {"name": e.name, "value": e.value, "default": e.default,
          "is_default": e.source == "DEFAULT_CONFIG"}
@@ -63,7 +62,6 @@ def configs_json(info: TopicInfo) -> list[dict[str, Any]]:
 
 
 def reader_json(row: dict[str, Any]) -> dict[str, Any]:
-    """A reader's position in a partition."""
     names = ("group", "kind", "query", "partition", "offset", "lag", "expired")
     found = {name: row[name] for name in names}
     return {**found, "time": iso_text(row["time"])}
@@ -72,7 +70,11 @@ def reader_json(row: dict[str, Any]) -> dict[str, Any]:
 def range_json(
     found: RecordRange, records: list[RecordPreview], following: str | None
 ) -> dict[str, Any]:
-    """Records; `next` is the query, for the same path, of the records after them."""
+    """Return the JSON object of a range of records.
+
+    `following`: the query string that selects the next records under the same path (`next`), or
+    None at the end.
+    """
     return {
         "records": [record_json(record) for record in records],
         "next": following,
@@ -84,9 +86,10 @@ def range_json(
 
 
 def record_json(record: RecordPreview) -> dict[str, Any]:
-    """A record. Bytes that are not UTF-8 are in `..._base64`.
+    """Return the JSON object of a record.
 
-    `..._cut` is true if there are more.
+    Keys and values that are not UTF-8 are in `key_base64` and `value_base64`. `key_cut` and
+    `value_cut` are true if the key or value is longer than shown.
     """
     time = record.timestamp_ms
     return {
@@ -130,10 +133,10 @@ def _bytes_json(name: str, raw: bytes | None, size: int) -> dict[str, Any]:
 
 
 def _text_of_cut(raw: bytes) -> str:
-    """Decode UTF-8 whose last letter may be cut. Raises: UnicodeDecodeError."""
+    """Decode truncated UTF-8 text, dropping an incomplete last character."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        if error.start < len(raw) - 3:
+        if error.start < len(raw) - 3:  # UTF-8 has at most 4 bytes per character
             raise
         return raw[: error.start].decode()

@@ -1,7 +1,7 @@
-"""`LogBrowser`: reads topics and records for pages and for scripts. Each request is bounded.
+"""`LogBrowser`: reads the topics and records that pages and JSON documents show.
 
-A request reads the log up to limits of bytes, memory and time (`sparklog.ui.browse.limits`), and
-stops when `stopped` returns True, because the browser disconnected.
+A request reads the log up to limits of bytes, memory and time (`sparklog.ui.browse.limits`). It
+also ends when its argument `stopped` returns True, because the client has disconnected.
 """
 
 import contextlib
@@ -35,15 +35,19 @@ CHECK_MS: Final = 8000
 _LOGGER: Final = logging.getLogger("sparklog.ui")
 Stopped = Callable[[], bool]
 Open = Callable[[Stopped], Log]
-"""Opens a log for reading. The argument tells whether a wait for a store must end."""
+"""A function that opens a log for reading. Its argument returns True when waits must end."""
 T = TypeVar("T")
 
 
 class LogBrowser:
-    """Reads a log for requests. Threads may share it.
+    """Reads the topics and records of a log. Thread-safe.
 
-    Args: path: the log's, to be shown. opened: opens it for reading. keeps_configs: whether the log
-       is our own: a broker keeps topic configs elsewhere, an archive does not keep them.
+    Args:
+        path: The path of the log as the pages show it.
+        opened: Opens the log for reading.
+        keeps_configs: Returns whether the log stores topic configs. A broker stores them in its
+            cluster metadata, and an archive does not store them.
+        clock: The clock for the ages of readers.
     """
 
     def __init__(
@@ -57,20 +61,23 @@ class LogBrowser:
         self._clock = clock
 
     def topics(self, stopped: Stopped) -> list[TopicFigures]:
-        """Return all topics. Raises: SparklogError, OSError."""
+        """Return all topics with their statistics."""
         return self._look(stopped, lambda log, b: self._figures.topics(log, lambda: b.stopped))
 
     def topic(self, name: str, page: int, stopped: Stopped) -> TopicView:
-        """Return a topic, with the partitions of a page, from 1. Raises: SparklogError, OSError."""
+        """Return a topic with the partitions of page `page`, counted from 1."""
         start = (page - 1) * PAGE_PARTITIONS
         return self._look(stopped, lambda log, budget: self._topic(log, name, start, budget))
 
     def records(
         self, query: Query, most_bytes: Callable[[int], int], stopped: Stopped
     ) -> tuple[RecordRange, list[RecordPreview]]:
-        """Return records. Raises: SparklogError, OSError.
+        """Read a range of records. Return the range, and the records truncated for display.
 
-        Args: most_bytes: how many bytes of each value are kept, for a number of records.
+        Args:
+            query: The records to read.
+            most_bytes: Returns, for a number of records, the maximum bytes of each value.
+            stopped: Returns True when the read must end.
         """
         budget = Budget(query.limits, gone=stopped)
         with _open_errors():
@@ -81,15 +88,20 @@ class LogBrowser:
     def record(
         self, topic: str, partition: str, offset: str, most_bytes: int, stopped: Stopped
     ) -> RecordPreview:
-        """Return the record at a place of a URL.
+        """Return a single record. `partition` and `offset` are parts of the URL, not yet checked.
 
-        Raises: UnknownRecordError: it does not exist; StorageUnavailableError: it can't be read.
+        Raises:
+            InvalidRequestError: `partition` or `offset` is not a number.
+            UnknownRecordError: The record does not exist.
+            StorageUnavailableError: The record can't be read.
         """
         wanted = _number(offset)
         query = Query(
             topic=topic,
             partition=_number(partition),
             start=wanted,
+            # The first read returns at least one batch, of any size; this limit prevents a second
+            # read.
             limits=Limits(records=1, read_bytes=1, time_ms=CHECK_MS),
         )
         found, records = self.records(query, lambda count: most_bytes, stopped)
@@ -99,7 +111,9 @@ class LogBrowser:
             raise StorageUnavailableError("; ".join(found.faults))
         start, end = found.log_start, found.log_end
         is_inside = start <= wanted < end
-        reason = "compaction removed it" if is_inside else f"it holds [{start}, {end})"
+        reason = (
+            "compaction removed the record" if is_inside else f"it has offsets [{start}, {end})"
+        )
         raise UnknownRecordError(
             f"{topic}-{query.partition} has no record at offset {wanted}: {reason}"
         )
@@ -131,10 +145,7 @@ class LogBrowser:
 
 
 class _LogHandle:
-    """The log, opened by the first request, and again if it was replaced.
-
-    `stopped` is per thread: a wait ends when the thread's own request ends.
-    """
+    """Opens the log at the first request, and again when another log is at the same path."""
 
     def __init__(self, opened: Open) -> None:
         self._open = opened
@@ -143,10 +154,11 @@ class _LogHandle:
         self._local = threading.local()
 
     def log(self, stopped: Callable[[], bool]) -> Log:
-        """Return the log for a request of this thread; `stopped` ends its waits for a store.
+        """Return the open log. `stopped` ends waits for a store in the calling thread.
 
-        Raises: as `sparklog.open`.
+        Raises the errors of `sparklog.open`.
         """
+        # All threads share the log and its waits, so each thread registers its own request here.
         self._local.stopped = stopped
         with self._mutex:
             if self._log is not None and is_replaced(self._log):
@@ -163,7 +175,10 @@ class _LogHandle:
 
 @contextlib.contextmanager
 def _open_errors() -> Iterator[None]:
-    """Turn InvalidRequestError into StorageUnavailableError: the log existed at the start."""
+    """Raise StorageUnavailableError for an InvalidRequestError of the log.
+
+    The log existed when the server started, so the client's request is not at fault.
+    """
     try:
         yield
     except UnknownTopicError:
@@ -174,5 +189,5 @@ def _open_errors() -> Iterator[None]:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise InvalidRequestError(f"{text[:100]}: want a partition and an offset")
+        raise InvalidRequestError(f"{text[:100]}: partition and offset in the path must be numbers")
     return int(text)

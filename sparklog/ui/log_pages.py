@@ -1,10 +1,10 @@
-"""`LogPages`: the pages of topics and records, and the same as JSON.
+"""`LogPages`: the routes of topics and records, as HTML pages and as JSON.
 
     /topics                             all topics
     /topics/NAME                        one topic: partitions, readers, configs
-    /topics/NAME/records                its records
-    /topics/NAME/records/P/OFFSET       one record; its bytes are at /key and /value below it
-    /api, /api/topics/...               the same as JSON
+    /topics/NAME/records                records of a topic
+    /topics/NAME/records/P/OFFSET       one record; /key and /value below it download the bytes
+    /api, /api/topics/...               the same data as JSON
 """
 
 import json
@@ -38,12 +38,12 @@ from sparklog.ui.topic_pages import (
 API: Final = {
     "/api/report": "the report",
     "/api/topics": "topics; q, sort, desc",
-    "/api/topics/NAME": "one: partitions, configs, readers; page",
+    "/api/topics/NAME": "one topic: partitions, configs, readers; page",
     "/api/topics/NAME/records": f"records; {', '.join(FIELDS)}, max_value_bytes",
     "/api/topics/NAME/records/PARTITION/OFFSET": "one record; max_value_bytes",
-    "/api/health": "the verdict",
+    "/api/health": "the health of the log",
 }
-_VALUE_BYTES: Final = 64 << 10  # of a value in JSON, by default
+_VALUE_BYTES: Final = 64 << 10  # default limit of one value in JSON
 _VALUE_BYTES_MAX: Final = MIB
 _ANSWER_BYTES: Final = 32 * MIB  # of all values in one response
 _DOWNLOAD_BYTES: Final = 1 << 31
@@ -53,9 +53,16 @@ _ENCODER: Final = json.JSONEncoder(indent=2, ensure_ascii=False, allow_nan=False
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page. `source`: the path from the root that refreshes it, if it is live.
+    """A page without the frame around its content.
 
-    `here`: the link in the frame that is marked. `age_s`: the age of the content.
+    Attributes:
+        title: The title of the browser window.
+        content: The HTML of the main element.
+        source: The path, from the root, of the content that a live page loads again. Empty if the
+            page is not refreshed.
+        here: The link of the navigation bar that is marked as the current one.
+        status: The status of the HTTP response.
+        age_s: The age of the content in seconds.
     """
 
     title: str
@@ -67,12 +74,11 @@ class Page:
 
 
 class JsonResponse(Response):
-    """A JSON document. Memory: its bytes, without the whole text in addition."""
+    """A JSON response. It is encoded in parts, so the whole text is never in memory as a str."""
 
     media_type = "application/json; charset=utf-8"
 
     def render(self, content: Any) -> memoryview:
-        """Return the document as bytes."""
         body = bytearray()
         for part in _ENCODER.iterencode(content):
             body += part.encode("utf-8", "replace")
@@ -81,19 +87,19 @@ class JsonResponse(Response):
 
 
 Read = Callable[..., Page | Response]
-"""Answers a request, with the names in its path as further arguments. Raises: SparklogError,
-OSError."""
+"""A handler of a request. The variable parts of the path are its further arguments. It may raise
+SparklogError and OSError."""
 
 
 class LogPages:
-    """Topics and records of a log. Threads may share it."""
+    """The routes of the topics and records of a log. Thread-safe."""
 
     def __init__(self, browser: LogBrowser) -> None:
         self._browser = browser
 
     @property
     def routes(self) -> Sequence[tuple[str, Read, Sequence[str]]]:
-        """Path, method, and the accepted fields of the query."""
+        """Path, handler, and accepted query parameters of each route."""
         record = "/topics/{topic}/records/{partition}/{offset}"
         return (
             ("/topics", self._topics, (*TOPIC_FIELDS, "part")),
@@ -129,7 +135,7 @@ class LogPages:
     def _record(self, request: PageRequest, topic: str, partition: str, offset: str) -> Page:
         form = request.fields.get("as", "")
         if form not in ("", "text", "hex"):
-            raise InvalidRequestError(f"as={form[:100]}: want text or hex")
+            raise InvalidRequestError(f"as={form[:100]}: the form must be text or hex")
         record = self._browser.record(topic, partition, offset, SHOWN_MAX, request.stopped)
         inner = record_content(topic, record, request, Form(form) if form else None)
         return Page(title=f"{topic}-{record.partition}: {record.offset}", content=inner)
@@ -138,12 +144,13 @@ class LogPages:
         self, request: PageRequest, topic: str, partition: str, offset: str, part: str
     ) -> Response:
         if part not in ("key", "value"):
-            raise UnknownRecordError(f"a record has no page {part[:100]}: want key or value")
+            raise UnknownRecordError(f"a record has no part {part[:100]}, only key and value")
         record = self._browser.record(topic, partition, offset, _DOWNLOAD_BYTES, request.stopped)
         raw = record.key if part == "key" else record.value
         if raw is None:
             raise InvalidRequestError(f"the {part} of this record is null")
         name = _ODD.sub("_", f"{topic}-{record.partition}-{record.offset}.{part}")
+        # An attachment: a record may contain HTML or scripts, which must not run on this origin.
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(raw, headers=headers, media_type="application/octet-stream")
 

@@ -1,4 +1,7 @@
-"""The pages of records: a list, and a single record. Contents are untrusted: all is escaped."""
+"""The pages of records: a list of records, and a single record.
+
+Records contain untrusted data, so the templates escape everything.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +19,7 @@ from sparklog.ui.templating import render
 
 _KEY_LETTERS: Final = 60
 _VALUE_LETTERS: Final = 240
-_INLINE_MAX: Final = 4096  # bytes of a value on the page of many
+_INLINE_MAX: Final = 4096  # bytes of a value on a page that lists records
 _INLINE_ALL: Final = 1 << 20
 _HEADER_MAX: Final = 1000
 _ENDS: Final = {
@@ -28,9 +31,15 @@ _ENDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordView:
-    """A record as it is shown: key and value on a line, and unfolded.
+    """The view of a record on a page: key and value as a line each, and in full.
 
-    `headers`: name, bytes and line of each. `key`: None in a list where `key_line` shows all of it.
+    Attributes:
+        record: The record.
+        key_line: The start of the key on one line.
+        value_line: The start of the value on one line.
+        headers: The (name, bytes, bytes as one line) of each header.
+        key: The key in full. None in a list of records if `key_line` already shows the whole key.
+        value: The value in full.
     """
 
     record: RecordPreview
@@ -44,7 +53,14 @@ class RecordView:
     def of(
         cls, record: RecordPreview, *, most: int, form: Form | None = None, in_list: bool = False
     ) -> "RecordView":
-        """Return a view of a record that shows up to `most` bytes of its key and of its value."""
+        """Return the view of a record.
+
+        Args:
+            record: The record.
+            most: The maximum bytes of the key and of the value.
+            form: The form in which the user wants the bytes, or None to choose it automatically.
+            in_list: Whether the view is part of a list of records.
+        """
         key = render_value(record.key, most=most, form=form, size=record.key_bytes)
         is_long = record.key and (len(record.key) > _KEY_LETTERS or key.form is not Form.TEXT)
         has_key = is_long or not in_list
@@ -63,14 +79,14 @@ class RecordView:
 
 
 def inline_bytes(records: int) -> int:
-    """Return how many bytes of each value a page of so many records shows."""
+    """Return how many bytes of each value a page with `records` records shows."""
     return min(_INLINE_MAX, _INLINE_ALL // max(records, 1))
 
 
 def records_content(
     topic: str, found: RecordRange, records: Sequence[RecordPreview], request: PageRequest
 ) -> Markup:
-    """Return some records of a partition, and the form that requests others."""
+    """Return the HTML of a list of records, with the form that selects other records."""
     limit = request.number("limit", LIMIT, 1, RECORDS_MAX)
     older, newer = max(found.start - limit, found.log_start), found.end
     return render(
@@ -89,7 +105,7 @@ def records_content(
 def record_content(
     topic: str, record: RecordPreview, request: PageRequest, form: Form | None
 ) -> Markup:
-    """Return a record, as much of it as a page may show."""
+    """Return the HTML of a single record, truncated to the limit of a page."""
     records_url = _records_url(request, topic)
     return render(
         "record.html",
@@ -107,10 +123,16 @@ def failed_content(
     title: str, words: str, request: PageRequest, *, topic: str = "",
     place: Mapping[str, str] | None = None, has_topics: bool = True,
 ) -> Markup:  # fmt: skip
-    """Return the page of an error.
+    """Return the HTML of an error page.
 
-    Args: topic: whose page it is, if the topic exists. place: the partition and the offset in the
-        path of a page of records, which has the form with the requested values.
+    Args:
+        title: The heading.
+        words: The text of the error.
+        request: The request that failed.
+        topic: The topic of the requested page, or "" if the topic does not exist.
+        place: The variable parts of the path, if the request was for records. The error page then
+            contains the form that selects records, with the requested values.
+        has_topics: Whether the site has a page of topics.
     """
     values: dict[str, object] = {"root": request.root, "topic": topic, "here": "", "fields": ()}
     if topic and place is not None:
@@ -120,7 +142,10 @@ def failed_content(
 
 
 def _form_values(topic: str, request: PageRequest, filled: Mapping[str, str]) -> dict[str, object]:
-    """Return the values of the templates of a topic's head and form, with `filled` fields."""
+    """Return the values of `topic_head.html` and `records_form.html`.
+
+    `filled`: the values of the form's fields.
+    """
     partition = {n: filled[n] for n in ("partition",) if filled.get(n)}
     return {
         "root": request.root,

@@ -1,4 +1,4 @@
-"""Results that are expensive to make: never made twice at once, and never too often."""
+"""`CachedResult`: a result that is expensive to compute, computed by one thread at a time."""
 
 import asyncio
 import contextlib
@@ -10,35 +10,44 @@ from sparklog.clock import monotonic_ms
 from sparklog.errors import StorageUnavailableError
 from sparklog.ui.jobs import in_thread
 
-_REST: Final = 10  # times as long as it took
-_PATIENCE_S: Final = 60.0  # for a result that is being made
+# The pause after a computation, as a multiple of its duration: a large log, whose report takes
+# seconds, costs at most a tenth of a core, however many browsers refresh the page.
+_REST: Final = 10
+_PATIENCE_S: Final = 60.0
 T = TypeVar("T")
 
 
 class CachedResult(Generic[T]):
-    """The last result of `make`. For any number of callers, only one is made at a time.
+    """Caches the last result of `make`, and calls `make` again when the result is old.
 
-    `make` runs in a thread. After each result there is a pause of ten times as long as it took.
-    Belongs to one event loop.
+    `make` runs in a thread, at most once at a time. A result is returned from the cache for at
+    least ten times as long as its computation took. Must be used in one event loop only.
     """
 
     def __init__(
         self, make: Callable[[], T], *, fresh_ms: float, patience_s: float = _PATIENCE_S
     ) -> None:
-        """Args: patience_s: how long callers wait for a result that is being made."""
+        """Create an empty cache.
+
+        Args:
+            make: Computes the result.
+            fresh_ms: The minimum time between two computations.
+            patience_s: How long a caller waits for a computation.
+        """
         self._make, self._fresh_ms, self._patience_s = make, fresh_ms, patience_s
         self._making: asyncio.Future[T] | None = None
         self._known: tuple[T, float] | None = None
         self._fresh_until_ms = self._rest_until_ms = 0.0
 
     async def get(self) -> tuple[T, int]:
-        """Return the result, and its age in whole seconds.
+        """Return the result, and the age of the result in seconds.
 
-        While a new result is made for one caller, other callers get the previous one.
+        If the result is old, the first caller waits for the new result. Callers that arrive during
+        the computation get the previous result.
 
         Raises:
-            StorageUnavailableError: The first result is still being made. The errors of `make` are
-                raised too.
+            StorageUnavailableError: The first result is still being computed. Errors of `make` are
+                raised as they are.
         """
         is_old = self._known is None or monotonic_ms() >= self._fresh_until_ms
         if is_old and (self._known is None or self._making is None):
@@ -47,14 +56,18 @@ class CachedResult(Generic[T]):
             if making.done():
                 making.result()
         if self._known is None:
-            raise StorageUnavailableError("this page is still being made: try again in a moment")
+            raise StorageUnavailableError("the page is still being made: try again in a moment")
         made, began_ms = self._known
         return made, int((monotonic_ms() - began_ms) / 1000)
 
     def peek(self) -> T | None:
-        """Return the last result at once, or None; if it is old, a new one is being made."""
+        """Return the last result without waiting, or None if there is none yet.
+
+        If the result is old, a computation is started.
+        """
         if monotonic_ms() >= self._rest_until_ms:
-            with contextlib.suppress(StorageUnavailableError):  # no thread: left to another peek
+            # If no thread can be started, the next call tries again.
+            with contextlib.suppress(StorageUnavailableError):
                 self._begin()
         return None if self._known is None else self._known[0]
 
@@ -66,6 +79,7 @@ class CachedResult(Generic[T]):
 
     def _end(self, began_ms: float, made: asyncio.Future[T]) -> None:
         self._making = None
+        # After an error `peek` pauses as well, but a caller of `get` tries again at once.
         rest_ms = max(self._fresh_ms, _REST * (monotonic_ms() - began_ms))
         self._rest_until_ms = monotonic_ms() + rest_ms
         if made.exception() is None:

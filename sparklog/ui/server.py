@@ -1,8 +1,8 @@
-"""`LiveServer`: a log's pages over HTTP or HTTPS, for `serve --ui` and `sparklog ui`.
+"""`LiveServer`: serves the pages of a log over HTTP or HTTPS, for `serve --ui` and `sparklog ui`.
 
-uvicorn speaks HTTP in an event loop of a daemon thread. A connection answers one request. Clients
-that send no request in time, or don't read the response, are disconnected. The pages read the log
-as any reader does: without a lock or changes, and the service's rounds never wait for them.
+The server is uvicorn, in an event loop of a daemon thread. A connection serves one request. Clients
+that send no request in time, or do not read the response, are disconnected. The pages read the log
+without a lock and change nothing, so neither writers nor the service wait for them.
 """
 
 import asyncio
@@ -35,11 +35,12 @@ _HEAD_BYTES: Final = 64 << 10
 _BACKLOG: Final = 128
 _LOGGER: Final = logging.getLogger("sparklog.ui")
 _HTTP_LOGGER: Final = logging.getLogger("sparklog.ui.http")  # uvicorn's
-_HTTP_LOGGER.addFilter(lambda record: record.levelno >= logging.ERROR)  # no port scans
+# uvicorn warns of each request that is not HTTP, so a port scan would fill the log.
+_HTTP_LOGGER.addFilter(lambda record: record.levelno >= logging.ERROR)
 
 
 class LiveServer:
-    """A context manager; `url` is the URL for a browser."""
+    """The HTTP server of a log's pages, as a context manager. `url` is the URL for a browser."""
 
     def __init__(
         self,
@@ -52,11 +53,19 @@ class LiveServer:
         head_ms: int = HEAD_MS,
         option: str = "--ui",
     ) -> None:
-        """Bind the address; the log is not read before the first request. Port 0 takes a free one.
+        """Bind the address. The log is not read before the first request.
 
-        `option` is named in errors: it gave the address.
+        Args:
+            site: The pages, as an ASGI application.
+            address: The address to listen on. Port 0 selects a free port.
+            access: The access control. By default, every client on this host may read the pages.
+            tls: The certificate and key for HTTPS, or None for HTTP.
+            connections_max: The maximum number of open connections.
+            head_ms: The time in which a client must send its request.
+            option: The command-line option that contained the address, for messages.
 
-        Raises: InvalidRequestError if the address can't be bound, or the TLS files can't be used.
+        Raises:
+            InvalidRequestError: The address can't be bound, or the TLS files can't be used.
         """
         self.head_ms = head_ms
         self._connections_max = connections_max
@@ -67,6 +76,8 @@ class LiveServer:
         scheme = "http" if tls is None else "https"
         self.url = f"{scheme}://{Address(address.host, self.port)}/"
         self.config = Config(
+            # proxy_headers=False: any client can send X-Forwarded-For, and would be logged under
+            # that address.
             Gate(site, access or Access([where]), self.port), http=_Connection, ws="none",
             lifespan="off", log_config=None, proxy_headers=False,
             h11_max_incomplete_event_size=_HEAD_BYTES,
@@ -75,13 +86,13 @@ class LiveServer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to answer, in a daemon thread."""
+        """Start the server in a daemon thread."""
         self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="sparklog-ui", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering. Idempotent; doesn't wait for responses in progress, which are cut."""
+        """Stop the server. Idempotent. Responses in progress are cut off."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._loop.call_soon_threadsafe(self._stopping.set)
@@ -114,22 +125,24 @@ class LiveServer:
             try:
                 accepted, address = await self._loop.sock_accept(self._listener)
             except OSError as error:
-                _LOGGER.warning("a connection can't be accepted: %s", error)
-                await asyncio.sleep(1)  # there may be too many open files
+                _LOGGER.warning("a connection can't be accepted: %s; retrying", error)
+                await asyncio.sleep(1)  # too many open files, perhaps: don't retry in a busy loop
                 continue
             if len(self.connections) >= self._connections_max and not self._make_room():
-                _LOGGER.warning("too many connections: closed one from %s", address[0])
+                _LOGGER.warning("too many connections: closed a new connection from %s", address[0])
                 accepted.close()
             else:
                 task = self._loop.create_task(self._connect(accepted))
                 connecting.add(task)
                 task.add_done_callback(connecting.discard)
-            await asyncio.sleep(0)  # connections that exist have their turn
+            # sock_accept does not yield if connections wait: a flood of new connections would stop
+            # the responses to existing ones.
+            await asyncio.sleep(0)
 
     def _make_room(self) -> bool:
-        """Disconnect the client that has been silent longest.
+        """Disconnect the client that has been silent longest. Return False if none was silent long.
 
-        Otherwise silent clients could keep all others out.
+        Otherwise silent clients could occupy all connections.
         """
         waiting = [each for each in self.connections if each.is_waiting]
         slowest = min(waiting, key=lambda each: each.since, default=None)
@@ -146,12 +159,12 @@ class LiveServer:
         try:
             await self._loop.connect_accepted_socket(lambda: connection, accepted, ssl=context)
         except OSError as error:
-            _LOGGER.debug("no TLS: %s", error)
+            _LOGGER.debug("a TLS handshake failed: %s", error)
             connection.connection_lost(error)
 
 
 class _Connection(H11Protocol):
-    """A connection: one request, and deadlines for it and for its response."""
+    """A connection for a single request, with deadlines for the request and the response."""
 
     def __init__(self, server: LiveServer, accepted: socket.socket) -> None:
         super().__init__(server.config, server.state, {}, asyncio.get_running_loop())
@@ -162,7 +175,7 @@ class _Connection(H11Protocol):
         self._deadline = self.loop.call_later(server.head_ms / 1000, self.disconnect)
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of the request. Anything after its end or its response is ignored."""
+        """Process received bytes of the request; ignore bytes after the end of the request."""
         if not self.is_waiting or self.transport.is_closing():
             return
         super().data_received(data)
@@ -172,9 +185,9 @@ class _Connection(H11Protocol):
             self._deadline = self.loop.call_later(RESPONSE_MS / 1000, self.disconnect)
 
     def send_400_response(self, msg: str) -> None:
-        """Reject a request that isn't HTTP, or whose head is too long."""
-        if self.cycle is not None:  # its body isn't HTTP
-            self.cycle.disconnected = True  # the application's response is ignored
+        """Reject a request that is not HTTP, or has too long a head."""
+        if self.cycle is not None:  # the head was HTTP, the body is not
+            self.cycle.disconnected = True  # uvicorn then drops what the application sends
             if self.cycle.response_started:
                 self.transport.abort()
                 return
@@ -194,32 +207,36 @@ class _Connection(H11Protocol):
         self.transport.close()
 
     def on_response_complete(self) -> None:
-        """Wait for the client to end the connection: in TLS it may leave that to the deadline."""
+        """Wait until the client closes the connection, or the deadline passes.
+
+        A TLS client may leave the connection open.
+        """
         super().on_response_complete()
         self.is_waiting, self.since = True, self.loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
         self._open.discard(self)
         self._deadline.cancel()
         super().connection_lost(exc)
 
     def disconnect(self) -> None:
-        """End the connection at once, in its TLS handshake too."""
+        """Close the connection, even during the TLS handshake.
+
+        The transport does not exist before the end of the handshake, so the socket is shut down.
+        """
         self._open.discard(self)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def abort(self) -> None:
-        """End the connection without waiting for its response."""
+        """Close the connection, cutting off the response."""
         if self in self.connections:
             self.transport.abort()
-        else:  # its TLS handshake hasn't ended
+        else:  # the TLS handshake has not ended
             self.disconnect()
 
 
 def _listener(where: str, address: Address, option: str) -> socket.socket:
-    """Return a socket that listens. Raises: InvalidRequestError."""
     try:
         listener = socket.create_server(
             (where, address.port), backlog=_BACKLOG,

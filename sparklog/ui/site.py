@@ -1,9 +1,9 @@
-"""`LogSite`: the pages and the JSON API of a log by path, as an ASGI application. No sockets.
+"""`LogSite`: the ASGI application with the pages and the JSON API of a log.
 
-    /                                   the report, live; its content is at /content
+    /                                   the report; /content is its content, for the refresh
     /topics...                          topics and records: see `log_pages`
-    /api/...                            the same as JSON
-    /healthz                            200, or 503 if the verdict is red
+    /api/...                            the same data as JSON
+    /healthz                            status 200, or 503 if the health of the log is red
 """
 
 import logging
@@ -49,21 +49,26 @@ _STATUS: Final = (
 
 
 class Verdict(Protocol):
-    """The verdict on the log's health: `sparklog.service.health.Health`."""
+    """The part of `sparklog.service.health.Health` that the pages need."""
 
     @property
     def level(self) -> str:
-        """Green, amber or red."""
+        """The level: green, amber or red."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts and lists, for JSON."""
+        """Return the checks and findings as dicts and lists, for JSON."""
 
 
 class LogSite:
-    """The pages of a log. They belong to the event loop of one server.
+    """The pages of a log. Must be used in one event loop only.
 
-    Args: make: makes a report. browser: reads topics and records; without it there is only the
-        report. examine: returns the verdict, for /healthz. asks: whether a token is required.
+    Args:
+        make: Makes the report.
+        browser: Reads topics and records. Without it, the site consists of the report.
+        examine: Returns the health of the log, for /healthz and the navigation bar.
+        asks: Whether a token is required, so that the pages have a button to sign out.
+        refresh_ms: How often a browser refreshes a page.
+        jobs: Runs the reads of topics and records.
     """
 
     def __init__(
@@ -79,7 +84,7 @@ class LogSite:
         def made() -> tuple[LogReport, Markup]:
             try:
                 report = make()
-            except InvalidRequestError as error:  # there was a log when the server began
+            except InvalidRequestError as error:  # the log existed when the server started
                 raise StorageUnavailableError(str(error), path=error.path) from error
             return report, content(report, browse=browser is not None)
 
@@ -99,10 +104,9 @@ class LogSite:
         self._router = Router(routes, redirect_slashes=False, default=_nothing)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or report its error."""
         try:
             await self._router(scope, receive, send)
-        except Exception as error:  # noqa: BLE001 - the browser gets its words, or a status alone
+        except Exception as error:  # noqa: BLE001 - every request gets a response
             await self._failed(Request(scope), error)(scope, receive, send)
 
     async def _overview(self, request: Request) -> Response:
@@ -122,7 +126,10 @@ class LogSite:
         return await in_thread(lambda: JsonResponse(report.to_dict()))
 
     def _reading(self, read: Read, fields: Sequence[str]) -> Callable[..., Any]:
-        """Return the endpoint whose responses `read` makes in a thread, up to limits."""
+        """Return the endpoint that calls `read` in a thread of `Jobs`.
+
+        `fields`: the accepted query parameters.
+        """
 
         async def endpoint(request: Request) -> Response:
             level = self._level()
@@ -142,7 +149,7 @@ class LogSite:
     # --- health ----------------------------------------------------------------------------------
 
     async def _healthz(self, request: Request) -> Response:
-        """Return the verdict; without the token only its colour."""
+        """Return the health of the log; without the token only its level."""
         verdict = await self._verdict()
         is_red = verdict.level == "red"
         status = HTTPStatus.SERVICE_UNAVAILABLE if is_red else HTTPStatus.OK
@@ -155,11 +162,11 @@ class LogSite:
 
     async def _verdict(self) -> Verdict:
         if self._health is None:
-            raise UnknownTopicError("health is not examined here")
+            raise UnknownTopicError("this server does not examine the health of the log")
         return (await self._health.get())[0]
 
     def _level(self) -> str | None:
-        """Return the colour of the last verdict, and have a new one made if it is old."""
+        """Return the last known health level. Start an examination if the level is old."""
         verdict = None if self._health is None else self._health.peek()
         return None if verdict is None else str(verdict.level)
 
@@ -168,15 +175,20 @@ class LogSite:
     def _shown(
         self, request: PageRequest, page: Page, level: str | None, *, is_part: bool = False
     ) -> Response:
-        """Return a whole page, or the part that refreshes it."""
+        """Return the response with a page.
+
+        `is_part`: only the content, which replaces the content of a page that the browser shows.
+        """
         inner = page.content
         if self._browser is not None:
-            path = "" if page.here == "Overview" else self._browser.path  # the report names it
+            # The report shows the path itself.
+            path = "" if page.here == "Overview" else self._browser.path
             top = render(
                 "frame.html", root=request.root, path=path, here=page.here, level=level,
                 sign_out=self._asks,
             )  # fmt: skip
             inner = top + inner
+        # A path that is not UTF-8 is a str with lone surrogates, which can't be encoded: "replace".
         if is_part:
             return HTMLResponse(inner.encode("utf-8", "replace"))
         refresh = None
@@ -192,20 +204,21 @@ class LogSite:
         path = request.scope["path"]
         status = next((status for kind, status in _STATUS if isinstance(error, kind)), None)
         if status is None:
-            _LOGGER.error("%.300r can't be answered", path, exc_info=error)
+            _LOGGER.error("the request for %.300r failed", path, exc_info=error)
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             words = INTERNAL_ERROR
         else:
             words = str(error)
             _LOGGER.info("%.300r: %.500r", path, words)
-        if not getattr(request.state, "admitted", True):  # /healthz; the words may name paths
+        # /healthz without the token: the text of the error may contain paths.
+        if not getattr(request.state, "admitted", True):
             return PlainTextResponse("red\n", HTTPStatus.SERVICE_UNAVAILABLE)
         if path.startswith("/api/"):
             return JsonResponse({"error": words}, status)
         asked = PageRequest.of(request)
         if asked.fields.get("part") or not (path.startswith("/topics") or _is_browser(request)):
             return PlainTextResponse(f"{words}\n".encode("utf-8", "replace"), status)
-        # An UnknownTopicError of no subclass: the topic itself is missing.
+        # UnknownRecordError is a subclass: there the topic exists, and the error page links to it.
         names = {} if type(error) is UnknownTopicError else request.path_params
         inner = failed_content(
             status.phrase, words, asked, topic=names.get("topic", ""),
@@ -217,11 +230,11 @@ class LogSite:
 
 
 def _is_browser(request: Request) -> bool:
-    """Whether the client prefers a page to plain text: a browser that opens a link."""
+    """Return whether the client is a browser that opens a page, not a script."""
     return "text/html" in request.headers.get("Accept", "")
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
     if _is_browser(Request(scope)):
         raise UnknownTopicError("This page does not exist.")
-    raise UnknownTopicError("there is nothing here; /api lists the paths of the JSON API")
+    raise UnknownTopicError("this path does not exist; /api lists the paths of the JSON API")

@@ -1,10 +1,10 @@
-"""Jinja2 templates of the pages, and a whole page around its content.
+"""Rendering of the pages from Jinja2 templates.
 
-`render` makes the content of a page from a template in `templates/`. `document` puts it between a
-head and the scripts, all of them inside the page, without external parts: the exported report and
-the pages of the server have the same style and the same scripts. `static/page.js` shows times in
-the viewer's zone, adds a copy button to commands and filters topics; `static/live.js` refreshes
-the content and shows its age.
+`render` makes the content of a page from a template in `templates/`. `document` makes a whole HTML
+page of that content. The style sheet and the scripts are embedded in the page, so an exported
+report is one file, and has the same style and scripts as the pages of the server. `static/page.js`
+shows times in the viewer's time zone, adds a copy button to commands and filters topics.
+`static/live.js` refreshes the content and shows its age.
 """
 
 import base64
@@ -28,7 +28,7 @@ _PACKAGE: Final = "sparklog.ui"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A whole page, and the Content-Security-Policy that it needs: for a server's header too."""
+    """The HTML of a whole page, and the Content-Security-Policy for the response's header."""
 
     text: str
     policy: str
@@ -36,9 +36,12 @@ class Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refresh:
-    """How a live page is refreshed: `source` is the relative URL of its content.
+    """How a live page is refreshed.
 
-    `made_ms`: the time of the content, which the page shows without JavaScript.
+    Attributes:
+        source: The relative URL of the content.
+        every_ms: The time between two refreshes.
+        made_ms: The time of the content, which the page shows without JavaScript.
     """
 
     source: str
@@ -47,10 +50,10 @@ class Refresh:
 
 
 def render(template: str, **values: object) -> Markup:
-    """Return the HTML of a template. Every value is escaped, except Markup.
+    """Render a template to HTML. Every value is escaped, except Markup.
 
-    Characters that HTML forbids and those that reverse the direction of text are replaced, because
-    names and records of a log may contain any.
+    Names and records of a log may contain any characters. Characters that HTML forbids, and
+    characters that reverse the direction of text, are replaced.
     """
     return Markup(_environment().get_template(template).render(**values))  # noqa: S704
 
@@ -58,10 +61,14 @@ def render(template: str, **values: object) -> Markup:
 def document(
     title: str, content: Markup, *, refresh: Refresh | None = None, served: bool = False
 ) -> Document:
-    """Return a page. Without JavaScript it is complete, with its times in UTC.
+    """Return a whole page. It is complete without JavaScript, with times in UTC.
 
-    `served`: by a server, which its forms and its refreshing may address; an exported page asks
-    for nothing.
+    Args:
+        title: The title of the browser window.
+        content: The HTML of the main element.
+        refresh: How the page is refreshed, or None for a page that does not change.
+        served: Whether a server sends the page. Its forms and scripts may then send requests to
+            that server. An exported page must not send requests.
     """
     scripts = [_static("page.js"), *([_static("live.js")] if refresh is not None else [])]
     policy = _policy(scripts, served=served)
@@ -74,12 +81,13 @@ def document(
 
 
 def policy_of_data() -> str:
-    """Return the policy of a response that is not a page: nothing may run in it."""
+    """Return the Content-Security-Policy of a response that is not a page. It allows no scripts."""
     return _policy((), served=False)
 
 
 def _policy(scripts: Sequence[str], *, served: bool) -> str:
-    """No external parts, and no scripts but these texts."""
+    """Return a Content-Security-Policy that allows `scripts` and nothing from other hosts."""
+    # Hashes, not 'unsafe-inline': a script that gets into a page through a record does not run.
     digests = [
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts
     ]
@@ -107,7 +115,7 @@ def _environment() -> Environment:
 
 
 def _finalize(value: Any) -> Any:
-    """Return a template's value as it is shown: None is empty; some characters are replaced."""
+    """Return the text of a template's value: "" for None, and unsafe characters replaced."""
     if value is None:
         return ""
     if isinstance(value, str) and not isinstance(value, Markup):

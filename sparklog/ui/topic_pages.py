@@ -1,4 +1,4 @@
-"""The pages of topics: the list, and a topic's partitions, readers and configs."""
+"""The pages of topics: the list of topics, and one topic's partitions, readers and configs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,20 +19,26 @@ from sparklog.ui.units import duration_text, size_text
 
 TOPIC_FIELDS: Final = ("q", "sort", "desc", "page")
 SORTS: Final = ("name", "records", "bytes", "rate", "lag", "partitions")
-_NO_LIMIT: Final = ("retention.ms", "retention.bytes")  # if they are -1
-_SORT_LABELS: Final = {"bytes": "size"}  # the name of its column
+_NO_LIMIT: Final = ("retention.ms", "retention.bytes")  # configs where -1 means no limit
+_SORT_LABELS: Final = {"bytes": "size"}  # where the column has another name than the parameter
 PAGE_TOPICS: Final = 200
 PAGE_PARTITIONS: Final = 500
 READERS_MAX: Final = 500
 PAGE_MAX: Final = 1_000_000
-"""The highest number of a page that a request may name."""
+"""The highest page number that is accepted in a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
-    """The page of a topic: its figures, some of its partitions, its readers.
+    """The data of a topic's page.
 
-    `start`: the first of these partitions. `has_configs`: whether this log keeps configs.
+    Attributes:
+        figures: The statistics of the topic.
+        partitions: The partitions of one page.
+        start: How many partitions are on earlier pages.
+        readers: The rows of `Log.readers` for this topic.
+        now_ms: The time of the page.
+        has_configs: Whether this log stores topic configs.
     """
 
     figures: TopicFigures
@@ -44,10 +50,14 @@ class TopicView:
 
 
 def chosen_topics(topics: Sequence[TopicFigures], request: PageRequest) -> list[TopicFigures]:
-    """Return the topics that match a query, in its order. Raises: InvalidRequestError."""
+    """Filter and sort topics by the query parameters `q`, `sort` and `desc`.
+
+    Raises:
+        InvalidRequestError: `sort` is unknown, or `desc` is not a boolean.
+    """
     sort = request.fields.get("sort") or "name"
     if sort not in SORTS:
-        raise InvalidRequestError(f"sort={sort[:100]}: want one of {', '.join(SORTS)}")
+        raise InvalidRequestError(f"sort={sort[:100]}: topics can be sorted by {', '.join(SORTS)}")
     wanted = request.fields.get("q", "").strip().lower()
     found = [topic for topic in topics if wanted in topic.name.lower()]
     keys: dict[str, Any] = {
@@ -65,12 +75,12 @@ def chosen_topics(topics: Sequence[TopicFigures], request: PageRequest) -> list[
 
 
 def _is_descending(sort: str, request: PageRequest) -> bool:
-    """Return the order: unless `desc` sets it, names ascend and figures descend."""
+    """Return whether the order is descending. By default, names ascend and numbers descend."""
     return request.flag("desc", sort != "name")
 
 
 def topics_content(topics: Sequence[TopicFigures], request: PageRequest) -> Markup:
-    """Return the list of topics: their records and sizes, and how fast they grow."""
+    """Return the HTML of the list of topics."""
     found = chosen_topics(topics, request)
     page = request.number("page", 1, 1, PAGE_MAX)
     fields = {name: request.fields[name] for name in TOPIC_FIELDS if request.fields.get(name)}
@@ -90,7 +100,10 @@ def topics_content(topics: Sequence[TopicFigures], request: PageRequest) -> Mark
 
 
 def _sort_link(name: str, request: PageRequest) -> tuple[str, str, str, bool]:
-    """Return label, arrow, URL and whether it is current; the current link reverses the order."""
+    """Return (label, arrow, URL, whether the list has this order) of a link that sorts the list.
+
+    The link of the current order reverses it.
+    """
     is_current = name == (request.fields.get("sort") or "name")
     is_descending = _is_descending(name, request)
     fields = {"q": request.fields["q"]} if request.fields.get("q") else {}
@@ -103,7 +116,6 @@ def _sort_link(name: str, request: PageRequest) -> tuple[str, str, str, bool]:
 
 
 def topic_content(view: TopicView, request: PageRequest) -> Markup:
-    """Return a topic's page."""
     info = view.figures.info
     readers = sorted(view.readers, key=lambda r: (-(r["lag"] or 0), r["group"], r["partition"]))
     return render(
@@ -125,7 +137,10 @@ def topic_content(view: TopicView, request: PageRequest) -> Markup:
 
 
 def _configs(info: TopicInfo) -> dict[str, list[tuple[ConfigEntry, str]]]:
-    """Return the configs that were set and the rest, each with its value in larger units."""
+    """Return the configs that were set ("own") and all others ("rest").
+
+    Each config is followed by its value in larger units, for display.
+    """
     entries = [(e, _measure_text(e)) for e in describe_configs(info, everything=True)]
     return {
         "own": [row for row in entries if row[0].source != "DEFAULT_CONFIG"],
@@ -134,7 +149,7 @@ def _configs(info: TopicInfo) -> dict[str, list[tuple[ConfigEntry, str]]]:
 
 
 def _measure_text(entry: ConfigEntry) -> str:
-    """Return a length of time or a size as people read it, or "" for another value."""
+    """Return the value of a time or size config in larger units ("7 d"), or "" for others."""
     value = entry.value
     if value == str(LONG_MAX) or (value == "-1" and entry.name in _NO_LIMIT):
         return "no limit"

@@ -1,8 +1,8 @@
-"""Numbers, sizes and times as people read them; short enough for a table on a phone.
+"""Formats numbers, sizes and times for the pages, short enough for a table on a phone.
 
-A number and its unit stay on one line, with a no-break space between. Times are in UTC, and those
-of `stamp` and `ago` become the viewer's in a browser with JavaScript (page.js). `FILTERS` are the
-filters of the templates with these names.
+A no-break space between a number and its unit prevents a line break there. Times are in UTC.
+In a browser with JavaScript, page.js converts the times of `stamp` and `ago` to the viewer's time
+zone. `FILTERS` contains these functions as filters for the templates.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,12 +20,12 @@ _PLAIN_MAX: Final = 1_000_000
 
 
 def size_text(count: float) -> str:
-    """Bytes with a binary unit."""
+    """Format a size with a binary unit: "1.5 MiB"."""
     return quantities.size_text(count).replace(" ", _NB)
 
 
 def count_text(count: int) -> str:
-    """A number, in full up to a million, then with a decimal prefix."""
+    """Format a number: in full below a million, otherwise with a decimal prefix ("1.23 M")."""
     if abs(count) < _PLAIN_MAX:
         return f"{count:,}"
     size, prefixes = float(count), list(" kMGTPE")
@@ -36,7 +36,7 @@ def count_text(count: int) -> str:
 
 
 def tick_text(value: float, *, binary: bool = False) -> str:
-    """A round number beside an axis; `binary`: of bytes."""
+    """Format a round number for the label of an axis. `binary`: the number is a size in bytes."""
     words = size_text(value) if binary and value else count_text(round(value))
     number, dot, rest = words.partition(".")
     digits, gap, unit = rest.partition(_NB)
@@ -45,12 +45,12 @@ def tick_text(value: float, *, binary: bool = False) -> str:
 
 
 def size(count: float) -> Markup:
-    """A size, with the bytes as its title."""
+    """Return the HTML of a size. Its tooltip is the exact number of bytes."""
     return Markup('<span title="{} bytes">{}</span>').format(f"{round(count):,}", size_text(count))
 
 
 def number(count: int | None) -> Markup:
-    """A count or an offset; if it is shortened, in full as its title."""
+    """Return the HTML of a count or an offset. A shortened number has a tooltip."""
     if count is None:
         return Markup("<span>{}</span>").format(NONE)
     if abs(count) < _PLAIN_MAX:
@@ -59,7 +59,7 @@ def number(count: int | None) -> Markup:
 
 
 def rate(per_second: float) -> Markup:
-    """Records per second."""
+    """Return the HTML of a rate in records per second."""
     if per_second >= 10 or per_second == 0:
         return Markup("<span>{}/s</span>").format(number(round(per_second)))
     words = f"{per_second:.1f}/s" if per_second >= 0.1 else "< 0.1/s"
@@ -67,27 +67,26 @@ def rate(per_second: float) -> Markup:
 
 
 def plural(count: int, noun: str) -> str:
-    """A number of things."""
     return f"{count_text(count)}{_NB}{noun}{'' if count == 1 else 's'}"
 
 
 def share_text(share: float) -> str:
-    """A share of 1 as a percentage."""
+    """Format a share, 0 to 1, as a percentage."""
     return f"{share * 100:.1f}{_NB}%" if 0 < share < 0.1 else f"{share * 100:.0f}{_NB}%"
 
 
 def duration_text(ms: float) -> str:
-    """A length of time by its largest unit that fits."""
+    """Format a length of time in the largest unit that fits: "3 h"."""
     return quantities.duration_text(ms).replace(" ", _NB)
 
 
 def per_text(ms: float) -> str:
-    """A length of time for a rate: "per 3 h", "per h"."""
+    """Format a length of time as the unit of a rate: "per 3 h", "per h"."""
     return f"per{_NB}{duration_text(ms).removeprefix(f'1{_NB}')}"
 
 
 def ago_text(time_ms: int, now_ms: int) -> str:
-    """How long before or after now."""
+    """Format a time relative to `now_ms`: "3 h ago", "in 2 d", "now"."""
     if abs(time_ms - now_ms) < 1000:
         return "now"
     length = duration_text(time_ms - now_ms)
@@ -95,7 +94,7 @@ def ago_text(time_ms: int, now_ms: int) -> str:
 
 
 def time_text(time_ms: int | None, *, seconds: bool = False) -> str:
-    """A time in UTC, or as its number if no calendar has it."""
+    """Format a time in UTC, or as a number of ms outside of the years 1 to 9999."""
     if time_ms is None:
         return NONE
     try:
@@ -106,7 +105,7 @@ def time_text(time_ms: int | None, *, seconds: bool = False) -> str:
 
 
 def iso_text(time_ms: int) -> str | None:
-    """A time for a machine: ISO 8601 in UTC, or None if no calendar has it."""
+    """Format a time as ISO 8601 in UTC. Return None outside of the years 1 to 9999."""
     try:
         when = _EPOCH + timedelta(milliseconds=time_ms)
     except OverflowError:
@@ -115,7 +114,7 @@ def iso_text(time_ms: int) -> str | None:
 
 
 def stamp(time_ms: int | None, *, seconds: bool = False) -> Markup:
-    """A time that is shown in the viewer's zone."""
+    """Return the HTML of a time. page.js converts it to the viewer's time zone."""
     words = time_text(time_ms, seconds=seconds)
     iso = None if time_ms is None else iso_text(time_ms)
     if iso is None:
@@ -125,7 +124,7 @@ def stamp(time_ms: int | None, *, seconds: bool = False) -> Markup:
 
 
 def ago(time_ms: int | None, now_ms: int) -> Markup:
-    """How long before or after now, with the time as its title."""
+    """Return the HTML of a time relative to `now_ms`. Its tooltip is the time itself."""
     iso = None if time_ms is None else iso_text(time_ms)
     if time_ms is None or iso is None:
         return stamp(time_ms)
@@ -135,7 +134,7 @@ def ago(time_ms: int | None, now_ms: int) -> Markup:
 
 
 def _unless_none(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a filter that leaves None as it is: a table shows it as an empty cell.
+    """Return a filter that returns None for None, which a table shows as an empty cell.
 
     `ago`, `number` and `stamp` show None as a dash themselves.
     """

@@ -94,7 +94,7 @@ def test_options_that_need_others_work_with_them(sparklog_log: Log, tmp_path: Pa
             Endpoint(sparklog_log, options=given)
         with Endpoint(sparklog_log, options=given | more) as endpoint:
             assert endpoint.port
-    with pytest.raises(InvalidRequestError, match="--ui-key: give --ui-certificate=FILE as well"):
+    with pytest.raises(InvalidRequestError, match="set --ui-certificate=FILE as well"):
         tls_files(None, pem)
     assert tls_files(pem, pem)
 

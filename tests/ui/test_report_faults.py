@@ -120,7 +120,7 @@ def test_a_log_dir_that_is_gone_and_one_that_is_not_named(tmp_path: Path) -> Non
     assert page.index("can&#39;t be written") < page.index("<nav")
     ((where, what),) = damage(report(str(one)))
     assert where == ""
-    assert "doesn't name" in what
+    assert "not in the log's path" in what
 
 
 def test_a_partition_that_was_removed_by_hand(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_first_batch_that_is_damaged(tmp_path: Path) -> None:
     assert len(whats) >= 3
     assert any("magic 9" in what for what in whats)
     assert any("codec 7" in what for what in whats)
-    assert any("begins with offset" in what for what in whats)
+    assert any("the first batch has offset" in what for what in whats)
 
 
 def test_a_registered_reader_whose_file_is_damaged(tmp_path: Path) -> None:

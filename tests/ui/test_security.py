@@ -152,7 +152,7 @@ def test_the_form_sets_a_cookie_that_is_not_the_token(guarded: LiveServer) -> No
     form = {"Content_Type": "application/x-www-form-urlencoded"}
     status, headers, text = ask(guarded, "/login", "POST", f"token={TOKEN}x", **form)
     assert (status, "Set-Cookie" in headers) == (401, False)
-    assert "isn't the token" in html.unescape(text)
+    assert "This token is wrong" in html.unescape(text)
     status, headers, _ = ask(guarded, "/login", "POST", f"token={TOKEN}&to=topics/t?q=1", **form)
     assert (status, headers["Location"]) == (303, "./topics/t?q=1")
     cookie = headers["Set-Cookie"]
@@ -359,7 +359,7 @@ def test_headers_have_room_together(tmp_path: Path) -> None:
         assert record["header_count"] == 100
         assert (record["headers"][0]["value_bytes"], record["headers"][0]["value_cut"]) == (
             40_000, True)  # fmt: skip
-        assert "99 more aren't shown" in html.unescape(ask(server, "/topics/t/records")[2])
+        assert "99 more headers are not shown" in html.unescape(ask(server, "/topics/t/records")[2])
 
 
 def test_errors_have_the_security_headers(

@@ -1,8 +1,8 @@
-"""Records and statistics of a log for people, limited in bytes, records and time. No HTTP.
+"""Reads records and statistics of a log for display, with limits on bytes, records and time.
 
 - `limits`: limits of one request
-- `record_range`: records of a partition from an offset or time on; `chunks`: record batches as
+- `record_range`: records of a partition from an offset or time; `chunks`: record batches as
   Arrow columns; `record_previews`: records as Python values
 - `values`: bytes as JSON, text or hex, with schema ids of Avro and Protobuf
-- `figures`: topics with sizes, rates and lags
+- `figures`: sizes, rates and lags of topics
 """

@@ -1,7 +1,7 @@
-"""Reads record batches of a partition, from an offset on, as Arrow columns.
+"""Reads record batches of a partition from an offset as Arrow columns.
 
-Unlike a consumer, it also returns the records of aborted transactions and transaction markers, each
-with its batch's attributes.
+In contrast to a consumer, the pages also show records of aborted transactions and transaction
+markers. Each record has the attributes of its batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,8 +26,9 @@ from sparklog.storage.view import View
 from sparklog.ui.browse.limits import Budget, ChunkReadBudget
 
 CHUNK_BYTES: Final = 2 << 20
-_GIVEN_BYTES: Final = 16 << 20  # of keys and values, at which the decoder returns
-_UNPACKED_BYTES: Final = 64 << 20  # at which a chunk ends
+# A few compressed bytes can decompress to any size, so the decoded size is limited as well:
+_GIVEN_BYTES: Final = 16 << 20  # keys and values after which the decoder returns
+_UNPACKED_BYTES: Final = 64 << 20  # decoded bytes after which a chunk ends
 _FAULTS_TOLD: Final = 3
 COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 BATCH_FIELDS: Final = ("attributes", "producer_id", "leader_epoch", "batch_bytes")
@@ -36,7 +37,7 @@ Table = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A partition as of the start of a request. `mark`: its high watermark."""
+    """A partition at the start of a request. `mark`: the high watermark at that time."""
 
     view: View
     topic: str
@@ -47,16 +48,19 @@ class Source:
 
     @property
     def key(self) -> str:
-        """The partition's name."""
+        """The name of the partition, for messages."""
         return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The records of offsets [start, end), ascending: `rows`, possibly empty.
+    """Records of the offsets [start, end) in ascending order.
 
-    Columns: the requested ones, `offset`, BATCH_FIELDS and `aborted`. `fault`: why records in
-    [start, end) are missing.
+    Attributes:
+        start: The first offset.
+        end: The offset after the chunk, where the next chunk starts.
+        rows: The records, with the columns COLUMNS, BATCH_FIELDS and `aborted`. May be empty.
+        fault: Why records in [start, end) are missing; "" if the chunk is complete.
     """
 
     start: int
@@ -68,17 +72,20 @@ class Chunk:
 def read_chunk(
     source: Source, start: int, budget: Budget, *, max_bytes: int = CHUNK_BYTES
 ) -> Chunk:
-    """Return the records from `start` on that `max_bytes` of log contain, at least one batch.
+    """Read `max_bytes` of the log from offset `start`, and at least a whole batch.
 
-    `end`: at or below the high watermark. The chunk ends at `end` if no records follow. Damage is
-    reported in the chunk. Raises: other errors of `sparklog.log.raw_batches.read_batches`. Cost: an
-    index lookup, a pread per 2 MiB, CRC, decoding.
+    The chunk ends at the high watermark of `source` if no records follow. Damage does not raise an
+    error: the chunk has a `fault`, and the next chunk starts after the damage. Other errors of
+    `sparklog.log.raw_batches.read_batches` are raised.
+
+    Cost: an index lookup, a pread per 2 MiB, CRC, decoding.
     """
     end, room = source.mark, ChunkReadBudget(max_bytes, budget.limits.batch_bytes)
     try:
         raw = _read(source, start, room)
     except DataCorruptionError as error:
-        # Continue after the damage. The end of the damage may be unknown.
+        # Continue after the damage. If the end of the damage is unknown, nothing after it can be
+        # read. At least one offset is skipped, or the caller would loop.
         reached = end if error.end is None else min(max(error.end, start + 1), end)
         where = f"offsets [{start}, {reached})"
         return Chunk(start, reached, (), f"{where} can't be read: {error.reason}")
@@ -104,7 +111,7 @@ def _decoded(source: Source, raw: RawBatches, start: int, end: int, budget: Budg
     faults: list[str] = []
     unpacked, reached = 0, end
     for part in raw.parts:
-        batches = scan(part, path=source.key, check_crc=False)  # the read checked it
+        batches = scan(part, path=source.key, check_crc=False)  # read_batches checked it
         within = batches.table[batches.table["base_offset"] < end]
         if not len(within):
             break
@@ -129,15 +136,16 @@ def _decoded(source: Source, raw: RawBatches, start: int, end: int, budget: Budg
 def _records(
     decoder: Decoder, window: Window, start: int, end: int, path: str
 ) -> Iterator[tuple[pa.RecordBatch, int, str]]:
-    """Yield the records of whole batches, including markers, the next offset, and any fault."""
+    """Yield (records of whole batches including markers, next offset, fault or "")."""
     table = window.batches.table.copy()
-    table["attributes"] &= ~CONTROL  # otherwise the decoder skips them
+    table["attributes"] &= ~CONTROL  # otherwise the decoder skips markers
     while len(table):
         fault = ""
         try:
             done = decoder.add_many(window.data, table, first=start, end=end, path=path)
         except DataCorruptionError as error:
-            # The batches before it were added; continue after it.
+            # The decoder holds the records of the batches before the damaged one. Continue after
+            # the damaged batch: one bad batch must not hide all later records.
             at = len(window.data) if error.position is None else error.position
             done = max(int(np.searchsorted(table["position"], at, side="right")), 1)
             base, last = table["base_offset"][done - 1], table["last_offset"][done - 1]
@@ -147,7 +155,7 @@ def _records(
 
 
 def _with_batches(rows: pa.RecordBatch, table: Table, aborted: NDArray[np.bool_]) -> pa.RecordBatch:
-    """Add the columns of each record's batch."""
+    """Return `rows` with the columns BATCH_FIELDS and `aborted`."""
     offsets = rows.column("offset").to_numpy()
     at = np.searchsorted(table["last_offset"], offsets)
     columns = {name: rows.column(name) for name in rows.schema.names}
@@ -159,10 +167,7 @@ def _with_batches(rows: pa.RecordBatch, table: Table, aborted: NDArray[np.bool_]
 
 
 def _too_large(source: Source, start: int, end: int, size: int, budget: Budget) -> Chunk:
-    """Return a chunk in place of a batch that is too large for memory.
-
-    The range continues after it.
-    """
+    """Return an empty chunk with a fault for a batch that is too large to decode in memory."""
     fault = (
         f"the record batch at offset {start} has {size:,} bytes, more than the limit of "
         f"{budget.limits.batch_bytes:,} for pages: `sparklog consume` reads it"
@@ -171,7 +176,7 @@ def _too_large(source: Source, start: int, end: int, size: int, budget: Budget) 
 
 
 def _behind_batch(source: Source, start: int, end: int) -> int:
-    """Return the offset after the batch that contains `start`, from batch headers."""
+    """Return the offset after the batch that contains `start`, reading only batch headers."""
 
     def ask(reader: PartitionReader) -> int:
         lookup = Lookup(reader.segments)

@@ -1,7 +1,7 @@
 """Sizes, rates and lags of topics, cached and refreshed at a limited rate.
 
-Rates are the increase of high watermarks between two refreshes, so they are known from the second
-one on.
+A rate is the increase of the high watermarks between two refreshes, so no rate is known before the
+second refresh.
 """
 
 import threading
@@ -30,10 +30,10 @@ _KNOWN_MAX: Final = 100_000  # topics whose sizes are cached
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFigures:
-    """Offsets [start, end) and size of a partition.
+    """The offsets [start, end) and the size of a partition.
 
-    `remote_segments` of its segments are remote only.
-    `offline`: why the partition cannot be read; sizes are unknown then.
+    `remote_segments`: how many of its segments have no local copy. `offline`: why the partition
+    can't be read, or None. The size of an offline partition is unknown.
     """
 
     partition: int
@@ -48,11 +48,16 @@ class PartitionFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFigures:
-    """A topic. `records`: offsets between log starts and high watermarks.
+    """The statistics of a topic.
 
-    A compacted topic has fewer records. `size_bytes`: None until it was listed. `rate`: records per
-    second over the last minute, None until the second refresh. `lag`: the largest lag
-    of a reader, which is its sum over the partitions.
+    Attributes:
+        info: Name, id, partitions and configs.
+        records: The number of offsets from the log start to the high watermark, over all
+            partitions. A compacted topic has fewer records.
+        size_bytes: The size of all segments, or None before the first listing.
+        rate: Records per second over the last minute, or None before the second refresh.
+        readers: The number of registered readers.
+        lag: The lag of the slowest reader, summed over all partitions.
     """
 
     info: TopicInfo
@@ -64,12 +69,11 @@ class TopicFigures:
 
     @property
     def name(self) -> str:
-        """The topic's name."""
         return self.info.name
 
     @property
     def offline(self) -> int:
-        """Number of partitions that cannot be read."""
+        """The number of partitions that can't be read."""
         return len(self.info.offline)
 
 
@@ -87,18 +91,20 @@ class Figures:
         self._sizes: dict[str, tuple[float, int | None]] = {}  # topic id: (time of listing, bytes)
 
     def topics(self, log: Log, stopped: Callable[[], bool] = lambda: False) -> list[TopicFigures]:
-        """Return all topics by name, at most a few seconds old.
+        """Return the statistics of all topics, sorted by name, at most a few seconds old.
 
-        Cost: one read of the watermarks, and about 0.1 ms per segment listed. If that takes more
-        than 3 s, the sizes that are oldest are refreshed first. Raises: SparklogError, OSError: the
-        topics cannot be listed.
+        Cost: one read of the watermarks, and about 0.1 ms per segment. A refresh lists segments for
+        at most 3 s, and starts with the topics whose sizes are oldest.
+
+        Raises:
+            SparklogError, OSError: The topics can't be listed.
         """
         if self._known and monotonic_ms() < self._fresh_until_ms:
             return self._known
         if not self._mutex.acquire(timeout=0 if self._known else _PATIENCE_S):
             if self._known:  # another thread is refreshing; return its previous result
                 return self._known
-            raise StorageUnavailableError("topics are still being read: try again")
+            raise StorageUnavailableError("the topics are still being read: try again")
         try:
             if not self._known or monotonic_ms() >= self._fresh_until_ms:
                 began = monotonic_ms()
@@ -112,10 +118,14 @@ class Figures:
     def topic(
         self, log: Log, name: str, stopped: Callable[[], bool] = lambda: False
     ) -> TopicFigures:
-        """Return one topic as it is now, without reading the others.
+        """Return the current statistics of a topic, without reading the other topics.
 
         Cost: a listing of the log dirs, and a listing per partition of this topic unless its size
-        is recent. Raises: UnknownTopicError, SparklogError, OSError.
+        is recent.
+
+        Raises:
+            UnknownTopicError: The topic does not exist.
+            SparklogError, OSError: The topic can't be read.
         """
         info = log.topic(name)
         spans = spans_of(log, {name: info})[name]
@@ -174,7 +184,7 @@ class Figures:
         self, log: Log, infos: Mapping[str, TopicInfo], stopped: Callable[[], bool]
     ) -> None:
         until = monotonic_ms() + CHECK_MS
-        if len(self._sizes) > _KNOWN_MAX:
+        if len(self._sizes) > _KNOWN_MAX:  # deleted topics are never removed one by one
             self._sizes.clear()
         oldest_first = sorted(infos.values(), key=lambda i: self._sizes.get(i.id, (0.0, None))[0])
         for info in oldest_first:
@@ -187,12 +197,16 @@ class Figures:
 
 
 def spans_of(log: Log, infos: Mapping[str, TopicInfo]) -> dict[str, dict[int, tuple[int, int]]]:
-    """Return {topic: {partition: (log start, high watermark)}}, without unreadable partitions."""
+    """Return {topic: {partition: (log start, high watermark)}}.
+
+    Partitions that can't be read are left out.
+    """
     found: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in infos}
     keys = [TopicPartition(name, p) for name, info in infos.items() for p in info.dirs]
     try:
         spans = view_of(log).spans(keys)
     except (SparklogError, FileNotFoundError):
+        # One unreadable partition fails the whole call, so read the others one by one.
         spans = {}
         for key in keys:
             try:
@@ -207,9 +221,9 @@ def spans_of(log: Log, infos: Mapping[str, TopicInfo]) -> dict[str, dict[int, tu
 def partition_figures(
     log: Log, info: TopicInfo, partition: int, span: tuple[int, int]
 ) -> PartitionFigures:
-    """Return the statistics of a partition; `offline` is set if it cannot be read.
+    """Return the statistics of a partition. `offline` is set if the partition can't be read.
 
-    Cost: a listing, and a stat per segment.
+    `span`: its log start and high watermark. Cost: a listing, and a stat per segment.
     """
     figures = PartitionFigures(
         partition=partition, start=span[0], end=span[1], directory=info.dirs.get(partition, "")
@@ -229,7 +243,7 @@ def partition_figures(
 
 
 def _lags(rows: Iterable[dict[str, Any]]) -> dict[str, tuple[int, int | None]]:
-    """Return {topic: (number of groups, largest lag of a group)}, without expired groups."""
+    """Return {topic: (number of groups, largest lag of a group)}, ignoring expired groups."""
     topics: dict[str, dict[str, int | None]] = {}
     for row in rows:
         if row["topic"] is not None and not row["expired"]:
@@ -243,9 +257,9 @@ def _lags(rows: Iterable[dict[str, Any]]) -> dict[str, tuple[int, int | None]]:
 
 
 def reader_rows(log: Log, topic: str | None = None) -> list[dict[str, Any]]:
-    """Return the rows of `Log.readers`, of all topics or one; empty if the log has no readers.
+    """Return the rows of `Log.readers` as dicts; an empty list if the readers can't be read.
 
-    `time` is in ms since the epoch.
+    `topic`: restrict to this topic. `time` is in ms since the epoch.
     """
     try:
         table = log.readers(topic)

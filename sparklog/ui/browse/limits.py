@@ -1,4 +1,4 @@
-"""Limits of one request in bytes and time, and cancellation when the client disconnects."""
+"""Limits of a request in bytes and time. A request also ends when its client disconnects."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +14,16 @@ RECORDS_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of a request.
+    """The limits of a request.
 
-    `read_bytes`: bytes of log; a single read may exceed them by `batch_bytes`. `kept_bytes`: memory
-    of the records until the page is complete. `batch_bytes`: larger record batches, compressed or
-    not, are left out with a note, because a few bytes may decompress to any size.
+    Attributes:
+        records: The maximum number of records.
+        read_bytes: The maximum bytes read from the log. The last read may exceed the limit by one
+            batch.
+        kept_bytes: The maximum memory for records until the page is complete.
+        batch_bytes: The maximum size of a record batch, before and after decompression. Larger
+            batches are skipped, and the page says so: a few bytes may decompress to any size.
+        time_ms: The maximum time.
     """
 
     records: int = 50
@@ -29,9 +34,11 @@ class Limits:
 
 
 class Budget:
-    """The remaining limits of one request. Used by one thread.
+    """Tracks how much of the limits a request has used. Not thread-safe.
 
-    `gone`: returns True if the client has disconnected; called between reads.
+    Args:
+        limits: The limits.
+        gone: Returns True if the client has disconnected. Called between reads.
     """
 
     def __init__(self, limits: Limits, *, gone: Callable[[], bool] = lambda: False) -> None:
@@ -43,7 +50,10 @@ class Budget:
 
     @property
     def over(self) -> str:
-        """Why the request must end: "bytes", "memory", "time", "gone"; "" if it may continue."""
+        """The reason why the request must end, or "" if the request may continue.
+
+        Reasons are "bytes", "memory", "time", and "gone" for a disconnected client.
+        """
         if self._gone():
             return "gone"
         if self.read_bytes >= self.limits.read_bytes:
@@ -54,20 +64,23 @@ class Budget:
 
     @property
     def stopped(self) -> bool:
-        """Whether a wait for remote storage should end."""
+        """Whether a wait for remote storage must end."""
         return self._gone() or monotonic_ms() >= self._until_ms
 
 
 class ChunkReadBudget(ReadBudget):
-    """Limits a read to some bytes of whole batches. A single batch may have up to `batch_bytes`."""
+    """Limits a read to `max_bytes` of whole batches.
+
+    The first batch may be larger, up to `batch_bytes`, so that every read makes progress.
+    """
 
     def __init__(self, max_bytes: int, batch_bytes: int) -> None:
         super().__init__(max_bytes)
         self._batch_bytes = batch_bytes
-        self.refused_bytes = 0  # of a batch that was too large to be read at all
+        self.refused_bytes = 0  # size of a first batch larger than `batch_bytes`
 
     def fits(self, size: int) -> bool:
-        """Tell whether a batch of `size` bytes may come next."""
+        """Return whether a batch of `size` bytes may be read next."""
         if not self.at_least_one:
             return super().fits(size)
         if size > self._batch_bytes:

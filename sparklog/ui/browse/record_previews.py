@@ -18,11 +18,27 @@ _KINDS: Final = {b"\0\0\0\0": "abort", b"\0\0\0\1": "commit"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPreview:
-    """A record. `key` and `value` are the first bytes of `key_bytes` and `value_bytes`.
+    """A record, truncated for display.
 
-    `marker`: for a control record, how it ends the transaction ("control" for other kinds).
-    `headers`: the first of `header_count`, at most HEADERS_MAX and within the size limit, the last
-    one truncated.
+    Attributes:
+        partition: The partition.
+        offset: The offset.
+        timestamp_ms: The timestamp, or None if the record has no timestamp.
+        append_time: Whether the timestamp is LogAppendTime. Otherwise it is CreateTime.
+        key: The first bytes of the key, or None for a null key.
+        key_bytes: The size of the whole key.
+        value: The first bytes of the value, or None for a null value.
+        value_bytes: The size of the whole value.
+        headers: The first headers, up to HEADERS_MAX and the size limit.
+        header_count: The number of all headers.
+        codec: The compression codec of the batch.
+        batch_bytes: The size of the batch.
+        producer_id: The producer id of the batch, or None.
+        leader_epoch: The leader epoch of the batch, or None.
+        transactional: Whether the record belongs to a transaction.
+        aborted: Whether the transaction was aborted.
+        marker: "commit" or "abort" for the marker of a transaction's end, "control" for other
+            control records, None for data.
     """
 
     partition: int
@@ -45,7 +61,7 @@ class RecordPreview:
 
 
 class HeaderPreview(NamedTuple):
-    """A header. `name` and `value` may be truncated. `value_bytes`: size of the whole value."""
+    """A header of a record; `name` and `value` may be truncated, `value_bytes` is the full size."""
 
     name: str
     value: bytes | None
@@ -53,9 +69,11 @@ class HeaderPreview(NamedTuple):
 
 
 def record_previews(rows: pa.Table, *, most_bytes: int) -> Iterator[RecordPreview]:
-    """Yield the rows of a range.
+    """Yield the records of a range, truncated for display.
 
-    `most_bytes`: limit of each key, of each value and of all headers.
+    Args:
+        rows: The rows of a `RecordRange`.
+        most_bytes: The maximum bytes of each key, of each value, and of all headers of a record.
     """
     if not rows.num_rows:
         return
@@ -65,6 +83,7 @@ def record_previews(rows: pa.Table, *, most_bytes: int) -> Iterator[RecordPrevie
                      "leader_epoch", "batch_bytes", "aborted")
     }  # fmt: skip
     columns["timestamp"] = pc.cast(rows.column("timestamp"), pa.int64())
+    # Arrow truncates the bytes first: to_pylist would copy whole values of up to 100 MB.
     for name in ("key", "value"):
         columns[name] = pc.binary_slice(rows.column(name), 0, most_bytes)
         columns[f"{name}_bytes"] = pc.binary_length(rows.column(name))

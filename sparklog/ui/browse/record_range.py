@@ -1,6 +1,6 @@
-"""`read_range`: records of a partition from an offset or a time on, within limits.
+"""`read_range`: reads records of a partition from an offset or a time, within limits.
 
-Cost (2 vCPUs, page cache): see `docs/ui.md`.
+For measured times, see `docs/ui.md`.
 """
 
 from dataclasses import dataclass, field
@@ -16,20 +16,25 @@ from sparklog.log.positions import offsets_for_times, to_ms
 from sparklog.ui.browse.chunks import CHUNK_BYTES, Source, read_chunk
 from sparklog.ui.browse.limits import RECORDS_MAX, Budget, Limits
 
-_FIRST_BYTES: Final = 128 << 10  # read at first: most ranges are small
+_FIRST_BYTES: Final = 128 << 10  # the first read is small, because most ranges are
 _FAULTS_MAX: Final = 20
 
 
 class UnknownRecordError(UnknownTopicError):
-    """The topic exists, but it has no such partition or record."""
+    """The topic exists, but the partition or the record does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """The records to read: at most `limits.records` from `start` on.
+    """Selects records of a partition: at most `limits.records` from `start`.
 
-    `start` is an offset; a time, which means the first record at or after it, as Kafka's
-    ListOffsets; or None for the last records. An offset outside of the log is moved into it.
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        start: An offset, a time or None. A time selects the first record at or after it, as in
+            Kafka's ListOffsets. None selects the last records. An offset below the log start
+            selects the log start, and an offset above the end the end.
+        limits: The limits of the request.
     """
 
     topic: str
@@ -40,11 +45,17 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordRange:
-    """The records of offsets [start, end), of a partition that holds [log_start, log_end).
+    """The records that were read from a partition.
 
-    `rows` has the columns of COLUMNS, BATCH_FIELDS, `aborted` and `partition`. `ended`: the limit
-    that ended it ("records", or see `Budget.over`), "" at the log's end. `faults`: what can't be
-    read of it.
+    Attributes:
+        rows: The records, with the columns COLUMNS, BATCH_FIELDS, `aborted` and `partition`.
+        start: The first offset of the range.
+        end: The offset after the range.
+        log_start: The log start offset of the partition.
+        log_end: The high watermark of the partition.
+        ended: The limit that ended the range: "records", or a reason of `Budget.over`. "" if the
+            range ends at the high watermark.
+        faults: Descriptions of the records in the range that can't be read.
     """
 
     rows: pa.Table
@@ -57,16 +68,21 @@ class RecordRange:
 
 
 def read_range(log: Log, query: Query, budget: Budget) -> RecordRange:
-    """Read a range of records.
+    """Read the records that `query` selects. Damaged records are reported in `RecordRange.faults`.
 
-    Raises: UnknownTopicError, InvalidRequestError, StorageUnavailableError; OffsetOutOfRangeError:
-        retention deleted the records meanwhile; LogReplacedError, TopicReplacedError. Damage is in
-        `RecordRange.faults`.
-    Memory: the limits', and one chunk. Cost: 2 MiB of log at a time, or one record batch.
+    Memory: at most the limits of the query, and one chunk.
+    Cost: reads of 2 MiB of log, or of one larger record batch.
+
+    Raises:
+        UnknownTopicError: The topic or the partition does not exist.
+        InvalidRequestError: The limit of records is out of range.
+        OffsetOutOfRangeError: Retention deleted the records during the read.
+        StorageUnavailableError: The storage can't be read.
+        LogReplacedError, TopicReplacedError: Another log or topic has replaced this one.
     """
     wanted = query.limits.records
     if not 1 <= wanted <= RECORDS_MAX:
-        raise InvalidRequestError(f"limit={wanted}: want 1..{RECORDS_MAX}")
+        raise InvalidRequestError(f"limit={wanted}: the limit must be from 1 to {RECORDS_MAX}")
     source, log_start = _source(log, query)
     start = at = _start(source, query, log_start)
     tables, faults, count, ended, size = list[pa.Table](), list[str](), 0, "", _FIRST_BYTES
@@ -79,7 +95,8 @@ def read_range(log: Log, query: Query, budget: Budget) -> RecordRange:
         if rows is not None:
             if count + rows.num_rows > wanted:
                 at = rows.column("offset")[wanted - count].as_py()
-            # A copy: what is kept must not keep the chunk.
+            # take() copies. A slice would keep the whole chunk in memory until the page is
+            # complete, beyond the limit of kept_bytes.
             tables.append(rows.take(pa.array(range(min(wanted - count, rows.num_rows)))))
             count += tables[-1].num_rows
             budget.kept_bytes += tables[-1].nbytes
@@ -100,7 +117,7 @@ def read_range(log: Log, query: Query, budget: Budget) -> RecordRange:
 
 
 def _source(log: Log, query: Query) -> tuple[Source, int]:
-    """Return the partition as it is now, and its log start."""
+    """Return the current state of the partition, and the log start offset."""
     view = view_of(log)
     incarnation = view.renew()
     view.refresh()
@@ -108,8 +125,8 @@ def _source(log: Log, query: Query) -> tuple[Source, int]:
     known = view.partitions(topic)
     if partition not in known:
         raise UnknownRecordError(
-            f"topic {topic} has no partition {partition}: it has {len(known)}, from {known[0]} to "
-            f"{known[-1]}"
+            f"topic {topic} has no partition {partition}: the topic has {len(known)} partitions, "
+            f"{known[0]} to {known[-1]}"
         )
     start, end = view.spans([key := TopicPartition(topic, partition)])[key]
     return Source(view, topic, partition, view.topic_id(topic, partition), incarnation, end), start

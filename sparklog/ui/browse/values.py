@@ -1,7 +1,7 @@
-"""Renders bytes as JSON, text or hex, and recognizes the schema id of framed Avro and Protobuf.
+"""Renders bytes as JSON, text or hex, and recognizes the schema ids of Avro and Protobuf.
 
-The output is limited, and so is the input that is processed, because a record may have 100 MB of
-any content. Escaping is left to the page.
+Both the processed input and the output are limited, because a record may contain 100 MB of any
+bytes. The result is not escaped; the templates escape it.
 """
 
 import json
@@ -21,7 +21,7 @@ _REGISTRY_HEADER: Final = struct.Struct(">bI")  # magic byte 0, schema id
 
 
 class Form(StrEnum):
-    """The form of displayed bytes."""
+    """The form in which bytes are displayed."""
 
     NULL = "null"
     EMPTY = "empty"
@@ -32,11 +32,17 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RenderedValue:
-    """A value as text. `size`: its bytes; `cut`: whether `text` is incomplete.
+    """Bytes in a form for display.
 
-    `schema_id`: the schema id if the bytes are framed like those of a schema registry (Avro,
-    Protobuf). `number`: the number in 4 or 8 bytes that are not text, as Kafka's serializers write
-    it.
+    Attributes:
+        form: The form of `text`.
+        text: The bytes as text.
+        size: The number of all bytes.
+        cut: Whether `text` shows only the beginning.
+        schema_id: The id in the prefix that serializers of a schema registry write (Avro,
+            Protobuf), or None without such a prefix.
+        number: The value of 4 or 8 bytes as Kafka's IntegerSerializer and LongSerializer write it,
+            or None for other bytes and for text.
     """
 
     form: Form
@@ -54,9 +60,15 @@ def render_value(
     form: Form | None = None,
     size: int | None = None,
 ) -> RenderedValue:
-    """Return the first `most` bytes as text. `form`: the required form, if possible.
+    """Render the first `most` bytes of a key or value as text.
 
-    `size`: the full size if `raw` is truncated. Cost: some ms for 256 KiB of JSON.
+    Args:
+        raw: The bytes, or None for null.
+        most: The maximum bytes to render.
+        form: The requested form. Bytes that are not text are always rendered as hex.
+        size: The size of the whole value, if `raw` is already truncated.
+
+    Cost: some ms for 256 KiB of JSON.
     """
     if raw is None:
         return RenderedValue(Form.NULL, "", 0)
@@ -76,7 +88,7 @@ def render_value(
 
 
 def preview(raw: bytes | None, most: int, *, size: int | None = None) -> str:
-    """Return bytes on one line of about `most` characters, for a table; "" for null."""
+    """Render bytes as a line of about `most` characters, for a table. Null is ""."""
     if not raw:
         return ""
     whole = len(raw) if size is None else size
@@ -89,7 +101,7 @@ def preview(raw: bytes | None, most: int, *, size: int | None = None) -> str:
 
 
 def hex_lines(raw: bytes) -> str:
-    """Return bytes as lines of offset, hex and ASCII, like `hexdump -C`."""
+    """Render bytes as lines of offset, hex and ASCII, like `hexdump -C`."""
     return "\n".join(_hex_lines(raw))
 
 
@@ -105,21 +117,21 @@ def _is_number(raw: bytes, *, cut: bool) -> bool:
 
 
 def _framed(raw: bytes) -> tuple[int | None, bytes]:
-    """Return the schema id and the data after it.
+    """Return the schema id and the data after the id, or None and all bytes.
 
-    Small numbers of 8 bytes look like id 0, which is not used. Source: Confluent's wire format,
-    which other registries adopted.
+    Source: Confluent's wire format, which other schema registries adopted.
     """
     if len(raw) <= _REGISTRY_HEADER.size or raw[0] != 0:
         return None, raw
     _, schema_id = _REGISTRY_HEADER.unpack_from(raw)
+    # A small long also starts with 0. Its id would be 0, which no registry uses.
     return (schema_id, raw[_REGISTRY_HEADER.size :]) if schema_id > 0 else (None, raw)
 
 
 def _text(raw: bytes, *, cut: bool) -> str | None:
-    """Return UTF-8 text without control characters, else None.
+    """Decode UTF-8 text. Return None if the bytes are not text or have control characters.
 
-    A truncated last character is dropped.
+    `cut`: the bytes are truncated, so the last character may be incomplete and is dropped.
     """
     try:
         found = raw.decode()
@@ -135,17 +147,14 @@ def _is_json(text: str, *, cut: bool) -> bool:
         return False
     try:
         json.loads(text)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets
         return False
     return True
 
 
 def _pretty(text: str) -> str | None:
-    """Return JSON with a line per member, keeping every literal as it is written.
-
-    Returns None if the result is too large. `text` is complete and valid. Parsing and printing
-    would change 1.10 to 1.1 and lose duplicate keys.
-    """
+    """Indent valid JSON with a line per member. Return None if the result is too large."""
+    # Not json.dumps(json.loads(text)): that changes 1.10 to 1.1, and drops duplicate keys.
     out: list[str] = []
     size, depth, at, limit = 0, 0, 0, 4 * len(text) + (64 << 10)
 

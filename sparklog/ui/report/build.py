@@ -1,7 +1,7 @@
-"""`make_report`: read a log, an archive or a broker's directory into a `LogReport`.
+"""`make_report`: computes the `LogReport` of a log, an archive or a broker's log dirs.
 
-Takes no lock and changes nothing: a log may be written meanwhile. Data that can't be read becomes a
-notice, and the rest of the report is still made.
+The report takes no lock and changes nothing, so writers may append to the log at the same time.
+Data that can't be read becomes a notice, and the rest of the report is still made.
 """
 
 import logging
@@ -68,14 +68,15 @@ from sparklog.ui.report.segments import IN_STORE_MAX, ReportCache, list_partitio
 
 Path = str | os.PathLike[str]
 _LOGGER = logging.getLogger(__name__)
-_FAULTS_TOLD = 5  # of a partition; `verify` finds all of them
+_FAULTS_TOLD = 5  # notices per partition; `sparklog verify` reports all damage
 
 
 @dataclass(slots=True, kw_only=True)
 class _Look:
-    """The state that all partitions share.
+    """The state of a report that all partitions share.
 
-    `archive`: all data is in a store, without files here.
+    `known`: the topics of a log in log dirs, None for other kinds. `archive`: all data is in an
+    object store, as in an archive or a log in a bucket.
     """
 
     fs: FileSystem
@@ -105,15 +106,25 @@ def make_report(
     progress: Progress | None = None,
     memory: ReportCache | None = None,
 ) -> LogReport:
-    """Report on everything at `path`: log dirs joined by ",", or the URL of a log or an archive.
+    """Compute the report of the log at `path`. Damage becomes part of `LogReport.notices`.
 
-    Args: options: those for reading remote segments (`sparklog.open`). progress: called with
-        (partitions done, partitions in all). memory: saves the next report of this log most reads.
-    Raises: InvalidRequestError if there is no log; StorageUnavailableError for an archive that
-        can't be reached. Damage becomes part of `LogReport.notices`.
-    Cost: some 0.4 ms a local segment, one read of the ledger, 1 to 3 ms for the newest batches of
-    each of up to four partitions a topic. From remote storage only an archive is read: its listing,
-    and a manifest a topic; and a log in a store of up to 16 topics, for their newest batches.
+    Cost: about 0.4 ms per local segment, one read of the ledger, and 1 to 3 ms for the newest
+    batches of each of up to four partitions per topic. From an archive, the report reads the
+    listing and a manifest per topic. From a log in a bucket with at most 16 topics, it reads the
+    newest batches.
+
+    Args:
+        path: Log dirs joined by ",", or the URL of a log or an archive.
+        storage_options: The options of the object store.
+        options: The options of `sparklog.open` for reading remote segments.
+        fs: The file system.
+        clock: The clock.
+        progress: Called with (number of finished partitions, number of all partitions).
+        memory: Results of earlier reports of this log. They save most reads.
+
+    Raises:
+        InvalidRequestError: There is no log at `path`.
+        StorageUnavailableError: The archive can't be reached.
     """
     took = stopwatch()
     url = archive_url(path, fs)
@@ -173,7 +184,10 @@ def _opened(
     rest: Mapping[str, object],
     storage_options: Mapping[str, Any] | None,
 ) -> _Look:
-    """Open for reading; if the metadata of copies is damaged, only the local segments."""
+    """Open the log for reading.
+
+    If the metadata of remote segments is damaged, only the local segments are opened.
+    """
     cache, notices = RemoteLogMetadataCache(), []
     open_it: Callable[..., Log] = partial(open_log, storage_options=storage_options, remote=remote)
     directories = split_path(path)
@@ -182,7 +196,7 @@ def _opened(
             cache = RemoteLogMetadataConsumer(LogDirView(fs, directories), clock).catch_up()
         except DataCorruptionError as error:
             open_it = open_local
-            what = f"remote storage is not shown: {error.reason}"
+            what = f"remote segments are not shown: {error.reason}"
             notices.append(Notice(severity=Severity.DAMAGE, where=error.path, what=what))
     log = open_it(path, fs=fs, options=rest, clock=clock)
     home = view_of(log).home
@@ -207,7 +221,7 @@ def _topics(look: _Look, progress: Progress | None) -> list[TopicReport]:
     try:
         look.spans = view_of(look.log).spans(keys)
     except (SparklogError, FileNotFoundError) as error:
-        _LOGGER.debug("each partition is asked for its span: %s", error)
+        _LOGGER.debug("offsets are read partition by partition, because of: %s", error)
     total, done, topics = sum(len(info.dirs) for info in infos.values()), 0, []
     for name, info in sorted(infos.items()):
         partitions = []
@@ -237,7 +251,10 @@ def _topics(look: _Look, progress: Progress | None) -> list[TopicReport]:
 def _batches(
     look: _Look, partitions: list[PartitionReport], topics: int
 ) -> tuple[BatchFigures, ...]:
-    """Return figures of a topic's batches; none for an archive, or in a store with many topics."""
+    """Return statistics of a topic's newest batches.
+
+    An archive has none, and neither has a log in a bucket with more than IN_STORE_MAX topics.
+    """
     if look.archive and (topics > IN_STORE_MAX or not home_of(look.log).ledger.exists):
         return ()
     return topic_batches(view_of(look.log), partitions, topics, look.memory)
@@ -251,7 +268,8 @@ def _partition(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
         if number in info.offline:
             what = str(info.offline[number])
         elif not look.archive and not look.fs.is_dir(path):
-            what = "deleted while the report was made"
+            # Without a lock, a topic can be deleted between its listing and this read.
+            what = "the partition was deleted while the report was made"
             look.note(Severity.WARNING, f"{info.name}-{number}", what)
         else:
             look.note(Severity.DAMAGE, f"{info.name}-{number}", str(error))
@@ -268,6 +286,7 @@ def _looked(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
     )
     for fault in listed.faults[:_FAULTS_TOLD]:
         look.note(Severity.DAMAGE, f"{info.name}-{number}", fault)
+    # A copy below the log start is about to be deleted, and does not count.
     copies = [copy for copy in copies if listed.start < copy.end <= listed.end]
     local = [s for s in listed.segments if s.where is not Where.REMOTE]
     going: tuple[ExpiringSegments, ...] = ()
@@ -300,7 +319,10 @@ def _looked(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
 
 
 def _copies(look: _Look, info: TopicInfo, number: int) -> list[RemoteSegment]:
-    """Return the valid copies, independently of the current log end."""
+    """Return the valid remote segments of a partition.
+
+    Copies beyond the log end are included, because the log end is not known yet.
+    """
     readable = look.cache.readable(TopicIdPartition(info.id, number))
     if not readable:
         return []
@@ -310,7 +332,7 @@ def _copies(look: _Look, info: TopicInfo, number: int) -> list[RemoteSegment]:
 def _floor(
     look: _Look, info: TopicInfo, number: int, start: int, end: int
 ) -> Callable[[int], int | None]:
-    """Return a function of the time: where retention must stop for registered readers."""
+    """Return a function from a time to the offset where retention stops for registered readers."""
     if not info.config.retention_respect_readers or look.known is None:
         return lambda at_ms: None
     key = TopicPartition(info.name, number)
@@ -322,7 +344,7 @@ def _floor(
 
 
 def _ledger(look: _Look) -> tuple[CommitsReport, tuple[ReaderReport, ...]]:
-    """Return writers and readers, both empty without a ledger."""
+    """Return the commits and the readers of the log; both are empty for an archive."""
     in_store = look.archive and home_of(look.log).ledger.exists
     if look.archive and not in_store:
         return CommitsReport(), ()
@@ -343,7 +365,11 @@ def _ledger(look: _Look) -> tuple[CommitsReport, tuple[ReaderReport, ...]]:
 
 
 def _dates(look: _Look, partitions: list[PartitionReport]) -> None:
-    """Add notices about segments with future timestamps, which retention.ms keeps too long."""
+    """Add notices about segments with timestamps in the future.
+
+    The age of a segment is its largest timestamp, and retention deletes the oldest segments first,
+    so one such record delays the deletion of its segment and of all later segments.
+    """
     for partition in partitions:
         latest = look.now_ms + DAY_MS
         ahead = [s for s in partition.segments if s.last_ms is not None and s.last_ms > latest]
@@ -352,7 +378,7 @@ def _dates(look: _Look, partitions: list[PartitionReport]) -> None:
             look.note(
                 Severity.WARNING,
                 f"{partition.topic}-{partition.partition}",
-                f"{pluralize(len(ahead), 'segment')} from offset {offset} on with records dated "
-                "more than a day ahead: until then retention.ms deletes neither them nor later "
-                "segments",
+                f"{pluralize(len(ahead), 'segment')} from offset {offset} with timestamps more "
+                "than a day in the future: until then, retention.ms deletes neither these segments "
+                "nor later segments",
             )

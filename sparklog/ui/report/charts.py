@@ -1,8 +1,8 @@
-"""Geometry of the charts: positions and sizes for `templates/charts.html`, which draws them as SVG.
+"""Geometry of the charts that `templates/charts.html` draws as SVG.
 
-Charts are stretched to any width. Their text stands beside them as HTML, so that labels keep their
-size. Positions across a chart are per cent, or shares of 1 for ticks. Styles are classes of the
-style sheet.
+The browser stretches a chart to any width. Labels are HTML beside the SVG, so that they are not
+stretched. Horizontal positions are percentages, or shares from 0 to 1 for ticks. Styles are classes
+of the style sheet.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,15 +14,17 @@ from sparklog.ui.report.model import SegmentReport, Where
 from sparklog.ui.report.scales import Scale, TimeTick, scale, time_ticks
 from sparklog.ui.units import size_text, tick_text, time_text
 
-_WIDE: Final = 0.8  # per cent: wider blocks are separated by a gap
-_GAP: Final = 0.12  # per cent
-_THIN: Final = 0.35  # per cent: narrower blocks are merged, or drawn this wide
+# Percentages of the width of a strip:
+_WIDE: Final = 0.8  # wider blocks are separated by a gap
+_GAP: Final = 0.12
+_THIN: Final = 0.35  # narrower blocks would be invisible: they are merged, or drawn this wide
+# Units of an SVG:
 _WIDTH: Final = 1000  # of a chart
 _HEIGHT: Final = 100
-_COLUMN: Final = 0.86  # the share of its bin that a column takes
-_CUT_NAMED: Final = 3  # values that a scale cuts
+_COLUMN: Final = 0.86  # the width of a column as a share of its bin
+_CUT_NAMED: Final = 3  # how many values beyond the scale the note below a chart names
 _SPARK: Final = 20  # the height of a sparkline
-_SPARK_POINTS: Final = 30  # at most
+_SPARK_POINTS: Final = 30  # the maximum points of a sparkline
 UNKNOWN: Final = "unknown"
 EMPTY: Final = "w-empty"
 READER: Final = "reader"
@@ -30,7 +32,7 @@ READER: Final = "reader"
 
 @dataclass(slots=True)
 class Block:
-    """A rectangle for one segment or several narrow ones; `x` and `end` in per cent."""
+    """A rectangle for a segment or several narrow segments. `x` and `end` are percentages."""
 
     x: float
     end: float
@@ -41,7 +43,7 @@ class Block:
         return self.end - self.x
 
     def holds(self, segment: SegmentReport) -> bool:
-        """Whether a segment looks like the others here."""
+        """Return whether a segment would have the same style as the last segment of the block."""
         last = self.segments[-1]
         looks = [(s.where, s.codec, not s.bytes) for s in (segment, last)]
         return looks[0] == looks[1]
@@ -49,7 +51,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class DrawnBlock:
-    """A block of a strip. `codec`: the style of the line below it, which shows its codec."""
+    """A block of a strip. `codec`: the style of the line below the block that shows the codec."""
 
     x: float
     width: float
@@ -60,7 +62,7 @@ class DrawnBlock:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A line across a strip."""
+    """A vertical line across a strip, such as the log start or a reader's position."""
 
     x: float
     style: str
@@ -69,7 +71,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """A row of blocks. `has_codecs`: leave room for the lines of codecs."""
+    """A row of blocks. `has_codecs`: the blocks have lines below them that show codecs."""
 
     label: str
     blocks: tuple[DrawnBlock, ...]
@@ -79,7 +81,7 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class BarPart:
-    """A part of a bar."""
+    """A coloured part of a bar; `x` and `width` are percentages."""
 
     x: float
     width: float
@@ -88,7 +90,7 @@ class BarPart:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of parts; `mark`: the position of a line across it."""
+    """A horizontal bar of parts. `mark`: the position of a line across the bar, or None."""
 
     label: str
     parts: tuple[BarPart, ...]
@@ -97,7 +99,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A labelled position on an axis, as a share of its length; `time`: its time on a time axis."""
+    """A labelled position on an axis.
+
+    `share`: the position as a share of the length. `time`: the time, if the axis is a time axis.
+    """
 
     words: str
     share: float
@@ -105,31 +110,31 @@ class Tick:
 
     @property
     def edge(self) -> str | None:
-        """The style of a tick near an end: its label stays within the chart."""
+        """The style of a tick near an end of the axis, which keeps the label within the chart."""
         return "first" if self.share < 0.06 else "last" if self.share > 0.94 else None
 
     @property
     def y(self) -> float:
-        """The height in a chart, from the top."""
+        """The vertical position in a chart, from the top."""
         return round(_HEIGHT * (1 - self.share), 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Ticks along a chart. `span_ms`: the times of its two ends on a time axis."""
+    """The ticks of an axis. `span_ms`: the times at both ends of a time axis."""
 
     ticks: tuple[Tick, ...]
     span_ms: tuple[int, int] | None = None
 
     @property
     def is_short(self) -> bool:
-        """Whether the times of its ends need seconds."""
+        """Whether the axis is so short that the times at both ends need seconds."""
         return self.span_ms is not None and self.span_ms[1] - self.span_ms[0] < 10 * MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; `is_cut`: it is higher than the scale, which a gap near its top shows."""
+    """A column of a chart. `is_cut`: the value exceeds the scale; a gap near the top shows that."""
 
     x: float
     y: float
@@ -149,9 +154,10 @@ class Area:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Columns or areas over time, with ticks on both sides.
+    """A chart of columns or areas over time, with a time axis and a value axis.
 
-    `cut`: the largest values that exceed the scale, as (words, time); `cut_more`: how many others.
+    `cut`: the largest values that exceed the scale, as (text, time). `cut_more`: how many further
+    values exceed the scale.
     """
 
     label: str
@@ -165,7 +171,10 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """A small chart without axes. `line`: its points as an SVG path; `cuts`: x of cut values."""
+    """A small chart without axes (sparkline).
+
+    `line`: the points as an SVG path. `cuts`: the x positions of values that exceed the scale.
+    """
 
     label: str
     width: int
@@ -176,14 +185,18 @@ class Spark:
 def blocks(
     segments: Sequence[SegmentReport], spans: Sequence[tuple[float, float]], most: int
 ) -> list[Block]:
-    """Return blocks for segments at `spans` (per cent), ascending; about `most` or a few more.
+    """Return the blocks that show `segments`. Adjacent narrow segments share a block.
 
-    Adjacent segments that are too narrow to be told apart become one block, similar ones first.
+    Args:
+        segments: The segments in ascending order.
+        spans: The (start, end) of each segment as percentages of the width.
+        most: About how many blocks to return at most.
     """
     narrow = max(_THIN, 100 / max(most, 1)) if len(segments) > most else _THIN
     found: list[Block] = []
     for segment, (x, end) in zip(segments, spans, strict=True):
         before = found[-1] if found else None
+        # Similar segments share a block at twice the width, so differences stay visible longer.
         limit = narrow if before is not None and before.holds(segment) else narrow / 2
         if before is not None and end - before.x < limit:
             before.end = max(before.end, end)
@@ -202,10 +215,15 @@ def strip(
     tiered: bool = True,
     start: int = 0,
 ) -> Strip:
-    """Return a row of blocks, coloured by their place if the log is `tiered`.
+    """Return the strip of some blocks.
 
-    `codecs`: a line below each block shows its codec. Blocks that end before the offset `start` are
-    pale.
+    Args:
+        found: The blocks.
+        label: The description of the strip for screen readers.
+        marks: Lines across the strip.
+        codecs: Whether a line below each block shows the codec.
+        tiered: Whether colours distinguish local and remote segments.
+        start: The log start offset. Blocks before it are pale.
     """
 
     def drawn(block: Block) -> DrawnBlock:
@@ -224,7 +242,7 @@ def strip(
 
 
 def mark(share: float, style: str, title: str) -> Mark:
-    """Return a mark at a share of a strip's width."""
+    """Return a mark at `share` (0 to 1) of a strip's width."""
     return Mark(round(min(share * 100, 99.8), 2), style, title)
 
 
@@ -243,7 +261,13 @@ def _description(segments: Sequence[SegmentReport], *, tiered: bool) -> str:
 
 
 def bar(parts: Sequence[tuple[str, float]], label: str, *, mark: float | None = None) -> Bar:
-    """Return a bar of parts, (style, share of the width 0..1) each; `mark`: the share of a line."""
+    """Return a horizontal bar.
+
+    Args:
+        parts: The (style, share of the width from 0 to 1) of each part.
+        label: The description of the bar for screen readers.
+        mark: The position of a line across the bar, as a share of the width.
+    """
     drawn = []
     x = 0.0
     for style, share in parts:
@@ -262,9 +286,16 @@ def column_chart(
     *,
     binary: bool = False,
 ) -> Chart:
-    """Return a column for each bin. A few columns that would flatten all others are cut.
+    """Return a chart with a column per bin.
 
-    Args: words: a value as text. binary: values are bytes.
+    A few columns that would flatten the others are cut off.
+
+    Args:
+        label: The description of the chart for screen readers.
+        edges_ms: The bounds of the bins, one more than there are values.
+        values: The value of each bin.
+        words: Formats a value.
+        binary: Whether the values are sizes in bytes.
     """
     limit = scale(values, binary=binary, cuts=True)
     bins = list(zip(edges_ms, values, strict=False))
@@ -299,9 +330,13 @@ def area_chart(
     *,
     binary: bool = False,
 ) -> Chart:
-    """Return areas on top of each other: style -> values at the edges, the last one the largest.
+    """Return a chart of stacked areas. A single area has a line at its top.
 
-    A single area has a line at its top.
+    Args:
+        label: The description of the chart for screen readers.
+        edges_ms: The times of the values.
+        series: For each style, the values of an area. They must not decrease.
+        binary: Whether the values are sizes in bytes.
     """
     limit = scale([sum(values[-1] for values in series.values())], binary=binary)
     floor = [0.0] * len(edges_ms)
@@ -335,7 +370,10 @@ def _value_ticks(limit: Scale, *, binary: bool) -> tuple[Tick, ...]:
 
 
 def time_axis(low_ms: int, high_ms: int) -> Axis:
-    """Return round times along a chart; page.js moves them to round times of the viewer's zone."""
+    """Return a time axis with ticks at round times in UTC.
+
+    page.js moves the ticks to round times in the viewer's time zone.
+    """
     span = max(high_ms - low_ms, 1)
     ticks = (
         _tick(each.words, (each.time_ms - low_ms) / span, each)
@@ -345,7 +383,10 @@ def time_axis(low_ms: int, high_ms: int) -> Axis:
 
 
 def offset_axis(widest: int, before: int = 0) -> Axis:
-    """Return offsets from the log start, which is `before` offsets from the left end."""
+    """Return an axis of offsets relative to the log start.
+
+    `widest`: the offsets along the whole axis. `before`: how many of them precede the log start.
+    """
     ticks = scale([widest - before], steps=3).ticks
     return Axis(tuple(
         _tick(f"+{tick_text(tick)}" if tick else "0", (tick + before) / widest) for tick in ticks
@@ -357,7 +398,7 @@ def _tick(words: str, share: float, time: TimeTick | None = None) -> Tick:
 
 
 def spark(values: Sequence[float], label: str) -> Spark:
-    """Return a small chart of values over time, as high as the largest."""
+    """Return a sparkline of values over time. Values that would flatten the others are cut off."""
     group = -(-len(values) // _SPARK_POINTS)
     sums = [sum(values[at : at + group]) for at in range(0, len(values), group)]
     limit = scale(sums, cuts=True)

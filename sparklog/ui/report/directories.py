@@ -1,4 +1,4 @@
-"""The log dirs of a report, online or offline, and the partitions missing from them."""
+"""The log dirs of a report: which are online or offline, and which partitions are missing."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _NAMED = 5  # partitions named in one notice
 
 @dataclass(slots=True)
 class Directories:
-    """Log dirs by state; `offline`: path -> reason."""
+    """The log dirs of a log by state. `offline`: the reason by path."""
 
     online: list[str] = field(default_factory=list)
     offline: dict[str, str] = field(default_factory=dict)
@@ -27,17 +27,18 @@ class Directories:
 
     @property
     def notices(self) -> list[Notice]:
-        """A notice for each log dir that is offline."""
+        """The notices about offline log dirs."""
         return [
-            Notice(severity=Severity.DAMAGE, where=path, what=f"log dir offline: {why}")
+            Notice(severity=Severity.DAMAGE, where=path, what=f"the log dir is offline: {why}")
             for path, why in self.offline.items()
         ]
 
 
 def find_directories(fs: FileSystem, paths: Sequence[str], *, archive: bool) -> Directories:
-    """Check the log dirs.
+    """Find out which log dirs can be read.
 
-    The first one, with the ledger, must exist: opening it raises otherwise.
+    The first log dir contains the ledger. If it is missing, it is listed as online, so that opening
+    the log raises the error.
     """
     found = Directories()
     for at, path in enumerate(paths):
@@ -50,7 +51,7 @@ def find_directories(fs: FileSystem, paths: Sequence[str], *, archive: bool) -> 
             found.online.append(path)
         except FileNotFoundError:
             if not at:
-                found.online.append(path)  # opened for its error
+                found.online.append(path)  # opening the log raises a better error
             else:
                 found.offline[path] = "it does not exist"
         except SparklogError as error:
@@ -63,7 +64,7 @@ def find_directories(fs: FileSystem, paths: Sequence[str], *, archive: bool) -> 
 def missing_partitions(
     fs: FileSystem, found: Directories, topics: Mapping[str, TopicState], paths: Sequence[str]
 ) -> list[Notice]:
-    """Return notices about partitions of the log that are in no log dir that can be read."""
+    """Return notices about partitions of the log that no readable log dir contains."""
     missing: dict[str, list[str]] = {}
     for name, topic in sorted(topics.items()):
         for partition, number in sorted(topic.dirs.items()):
@@ -75,7 +76,8 @@ def missing_partitions(
             ):
                 missing.setdefault(where, []).append(partition_dir(name, partition))
     if any(where and where not in found.offline for where in missing):
-        topics = read_topics(fs, found.online[0]) or {}  # some may have been deleted meanwhile
+        # Read again: a topic that was deleted since the first read is not missing.
+        topics = read_topics(fs, found.online[0]) or {}
     notices = []
     for where, names in missing.items():
         left = [n for n in names if n.rpartition("-")[0] in topics]
@@ -88,14 +90,14 @@ def _notice(where: str, names: list[str]) -> Notice:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     listed = ", ".join(names[:_NAMED]) + more
     if not where:
-        what = f"partitions are in log dirs that the path doesn't name: {listed}"
+        what = f"partitions are in log dirs that are not in the log's path: {listed}"
     else:
         what = f"partitions are missing: {listed}"
     return Notice(severity=Severity.DAMAGE, where=where, what=what)
 
 
 def sized(found: Directories, partitions: Sequence[PartitionReport]) -> tuple[DirectoryReport, ...]:
-    """Return the log dirs, each with its partitions and bytes."""
+    """Return the number of partitions and the size of each log dir."""
     held: dict[str, list[PartitionReport]] = {}
     for partition in partitions:
         held.setdefault(os.path.dirname(partition.directory), []).append(partition)
@@ -116,7 +118,10 @@ def sized(found: Directories, partitions: Sequence[PartitionReport]) -> tuple[Di
 
 
 def offline_notices(fs: FileSystem, home: str, told: Sequence[Notice]) -> list[Notice]:
-    """Return notices about partitions that writers took offline, unless they have one already."""
+    """Return notices about partitions that a writer took offline.
+
+    Partitions with a notice in `told` are skipped.
+    """
     page = peek(fs, home)
     found = {} if page is None else page.offline
     known = {notice.where for notice in told}

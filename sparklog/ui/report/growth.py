@@ -1,4 +1,4 @@
-"""Bytes over time: the current bytes of the log, by the times of their records."""
+"""The growth of a log: its current bytes by the timestamps of their records."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -11,18 +11,20 @@ from sparklog.ui.report.model import GrowthReport, SegmentReport, TopicReport, W
 from sparklog.ui.report.scales import bin_edges
 
 BINS: Final = 72
-_OUTLIERS: Final = 0.005  # the share of bytes that may be before the axis
-_STRETCH: Final = 2  # how much longer they may make it
+_OUTLIERS: Final = 0.005  # the share of the oldest bytes that the axis may leave out,
+_STRETCH: Final = 2  # if including them would make the axis longer than this factor
 _PLACES: Final = tuple(Where)
 Floats = NDArray[np.float64]
 
 
 def growth(topics: Iterable[TopicReport], *, now_ms: int) -> GrowthReport:
-    """Spread each segment's bytes over the time of its records, or put them at its end.
+    """Return the current bytes of `topics` in bins of time.
 
-    The axis ends at most a day from now, and begins before nearly all of the bytes: one record with
-    a wrong time must not press all others into one bin. Cost: BINS passes in numpy.
+    The bytes of a segment are spread evenly over the time of its records. Cost: BINS passes in
+    numpy.
     """
+    # The axis ends at most a day from now, and need not include the oldest 0.5 % of the bytes: one
+    # record with a wrong timestamp must not press all others into one bin.
     topics = list(topics)
     rows = [
         (begin, s.last_ms, s.bytes, at * len(_PLACES) + _PLACES.index(s.where))
@@ -53,10 +55,11 @@ def growth(topics: Iterable[TopicReport], *, now_ms: int) -> GrowthReport:
 
 
 def begins(segments: Sequence[SegmentReport]) -> Iterator[int | None]:
-    """Yield the first time of each segment of a partition, or None if its records have no time.
+    """Yield the time of the first record of each segment, or None if records have no timestamps.
 
-    For a remote segment that would take a request, so the end of the segment before is taken; the
-    first is taken to be as long as the second.
+    The first timestamp of a remote segment is unknown, because reading it costs a request. It is
+    estimated as the last timestamp of the previous segment. The first segment of a partition is
+    assumed to cover as much time as the second.
     """
     before: int | None = None
     if len(segments) > 1 and segments[0].last_ms is not None and segments[1].last_ms is not None:
@@ -74,7 +77,7 @@ def _whole(values: Floats) -> tuple[int, ...]:
 
 
 def _span(first: Floats, last: Floats, size: Floats, latest: float) -> tuple[float, float]:
-    """Return (begin, end) of the axis; at least a second long."""
+    """Return the (start, end) of the time axis, at least a second apart."""
     order = np.argsort(first)
     below = np.cumsum(size[order]) / size.sum()
     usual = last[last <= latest]
@@ -87,7 +90,10 @@ def _span(first: Floats, last: Floats, size: Floats, latest: float) -> tuple[flo
 
 
 def _below(first: Floats, last: Floats, size: Floats, time: float) -> Floats:
-    """Return how many bytes of each segment are before a time; one without length counts whole."""
+    """Return how many bytes of each segment are before a time.
+
+    If all records of a segment have the same timestamp, all of its bytes count.
+    """
     span = last - first
     share = np.where(
         span > 0, np.clip((time - first) / np.where(span > 0, span, 1), 0, 1), first < time
@@ -97,14 +103,14 @@ def _below(first: Floats, last: Floats, size: Floats, time: float) -> Floats:
 
 
 def _behind(time: float) -> float:
-    """Just after it: a time at the axis's end is on the axis."""
+    """Return the next larger float, so that a segment at the end of the axis is on the axis."""
     return float(np.nextafter(time, np.inf))
 
 
 def _spread(
     first: Floats, last: Floats, size: Floats, edges: Floats, group: NDArray[np.int_], groups: int
 ) -> Floats:
-    """Return the bytes of each group in each bin; the last bin includes its end."""
+    """Return the bytes per group (row) and bin (column). The last bin includes its end."""
     times = [*edges[:-1], _behind(edges[-1])]
     sums = [
         np.bincount(group, weights=_below(first, last, size, time), minlength=groups)

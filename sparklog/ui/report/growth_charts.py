@@ -1,7 +1,7 @@
-"""The section of growth: bytes by the time of their records, as a rate and as a total.
+"""The section "Growth": bytes by the time of their records, as a rate and as a total.
 
-Both are shown, because each hides a part of the other. In the total one large commit is a step that
-flattens nothing; in the rate it is one column, cut if it would flatten the others.
+Both charts are needed. The rate shows when the log grows fast, but a column that would flatten the
+others is cut off. The total shows the full size of such a column as a step.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _ROWS: Final = 12
 
 
 def growth_section(report: LogReport) -> Markup:
-    """Return the current bytes, by the times of their records."""
+    """Return the HTML of the section "Growth"."""
     growth = report.growth
     edges = growth.edges_ms
     has_charts = len(edges) > 2
@@ -52,12 +52,12 @@ def _total(growth: GrowthReport) -> Chart:
     if len(series) == 1:
         series = {"area": next(iter(series.values()))}
     size = size_text(sum(values[-1] for values in series.values()))
-    label = f"Bytes held now by the time of their records: {size} in all"
+    label = f"Current bytes by the time of their records: {size} in all"
     return area_chart(label, growth.edges_ms, series, binary=True)
 
 
 def _rows(growth: GrowthReport, places: Sequence[Where]) -> list[tuple[int, list[int]]]:
-    """Return (end, bytes of each place and of all) for some time ranges."""
+    """Return (end, [bytes of each place, bytes of all places]) for up to _ROWS time ranges."""
     bins = len(growth.edges_ms) - 1
     rows = []
     for low, high in pairwise([*range(0, bins, -(-bins // _ROWS)), bins]):

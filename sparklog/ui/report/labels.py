@@ -1,4 +1,4 @@
-"""Labels that several sections of the report share: rules of retention, links to topics."""
+"""Labels of several sections of the report: retention rules, places, links to topics."""
 
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote
@@ -9,20 +9,23 @@ from sparklog.ui.units import duration_text, size_text
 
 
 def topic_link(name: str, *, browse: bool) -> str:
-    """Return the address of a topic's page, or nothing without `browse`."""
+    """Return the relative URL of a topic's page, or "" if the report has no such pages.
+
+    `browse`: a server shows the report beside pages of topics.
+    """
     return f"topics/{quote(name, safe='')}" if browse else ""
 
 
 def place_legend(places: Iterable[Where]) -> list[tuple[str, str]]:
-    """Return the (style, words) of these places."""
+    """Return the legend of these places: the (style, label) of each."""
     held = set(places)
     return [(f"w-{where}", where.label) for where in Where if where in held]
 
 
 def retention_label(topic: TopicReport) -> str:
-    """The topic's retention rules in short, from its configs."""
+    """Return the retention rules of a topic in short, such as "7 d, 1 GiB"."""
     if topic.config is None:
-        return "the broker's"
+        return "set in the broker"
     config = TopicConfig.parse(topic.config)
     parts = ["compact"] if config.compact else []
     if config.delete:
@@ -36,9 +39,13 @@ def retention_label(topic: TopicReport) -> str:
 
 
 def rule_label(rule: str, given: Mapping[str, str] | None) -> str:
-    """A rule of retention in words, with its limit if the topic's configs have one."""
+    """Return a retention rule in words, such as "older than 7 d".
+
+    `given`: the configs of the topic, which contain the limit, or None if they are unknown.
+    """
     config = TopicConfig.parse(given or {})
     age, size = config.retention_ms, config.retention_bytes
+    # A local limit of -2 means the limit of the whole log, as in Kafka.
     if rule.startswith("local."):
         age = config.local_retention_ms if config.local_retention_ms >= 0 else age
         size = config.local_retention_bytes if config.local_retention_bytes >= 0 else size

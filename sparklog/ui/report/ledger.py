@@ -1,4 +1,4 @@
-"""Writers and readers: the commit ledger by writer and time, and the registered readers."""
+"""Statistics of the commit ledger by writer and time, and of the registered readers."""
 
 from typing import Final, TypedDict
 
@@ -14,7 +14,7 @@ BINS: Final = 72
 
 
 class _WriterSums(TypedDict):
-    """A writer's commits, added up; times in ms."""
+    """The sums of a writer's commits; times are in ms."""
 
     writer: str | None
     offset_count_distinct: int
@@ -28,7 +28,7 @@ class _WriterSums(TypedDict):
 
 
 def commits_report(table: pa.Table) -> CommitsReport:
-    """Sum up `Log.commits()`. Cost: one pass in Arrow; a row each writer in Python."""
+    """Summarize `Log.commits()` by writer and time. Cost: one pass in Arrow, a row per writer."""
     internal = pc.is_in(table.column("topic"), pa.array(sorted(INTERNAL)))
     table = table.filter(pc.invert(internal))
     if not table.num_rows:
@@ -90,7 +90,7 @@ def _writer(row: _WriterSums, by_time: list[int], again: dict[str | None, int]) 
 
 
 def readers_report(table: pa.Table) -> tuple[ReaderReport, ...]:
-    """Return `Log.readers()`, a row each group and partition, the greatest lag first."""
+    """Convert `Log.readers()`, a row per group and partition, sorted by descending lag."""
     wanted = ("group", "kind", "query", "topic", "partition", "offset", "lag", "expired")
     times = table.column("time").cast(pa.timestamp("ms")).cast(pa.int64()).to_pylist()
     rows = [

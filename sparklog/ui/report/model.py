@@ -1,7 +1,7 @@
-"""A log as numbers: shown by a report, and written by `sparklog ui --export FILE --json`.
+"""The statistics of a log that a report shows, and `sparklog ui --export FILE --json` writes.
 
-Everything is as of `LogReport.time_ms`. Times are ms since the epoch, UTC; None if records have
-none. Sizes are bytes of log as Kafka counts them. Offset ranges are [first, end).
+All values are as of `LogReport.time_ms`. Times are ms since the epoch (UTC), or None if records
+have no timestamps. Sizes are bytes of log as Kafka counts them. Offset ranges are [first, end).
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ HORIZONS_MS: Final = (0, HOUR_MS, 6 * HOUR_MS, DAY_MS, 3 * DAY_MS, 7 * DAY_MS, 3
 
 
 class Where(StrEnum):
-    """The place of a segment (KIP-405's tiers)."""
+    """The place of a segment: the tiers of KIP-405."""
 
     LOCAL = "local"
     BOTH = "both"
@@ -28,17 +28,25 @@ class Where(StrEnum):
 
     @property
     def label(self) -> str:
-        """The place in words."""
+        """The label of the place on the pages."""
         return {"local": "local only", "both": "local, with a copy", "remote": "remote only"}[self]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentReport:
-    """Offsets [base, end) and their records' times. `codec`: that of the first batch.
+    """A segment.
 
-    The codec is None if the segment is empty, or reading it would take a request to remote storage;
-    so is `first_ms` of a segment that is only remote. `time_of_file`: its records have no time, so
-    its age is that of its file, as in Kafka.
+    Attributes:
+        base: The first offset.
+        end: The offset after the segment.
+        bytes: The size of the `.log` file.
+        where: The place of the segment.
+        codec: The compression codec of the first batch. None for an empty segment, and for a
+            remote segment, because reading the codec would cost a request.
+        first_ms: The time of the first record. None for a remote segment, for the same reason.
+        last_ms: The largest time of a record, or the time of the file.
+        time_of_file: The records have no timestamps, so retention uses the time of the file, as in
+            Kafka.
     """
 
     base: int
@@ -52,17 +60,24 @@ class SegmentReport:
 
     @property
     def since_ms(self) -> int | None:
-        """The time of its first record if known, otherwise of the last one."""
+        """The time of the first record, or of the last record if the first is unknown."""
         return self.last_ms if self.first_ms is None else self.first_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiringSegments:
-    """Segments that retention deletes `within_ms` from now, but not before the previous horizon.
+    """Segments that a retention rule deletes between two horizons of the preview.
 
-    The forecast assumes that no more records are written. `where`: local, for a local segment that
-    has a copy; remote, for a copy; both, for data that is then lost for good. `end`: the offset up
-    to which it deletes.
+    The preview assumes that no more records are written.
+
+    Attributes:
+        within_ms: The horizon, in ms from now.
+        rule: The topic config that causes the deletion, such as `retention.ms`.
+        where: LOCAL if a remote copy remains, REMOTE if the copy is deleted, BOTH if the data is
+            deleted permanently.
+        segments: The number of segments.
+        bytes: The size of the segments.
+        end: The offset after the deleted segments.
     """
 
     within_ms: int
@@ -75,10 +90,11 @@ class ExpiringSegments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionReport:
-    """How dirty a partition is: see `sparklog.logdir.cleaning.plan.Dirt`.
+    """How dirty a compacted partition is: see `sparklog.logdir.cleaning.plan.Dirt`.
 
-    `wanted`: a cleaner would clean it now. `kept_share`: bytes an offset in the cleaned part, by
-    bytes an offset in the rest, or None if either is empty. It estimates how much compaction keeps.
+    `wanted`: the cleaner would clean the partition now. `kept_share`: an estimate of the share of
+    bytes that remains after compaction: the bytes per offset in the cleaned part, divided by the
+    bytes per offset in the rest. If either part is empty, the estimate is None.
     """
 
     first_dirty: int
@@ -93,10 +109,23 @@ class CompactionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
-    """A partition. `error`: why the other figures are unknown.
+    """A partition.
 
-    `remote_bytes` of all copies, including those of local segments. `next_ms`: when age expires the
-    next segment, None if never. `held_back_bytes`: expired, but kept for a registered reader.
+    Attributes:
+        topic: The topic.
+        partition: The number of the partition.
+        directory: The directory or the prefix of the partition.
+        log_start: The log start offset.
+        end: The high watermark.
+        local_bytes: The size of the local segments.
+        remote_bytes: The size of all copies, including copies of local segments.
+        segments: The segments in ascending order.
+        going: The deletions of the retention preview.
+        next_ms: When the next segment expires by age, or None if none does.
+        held_back_bytes: The size of expired segments that retention retains for a registered
+            reader.
+        compaction: How dirty a compacted partition is, otherwise None.
+        error: Why the partition can't be read. The other statistics are unknown then.
     """
 
     topic: str
@@ -115,17 +144,17 @@ class PartitionReport:
 
     @property
     def bytes(self) -> int:
-        """Bytes of log, each segment once, in any place."""
+        """The size of all segments. A segment that is both local and remote counts once."""
         return sum(s.bytes for s in self.segments)
 
     @property
     def name(self) -> str:
-        """The topic and the partition, as in Kafka's directory names."""
+        """The name of the partition, TOPIC-PARTITION."""
         return f"{self.topic}-{self.partition}"
 
     @property
     def offsets(self) -> int:
-        """Offsets between log start and high watermark; a compacted log holds fewer records."""
+        """The number of offsets from log start to high watermark; compaction leaves gaps."""
         return max(0, self.end - self.log_start)
 
     @property
@@ -141,10 +170,11 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """A topic; `config`: values that differ from Kafka's defaults, or None if unknown.
+    """A topic.
 
-    (A broker keeps configs in its cluster metadata: without them there is no retention preview.)
-    `batches`: of its newest record batches, a row a codec; none if none were read.
+    `config`: the configs that differ from Kafka's defaults. None for a broker's log dirs, because a
+    broker stores configs in its cluster metadata. Without configs there is no retention preview.
+    `batches`: statistics of the newest record batches, a row per codec. Empty if none were read.
     """
 
     name: str
@@ -157,25 +187,36 @@ class TopicReport:
 
     @property
     def bytes(self) -> int:
-        """Bytes of log, each segment once."""
+        """The size of all segments. A segment that is both local and remote counts once."""
         return sum(p.bytes for p in self.partitions)
 
     @property
     def offsets(self) -> int:
-        """Offsets of all partitions."""
+        """The number of offsets from log start to high watermark, over all partitions."""
         return sum(p.offsets for p in self.partitions)
 
     @property
     def segments(self) -> list[SegmentReport]:
-        """All segments."""
+        """The segments of all partitions."""
         return [s for p in self.partitions for s in p.segments]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterReport:
-    """A writer's commits, as far back as the ledger reaches; `writer` is None for plain appends.
+    """The commits of a writer since the start of the ledger.
 
-    `query`: the name of the streaming query, or None if it isn't known.
+    Attributes:
+        writer: The writer, or None for appends that did not name a writer.
+        query: The name of the streaming query, or None if unknown.
+        commits: The number of commits.
+        records: The number of appended records.
+        resets: The number of resets.
+        first_batch: The id of the first micro-batch, or None.
+        last_batch: The id of the last micro-batch, or None.
+        first_ms: The time of the first commit.
+        last_ms: The time of the last commit.
+        topics: The topics with appended records.
+        by_time: The number of records per bin of `CommitsReport.edges_ms`.
     """
 
     writer: str | None
@@ -192,13 +233,13 @@ class WriterReport:
 
     @property
     def text(self) -> str:
-        """The query's name, if it is known, and the writer."""
+        """The label of the writer on the pages, with the query's name if known."""
         return "plain appends" if self.writer is None else query_text(self.writer, self.query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitsReport:
-    """The ledger. `edges_ms` bound the bins of `WriterReport.by_time`, which hold records."""
+    """The commits of all writers. `edges_ms`: the bounds of the bins of `WriterReport.by_time`."""
 
     edges_ms: tuple[int, ...] = ()
     writers: tuple[WriterReport, ...] = ()
@@ -206,9 +247,18 @@ class CommitsReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderReport:
-    """A registered reader's position in a partition, or None if the partition is gone or damaged.
+    """The position of a registered reader in a partition.
 
-    `query`: the name of the streaming query, or None if it isn't known.
+    Attributes:
+        group: The consumer group, or the name of the query's reader.
+        kind: The kind of the reader, or "damaged" if its file can't be read.
+        query: The name of the streaming query, or None if unknown.
+        topic: The topic, or None for a damaged reader.
+        partition: The partition, or None for a damaged reader.
+        offset: The committed offset, or None for a damaged reader.
+        lag: The lag, or None if the partition does not exist.
+        time_ms: The time of the last commit.
+        expired: Whether retention ignores the reader, because it has not committed for too long.
     """
 
     group: str
@@ -223,17 +273,23 @@ class ReaderReport:
 
     @property
     def text(self) -> str:
-        """The query's name, if it is known, and the group."""
+        """The label of the reader on the pages, with the query's name if known."""
         return query_text(self.group, self.query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrowthReport:
-    """Current bytes by the times of their records: bin i is [edges_ms[i], edges_ms[i + 1]).
+    """The current bytes of a log by the time of their records.
 
-    They are given by place (`bytes`) and by topic (`topics`). Bins are equally long. Bytes are
-    spread evenly over each segment's time. Bytes before the first edge are in `before`, those after
-    the last in `after`, those without a time in neither.
+    Bins are equally long. Bin i is [edges_ms[i], edges_ms[i + 1]). The bytes of a segment are
+    spread evenly over its time. Bytes without a time are in no bin.
+
+    Attributes:
+        edges_ms: The bounds of the bins.
+        bytes: For each place, the bytes per bin.
+        topics: For each topic, the bytes per bin.
+        before: The bytes before the first bin.
+        after: The bytes after the last bin.
     """
 
     edges_ms: tuple[int, ...] = ()
@@ -245,7 +301,7 @@ class GrowthReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryReport:
-    """A log dir with its partitions and bytes; `offline`: why it can't be read."""
+    """A log dir. `offline`: why the log dir can't be read, or None."""
 
     path: str
     partitions: int
@@ -256,7 +312,7 @@ class DirectoryReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A notice to the log's owner, by severity; `where` may be empty."""
+    """A warning, or a report of damage. `where`: a path or partition, possibly empty."""
 
     severity: Severity
     where: str
@@ -265,7 +321,23 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogReport:
-    """A whole log. `kind`: log, broker (no ledger) or archive; `url`: its remote storage."""
+    """The statistics of a whole log.
+
+    Attributes:
+        path: The path of the log.
+        kind: "log", "broker" (a broker's log dirs, without a ledger) or "archive".
+        url: The URL of the remote storage, or None.
+        time_ms: The time of the report.
+        took_ms: How long the report took.
+        version: The version of sparklog.
+        directories: The log dirs.
+        topics: The topics.
+        growth: The bytes of the log by time.
+        commits: The commits of all writers.
+        readers: The positions of registered readers.
+        notices: Damage and warnings, damage first.
+        health: The health of the log.
+    """
 
     path: str
     kind: str
@@ -283,7 +355,7 @@ class LogReport:
 
     @property
     def partitions(self) -> Iterator[PartitionReport]:
-        """All partitions."""
+        """The partitions of all topics."""
         return (p for topic in self.topics for p in topic.partitions)
 
     @property
@@ -293,7 +365,7 @@ class LogReport:
 
     @property
     def is_tiered(self) -> bool:
-        """Whether a log on disks uses remote storage; if not, the page does not mention it."""
+        """Whether a log in log dirs uses remote storage. The page mentions tiers only then."""
         has_copies = self.url is not None or any(p.remote_bytes for p in self.partitions)
         return has_copies and not self.is_in_store
 
@@ -303,5 +375,5 @@ class LogReport:
         return any(notice.severity is Severity.DAMAGE for notice in self.notices)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts and lists, for JSON."""
+        """Return the report as dicts and lists, for JSON."""
         return {**asdict(self), "health": self.health.to_dict()}

@@ -1,4 +1,4 @@
-"""The top of the report: important numbers, the verdict, notices; and its log dirs."""
+"""The top of the report (important numbers, health, notices), and the section "Log dirs"."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -25,9 +25,10 @@ _NOTICES_MAX: Final = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFigures:
-    """The important numbers of a log. `both_bytes`: of segments that are local and remote.
+    """The important numbers of a log.
 
-    `greatest_lag`: of a reader over all its partitions, as in the verdict.
+    `both_bytes`: the size of segments that are both local and remote. `greatest_lag`: the lag of
+    the slowest reader, summed over its partitions.
     """
 
     topics: int
@@ -45,7 +46,7 @@ class LogFigures:
 
     @property
     def local_share(self) -> float:
-        """The share of the log that is local."""
+        """The local share of the log's bytes, from 0 to 1."""
         return self.local_bytes / (self.bytes or 1)
 
 
@@ -78,9 +79,9 @@ def log_figures(report: LogReport) -> LogFigures:
 
 
 def health_section(health: Health) -> Markup:
-    """Return the verdict: first the findings, each with the command that helps.
+    """Return the HTML of the health of the log.
 
-    Then the checks that passed.
+    Problems come first, each with the command that helps. The checks that passed follow.
     """
     passed = [check for check in health.checks if check.level is Level.GREEN]
     return render(
@@ -90,7 +91,7 @@ def health_section(health: Health) -> Markup:
 
 
 def notices(report: LogReport) -> Markup | None:
-    """Return damage and warnings, or None if there are none."""
+    """Return the HTML of damage and warnings, or None if there are none."""
     if not report.notices:
         return None
     damage = sum(n.severity is Severity.DAMAGE for n in report.notices)
@@ -102,7 +103,7 @@ def notices(report: LogReport) -> Markup | None:
 
 
 def directories_section(report: LogReport) -> Markup | None:
-    """Return the log dirs, or None if the log has none."""
+    """Return the HTML of the section "Log dirs", or None for a log in an object store."""
     if report.is_in_store:
         return None
     return render("report/directories.html", directories=report.directories)

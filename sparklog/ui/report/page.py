@@ -1,4 +1,4 @@
-"""The report as HTML: `content` for a live page, `render` as one page without external parts."""
+"""The report as HTML: `content` for the server's page, `render` as a self-contained file."""
 
 from typing import Final
 
@@ -19,17 +19,18 @@ _KINDS: Final = {
 
 
 def render(report: LogReport) -> str:
-    """Return the report as one HTML page.
+    """Return the report as a self-contained HTML page.
 
-    Cost: 0.5 s and 2.3 MB for 1,000 partitions of 20 segments; the drawing is bounded.
+    Cost: 0.5 s and 2.3 MB for 1,000 partitions of 20 segments. The number of drawn shapes is
+    limited.
     """
     return templating.document(f"{report.path} - sparklog", content(report)).text
 
 
 def content(report: LogReport, *, browse: bool = False) -> Markup:
-    """Return the content of the page's main element.
+    """Return the HTML of the page's main element.
 
-    `browse`: names of topics link to topics/NAME, relative to the page.
+    `browse`: names of topics are links to topics/NAME, relative to the page.
     """
     sections = [
         ("topics", "Topics", topics_section(report, browse=browse)),

@@ -1,6 +1,6 @@
-"""Previews retention and compaction by the service's own rules, applied to later times.
+"""Previews retention and compaction: applies the rules of the service to later times.
 
-Nothing is changed.
+The preview deletes and changes no files.
 """
 
 import os
@@ -38,11 +38,21 @@ def preview_retention(
     floor: Callable[[int], int | None],
     now_ms: int,
 ) -> tuple[list[ExpiringSegments], int | None, int]:
-    """Return (deletions, time of the next one by age in ms or None, bytes held back by readers).
+    """Predict the deletions of a partition within HORIZONS_MS.
 
-    Args: copies: the valid ones. floor: the position of the slowest registered reader that
-        retention respects at a time (ms); a reader that is silent for long expires.
-    Cost: a walk over the segments for each horizon; no file is read.
+    Cost: a pass over the segments for each horizon. No file is read.
+
+    Args:
+        listed: The segments of the partition.
+        config: The configs of the topic.
+        copies: The valid remote segments.
+        floor: Returns, for a time in ms, the position of the slowest registered reader that
+            retention respects. It depends on the time, because silent readers expire.
+        now_ms: The time of the report.
+
+    Returns:
+        The deletions; the time (ms) of the next deletion by age, or None; the bytes of expired
+        segments that are retained for a registered reader.
     """
     held = [LocalSegment(s.base, s.bytes) for s in listed.segments if s.where is not Where.REMOTE]
     tier = plan.tier_of(config, copies)
@@ -56,7 +66,8 @@ def preview_retention(
         )
 
     def local(at_ms: int) -> tuple[list[Taken], float, int]:
-        # As in a round: copies are deleted first, and raise the log start.
+        # Same order as in the service's rounds: copies are deleted first, which raises the log
+        # start offset.
         start = copied(at_ms).log_start if copies and tier else log_start
         found = due(
             held, config, log_start=start, end=listed.end, now_ms=at_ms,
@@ -79,7 +90,7 @@ def preview_retention(
 
 
 def _steps(by_horizon: Mapping[int, list[Taken]]) -> Iterator[ExpiringSegments]:
-    """Yield by rule the deletions that each horizon adds to those of the one before."""
+    """Yield, for each horizon and rule, the deletions that the previous horizon does not have."""
     known = 0
     for within_ms, taken in by_horizon.items():
         added: dict[tuple[str, Where], list[Taken]] = {}
@@ -106,9 +117,14 @@ def compaction(
     *,
     now_ms: int,
 ) -> CompactionReport | None:
-    """Return how dirty a compacted partition is, or None if its files change meanwhile.
+    """Return how dirty a compacted partition is.
 
-    Raises DataCorruptionError if the cleaner's checkpoint is damaged.
+    Returns:
+        The report, or None if the partition has no local segments, or its files change during the
+        computation.
+
+    Raises:
+        DataCorruptionError: The cleaner's checkpoint is damaged.
     """
     reader = reader_of(view, *key)
     try:
@@ -142,6 +158,6 @@ def compaction(
 
 
 def _density(segments: Sequence[Segment], end: int) -> float:
-    """Bytes an offset in segments that reach up to `end`, or 0 if there are none."""
+    """Return the bytes per offset of segments that end at `end`, or 0 without segments."""
     offsets = end - segments[0].base if segments else 0
     return sum(s.size for s in segments) / offsets if offsets > 0 else 0.0

@@ -1,8 +1,8 @@
-"""Axes: the positions of ticks, and the end of a scale that a few values exceed.
+"""Scales of the charts: the largest value, and the positions of ticks.
 
-A scale is linear and begins at 0, so that heights can be compared and added up. If a few values are
-much larger than all others, the scale ends above the others and these are cut, which the page says.
-On a logarithmic scale nothing could be stacked, and 0 has no place on it.
+A scale is linear and starts at 0, so that heights can be compared and stacked. A logarithmic scale
+allows neither, and has no 0. If a few values are much larger than all others, the scale ends
+above the others: the large values are cut off, and the page says so.
 """
 
 import math
@@ -20,37 +20,40 @@ _STEPS_MS: Final = (
     *(n * DAY_MS for n in (1, 2, 5, 10)),
 )
 _BINS_MS: Final = (*_STEPS_MS, *(n * DAY_MS for n in (30, 100, 365, 3650)))
-_SECONDS_MOST: Final = 3.5  # steps of an axis whose labels have seconds
-_MONTH_MS: Final = 28 * DAY_MS  # and more: the first of months
+_SECONDS_MOST: Final = 3.5  # maximum steps of an axis whose labels have seconds
+_MONTH_MS: Final = 28 * DAY_MS  # ticks with at least this step are at first days of months
 _YEAR_MS: Final = 365 * DAY_MS
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_CUT_SHARE: Final = 0.1  # of the values that are not 0 may exceed a scale
-_CUT_TIMES: Final = 4  # as large as the others they must be
-_OVER: Final = 1.25  # how far a scale that cuts goes above the others
+_CUT_SHARE: Final = 0.1  # at most this share of the non-zero values is cut off,
+_CUT_TIMES: Final = 4  # and only values this many times as large as all others
+_OVER: Final = 1.25  # the end of a scale that cuts values, relative to the largest other value
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From 0 to `top`; `ticks` are values on it. Values above `top` are cut."""
+    """A scale from 0 to `top`, with ticks at the values `ticks`. Larger values are cut off."""
 
     top: float
     ticks: tuple[float, ...]
 
     def share(self, value: float) -> float:
-        """A value as a share of the height, 1 at most."""
+        """Return a value as a share of the height, at most 1."""
         return min(1.0, value / self.top)
 
 
 @dataclass(frozen=True, slots=True)
 class TimeTick:
-    """A round time (ms, UTC); `step_ms` to the next one, months and years roughly."""
+    """A tick at a round time (ms, UTC).
+
+    `step_ms`: the time to the next tick; approximate for months and years.
+    """
 
     time_ms: int
     step_ms: int
 
     @property
     def words(self) -> str:
-        """Its label in UTC; page.js shows the same in the viewer's zone."""
+        """The label in UTC. page.js replaces it with a label in the viewer's time zone."""
         when = _EPOCH + timedelta(milliseconds=self.time_ms)
         if self.step_ms >= 300 * DAY_MS:
             return f"{when:%Y}"
@@ -64,10 +67,13 @@ class TimeTick:
 def scale(
     values: Sequence[float], *, binary: bool = False, cuts: bool = False, steps: int = 5
 ) -> Scale:
-    """Return a scale for values from 0 up, of at most `steps` steps.
+    """Return the scale of some values.
 
-    `binary`: its ticks are round numbers of bytes. `cuts`: it may leave out a few that are far
-    above the others.
+    Args:
+        values: The values, at least 0.
+        binary: The values are sizes in bytes, so ticks are powers of 2.
+        cuts: The scale may cut off a few values that are much larger than the others.
+        steps: The maximum number of steps between ticks.
     """
     found = sorted((value for value in values if value > 0), reverse=True)
     top: float = found[0] if found else 1
@@ -81,7 +87,7 @@ def scale(
 
 
 def _round_step(least: float, *, binary: bool) -> float:
-    """The smallest round whole number that is at least as large; for bytes a power of 2."""
+    """Return the smallest round number that is at least `least`. `binary`: a power of 2."""
     if binary:
         return float(2 ** math.ceil(math.log2(max(least, 1))))
     decade: float = 10 ** math.floor(math.log10(max(least, 1)))
@@ -89,7 +95,7 @@ def _round_step(least: float, *, binary: bool) -> float:
 
 
 def bin_edges(low_ms: float, high_ms: float, most: int) -> list[int]:
-    """Bounds of at most `most` bins, all of the same round length, from one time to the other."""
+    """Return the bounds of at most `most` bins of equal, round length between two times."""
     for step in _BINS_MS:
         first, last = math.floor(low_ms / step), math.ceil(high_ms / step)
         if last - first <= most:
@@ -99,10 +105,10 @@ def bin_edges(low_ms: float, high_ms: float, most: int) -> list[int]:
 
 
 def time_ticks(low_ms: float, high_ms: float, most: int = 5) -> list[TimeTick]:
-    """At most `most` ticks at round times between two, or none if no calendar has these times."""
+    """Return at most `most` ticks at round times; none for times after the year 9999."""
     span = high_ms - low_ms
     for step in _STEPS_MS:
-        # A label with seconds is wider: on a phone, more than four would overlap.
+        # Labels with seconds are wider. On a phone, more than four would overlap.
         if span / step <= (most if step >= MINUTE_MS else min(most, _SECONDS_MOST)):
             first = math.ceil(low_ms / step)
             return [TimeTick(at * step, step) for at in range(first, int(high_ms // step) + 1)]
@@ -110,7 +116,7 @@ def time_ticks(low_ms: float, high_ms: float, most: int = 5) -> list[TimeTick]:
 
 
 def _calendar_ticks(low_ms: float, high_ms: float, most: int) -> list[TimeTick]:
-    """The first of months, or of years."""
+    """Return ticks at the first days of months or years."""
     try:
         low, high = (_EPOCH + timedelta(milliseconds=ms) for ms in (low_ms, high_ms))
         last = high.year * 12 + high.month - 1

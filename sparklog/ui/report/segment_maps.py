@@ -1,4 +1,4 @@
-"""The section of segments: a map of each topic by offset and by time, and tables."""
+"""The section "Segments": maps of each topic's segments by offset and by time, and tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,21 +33,25 @@ from sparklog.ui.report.segments import codecs_of
 from sparklog.ui.templating import render
 from sparklog.ui.units import plural, size_text
 
-TOPICS_MAX: Final = 24  # drawn; the others are rows of a table
-_OPEN_MAX: Final = 8  # of these are visible at once
-ROWS_MAX: Final = 16  # partitions drawn of a topic
-TABLE_MAX: Final = 60  # rows of a table
+# A large log has tens of thousands of segments, so the number of SVG shapes is limited:
+TOPICS_MAX: Final = 24  # topics with a map; the others are rows of a table
+_OPEN_MAX: Final = 8  # topics whose map is unfolded at first
+ROWS_MAX: Final = 16  # drawn partitions per topic
+TABLE_MAX: Final = 60  # rows of the table of topics without a map
 SEGMENTS_MAX: Final = 48  # rows of the table of a topic's segments
-_BLOCKS: Final = 4000  # of the whole page, in each of the two maps
+_BLOCKS: Final = 4000  # blocks of all maps by offset; as many of the maps by time
 _BLOCKS_PER_ROW: Final = 160
-_MARKS: Final = 8  # readers of a partition
+_MARKS: Final = 8  # drawn readers per partition
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 Readers = dict[tuple[str | None, int | None], list[ReaderReport]]
 
 
 @dataclass(frozen=True, slots=True)
 class MapRow:
-    """A partition in both maps of its topic; `by_offset` is None if it can't be read."""
+    """The row of a partition in both maps of a topic.
+
+    `by_offset` is None if the partition can't be read. `by_time` is None without timestamps, too.
+    """
 
     partition: PartitionReport
     by_offset: Strip | None
@@ -56,10 +60,19 @@ class MapRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMap:
-    """A topic: its maps, a row per partition, and its newest segments, (partition, segment) each.
+    """The maps and tables of a topic.
 
-    `time_axis`: None if no record has a time. `left`: how many partitions are not drawn.
-    `segments_left`: how many segments are not listed.
+    Attributes:
+        topic: The topic.
+        link: The URL of the topic's page, or "".
+        facts: Important numbers as one line.
+        rows: A row per drawn partition, in both maps.
+        offset_axis: The axis of the map by offset.
+        time_axis: The axis of the map by time, or None if no record has a timestamp.
+        left: How many partitions are not drawn.
+        left_bytes: The size of the partitions that are not drawn.
+        segments: The newest segments, as (partition, segment).
+        segments_left: How many segments are not in `segments`.
     """
 
     topic: TopicReport
@@ -75,7 +88,10 @@ class TopicMap:
 
 
 def segments_section(report: LogReport, *, browse: bool) -> Markup:
-    """Return maps of the largest topics, and a table of the others. `browse`: names are links."""
+    """Return the HTML of the section: maps of the largest topics, and a table of the others.
+
+    `browse`: names of topics are links.
+    """
     topics = sorted(report.topics, key=lambda t: -t.bytes)
     shown = [t for t in topics[:TOPICS_MAX] if t.bytes or any(p.error for p in t.partitions)]
     drawn = {topic.name for topic in shown}
@@ -121,7 +137,10 @@ def _legend(report: LogReport, shown: Sequence[TopicReport]) -> list[tuple[str, 
 
 
 def _is_mixed(topic: TopicReport) -> bool:
-    """Whether its segments have several codecs; a single one is named in words."""
+    """Return whether the segments of a topic have several codecs.
+
+    Only then the map shows codecs; a single codec is part of `TopicMap.facts`.
+    """
     return len(codecs_of(topic.segments)) > 1
 
 
@@ -152,10 +171,10 @@ def _topic_map(
 
 @dataclass(frozen=True, slots=True)
 class _Scales:
-    """The scales of a topic's maps, which all rows share.
+    """The scales of a topic's maps, which are the same for all rows.
 
-    `before`: offsets that are drawn before the log starts. `widest`: offsets of a row. `span`: the
-    times of the map by time. `most`: blocks of a row.
+    `before`: how many offsets before the log start are drawn. `widest`: how many offsets a row
+    covers. `span`: the times at both ends of the map by time. `most`: the maximum blocks of a row.
     """
 
     before: int
@@ -206,7 +225,7 @@ class _Scales:
         spans: Sequence[tuple[float, float]],
         marks: Sequence[Mark] = (),
     ) -> Strip:
-        """A partition's segments, without its active segment if that is empty."""
+        """Return the strip of a partition, without an empty active segment."""
         pairs = [
             (s, span) for s, span in zip(segments, spans, strict=True)
             if s.bytes or s is not p.segments[-1]
@@ -229,13 +248,21 @@ def _facts(topic: TopicReport) -> str:
 
 
 def _before(p: PartitionReport) -> int:
-    """Offsets before the log start that are still in its first segment."""
+    """Return how many offsets of the first segment are before the log start.
+
+    Retention and record deletion raise the log start within a segment, which is deleted as a whole
+    later.
+    """
     held = [s for s in p.segments if s.end > p.log_start]
     return max(0, p.log_start - held[0].base) if held else 0
 
 
 def _time_span(drawn: Sequence[PartitionReport], now_ms: int) -> tuple[int, int] | None:
-    """The axis of a topic, in whole seconds; times far in the future are at its right end."""
+    """Return the (start, end) of a topic's time axis in whole seconds.
+
+    Times more than a day in the future are drawn at the right end: a wrong timestamp would compress
+    all other segments to a point.
+    """
     dated = [s for p in drawn for s in p.segments if s.last_ms is not None]
     if not dated:
         return None

@@ -1,4 +1,4 @@
-"""The segments of a partition: their offsets, times, codec, and place. Without a lock."""
+"""Lists the segments of a partition with their offsets, times, codec and place, without a lock."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,18 +19,20 @@ from sparklog.storage.segments import PartitionSegments, SegmentMetadata, StaleR
 from sparklog.storage.view import View
 from sparklog.ui.report.model import PartitionReport, SegmentReport, Where
 
-_ATTEMPTS = 3  # segments are retired and replaced while they are read
-_MAGIC_AT, _ATTRIBUTES_AT, _TIME_AT = 16, 17, 18  # of a message set of magic 0 and 1
+_ATTEMPTS = 3  # the service may delete or replace segments while they are listed
+# Positions in the first message of magic 0 and 1. A batch of magic 2 has the magic at 16, too.
+_MAGIC_AT, _ATTRIBUTES_AT, _TIME_AT = 16, 17, 18
 _CODEC_MASK = 0x07
-_SAMPLES_MAX: Final = 512  # partitions of all topics together, at least one a topic
-IN_STORE_MAX: Final = 16  # topics of a log in a store, where each costs some GETs
+_SAMPLES_MAX: Final = 512  # sampled partitions of all topics together, but at least one per topic
+IN_STORE_MAX: Final = 16  # sampled topics of a log in a bucket, where each topic costs some GETs
 
 
 @dataclass(frozen=True, slots=True)
 class ListedSegments:
-    """A partition's segments at one time.
+    """The segments of a partition at the time of the report.
 
-    `ages`: base -> the time that retention takes as its age.
+    `ages`: the time from which retention computes the age of a segment, by base offset. `faults`:
+    descriptions of damage.
     """
 
     start: int
@@ -42,7 +44,7 @@ class ListedSegments:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The header of a segment's first batch; fields are None if it doesn't have them."""
+    """Codec and time from the header of a segment's first batch, or the `fault` of that header."""
 
     codec: str | None = None
     first_ms: int | None = None
@@ -51,7 +53,7 @@ class _Head:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The figures of a segment. `age`: its largest timestamp, or its file's time."""
+    """Results of reading a segment. `age`: its largest timestamp, or the time of its file."""
 
     head: _Head
     age: int
@@ -59,39 +61,43 @@ class _Read:
 
 
 class ReportCache:
-    """The figures of closed segments, kept for the next report, as closed files never change.
+    """Caches results of a report for the next report of the same log. Not thread-safe.
 
-    For one log and one thread at a time; segments that the last report didn't meet are dropped.
+    Files of closed segments never change, so they are read once. Segments that the last report did
+    not contain are dropped from the cache.
     """
 
     def __init__(self) -> None:
         self._seen: dict[tuple[object, ...], _Read] = {}
         self._met: dict[tuple[object, ...], _Read] = {}
         self.examiner: Examiner | None = None
-        """Computes the log's verdict, with its state from earlier reports."""
+        """Examines the health of the log. Some checks compare with earlier reports."""
 
         self._batches: dict[str, tuple[object, tuple[BatchFigures, ...]]] = {}
 
     def batches(
         self, topic: str, ends: object, look: Callable[[], tuple[BatchFigures, ...]]
     ) -> tuple[BatchFigures, ...]:
-        """Return the kept figures of a topic whose partitions have these ends, or call `look`."""
+        """Return the cached batch statistics of a topic, or call `look`.
+
+        `ends`: the sampled partitions and their ends. Cached statistics with other ends are old.
+        """
         known = self._batches.get(topic)
         if known is None or known[0] != ends:
             known = self._batches[topic] = ends, look()
         return known[1]
 
     def read(self, fs: FileSystem, info: SegmentMetadata, read: Callable[[], _Read]) -> _Read:
-        """Return the kept figures of a segment, or `read` it; always for the active one."""
+        """Return the cached results of a closed segment, or call `read`."""
         if info.end is None:
             return read()
-        # A cleaned segment replaces others as another file.
+        # The cleaner may write a new file under the same name, so the key has the file's identity.
         key = info.where, info.size, info.end, fs.identity(info.where)
         found = self._met[key] = self._seen.get(key) or read()
         return found
 
     def turn(self) -> None:
-        """Finish a report: drop the figures that it didn't use."""
+        """End a report: drop results that the report did not use."""
         self._seen, self._met = self._met, {}
 
 
@@ -104,12 +110,22 @@ def list_partition(
     *,
     memory: ReportCache,
 ) -> ListedSegments:
-    """Read every segment of a partition, up to the end of its `span` (log start, end).
+    """List the segments of a partition.
 
-    None: the current span, which costs another read of the log's watermarks.
-    Raises: StaleReadError, FileNotFoundError if the partition is gone; DataCorruptionError.
-    Cost: a small read and a look at the indexes for each local segment, some 0.4 ms, or two stats
-    if `memory` has it; no request for a remote one.
+    Cost: about 0.4 ms per local segment for a small read and the end of its indexes, or two stats
+    if `memory` contains the segment. A remote segment costs no request.
+
+    Args:
+        fs: The file system.
+        view: The view of the log.
+        key: The partition.
+        copied: The offsets that are copied to remote storage.
+        span: The log start and the high watermark. None reads them, which costs another read.
+        memory: The cache.
+
+    Raises:
+        StaleReadError, FileNotFoundError: The partition was deleted.
+        DataCorruptionError: The partition is damaged.
     """
     for attempt in range(_ATTEMPTS):
         try:
@@ -132,7 +148,8 @@ def _list(
     reader = reader_of(view, *key)
     start, end = view.spans([key])[key] if span is None else span
     segments = reader.segments
-    found = reader.metadata()  # later records are after the end, and are not committed there
+    found = reader.metadata()
+    # Segments after `end` were created after `span` was read.
     found = [each for each in found if each.base <= end] or found[:1]
     start = max(start, found[0].base) if found[0].local else start
     end = max(start, end)
@@ -153,10 +170,8 @@ def _list(
 
 
 def _from_metadata(segments: PartitionSegments, info: SegmentMetadata) -> _Read:
-    """The figures of a remote segment that need no request.
-
-    One without bytes stands for a partition without records in a store: no object has its time.
-    """
+    """Return the results for a remote segment from the metadata, without a request."""
+    # A partition in a bucket without records is listed as one segment without bytes or an object.
     if not info.size:
         return _Read(_Head(), -1)
     told = -1 if info.max_timestamp is None else info.max_timestamp
@@ -179,7 +194,7 @@ def _segment(
     segments: PartitionSegments, info: SegmentMetadata, read: _Read, copied: Tier, end: int
 ) -> SegmentReport:
     stop = info.end
-    if stop is None or stop > end:  # records since the end was read are left out
+    if stop is None or stop > end:  # leave out records that were appended after `end` was read
         stop = max(info.base, end)
     head, age = read.head, read.age
     undated = not info.size or (head.first_ms is None and age == segments.modified_ms(info.base))
@@ -189,7 +204,7 @@ def _segment(
     elif info.end is not None and copied.holds(info.base, stop):
         where = Where.BOTH
     first = head.first_ms if head.first_ms is not None else age
-    unread = undated or where is Where.REMOTE  # its first batch is a request away
+    unread = undated or where is Where.REMOTE  # reading the first batch costs a request
     return SegmentReport(
         base=info.base,
         end=stop,
@@ -203,22 +218,23 @@ def _segment(
 
 
 def _head(segments: PartitionSegments, info: SegmentMetadata) -> _Head:
-    """Read the first batch's header, without its CRC, which `verify` checks."""
+    """Read the header of the first batch. The CRC is not checked; `sparklog verify` does."""
     if not info.size:
         return _Head()
     raw = segments.log(info.base).pread(HEADER_SIZE, 0)
     if len(raw) <= _ATTRIBUTES_AT:
-        return _Head(fault=f"its {len(raw)} bytes are no batch")
+        return _Head(fault=f"the file has only {len(raw)} bytes, less than a record batch")
     magic = raw[_MAGIC_AT]
     if magic < MAGIC:
         stamp = int.from_bytes(raw[_TIME_AT : _TIME_AT + 8], "big", signed=True) if magic else -1
         return _checked(raw[_ATTRIBUTES_AT] & _CODEC_MASK, stamp)
     if magic > MAGIC or len(raw) < HEADER_SIZE:
-        return _Head(fault=f"its first batch can't be read (magic {magic})")
+        return _Head(fault=f"the first batch can't be read (magic {magic})")
     header = unpack_header(raw, 0)
     if not info.base <= header.base_offset < (info.end or 2**63):
-        return _Head(fault=f"its first batch begins with offset {header.base_offset}")
-    horizon = header.delete_horizon_ms is not None  # then base_timestamp is no record's
+        return _Head(fault=f"the first batch has offset {header.base_offset}, outside the segment")
+    # KIP-534: the cleaner stores the delete horizon in base_timestamp, in place of a record's time.
+    horizon = header.delete_horizon_ms is not None
     stamp = header.max_timestamp if horizon else header.base_timestamp
     return _checked(header.attributes & _CODEC_MASK, stamp)
 
@@ -227,12 +243,12 @@ def _checked(codec: int, stamp: int) -> _Head:
     try:
         name = Codec(codec).name.lower()
     except ValueError:
-        return _Head(fault=f"its first batch names codec {codec}, which there is none of")
+        return _Head(fault=f"the first batch has the unknown codec {codec}")
     return _Head(name, stamp if stamp >= 0 else None)
 
 
 def codecs_of(segments: Sequence[SegmentReport]) -> list[str]:
-    """Return the codecs that occur, by bytes, the most first."""
+    """Return the codecs of some segments, sorted by descending size."""
     sizes: dict[str, int] = {}
     for segment in segments:
         if segment.codec is not None:
@@ -243,9 +259,15 @@ def codecs_of(segments: Sequence[SegmentReport]) -> list[str]:
 def topic_batches(
     view: View, partitions: Sequence[PartitionReport], topics: int, memory: ReportCache
 ) -> tuple[BatchFigures, ...]:
-    """Return the figures of a topic out of `topics`, or () if nothing can be read.
+    """Return statistics of the newest batches of a topic, or () if none can be read.
 
-    Cost: 1 to 3 ms for each of up to four partitions; nothing if `memory` has them.
+    Cost: 1 to 3 ms for each of up to four partitions, or nothing if `memory` contains them.
+
+    Args:
+        view: The view of the log.
+        partitions: The partitions of the topic.
+        topics: The number of topics of the log. With many topics, fewer partitions are read.
+        memory: The cache.
     """
     held = {p.partition: p.end for p in partitions if p.error is None and p.bytes}
     if not held:

@@ -1,4 +1,4 @@
-"""The section of topics: all of them in one table, the largest first."""
+"""The section "Topics": a table of all topics, the largest first."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +16,10 @@ _TOPICS_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRow:
-    """A topic; `written`: bytes over time, None if unknown; `batches`: None if none were read."""
+    """The row of a topic.
+
+    `written`: the bytes over time, or None if unknown. `batches`: None if no batches were read.
+    """
 
     topic: TopicReport
     link: str
@@ -30,9 +33,9 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True)
 class BatchLabels:
-    """The average of records per batch, and how well each codec compresses the newest batches.
+    """Labels of a topic's newest batches: average number of records, compression rate per codec.
 
-    `is_small`: batches are too small to be compressed well.
+    `is_small`: the batches are too small to be compressed well.
     """
 
     records: str
@@ -42,10 +45,11 @@ class BatchLabels:
 
 
 def topics_section(report: LogReport, *, browse: bool) -> Markup:
-    """Return all topics in one table, the largest first. `browse`: names link to their pages."""
+    """Return the HTML of the section. `browse`: names of topics are links to their pages."""
     sizes = {topic.name: topic.bytes for topic in report.topics}
     topics = sorted(report.topics, key=lambda t: (-sizes[t.name], t.name))
-    # A share of the log; in a tiered log, the places are drawn relative to the largest topic.
+    # A bar shows the topic's share of the log; in a tiered log, the places of its bytes relative to
+    # the largest topic.
     top = (max(sizes.values(), default=0) if report.is_tiered else sum(sizes.values())) or 1
     edges = report.growth.edges_ms
     return render(

@@ -1,4 +1,4 @@
-"""Writers and readers: commits over time, their writers, and the lag of registered readers."""
+"""The sections "Commits" (records over time and by writer) and "Readers" (lag)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _TOPICS_NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class WriterRow:
-    """A writer; `by_time`: its records over time, None if all have the same time."""
+    """The row of a writer. `by_time`: the records over time, or None if all have the same time."""
 
     writer: WriterReport
     by_time: Spark | None
@@ -28,9 +28,10 @@ class WriterRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderRow:
-    """A registered reader of a topic. `slowest`: its partition with the greatest lag, if any.
+    """The row of a registered reader of a topic.
 
-    `chip`: the style of `state` if that needs attention.
+    `slowest`: the partition with the greatest lag, or None without lag. `chip`: the style of
+    `state` if the state needs attention, otherwise None.
     """
 
     name: str
@@ -46,7 +47,7 @@ class ReaderRow:
 
 
 def commits_section(report: LogReport) -> Markup | None:
-    """Return records committed over time and by writer, or None without a ledger."""
+    """Return the HTML of the section "Commits", or None for a log without a ledger."""
     if report.kind != "log":
         return None
     edges, writers = report.commits.edges_ms, report.commits.writers
@@ -80,7 +81,7 @@ def _writer_row(writer: WriterReport) -> WriterRow:
 
 
 def readers_section(report: LogReport, *, browse: bool) -> Markup | None:
-    """Return the lag of each registered reader, or None for an archive, which has none."""
+    """Return the HTML of the section "Readers", or None for an archive, which has no readers."""
     if report.kind == "archive":
         return None
     groups: dict[tuple[str, str | None], list[ReaderReport]] = {}

@@ -1,4 +1,4 @@
-"""Upcoming background work: the retention preview, and compaction."""
+"""The sections "Retention" (a preview of deletions) and "Compaction"."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,9 +31,10 @@ _STYLES: Final = {Where.LOCAL: "w-both", Where.REMOTE: "w-remote", Where.BOTH: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiringRow:
-    """The segments of a topic that a rule deletes, (segments, bytes) for each of HORIZONS_MS.
+    """The row of a topic and a retention rule.
 
-    `details`: the rule's name and its effect, or None for segments that are held back for a reader.
+    `details`: the config and the effect of the rule; None for the row of segments that are retained
+    for a reader. `cells`: the (segments, bytes) that are deleted, for each of HORIZONS_MS.
     """
 
     topic: str
@@ -45,7 +46,7 @@ class ExpiringRow:
 
 @dataclass(frozen=True, slots=True)
 class CompactionRow:
-    """A compacted partition."""
+    """The row of a compacted partition."""
 
     partition: PartitionReport
     compaction: CompactionReport
@@ -53,7 +54,10 @@ class CompactionRow:
 
 
 def retention_section(report: LogReport) -> Markup:
-    """Return upcoming deletions by time and rule, if no more records are written."""
+    """Return the HTML of the section "Retention": upcoming deletions by time and rule.
+
+    The preview assumes that no more records are written.
+    """
     expiring = {
         t.name: sum(g.bytes for p in t.partitions for g in p.going)
         for t in report.topics
@@ -83,7 +87,7 @@ def retention_section(report: LogReport) -> Markup:
 
 
 def _expiring_rows(topic: TopicReport) -> list[ExpiringRow]:
-    """A row for each rule and place, and one for segments that are held back for a reader."""
+    """Return a row per rule and place, and a row of segments that are retained for a reader."""
     total = topic.bytes or 1
     by_rule: dict[tuple[str, Where], list[ExpiringSegments]] = {}
     for partition in topic.partitions:
@@ -118,7 +122,7 @@ def _cell(going: Sequence[ExpiringSegments]) -> tuple[int, int] | None:
 
 
 def compaction_section(report: LogReport) -> Markup | None:
-    """Return how dirty compacted partitions are, or None if no topic is compacted."""
+    """Return the HTML of the section "Compaction", or None if no topic is compacted."""
     found = [(p, p.compaction) for p in report.partitions if p.compaction is not None]
     if not found:
         return None

@@ -12,6 +12,7 @@
   const FOCUSABLE = "a, summary, button, input, select";
   const GIVE_UP = 12; // times `every`: a request that takes longer is abandoned
   const LATE = 2; // times `every`: a response that takes longer is late
+  // performance.now() is monotonic: a change of the system clock does not change the shown age.
   let updated = performance.now(), awake = updated, asked = updated, waiting = false, timer = 0, why = "";
 
   const span = (ms) => {
@@ -40,7 +41,7 @@
     const focused = main.contains(document.activeElement)
       ? [...main.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement) : -1;
     const { scrollX, scrollY } = window;
-    main.innerHTML = text;
+    main.innerHTML = text; // the browser runs no scripts in it, so enhance() is called here
     sparklog.enhance(main);
     for (const details of main.querySelectorAll("details")) {
       details.open = unfolded.has(details.dataset.key);
@@ -55,6 +56,7 @@
     timer = setTimeout(refresh, every);
   };
   const refresh = async () => {
+    // A hidden tab sends no requests: many open tabs must not load the server.
     if (!document.hidden && !waiting) {
       waiting = true;
       asked = performance.now();

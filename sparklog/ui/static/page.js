@@ -42,7 +42,7 @@ const sparklog = (() => {
     try {
       await navigator.clipboard.writeText(words);
       button.textContent = "copied";
-    } catch {
+    } catch { // browsers allow the clipboard only over HTTPS and on localhost: select the text
       const range = document.createRange();
       range.selectNodeContents(button.previousElementSibling);
       getSelection().removeAllRanges();
@@ -119,6 +119,7 @@ const sparklog = (() => {
     for (const input of event.target.querySelectorAll("form[method=get] input")) {
       if (!input.value) input.disabled = true;
     }
+    // Enable them again after the form was sent: the Back button may show this page from a cache.
     setTimeout(() => {
       for (const input of event.target.querySelectorAll(":disabled")) input.disabled = false;
     });

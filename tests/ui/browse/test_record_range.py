@@ -127,10 +127,10 @@ def test_nothing_there(log: Log) -> None:
     assert (found.rows.num_rows, found.start, found.end, found.ended) == (0, 0, 0, "")
     with pytest.raises(sparklog.UnknownTopicError):
         read(log, Query(topic="nowhere"))
-    with pytest.raises(sparklog.UnknownTopicError, match="no partition 7: it has 3"):
+    with pytest.raises(sparklog.UnknownTopicError, match="no partition 7: the topic has 3"):
         read(log, Query(topic="t", partition=7))
     for records in (0, 501):
-        with pytest.raises(InvalidRequestError, match=f"limit={records}: want 1..500"):
+        with pytest.raises(InvalidRequestError, match=f"limit={records}: the limit must be from 1"):
             read(log, Query(topic="t", limits=Limits(records=records)))
 
 
