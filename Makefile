@@ -55,10 +55,12 @@ demo: $(VENV)/.demo ## the flights of 2013 through Spark into a log and back, wi
 docs: $(VENV)/.docs ## the documentation as a site in build/site: open build/site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-lint: $(VENV)/.test ## ruff, mypy --strict, import-linter, scalafmt and scalac -Xlint
+lint: $(VENV)/.test ## ruff, mypy --strict, import-linter, codespell, mkdocs, scalafmt and scalac -Xlint
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/codespell
+	$(BIN)/python -m mkdocs build --strict --quiet
 	@home="$$(scripts/java 2>/dev/null)"; JAVA_HOME="$$home" $(BIN)/python -m tests.scala lint
 	@$(BIN)/python -m tests.test_tidy
 

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
+    "tests/README.md": "test-suite.md",
     "CHANGELOG.md": "changelog.md",
     "sparklog/format/README.md": "format.md",
     "sparklog/logdir/PROTOCOL.md": "protocol-log-dir.md",

@@ -1,4 +1,4 @@
-"""Where the suite's time goes: writes the table in CONTRIBUTING.md out of pytest's JUnit files.
+"""Where the suite's time goes: writes the table in tests/README.md out of pytest's JUnit files.
 
     python -m tests.durations                           after `make test` and `make test DEPTH=ci`
     python -m tests.durations small=A.xml ci=B.xml      out of other files
@@ -19,7 +19,7 @@ from typing import Final
 
 from tests.paths import ROOT
 
-PAGE: Final = ROOT / "CONTRIBUTING.md"
+PAGE: Final = ROOT / "tests/README.md"
 COLUMNS: Final = ("small", "ci")
 BEGIN, END = "<!-- durations: python -m tests.durations -->\n", "<!-- end of durations -->\n"
 FILE_SECONDS_MIN: Final = 8.0  # files that take longer, at any depth, have a line of their own
