@@ -1,29 +1,30 @@
-# make help lists the targets. Everything happens in ./.venv; nothing else is touched.
+# `make help` lists the targets. All packages are installed into ./.venv.
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
-# small, ci or all (a night): how many seeds, kills, providers (tests/depth.py).
+# The number of seeds, kills and providers in tests (tests/depth.py): small, ci, or all (a night).
 DEPTH ?= small
-# A folder below tests/, or a file there: make test PART=log runs that alone, without the checks.
+# A folder or file below tests/: `make test PART=log` runs only its tests, without the checks.
 PART ?=
-# More processes than two cores, because tests wait, too; a process takes up to 3 GB with its JVMs.
+# More processes than cores, because tests also wait; each process uses up to 3 GB with its JVMs.
 TEST_PROCESSES ?= $(if $(filter small,$(DEPTH)),4,3)
-# What `make test-all` runs: files with tests marked slow, all of them if empty.
+# The files with slow tests that `make test-all` runs; all of them if empty.
 SLOW_TESTS ?=
 SLOW_PROCESSES ?= 2
-# Names of mutants, or parts of names; all of them if empty.
+# The mutants that `make test-mutants` runs, by names or parts of names; all of them if empty.
 MUTANTS ?=
 BIN := $(VENV)/bin
 COMPILED := $(wildcard sparklog/format/*.pxd)
 PACKAGE := pyproject.toml setup.py $(COMPILED) $(wildcard $(COMPILED:.pxd=.py))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
-# Else each of some hundred processes compiles what it imports, and pytest every test's asserts.
+# With this variable, each of some hundred processes would compile all modules that it imports, and
+# pytest would rewrite the assertions of all tests in each process.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo docs test suite test-all test-mutants lint bench clean
 
-help: ## this list
+help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
 
 $(BIN)/python:

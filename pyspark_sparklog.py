@@ -1,4 +1,4 @@
-"""Makes format("sparklog") known: Spark looks for `DefaultSource` in modules `pyspark_*`."""
+"""Register format("sparklog"): Spark looks for `DefaultSource` in modules named `pyspark_*`."""
 
 from sparklog.datasource import SparklogDataSource as DefaultSource
 

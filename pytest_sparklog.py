@@ -1,4 +1,4 @@
-"""Fixtures for tests that need a log: pytest finds them by itself where sparklog is installed.
+"""Fixtures for tests that need a log. pytest finds this plugin if sparklog is installed.
 
     @pytest.mark.sparklog(topics={"flights": 4}, options={"flush": "none"})
     def test_plain_python(sparklog_log):
@@ -7,18 +7,20 @@
     def test_a_pipeline(sparklog_spark, sparklog_path):
         run(sparklog_spark, sparklog_path)
 
-    sparklog_path    a log dir that is not made yet, in the test's tmp_path: what a sink is given
-    sparklog_log     the same, as an open `sparklog.Log` in mode "rw", with the marker's topics
-    sparklog_kafka   that log behind a Kafka endpoint: bootstrap servers, for any Kafka client
-    sparklog_spark   a Spark session with two threads and log-backed checkpoints; one a test run
-    sparklog_spark_conf    what that session is to have besides: override it in conftest.py
-    sparklog_clock   a clock that the test turns; a test that takes it has it in `sparklog_log`
+    sparklog_path    the path of a log dir in the test's tmp_path, which does not exist yet
+    sparklog_log     the log at `sparklog_path`, as an open `sparklog.Log` in mode "rw", with the
+                     marker's topics
+    sparklog_kafka   the bootstrap servers of a Kafka endpoint for `sparklog_log`
+    sparklog_spark   a Spark session with two threads and log-backed checkpoints; one per test run
+    sparklog_spark_conf    additional settings of that session: override it in conftest.py
+    sparklog_clock   a clock that the test advances; `sparklog_log` then uses it
 
-The marker's `topics` is a list of names, or {name: partitions, or topic configs with, if wanted,
-a key "partitions"}; `options` are those of `sparklog.open`, `kafka` those of the endpoint.
+The marker has three arguments. `topics` is a list of names, {name: number of partitions}, or {name:
+topic configs}, where the configs can have a key "partitions". `options` are the options of
+`sparklog.open`, `kafka` the options of the endpoint.
 
-A module of its own, for pytest imports its plugins in every run: nothing of sparklog, Arrow or
-Spark is imported before a test asks for a fixture.
+This is a separate module, because pytest imports its plugins in every run: sparklog, Arrow and
+Spark are imported only when a test requests a fixture.
 """
 
 import os
@@ -38,31 +40,35 @@ if TYPE_CHECKING:
 
 MARKER = "sparklog"
 _MARKER_HELP = (
-    "sparklog(topics=None, options=None, kafka=None): what the fixtures sparklog_log and "
-    "sparklog_kafka are made with."
+    "sparklog(topics=None, options=None, kafka=None): set the topics and options of the fixtures "
+    "sparklog_log and sparklog_kafka."
 )
 _ALLOWED = {"topics", "options", "kafka"}
-# As a broker does it; and a group's first member doesn't wait for others.
+# Topics are created on first use, as by a broker. A group's first member need not wait for others,
+# because a test usually has a single consumer.
 _KAFKA: dict[str, Any] = {"auto.create.topics.enable": True, "group.initial.rebalance.delay.ms": 0}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker `sparklog`, which pytest --strict-markers would reject otherwise."""
     config.addinivalue_line("markers", _MARKER_HELP)
 
 
 @pytest.fixture
 def sparklog_path(tmp_path: Path) -> Iterator[str]:
-    """A log dir that is not made yet. What sinks of this process hold open there is closed."""
+    """The path of a log dir that does not exist yet.
+
+    At the end of the test, logs that sinks of this process have opened there are closed.
+    """
     path = str(tmp_path / "sparklog")
     yield path
-    if "sparklog.sink" in sys.modules:  # it would import Spark
+    if "sparklog.sink" in sys.modules:  # importing the module would import Spark
         sys.modules["sparklog.sink"].close(path)
 
 
 @pytest.fixture
 def sparklog_clock() -> "ManualClock":
-    """A clock at 2023-11-14T22:13:20Z; `sparklog_clock.advance(ms)` turns it."""
+    """A clock that starts at 2023-11-14T22:13:20Z and moves only by `advance(ms)`."""
     from sparklog.clock import ManualClock
 
     return ManualClock()
@@ -86,7 +92,12 @@ def sparklog_log(request: pytest.FixtureRequest, sparklog_path: str) -> "Iterato
 
 
 class BootstrapServers(str):
-    """`host:port`, what every Kafka client takes for its bootstrap servers; `log` is behind it."""
+    """The address `host:port` of an endpoint, which Kafka clients accept as bootstrap servers.
+
+    Attributes:
+        endpoint: The Kafka endpoint.
+        log: The log that the endpoint serves.
+    """
 
     __slots__ = ("endpoint", "log")
 
@@ -94,7 +105,7 @@ class BootstrapServers(str):
     log: "Log"
 
     def __new__(cls, endpoint: "Endpoint", log: "Log") -> "BootstrapServers":
-        """Name an endpoint's address."""
+        """Return the address of `endpoint` as text with two attributes."""
         made = super().__new__(cls, endpoint.bootstrap_servers)
         made.endpoint, made.log = endpoint, log
         return made
@@ -104,13 +115,12 @@ class BootstrapServers(str):
 def sparklog_kafka(
     request: pytest.FixtureRequest, sparklog_log: "Log"
 ) -> Iterator[BootstrapServers]:
-    """Bootstrap servers of a Kafka endpoint that serves `sparklog_log`, at a free port of this
-    host.
+    """The bootstrap servers of a Kafka endpoint that serves `sparklog_log` at a free port.
 
-    There is no broker, no Docker and no Java: it is ready in milliseconds. It makes topics that
-    clients ask for, as a broker does, unless the marker says `kafka={"auto.create.topics.enable":
-    False}`. It ends with the test and waits for no client; close yours, or they try to connect
-    again for as long as they live.
+    The endpoint needs no broker, no Docker and no Java, and is ready in milliseconds. As a broker,
+    it creates topics that clients request, unless the marker has
+    `kafka={"auto.create.topics.enable": False}`. The endpoint is closed at the end of the test
+    without waiting for clients. Close your clients, because open clients keep trying to connect.
     """
     with (
         _kafka()(sparklog_log, options=_KAFKA | _asked(request).kafka, **_clock(request))
@@ -120,8 +130,9 @@ def sparklog_kafka(
 
 
 def _kafka() -> "type[Endpoint]":
-    """Import the endpoint. The library of Kafka's messages would import hypothesis, to tell it its
-    types, which takes twice as long as all the rest."""
+    """Import the class of the endpoint without importing hypothesis."""
+    # The library of Kafka's messages registers its types with hypothesis if that is installed.
+    # Importing hypothesis takes twice as long as all other imports of the endpoint.
     hide = "hypothesis" not in sys.modules
     if hide:
         sys.modules["hypothesis"] = None  # type: ignore[assignment]
@@ -134,7 +145,7 @@ def _kafka() -> "type[Endpoint]":
 
 
 def _clock(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The clock, where the test takes it."""
+    """Return {"clock": the fixture} if the test uses `sparklog_clock`, else {}."""
     if "sparklog_clock" not in request.fixturenames:
         return {}
     return {"clock": request.getfixturevalue("sparklog_clock")}
@@ -142,17 +153,17 @@ def _clock(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def sparklog_spark_conf() -> dict[str, str]:
-    """Spark settings to be added to those of `sparklog_spark`: override this in conftest.py."""
+    """Additional Spark settings for `sparklog_spark`. Override this fixture in conftest.py."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def sparklog_spark(sparklog_spark_conf: Mapping[str, str]) -> "Iterator[SparkSession]":
-    """A Spark session that knows format("sparklog") and keeps checkpoints as logs.
+    """A Spark session with format("sparklog") and log-backed checkpoints.
 
-    local[2], without UI, in UTC, two shuffle partitions; Python workers are this interpreter. Where
-    a session is active already, that one is enabled and left running. The first session on a
-    machine compiles the checkpoint manager, which takes some 10 s.
+    The session runs in local[2], without UI, in UTC, with two shuffle partitions; its Python
+    workers use this interpreter. If a session is active already, that session is enabled and keeps
+    running. The first session on a machine compiles the checkpoint manager, which takes about 10 s.
     """
     import sparklog
     from sparklog.extras import needed
@@ -190,7 +201,7 @@ _QUIET = {
 
 
 class _Asked(NamedTuple):
-    """What a test's markers say."""
+    """The arguments of a test's markers."""
 
     topics: dict[str, dict[str, Any]]
     options: dict[str, Any]
@@ -198,20 +209,20 @@ class _Asked(NamedTuple):
 
 
 def _asked(request: pytest.FixtureRequest) -> _Asked:
-    """What a test's markers say; those nearer to the test win."""
+    """Return the merged arguments of a test's markers. The nearest marker takes precedence."""
     asked = _Asked({}, {}, {})
     for mark in reversed(list(request.node.iter_markers(MARKER))):
         if mark.args or not mark.kwargs.keys() <= _ALLOWED:
             raise pytest.UsageError(
-                f"{request.node.nodeid}: want pytest.mark.sparklog(topics=..., options=..., "
-                "kafka=...)"
+                f"{request.node.nodeid}: the marker must be pytest.mark.sparklog(topics=..., "
+                "options=..., kafka=...)"
             )
         wanted = mark.kwargs.get("topics") or {}
         try:
             asked.topics.update(_topics(wanted))
         except (TypeError, ValueError):
             raise pytest.UsageError(
-                f"{request.node.nodeid}: topics={wanted!r}: want a name, a list of names, "
+                f"{request.node.nodeid}: topics={wanted!r}: expected a name, a list of names, "
                 "{name: partitions} or {name: configs}"
             ) from None
         asked.options.update(mark.kwargs.get("options") or {})
@@ -220,7 +231,7 @@ def _asked(request: pytest.FixtureRequest) -> _Asked:
 
 
 def _topics(given: Any) -> dict[str, dict[str, Any]]:
-    """{name: configs, and perhaps partitions} of what the marker says in any of its forms."""
+    """Return {name: configs} for the marker's `topics` in any form; see the module's docstring."""
     if isinstance(given, str):
         given = [given]
     if not isinstance(given, Mapping):

@@ -1,4 +1,4 @@
-"""Compiles the record kernel. Without a compiler (or Cython) the package installs all the same."""
+"""Compile the record kernel. Without a compiler or Cython, the package is installed without it."""
 
 import shutil
 
@@ -15,12 +15,16 @@ else:
     extensions = cythonize([f"sparklog/format/{name}.py" for name in KERNEL], quiet=True)
     for extension in extensions:
         extension.optional = True  # a failed build is a warning; the .py then runs interpreted
-        # Helpers take memoryviews by value: 208 bytes a call, or nothing once they are inlined.
+        # Helpers take memoryviews by value, which copies 208 bytes per call unless it is inlined.
         extension.extra_compile_args = ["--param", "max-inline-insns-single=2000"]
 
 
 class BuildPy(build_py):
-    """Modules into an empty directory: a wheel takes all of it, what was deleted since, too."""
+    """Copies modules into an empty directory.
+
+    A wheel contains all files of that directory, including modules of an earlier build that were
+    deleted since.
+    """
 
     def run(self):
         if not self.editable_mode:

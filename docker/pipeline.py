@@ -1,14 +1,15 @@
-"""The demo's pipeline: visits to a shop into a tiered topic, and a running count of their pages.
+"""The demo's pipeline: write visits to a shop into a tiered topic, and count the visits per page.
 
     python pipeline.py [--master URL] [--rows-per-second N] [--copy] LOG CHECKPOINT
 
-Topic `visits` gets N rows a second, topic `counts` what changed in the count by page: its latest
-value of each page is the count, and compaction keeps no more. Both queries have their checkpoints,
-as logs, below CHECKPOINT. Runs until SIGTERM or SIGINT; started again, it goes on.
+The first query appends N rows per second to the topic `visits`. The second query appends each
+change of a page's count to the topic `counts`. This topic is compacted, so that the latest count of
+each page remains. Both queries have log-backed checkpoints below CHECKPOINT. The pipeline runs
+until SIGTERM or SIGINT, and continues when it is started again.
 
-With --copy topic `copies` gets each visit again, and nothing is counted: for hosts that share no
-disk. LOG is a URL then. A count's state is written by executors, so they would all need CHECKPOINT;
-without state nobody but the driver does.
+With --copy, the second query copies each visit to the topic `copies` instead. Use this option with
+hosts that share no disk; LOG is then a URL. Executors write the state of a count into CHECKPOINT,
+so all of them would need this directory. A query without state needs it only in the driver.
 """
 
 import argparse
@@ -38,8 +39,8 @@ def session(master: str) -> SparkSession:
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        "spark.task.maxFailures": "20",  # workers may be killed
-        # A stopped query's traceback is matched by recursion: a MiB of stack is too little.
+        "spark.task.maxFailures": "20",  # users of the demo may kill workers
+        # Spark matches the traceback of a stopped query by recursion, which exceeds 1 MiB of stack.
         "spark.driver.extraJavaOptions": "-Xss8m",
     }
     for key, value in sparklog.spark_conf(settings, daemon=True).items():

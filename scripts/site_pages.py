@@ -1,8 +1,9 @@
-"""What mkdocs does beside its own for the site: pages that live elsewhere in the repository.
+"""Hooks of mkdocs that add pages from outside of docs/ to the site.
 
-The README is the site's first page; the protocols, the layouts, the examples, the change log and
-what contributors need lie where they are worked on. They come in as they are; a link between two
-of these files becomes one between pages, and one to a file that is no page becomes its name.
+The README is the site's first page. The protocols, the file formats, the examples, the changelog
+and the guide for contributors are stored elsewhere in the repository. Their text is not changed,
+except for links: a link between two of these files becomes a link between pages, and a link to a
+file that is not a page becomes the name of the file.
 """
 
 import ast
@@ -35,7 +36,7 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Bring in the pages that live outside of docs/."""
+    """Add the pages that are stored outside of docs/."""
     for source, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
     files.append(File.generated(config, EXAMPLES, content=_examples()))
@@ -43,7 +44,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leave out comments, mend links and the bars in tables' code; what is fenced stays."""
+    """Remove comments, and correct links and the bars in tables' code, except in fenced blocks."""
     here = page.file.src_uri
     parts, at = [], 0
     for fence in FENCE.finditer(markdown):
@@ -55,7 +56,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def _mended(text: str, here: str, files: Files) -> str:
     text = LINK.sub(lambda link: _link(link, here, files), COMMENT.sub("", text))
     text = IMAGE.sub("", text)
-    # GitHub wants a bar in a table's code escaped, Python's Markdown shows the backslash.
+    # GitHub requires bars in a table's code to be escaped; Python's Markdown shows the backslash.
     return re.sub(
         r"^\|.*$",
         lambda row: re.sub(r"`[^`]*`", lambda code: code[0].replace(r"\|", "|"), row[0]),
@@ -76,20 +77,20 @@ def _link(link: re.Match[str], here: str, files: Files) -> str:
         page, anchor = EXAMPLES, anchor or _slug(wanted)
     if files.get_file_from_path(page) is None:
         if not (ROOT / wanted).exists():
-            return link[0]  # mkdocs complains
+            return link[0]  # unchanged, so that mkdocs --strict reports the broken link
         return text if "`" in text else f"`{text}`"
     page = posixpath.relpath(page, posixpath.dirname(here) or ".")
     return f"{mark}[{text}]({page}{'#' * bool(anchor)}{anchor})"
 
 
 def _slug(path: str) -> str:
-    """The anchor of an example's heading."""
+    """Return the anchor of an example's heading."""
     name = "" if path in ("examples", "examples/README.md") else Path(path).name
     return re.sub(r"[^\w-]", "", name)
 
 
 def _examples() -> str:
-    """A page with every example: what its docstring says, then its code."""
+    """Return a page with the docstring and the code of each example."""
     said = [(ROOT / "examples/README.md").read_text()]
     for path in sorted((ROOT / "examples").iterdir()):
         if path.name.startswith(("_", ".")) or path.suffix == ".md":

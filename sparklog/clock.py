@@ -70,7 +70,7 @@ def pause(ms: float) -> None:
 
 
 def monotonic_ms() -> float:
-    """Return the milliseconds of a monotonic clock, for measuring durations."""
+    """Return the milliseconds of a monotonic clock, which measures durations."""
     return time.monotonic() * 1000
 
 

@@ -58,7 +58,7 @@ class TopicConfig:
 
     cleanup_policy: tuple[str, ...] = option(
         "cleanup.policy", ("delete",), choices=("compact", "delete"), also=["log.cleanup.policy"],
-        doc="What happens to old segments: delete by age and size, compact by key, or both.",
+        doc="Policy for old segments: delete them by age and size, compact them by key, or both.",
     )
     segment_bytes: int = option(
         "segment.bytes", 1 << 30, low=1 << 20, also=["log.segment.bytes"],
@@ -82,8 +82,8 @@ class TopicConfig:
     segment_idle_ms: int = option(
         "segment.idle.ms", -1, low=-1, long=True,
         doc="Option of sparklog: time (ms) without an append after which the service closes the "
-        "active segment, so that it can expire, be compacted or tiered; -1 never. Kafka rolls by "
-        "time only when the next record comes.",
+        "active segment, so that it can expire, be compacted or tiered; -1: never. Kafka rolls "
+        "by time only when the next record arrives.",
     )
     segment_index_bytes: int = option(
         "segment.index.bytes", 10 << 20, low=4, also=["log.index.size.max.bytes"],
@@ -97,9 +97,9 @@ class TopicConfig:
         "retention.ms", _WEEK_MS, low=-1, long=True,
         also=["log.retention.ms", ("log.retention.minutes", MINUTE_MS),
               ("log.retention.hours", HOUR_MS)],
-        doc="Age in record time (ms) at which a closed segment may be deleted; -1 never. New "
-        "topics have -1 unless it is set for the topic or the log, where Kafka's default is a "
-        "week, because records of a backfill are older than that.",
+        doc="Age in record time (ms) at which a closed segment may be deleted; -1: never. New "
+        "topics have -1 unless the option is set for the topic or the log: Kafka's default of a "
+        "week would delete the records of a backfill, which are older.",
     )
     retention_bytes: int = option(
         "retention.bytes", -1, low=LONG_MIN, long=True, also=["log.retention.bytes"],
@@ -118,13 +118,13 @@ class TopicConfig:
         "producers, is stored as uncompressed.",
     )
     compression_gzip_level: int = option(
-        "compression.gzip.level", -1, low=1, high=9, extra=-1, doc="Level for gzip."
+        "compression.gzip.level", -1, low=1, high=9, extra=-1, doc="Compression level for gzip."
     )
     compression_lz4_level: int = option(
-        "compression.lz4.level", 9, low=1, high=17, doc="Level for lz4."
+        "compression.lz4.level", 9, low=1, high=17, doc="Compression level for lz4."
     )
     compression_zstd_level: int = option(
-        "compression.zstd.level", 3, low=-131072, high=22, doc="Level for zstd."
+        "compression.zstd.level", 3, low=-131072, high=22, doc="Compression level for zstd."
     )
     message_timestamp_type: str = option(
         "message.timestamp.type", "CreateTime", choices=("CreateTime", "LogAppendTime"),
@@ -134,12 +134,12 @@ class TopicConfig:
     message_timestamp_before_max_ms: int = option(
         "message.timestamp.before.max.ms", LONG_MAX, long=True,
         also=["log.message.timestamp.before.max.ms"],
-        doc="How far (ms) a record's timestamp may lie before the append; CreateTime only.",
+        doc="Maximum time (ms) from a record's timestamp to a later append; CreateTime only.",
     )
     message_timestamp_after_max_ms: int = option(
         "message.timestamp.after.max.ms", HOUR_MS, long=True,
         also=["log.message.timestamp.after.max.ms"],
-        doc="How far (ms) a record's timestamp may lie after the append; CreateTime only.",
+        doc="Maximum time (ms) from the append to a later record timestamp; CreateTime only.",
     )
     flush_messages: int = option(
         "flush.messages", LONG_MAX, low=1, long=True, also=["log.flush.interval.messages"],
@@ -152,9 +152,9 @@ class TopicConfig:
     )
     file_delete_delay_ms: int = option(
         "file.delete.delay.ms", 60_000, long=True, also=["log.segment.delete.delay.ms"],
-        doc="How long (ms) the files of a deleted segment stay after their renaming, unless a disk "
-        "is nearly full. Also how long a deleted topic can be restored, with its remote copies: "
-        "set a day, for example, for a topic that must not be lost by mistake.",
+        doc="How long (ms) the renamed files of a deleted segment stay, unless a disk is nearly "
+        "full. Also how long a deleted topic can be restored, with its remote copies: set it to a "
+        "day, for example, for a topic that must not be lost by mistake.",
     )
     preallocate: bool = option(
         "preallocate", False, also=["log.preallocate"],
@@ -207,7 +207,7 @@ class TopicConfig:
     )
     local_retention_bytes: int = option(
         "local.retention.bytes", -2, low=-2, long=True, also=["log.local.retention.bytes"],
-        doc="Size in bytes of the local segments beyond which tiered ones are deleted; -2: as "
+        doc="Size in bytes of the local segments beyond which tiered segments are deleted; -2: as "
         "retention.bytes.",
     )
 
@@ -230,7 +230,7 @@ class TopicConfig:
             key.check(getattr(self, key.field))
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise InvalidRequestError(
-                f"min.compaction.lag.ms={self.min_compaction_lag_ms}: want at most "
+                f"min.compaction.lag.ms={self.min_compaction_lag_ms}: expected at most "
                 f"max.compaction.lag.ms={self.max_compaction_lag_ms}"
             )
         _check_local("ms", self.local_retention_ms, self.retention_ms)
@@ -271,6 +271,7 @@ class TopicConfig:
     @property
     def roll_ms(self) -> int:
         """The age at which a segment rolls. Source: LogConfig.maxSegmentMs."""
+        # The cleaner never reads the active segment, so it must roll before records are due.
         limit = self.max_compaction_lag_ms if self.compact else self.segment_ms
         return min(limit, self.segment_ms)
 
@@ -307,8 +308,8 @@ def _check_local(unit: str, local: int, total: int) -> None:
     bounded = total >= 0
     if bounded and local != -2 and (local == -1 or local > total):
         raise InvalidRequestError(
-            f"local.retention.{unit}={local}: want at most retention.{unit}={total}, "
-            "or -2 to follow it"
+            f"local.retention.{unit}={local}: expected at most retention.{unit}={total}, or -2 "
+            f"for the value of retention.{unit}"
         )
 
 
@@ -375,8 +376,8 @@ class LogOptions:
         2000,
         low=2,
         doc="Option of sparklog, for a log in a bucket: number of unmerged extents of a partition "
-        "at which its writers merge them, which slows them down, because no service does. Set it "
-        "above the service's diskless.merge.max.extents.",
+        "at which writers merge the extents themselves, because no service does. This slows the "
+        "writers down. Set it above the service's diskless.merge.max.extents.",
     )
     offsets_retention_minutes: int = option(
         "offsets.retention.minutes",

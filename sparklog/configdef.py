@@ -94,6 +94,7 @@ class Key:
         text = text.strip()
         if self.kind is bool:
             value = {"true": True, "false": False}.get(text.lower())
+        # int() alone also accepts "1_000", digits of other scripts, and numbers of any length.
         elif self.kind is int and re.fullmatch(r"[+-]?[0-9]{1,100}", text):
             value = int(text)
         elif self.kind is float and _FLOAT.fullmatch(text):
@@ -106,20 +107,20 @@ class Key:
         if value is None or not self._holds(value):
             own = name or self.name
             wanted = f"{self.wanted}{_in_unit(self, own)}"
-            raise InvalidRequestError(f"{own}={text[:500]}: want {wanted}")
+            raise InvalidRequestError(f"{own}={text[:500]}: expected {wanted}")
         return value
 
     def check(self, value: Value) -> None:
         """Raise InvalidRequestError unless `value` has the type and is in the range of this key."""
         if not self._holds(value):
-            raise InvalidRequestError(f"{self.name}={format_value(value)}: want {self.wanted}")
+            raise InvalidRequestError(f"{self.name}={format_value(value)}: expected {self.wanted}")
 
     def _holds(self, value: Value) -> bool:
         if value is None:
             return self.default is None and self.kind is not bool
         if self.kind is float and type(value) is int:
             value = float(value)
-        if type(value) is not self.kind:
+        if type(value) is not self.kind:  # not isinstance, because a bool is an int in Python
             return False
         if self.choices:
             names = value if isinstance(value, tuple) else (value,)
@@ -211,7 +212,7 @@ def _text(name: str, value: object) -> str:
         return format_value(value)
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
-    raise InvalidRequestError(f"{name}={value!r}: want text or a number")
+    raise InvalidRequestError(f"{name}={value!r}: expected text or a number")
 
 
 def _in_unit(key: Key, name: str) -> str:
@@ -232,7 +233,9 @@ def refuse_unknown(names: Mapping[str, object], known: Iterable[str]) -> None:
     if names:
         known = sorted(known)
         suggestions = ", ".join(did_you_mean(name, known) for name in sorted(map(str, names)))
-        raise InvalidRequestError(f"unknown option {suggestions}; known are {', '.join(known)}")
+        raise InvalidRequestError(
+            f"unknown option {suggestions}; the known options are {', '.join(known)}"
+        )
 
 
 SPARKS_OWN: Final = frozenset({"paths", "queryname"})
@@ -298,7 +301,7 @@ class SparkOptions:
         for name in (key.name for key in self.keys.values() if key.mode is wrong):
             if name in given:
                 raise InvalidRequestError(
-                    f"option {name} is for batch queries; a stream has no end"
+                    f"option {name} is for batch queries only, because a stream has no end"
                     if streaming
                     else f"option {name} is for streams{self.stream_only}"
                 )
@@ -315,7 +318,8 @@ def json_text(value: object, *, name: str) -> str:
             return json.dumps(dict(parsed), sort_keys=True)
     except (TypeError, ValueError):
         pass
-    raise InvalidRequestError(f'{name}: want a JSON object, or a dict of such values')
+    # The value is not shown here and below, because it may contain a secret.
+    raise InvalidRequestError(f"{name} must be a JSON object, or a dict with JSON values")
 
 
 def parse_json_object(text: str, *, name: str) -> dict[str, Any]:
@@ -325,7 +329,7 @@ def parse_json_object(text: str, *, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
-        raise InvalidRequestError(f'{name}: want a JSON object, such as {{"anon": true}}')
+        raise InvalidRequestError(f'{name} must be a JSON object, such as {{"anon": true}}')
     return parsed
 
 
@@ -339,5 +343,7 @@ def parse_duration_ms(text: str, *, name: str) -> int:
     """Parse "15m" as Spark's JavaUtils.timeStringAsMs. Raises InvalidRequestError."""
     match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in _UNITS:
-        raise InvalidRequestError(f"{name}={text}: want a number with us, ms, s, m, min, h or d")
+        raise InvalidRequestError(
+            f"{name}={text}: expected a number with a unit (us, ms, s, m, min, h or d), such as 15m"
+        )
     return int(int(match[1]) * _UNITS[match[2]])

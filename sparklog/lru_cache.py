@@ -43,6 +43,7 @@ class LruCache(Generic[K, V]):
 
     def _keep(self, key: K, value: V) -> V:
         with self._mutex:
+            # `make` ran without the lock: another thread may have stored a value meanwhile.
             kept = self._values.setdefault(key, value)
             self._values.move_to_end(key)
             self._shrink()

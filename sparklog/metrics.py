@@ -74,6 +74,7 @@ class Counter:
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
+        # Prometheus' rate() ignores a counter's first value: start at 0, so it sees each increase.
         self._values: dict[Labels, float] = {} if metric.labels else {(): 0.0}
         self._mutex = threading.Lock()
 
@@ -252,6 +253,7 @@ def meters(home: str) -> Meters:
     instruments = _latest.get(home)
     if instruments is None:
         with _mutex:
+            # Not in `_latest`, but still used by an open log: a second object would count apart.
             instruments = _meters.get(home)
             if instruments is None:
                 instruments = _meters[home] = Meters()

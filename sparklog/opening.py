@@ -88,7 +88,7 @@ def open_log(
                 f"options={{{name!r}: {value!r}}}, and those of its store as storage_options"
             )
     if not isinstance(options, Mapping | None):
-        raise InvalidRequestError(f"options={options!r}: want a dict, {{name: value}}")
+        raise InvalidRequestError(f"options={options!r}: expected a dict, {{name: value}}")
     given, rest = RemoteOptions.parse(options or {})
     remote = remote or given
     url = url_of(path, mode=mode, fs=fs)
@@ -139,7 +139,7 @@ def _refuse_others(directories: Iterable[str], fs: FileSystem) -> None:
         is_named_so = parse_partition_dir(os.path.basename(directory)) is not None
         if is_dir and is_named_so and any(n.endswith(LOG) for n in fs.listdir(directory)):
             raise InvalidRequestError(
-                f"{directory} is the directory of one partition: give the log's, "
+                f"{directory} is the directory of a single partition: give the log dir, "
                 f"{os.path.dirname(directory)}",
                 path=directory,
             )
@@ -202,8 +202,8 @@ def holds_home(
         return True
     if has(IMPORT_MARK):
         raise UnfinishedLogError(
-            f"{url}: a log is being made here out of another one, and isn't complete yet: wait for "
-            "that, or begin it again if it was cut off",
+            f"{url}: the import of another log isn't complete yet: wait until the import ends, or "
+            "start it again if it was interrupted",
             path=url,
         )
     from sparklog.diskless.home_object import check_not_missing
@@ -228,9 +228,9 @@ def check_log_dirs(path: Path, instead: str, fs: FileSystem = LOCAL) -> None:
     url = url_of(path, fs=fs)
     if url is not None:
         raise InvalidRequestError(
-            f"{os.fspath(path)} is an archive, which contains only segments, or a log in a store, "
-            f"and this works on the files of log dirs. Of a log in a store: {instead}; of an "
-            "archive `sparklog tier restore` makes a log dir",
+            f"{os.fspath(path)} is a log in a store, or an archive, which contains only segments; "
+            f"the operation needs the files of a log dir. For a log in a store: {instead}; for an "
+            "archive: `sparklog tier restore` makes a log dir",
             path=url,
         )
 
@@ -266,7 +266,7 @@ def _store_url(path: Path) -> str | None:
     url = store_url(path)
     if url is not None and "://" not in url and store_type(scheme_of(url)).needs_two_slashes:
         raise InvalidRequestError(
-            f"path={url}: want a URL with two slashes, such as s3://bucket/prefix", path=url
+            f"path={url}: expected a URL with two slashes, such as s3://bucket/prefix", path=url
         )
     return url
 

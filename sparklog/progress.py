@@ -54,7 +54,7 @@ def _is_here() -> bool:
 
 @contextmanager
 def _bar(what: str) -> Iterator[Progress]:
-    from IPython.display import display
+    from IPython.display import display  # an optional library, which exists in notebooks
 
     began, known, due = monotonic(), (0, 0), 0.0
 

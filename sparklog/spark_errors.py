@@ -89,5 +89,5 @@ def _iterated(values: Iterator[Any], cause: _Cause) -> Iterator[Any]:
 def _alone(error: SparklogError) -> SparklogError:
     """Log the error's traceback, and return the error without chain and frames."""
     _LOGGER.debug("%s", type(error).__name__, exc_info=error)
-    error.__cause__ = error.__context__ = None
+    error.__cause__ = error.__context__ = None  # Python would print both before the message
     return error.with_traceback(None)

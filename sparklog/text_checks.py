@@ -13,8 +13,8 @@ def check_text(name: str, value: str) -> None:
     """Raise InvalidRequestError unless `value` (of `name`) has a UTF-8 form."""
     if not _has_utf8(value):
         raise InvalidRequestError(
-            f"{name} {value!r} contains half a surrogate pair, which is no text: give what can be "
-            "written as UTF-8"
+            f"{name} {value!r} contains half a surrogate pair, which has no UTF-8 form: give text "
+            "that can be written as UTF-8"
         )
 
 
@@ -26,17 +26,19 @@ def path_text(path: str | os.PathLike[str]) -> str:
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
         raise InvalidRequestError(
-            f"path={path!r}: want a text or a pathlib.Path; os.fsdecode makes one of bytes"
+            f"path={path!r}: expected text or a pathlib.Path; os.fsdecode converts bytes to text"
         )
     try:
+        # Halves of surrogate pairs that stand for bytes of a file name pass; others raise.
         raw = os.fsencode(text)
     except UnicodeEncodeError:
         raise InvalidRequestError(
-            f"path={text!r} contains half a surrogate pair, which no name of a file can: correct it"
+            f"path={text!r} contains half a surrogate pair, which no file name can contain: "
+            "correct it"
         ) from None
     if b"\0" in raw:
         raise InvalidRequestError(
-            f"path={text!r} holds a null character, which no name of a file can: correct it"
+            f"path={text!r} contains a null character, which no file name can contain: correct it"
         )
     return text
 

@@ -10,11 +10,16 @@ from typing import Any
 
 
 def load(pickled: bytes, version: str) -> Any:
-    """Unpickle an object that `reduced` describes. `version`: the version of the driver's sparklog.
+    """Unpickle an object that `reduced` describes.
 
     The function must not use names of this module or package, which the worker may not have.
 
-    Raises: ImportError: this Python can't load the object's class.
+    Args:
+        pickled: The pickled parts of the object.
+        version: The version of the driver's sparklog.
+
+    Raises:
+        ImportError: This Python can't load the object's class.
     """
     import os
     import pickle

@@ -85,26 +85,26 @@ def test_other_synonyms():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"segment.bytes": 1048575}, r"segment\.bytes=1048575: want 1048576\.\.2\^31-1"),
-        ({"log.segment.bytes": "1e7"}, r"log\.segment\.bytes=1e7: want 1048576"),
-        ({"segment.bytes": 2**31}, r"segment\.bytes=2147483648: want"),
-        ({"internal.segment.bytes": 13}, r"internal\.segment\.bytes=13: want 14"),
-        ({"retention.ms": -2}, r"retention\.ms=-2: want -1\.\.2\^63-1"),
-        ({"log.retention.ms": 0}, r"log\.retention\.ms=0: want 1\.\.2\^63-1 or -1"),
-        ({"log.roll.hours": 0}, r"log\.roll\.hours=0: want 1"),
+        ({"segment.bytes": 1048575}, r"segment\.bytes=1048575: expected 1048576\.\.2\^31-1"),
+        ({"log.segment.bytes": "1e7"}, r"log\.segment\.bytes=1e7: expected 1048576"),
+        ({"segment.bytes": 2**31}, r"segment\.bytes=2147483648: expected"),
+        ({"internal.segment.bytes": 13}, r"internal\.segment\.bytes=13: expected 14"),
+        ({"retention.ms": -2}, r"retention\.ms=-2: expected -1\.\.2\^63-1"),
+        ({"log.retention.ms": 0}, r"log\.retention\.ms=0: expected 1\.\.2\^63-1 or -1"),
+        ({"log.roll.hours": 0}, r"log\.roll\.hours=0: expected 1"),
         ({"log.retention.hours": "x", "retention.ms": 1}, r"log\.retention\.hours=x"),
         ({"retention.ms": None}, r"retention\.ms=None"),
-        ({"cleanup.policy": "keep"}, r"cleanup\.policy=keep: want a list of compact, delete"),
-        ({"compression.type": "LZ4"}, r"compression\.type=LZ4: want one of uncompressed"),
-        ({"compression.gzip.level": 0}, r"gzip\.level=0: want 1\.\.9 or -1"),
-        ({"preallocate": "yes"}, r"preallocate=yes: want true or false"),
-        ({"min.cleanable.dirty.ratio": "nan"}, r"dirty\.ratio=nan: want 0\.\.1"),
+        ({"cleanup.policy": "keep"}, r"cleanup\.policy=keep: expected a list of compact, delete"),
+        ({"compression.type": "LZ4"}, r"compression\.type=LZ4: expected one of uncompressed"),
+        ({"compression.gzip.level": 0}, r"gzip\.level=0: expected 1\.\.9 or -1"),
+        ({"preallocate": "yes"}, r"preallocate=yes: expected true or false"),
+        ({"min.cleanable.dirty.ratio": "nan"}, r"dirty\.ratio=nan: expected 0\.\.1"),
         (
             {"segment.byte": 1},
-            r"segment\.byte \(did you mean segment\.bytes\?\); known are .*flush",
+            r"segment\.byte \(did you mean segment\.bytes\?\); the known options are .*flush",
         ),
-        ({"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 4}, r"lag\.ms=5: want at most"),
-        ({"retention.ms": 10, "local.retention.ms": 11}, r"local\.retention\.ms=11: want at most"),
+        ({"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 4}, r"lag\.ms=5: expected at most"),
+        ({"retention.ms": 10, "local.retention.ms": 11}, r"\.retention\.ms=11: expected at most"),
         ({"retention.bytes": 10, "local.retention.bytes": -1}, r"local\.retention\.bytes=-1"),
     ],
 )
@@ -114,9 +114,9 @@ def test_refused_with_name_value_and_range(given, message):
 
 
 def test_a_field_out_of_range_is_refused_too():
-    with pytest.raises(InvalidRequestError, match=r"segment\.bytes=1: want"):
+    with pytest.raises(InvalidRequestError, match=r"segment\.bytes=1: expected"):
         TopicConfig(segment_bytes=1)
-    with pytest.raises(InvalidRequestError, match=r"preallocate=1: want"):
+    with pytest.raises(InvalidRequestError, match=r"preallocate=1: expected"):
         TopicConfig(preallocate=1)
 
 
@@ -140,7 +140,7 @@ def test_log_options_carry_defaults_for_topics():
     options = LogOptions.parse(given)
     assert options.flush == "none"
     assert options.topics == TopicConfig(retention_ms=3_600_000, compression_type="lz4")
-    with pytest.raises(InvalidRequestError, match=r"flush=often: want one of commit, none"):
+    with pytest.raises(InvalidRequestError, match=r"flush=often: expected one of commit, none"):
         LogOptions.parse({"flush": "often"})
     with pytest.raises(InvalidRequestError, match=r"unknown option log\.dirs"):
         LogOptions.parse({"log.dirs": "x"})
@@ -149,7 +149,7 @@ def test_log_options_carry_defaults_for_topics():
 def test_the_table_for_the_docs_has_every_key():
     table = markdown([*KEYS.values(), *LOG_KEYS.values()])
     assert all(f"| `{name}` |" in table for name in [*KEYS, *LOG_KEYS])
-    assert "records of a backfill are older than that. | 604800000 | -1..2" in table
+    assert "records of a backfill, which are older. | 604800000 | -1..2" in table
     assert "| -1..2^63-1 | `log.retention.ms`, `log.retention.minutes`, " in table
     assert "also" not in markdown([LOG_KEYS["flush"]]).partition("\n")[0]
 

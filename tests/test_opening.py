@@ -45,7 +45,7 @@ def test_a_log_dir_is_one_however_it_is_spelled(log_dir: Path, mode: str) -> Non
 @pytest.mark.parametrize("mode", ["r", "rw"])
 def test_what_lies_in_a_log_dir_is_no_log(log_dir: Path, mode: str) -> None:
     with pytest.raises(
-        InvalidRequestError, match=f"t-0 is the directory of one partition: .*{log_dir}$"
+        InvalidRequestError, match=f"t-0 is the directory of a single partition: .*{log_dir}$"
     ):
         sparklog.open(log_dir / "t-0", mode)
     segment = log_dir / "t-0" / "00000000000000000000.log"
@@ -145,10 +145,10 @@ def test_an_argument_that_open_does_not_have_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["r", "rw"])
 def test_a_path_or_options_of_another_type_are_refused(tmp_path: Path, mode: str) -> None:
     for path in (None, 5, b"log"):
-        with pytest.raises(InvalidRequestError, match="want a text or a"):
+        with pytest.raises(InvalidRequestError, match="expected text or a"):
             sparklog.open(path, mode)  # type: ignore[arg-type]
     for where in (tmp_path / "log", f"file://{tmp_path}/home"):
-        with pytest.raises(InvalidRequestError, match="want a dict"):
+        with pytest.raises(InvalidRequestError, match="expected a dict"):
             sparklog.open(where, mode, options="flush")  # type: ignore[arg-type]
 
 

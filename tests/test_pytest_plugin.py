@@ -263,7 +263,9 @@ def test_a_wrong_marker_is_told(run, marker: str) -> None:
         """
     )
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*want pytest.mark.sparklog(topics=..., options=..., kafka=...)*"])
+    result.stdout.fnmatch_lines(
+        ["*must be pytest.mark.sparklog(topics=..., options=..., kafka=...)*"]
+    )
 
 
 @pytest.mark.parametrize("topics", ["3", "{'t': 'three'}", "{'t': None}", "[1]"])
@@ -276,7 +278,8 @@ def test_wrong_topics_are_told(run, topics: str) -> None:
         """
     )
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([f"*::test_it: topics={topics.replace('[', '[[]')}: want a name*"])
+    shown = topics.replace("[", "[[]")
+    result.stdout.fnmatch_lines([f"*::test_it: topics={shown}: expected a name*"])
 
 
 @pytest.mark.deep

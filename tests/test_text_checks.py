@@ -69,9 +69,9 @@ def test_a_sink_refuses_such_a_name_before_the_first_micro_batch(
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        (HALF, "no name of a file can"),
-        ("nul\0", "holds a null character"),
-        (b"bytes", "os.fsdecode makes one of bytes"),
+        (HALF, "no file name can contain"),
+        ("nul\0", "contains a null character"),
+        (b"bytes", "os.fsdecode converts bytes to text"),
     ],
 )
 def test_what_is_no_path(

@@ -187,7 +187,7 @@ OF_OPENING: list[Case] = [
      (lambda p: p.opened("r").close(),
       lambda p: sparklog.open(f"file://{p.new('s')}", "rw", storage_options={}).close())),
     ("give the log's directory", lambda p: sparklog.open(p.file()), (lambda p: p.opened("r"),)),
-    ("give the log's, {}", lambda p: sparklog.open(f"{p.log}/t-0"), (lambda p: p.opened("r"),)),
+    ("give the log dir, {}", lambda p: sparklog.open(f"{p.log}/t-0"), (lambda p: p.opened("r"),)),
     ("correct the path, or create that directory first",
      lambda p: sparklog.open(p.new("no/such/log"), "rw"),
      (lambda p: sparklog.open(p.new("n"), "rw").close(),

@@ -183,7 +183,7 @@ OF_OPTIONS: list[Case] = [
       on_log(lambda log: expect(log.readers().num_rows, 2), "r"))),
     ("leave out --once, --dry-run", cli("serve", "LOG", "--kafka", "0", "--once"),
      (cli("serve", "LOG", "--once"), cli("serve", "LOG", "--dry-run"))),
-    ("give what can be written as UTF-8",
+    ("give text that can be written as UTF-8",
      on_log(lambda log: log.commit([], identity=Identity(writer="a\ud800", batch=0,
                                                          fingerprint="f"))),
      (on_log(lambda log: log.commit([], identity=Identity(writer="\xe4\u6f22", batch=0,

@@ -75,7 +75,7 @@ def test_an_archive_is_served_read_only(
     ("arguments", "said"),
     [
         (["--kafka", "nowhere"], "want PORT or HOST:PORT"),
-        (["--kafka", "0", "--kafka-option", "node.id=x"], "node.id=x: want"),
+        (["--kafka", "0", "--kafka-option", "node.id=x"], "node.id=x: expected"),
         (["--kafka-option", "node.id=2"], "needs --kafka: give it"),
         (["--read-only"], "needs --kafka or --ui"),
         (["--kafka", "0", "--once"], "leave out --once"),

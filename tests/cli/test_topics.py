@@ -98,7 +98,7 @@ def test_create(tmp_path: Path, capsys: Capture) -> None:
     [
         (["--topic", "a/b"], "other characters"),
         (["--topic", "a", "--config", "retention.ms"], "want key=value"),
-        (["--topic", "a", "--config", "retention.ms=-7"], "want -1..2^63-1"),
+        (["--topic", "a", "--config", "retention.ms=-7"], "expected -1..2^63-1"),
         (["--topic", "a", "--config", "retain=1"], "unknown option retain"),
         (["--topic", "a", "--partitions", "0"], "not in the range"),
         ([], "Missing option '--topic'"),
@@ -200,7 +200,7 @@ def test_configs(log: Path, capsys: Capture) -> None:
     [
         ([], "nothing to alter"),
         (["--delete-config", "segment.ms"], "segment.ms isn't set on topic t; set are: "),
-        (["--add-config", "segment.ms=x"], "segment.ms=x: want"),
+        (["--add-config", "segment.ms=x"], "segment.ms=x: expected"),
         (["--add-config", "segment.ms=1,segment.ms=2"], "given twice"),
         (["--add-config", "retention.ms=1", "--delete-config", "retention.ms"], "is both added"),
         (["--add-config", "no.such=1"], "unknown option no.such"),

@@ -269,7 +269,7 @@ def test_on_every_address_a_client_is_told_the_one_that_it_came_by(sparklog_log,
     ("options", "said"),
     [
         ({"sasl.enabled.mechanisms": "PLAIN"}, "give sasl.users.location=FILE as well"),
-        ({"sasl.enabled.mechanisms": "GSSAPI"}, "want a list of SCRAM-SHA-256"),
+        ({"sasl.enabled.mechanisms": "GSSAPI"}, "expected a list of SCRAM-SHA-256"),
         ({"ssl.client.auth": "required"}, "ssl.client.auth: give ssl.keystore.location=FILE"),
         ({"ssl.key.location": "k"}, "ssl.key.location: give ssl.keystore.location=FILE"),
         ({"ssl.keystore.location": "no.pem"}, "ssl.keystore.location=no.pem: no such file"),

@@ -121,7 +121,7 @@ def test_configs_of_topics(run: Run, sparklog_log: Log) -> None:
         "segment.bytes=2000000, DEFAULT_CONFIG:log.segment.bytes=1073741824}"
     ) in everything
     refused = failed(run(*alter, "--add-config", "retention.ms=soon"))
-    assert "InvalidConfigurationException: retention.ms=soon: want -1..2^63-1" in refused
+    assert "InvalidConfigurationException: retention.ms=soon: expected -1..2^63-1" in refused
     lines = done(run("configs", "--describe", "--entity-type", "topics"))
     assert {line for line in lines if line.startswith("Dynamic")} == {
         "Dynamic configs for topic orders are:", "Dynamic configs for topic other are:",

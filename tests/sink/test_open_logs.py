@@ -121,7 +121,7 @@ def test_storage_options_are_given_as_a_dict_or_as_json_and_never_shown() -> Non
     assert open_logs.settings_of(one) != open_logs.settings_of(other)
     assert "hush" not in str(open_logs.settings_of(one))  # a key of the logs that are open
     for wrong in ("hush", "[\"hush\"]", ["hush"], {"key": object(), "secret": "hush"}, 7):
-        with pytest.raises(InvalidRequestError, match="storageOptions: want a JSON object") as told:
+        with pytest.raises(InvalidRequestError, match="storageOptions must be a JSON") as told:
             parse({"path": "s3://bucket/x", "storageOptions": wrong})
         assert "hush" not in str(told.value)
 

@@ -20,7 +20,7 @@ def test_defaults_and_any_case() -> None:
 def test_who_reads_it_may_be_said() -> None:
     assert parse({"path": "/c", "stateOperator": "0"}).jvm
     assert not parse({"path": "/c", "stateOperator": "0", "JVM": "false"}).jvm
-    with pytest.raises(InvalidRequestError, match="jvm=maybe: want true or false"):
+    with pytest.raises(InvalidRequestError, match="jvm=maybe: expected true or false"):
         parse({"path": "/c", "stateOperator": "0", "jvm": "maybe"})
 
 
@@ -33,14 +33,14 @@ def test_what_chooses_it() -> None:
     ("given", "streaming", "reason"),
     [
         ({}, True, "option path is missing: give the query's checkpoint"),
-        ({"stateOperator": "-1"}, True, r"stateOperator=-1: want 0\.\.2\^31-1"),
+        ({"stateOperator": "-1"}, True, r"stateOperator=-1: expected 0\.\.2\^31-1"),
         ({"subscribe": "t"}, True, "option subscribe has no meaning for a checkpoint's state"),
         ({"startingOffsets": "soon"}, True, "startingOffsets=soon: want earliest, latest or a"),
         ({"startingOffsets": "latest"}, False, "startingOffsets can't be latest in a batch"),
         ({"endingOffsets": "earliest"}, False, "endingOffsets can't be earliest"),
         ({"endingOffsets": "3"}, True, "endingOffsets is for batch queries"),
         ({"maxBatchesPerTrigger": "3"}, False, "maxBatchesPerTrigger is for streams"),
-        ({"maxBatchesPerTrigger": "0"}, True, "maxBatchesPerTrigger=0: want 1"),
+        ({"maxBatchesPerTrigger": "0"}, True, "maxBatchesPerTrigger=0: expected 1"),
     ],
 )
 def test_wrong_ones(given: dict[str, str], streaming: bool, reason: str) -> None:
