@@ -23,7 +23,8 @@ from sparklog.storage.groups import check_group
 REQUEST_ERRORS = (SparklogError, OSError)
 """Errors that fail one part of a request and not the others: see `code_and_message`."""
 
-# subclasses before their base classes; source: org.apache.kafka.common.protocol.Errors
+# Subclasses come before their base classes, because the first match wins. Source:
+# org.apache.kafka.common.protocol.Errors
 _CODES: Final[tuple[tuple[type[BaseException], ErrorCode], ...]] = (
     (UnknownTopicError, ErrorCode.unknown_topic_or_partition),
     (RecordTooLargeError, ErrorCode.message_too_large),
@@ -41,7 +42,7 @@ _LOGGER: Final = logging.getLogger("sparklog.kafka")
 
 
 class ApiError(SparklogError):
-    """An error with Kafka's error `code`, as a broker would return it."""
+    """An error of a request, with the error `code` of Kafka that the client receives."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -49,7 +50,7 @@ class ApiError(SparklogError):
 
 
 def code_and_message(error: BaseException) -> tuple[ErrorCode, str]:
-    """Return (code, message) of one of REQUEST_ERRORS."""
+    """Return Kafka's error code and the message of an error in REQUEST_ERRORS."""
     if isinstance(error, ApiError):
         return error.code, str(error)
     if isinstance(error, OSError):
@@ -85,7 +86,8 @@ def group_error(group: str, error: SparklogError) -> ErrorCode:
         return ErrorCode.coordinator_not_available
     if isinstance(error, InvalidRequestError):
         return ErrorCode.group_authorization_failed
-    # a damaged group; starting elsewhere would lose its position
+    # A damaged group. Any other answer would make the client start at auto.offset.reset, and lose
+    # its position.
     return ErrorCode.unknown_server_error
 
 

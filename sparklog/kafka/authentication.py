@@ -65,11 +65,17 @@ class Authentication:
 
     async def _fail(self, request: Request, refused: Refused) -> None:
         request.connection.close_when_answered(refused.message, reason="authentication")
+        # As in a broker, the delay slows down clients that guess passwords or retry in a loop.
         await asyncio.sleep(self._delay_ms / 1000)
 
 
 async def step(connection: Client, sasl: SaslServer, token: bytes) -> Answer:
-    """Process a SASL token on the pool's thread. Raises: Refused."""
+    """Process a SASL token in the SASL pool.
+
+    Raises:
+        Refused: The authentication failed.
+    """
+    # PBKDF2 of a PLAIN login takes up to half a second of CPU time, too long for the event loop.
     work = partial(sasl.step, token, now_ms=monotonic_ms())
     try:
         answer = await asyncio.get_running_loop().run_in_executor(sasl.pool, work)

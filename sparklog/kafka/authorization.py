@@ -1,4 +1,4 @@
-"""The right that each request requires, and the error responses for clients without it.
+"""The right that each request requires, and the error responses for users without the right.
 
 Users have three rights for the entire log (`users.Right`), where Kafka has ACLs per resource. Any
 right is sufficient for requests that only describe. Requests that are not listed here require
@@ -48,7 +48,7 @@ def is_allowed(api: Api, rights: frozenset[Right]) -> bool:
 
 
 def denied_response(request: Request) -> Response | None:
-    """Return Kafka's response to a request that its user is not authorized to send.
+    """Return Kafka's response to a request that the user is not authorized to send.
 
     Returns None for APIs without such a response, and for a Produce with acks=0; the connection is
     then closed.

@@ -66,6 +66,7 @@ class Broker:
         """
         if self.host not in ("0.0.0.0", "::"):  # noqa: S104 - nothing is bound here
             return self.host, self.port
+        # A dual-stack socket reports the address of an IPv4 client as ::ffff:1.2.3.4.
         return client.local_host.removeprefix("::ffff:"), self.port
 
     def is_authorized(self, client: Client, right: Right) -> bool:
@@ -81,7 +82,7 @@ class Broker:
         return self.options.node_id
 
     async def run(self, work: Callable[..., T], *given: Any) -> T:
-        """Run `work(*given)` in the pool and return its result.
+        """Run `work(*given)` in the pool and return the result.
 
         Cancelling the call does not stop the work.
         """
@@ -103,7 +104,7 @@ async def run_with_timeout(
     async def made() -> Response:
         try:
             return await broker.run(make, request.body)
-        finally:
+        finally:  # also after an error: a part of the change may have been applied
             await broker.partitions.refresh()
 
     work = asyncio.ensure_future(made())
@@ -114,6 +115,6 @@ async def run_with_timeout(
 
 
 def _retrieve(work: "asyncio.Future[Response]") -> None:
-    """Retrieve an exception for which no caller waits, so that asyncio does not report it."""
+    """Retrieve the exception of a future without a waiting caller, so that asyncio is silent."""
     if not work.cancelled():
         work.exception()

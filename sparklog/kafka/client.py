@@ -1,4 +1,4 @@
-"""The connection of the client that sent a request, as the APIs see it."""
+"""The interface of a client's connection that the handlers of requests use."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -27,7 +27,7 @@ class Client(Protocol):
     def sends_files(self) -> bool:
         """Whether a response may contain file ranges.
 
-        With TLS it may not, because they are encrypted.
+        With TLS every byte is encrypted in this process, so file ranges are not possible.
         """
 
     on_closed: list[Callable[[], None]]

@@ -100,7 +100,9 @@ class Cursor:
             shift += 7
 
     def count(self, size: int) -> int:
-        """Check the length of an array before its elements are read, and return the length."""
+        """Check the length of an array before the elements are read, and return the length."""
+        # Every element takes at least a byte, so a larger count is a lie. Without this check, a
+        # message of 20 bytes could make the reader allocate a list of 2 billion elements.
         self.elements += size
         if size > self.end - self.at or self.elements > ELEMENTS_MAX:
             raise MalformedMessageError(

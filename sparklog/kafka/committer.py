@@ -45,7 +45,7 @@ class Work:
         self.given_up = False
 
     def done(self, outcomes: Sequence[Outcome]) -> None:
-        """Answer the request, unless it was answered before. Called on the event loop's thread."""
+        """Answer the request, unless `give_up` was faster. Called on the event loop's thread."""
         if not self.answer.done():
             self.answer.set_result(self._respond(outcomes))
 
@@ -91,6 +91,7 @@ class Committer:
         """Stop after all queued requests were committed. Not on the loop's thread. Idempotent."""
         self._is_closed = True
         if self._thread is not None:
+            # Behind the queued requests: clients that wait for a commit still get their answer.
             self._waiting.put(None)
             self._thread.join()
 
@@ -130,6 +131,7 @@ class Committer:
         except SparklogError as error:
             return [error] * len(batches)
         except Exception as error:
+            # The thread must survive: without it no request of any client would be answered.
             _LOGGER.exception("the commit of produced batches failed")
             failed = StorageUnavailableError(f"the commit failed in the endpoint: {error!r}")
             return [failed] * len(batches)

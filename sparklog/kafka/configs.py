@@ -78,7 +78,7 @@ def _no_timeout(_: Any) -> Response:
 
 
 class Configs:
-    """The configs of a log's topics and of the node that serves it. Its methods block."""
+    """The configs of a log's topics and of the node. Methods block."""
 
     def __init__(self, log: Log, options: EndpointOptions, *, is_writable: bool) -> None:
         self._log, self._options, self._is_writable = log, options, is_writable

@@ -178,10 +178,10 @@ class Connection(asyncio.Protocol):
         self._can_write = True
         self.used_ms = monotonic_ms()
         self._send()
-        self._advance()
+        self._advance()  # requests may have waited for the responses to be sent
 
     def eof_received(self) -> bool:
-        """Answer pending requests after the client closed its side, then close."""
+        """Answer the pending requests of a client that sends no more, then close."""
         self._ends = True
         pending = [each.request.api for each in self._pending if each.request is not None]
         if Api.FETCH in pending:
@@ -199,6 +199,7 @@ class Connection(asyncio.Protocol):
         self._server.request_memory.forget(self)
         self._release_memory(self._taken)
         self._taken = 0
+        # Cancel handlers: a Fetch or JoinGroup may wait for minutes, and has no client any more.
         for pending in self._pending:
             if pending.awaited is not None:
                 pending.awaited.cancel()
@@ -217,7 +218,7 @@ class Connection(asyncio.Protocol):
     def sends_files(self) -> bool:
         """Whether a response may contain file ranges.
 
-        With TLS it may not, because they are encrypted.
+        With TLS every byte is encrypted in this process, so file ranges are not possible.
         """
         return self._fd >= 0
 
@@ -235,7 +236,7 @@ class Connection(asyncio.Protocol):
             self.principal = f"User:{user}"
 
     def check(self, now_ms: float) -> None:
-        """Close the connection if it is idle or too slow. Called every second."""
+        """Close an idle or slow connection. Called every second."""
         options = self._server.options
         setup_ms = options.connections_setup_timeout_ms
         if self._ends and now_ms - self.used_ms > setup_ms and not self._pending:
@@ -243,7 +244,8 @@ class Connection(asyncio.Protocol):
         elif not self.is_authenticated and self._is_new and now_ms - self.made_ms > setup_ms:
             self.end("the client did not authenticate in time", reason="authentication")
         elif self._is_reading and self._progress and self._progress.is_too_slow(now_ms, setup_ms):
-            self.end(f"its request was not complete after {setup_ms} ms", reason="slow")
+            self.end(f"a request was not complete after {setup_ms} ms", reason="slow")
+        # A client that waits for a response, such as that of JoinGroup, is not idle.
         elif now_ms - self.used_ms > options.connections_max_idle_ms and not (
             self._pending and self._can_write
         ):
@@ -291,7 +293,7 @@ class Connection(asyncio.Protocol):
             self._begin(self._cut(size))
 
     def _announced_bytes(self) -> int | None:
-        """Return the size of the next request, once it is known and valid."""
+        """Return the size of the next request, or None if the size is incomplete or invalid."""
         if not self._received:
             self._progress = None
         elif self._progress is None:
@@ -302,6 +304,7 @@ class Connection(asyncio.Protocol):
             return None
         options = self._server.options
         size_max = options.socket_request_max_bytes
+        # Strangers get little memory. Source: SaslServerAuthenticator.
         if not self.is_authenticated:
             size_max = min(size_max, options.sasl_server_max_receive_bytes)
         size = int.from_bytes(self._received[:_LENGTH_BYTES], "big", signed=True)
@@ -312,7 +315,7 @@ class Connection(asyncio.Protocol):
         return size
 
     def _has_memory(self, size: int) -> bool:
-        """Reserve memory for a large request before it arrives; return False if it has to wait."""
+        """Reserve memory for a large request before it arrives. Return False while none is free."""
         if size <= SMALL_BYTES or self._taken:
             return True
         request_memory = self._server.request_memory
@@ -325,6 +328,7 @@ class Connection(asyncio.Protocol):
     def _memory_granted(self) -> None:
         self._waits_for_memory = False
         self._taken = int.from_bytes(self._received[:_LENGTH_BYTES], "big")
+        # Not a direct call: this runs inside `release` of another connection.
         self._loop.call_soon(self._advance)
 
     def _release_memory(self, taken: int) -> None:
@@ -343,7 +347,7 @@ class Connection(asyncio.Protocol):
         return frame
 
     def _may_begin(self) -> bool:
-        if self._outgoing:
+        if self._outgoing:  # a client that does not receive could otherwise queue responses
             return False
         if not self._pending:
             return True
@@ -390,6 +394,8 @@ class Connection(asyncio.Protocol):
             self._release_memory(taken)
             self.close(str(error))
             return
+        # Appended before the request is handled: the handler may finish at once, and responses must
+        # have the order of the requests.
         pending = _PendingResponse(request, taken)
         if request.api is Api.FETCH:
             self._remember(frame, request)
@@ -501,7 +507,7 @@ class Connection(asyncio.Protocol):
         request = pending.request
         name = "a token" if request is None else f"{request.api.name} {request.version}"
         _LOGGER.error("%s of %s failed", name, self.host, exc_info=error)
-        self.end("its request failed in the endpoint", reason="failure")
+        self.end("the request of the client failed in the endpoint", reason="failure")
 
     def _ready(self, pending: _PendingResponse, response: Answer | None) -> None:
         if self.is_closed:
@@ -538,7 +544,7 @@ class Connection(asyncio.Protocol):
         self._server.outgoing_bytes += size
 
     def _send(self) -> None:
-        """Send pieces as long as the client receives them."""
+        """Send pieces until the client receives no more, or other clients get a turn."""
         transport = self._transport
         if transport is None or self.is_closed:
             return
@@ -583,7 +589,7 @@ class Connection(asyncio.Protocol):
         transport.write(data)
 
     def _send_directly(self, transport: asyncio.Transport, size_max: int) -> int:
-        """Send pieces to the kernel without copying them; return the number of bytes sent.
+        """Send pieces to the kernel without copying. Return the number of bytes sent.
 
         The transport buffers no data, so the order is preserved. When the socket is full, the
         transport gets a small piece, because it reports when the socket has accepted that.
@@ -628,7 +634,7 @@ class Connection(asyncio.Protocol):
         return sent
 
     def _end_truncated(self) -> None:
-        """Close the connection: other data in place of the missing bytes would be wrong."""
+        """Close the connection, because a part of the announced response can't be sent."""
         self.end("a segment was truncated while it was being sent", reason="failure")
 
     def _count_sent(self, size: int) -> None:
@@ -678,7 +684,7 @@ class Connection(asyncio.Protocol):
 
 
 def _without_correlation_id(frame: memoryview) -> bytes:
-    """Return a request without its correlation id."""
+    """Return a request's bytes without the correlation id, which differs in each request."""
     return b"".join((frame[:4], frame[8:]))
 
 

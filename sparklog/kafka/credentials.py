@@ -50,7 +50,8 @@ SCRAM: Final = tuple(_HASHES)
 class ScramCredential:
     """A user's keys for a mechanism. The repr contains no key.
 
-    Raises: InvalidRequestError: the salt, a key or `iterations` is out of range.
+    Raises:
+        InvalidRequestError: The salt, a key or `iterations` is out of range.
     """
 
     mechanism: Mechanism
@@ -63,13 +64,13 @@ class ScramCredential:
         check_iterations(self.iterations)
         if len(self.salt) < SALT_BYTES_MIN:
             raise InvalidRequestError(
-                f"{self.mechanism}: salt has {len(self.salt)} bytes, want {SALT_BYTES_MIN} or more"
+                f"{self.mechanism}: the salt has {len(self.salt)} bytes, less than {SALT_BYTES_MIN}"
             )
         size = hashlib.new(self.mechanism.hash_name).digest_size
         for name, key in (("stored_key", self.stored_key), ("server_key", self.server_key)):
             if len(key) != size:
                 raise InvalidRequestError(
-                    f"{self.mechanism}: {name} has {len(key)} bytes, want {size}"
+                    f"{self.mechanism}: {name} has {len(key)} bytes instead of {size}"
                 )
 
     @classmethod
@@ -84,10 +85,12 @@ class ScramCredential:
         """Derive the keys of a password, with a random salt by default.
 
         Cost: 10 ms at 16,384 iterations.
-        Raises: InvalidRequestError for an empty password, or iterations out of range.
+
+        Raises:
+            InvalidRequestError: The password is empty, or `iterations` is out of range.
         """
         if not password or "\0" in password:
-            raise InvalidRequestError("a password needs at least one character, and no NUL")
+            raise InvalidRequestError("the password must not be empty or contain a NUL character")
         check_iterations(iterations)
         salt = secrets.token_bytes(SALT_BYTES) if salt is None else salt
         salted = _salted(mechanism, password, salt, iterations)
@@ -123,10 +126,16 @@ class ScramCredential:
 
     @classmethod
     def from_dict(cls, mechanism: Mechanism, entry: object) -> Self:
-        """Read an entry that `to_dict` returned. Raises: InvalidRequestError, without any key."""
+        """Read an entry that `to_dict` returned.
+
+        Raises:
+            InvalidRequestError: The entry is invalid. The message contains no key.
+        """
         names = ("salt", "stored_key", "server_key")
         if not isinstance(entry, Mapping) or set(entry) != {*names, "iterations"}:
-            raise InvalidRequestError(f"{mechanism}: want {', '.join(names)} and iterations")
+            raise InvalidRequestError(
+                f"{mechanism}: the entry must have {', '.join(names)} and iterations"
+            )
         iterations = entry["iterations"]
         if type(iterations) is not int:
             raise InvalidRequestError(f"{mechanism}: iterations is not a number")
@@ -138,7 +147,7 @@ def check_iterations(iterations: int) -> None:
     """Raise InvalidRequestError unless `iterations` is in the accepted range."""
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise InvalidRequestError(
-            f"iterations={iterations}: want {ITERATIONS_MIN}..{ITERATIONS_MAX}"
+            f"iterations={iterations}: the number must be from {ITERATIONS_MIN} to {ITERATIONS_MAX}"
         )
 
 

@@ -150,12 +150,14 @@ class EndpointServer:
         self.options = options
         self._log = log
         addresses = resolve(address.host)
+        # Before listening: no client may connect to an endpoint without its protection.
         self.security = Security(self.options, address, addresses)
         try:
             self._sockets = listen(address, addresses)
         except InvalidRequestError:
             self.security.close()
             raise
+        # Port 0 was replaced by a free port, which clients have to know.
         self.address = Address(address.host, int(self._sockets[0].getsockname()[1]))
         self.quotas = ConnectionQuotas(
             connections_max(self.options.max_connections),
@@ -253,7 +255,7 @@ class EndpointServer:
         stalled = [(each.stalled_ms(now_ms), each) for each in self._connections]
         for since_ms, connection in sorted(stalled, key=lambda pair: -pair[0]):
             if since_ms < STALLED_MS:
-                return
+                return  # all others have received something since
             connection.end("the client does not receive its responses", reason="stalled")
             self.outgoing_bytes -= connection.drop()
             if self.outgoing_bytes <= self.options.queued_max_response_bytes:
@@ -276,7 +278,7 @@ class EndpointServer:
         checks = self._loop.create_task(self._check_periodically())
         await self._stopping.wait()
         checks.cancel()
-        # accept no new clients; Python 3.11 loses those that a closed server accepts
+        # Accept no new clients. Python 3.11 loses connections that a closed server accepts.
         for each in self._sockets:
             self._loop.remove_reader(each)
         for _ in range(5):  # a connection that is being accepted exists only some loop turns later
@@ -296,6 +298,8 @@ class EndpointServer:
         if self._is_closed:
             return
         self._is_closed = True
+        # While the loop still runs: the committer and the coordinator finish their work, and
+        # clients get the responses to their commits.
         for end in self._broker.at_end:
             end()
         self._partitions.close()  # its thread calls the loop

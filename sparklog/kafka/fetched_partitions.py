@@ -1,4 +1,4 @@
-"""The partitions of a Fetch request and the reads for them. Batches are returned unchanged.
+"""The partitions of a Fetch request, and reading them. Batches are returned unchanged.
 
 Source: ReplicaManager.readFromLog, Partition.readRecords (Kafka 4.1).
 """
@@ -35,12 +35,26 @@ _NO_TOPIC: Final = UUID(int=0)
 
 @dataclass(slots=True, eq=False)
 class FetchedPartition:
-    """A partition of a Fetch request, and the data read for it so far.
+    """A partition of a Fetch request, and the data that was read so far.
 
-    `topic` or `topic_uuid`: the name or id in the request. `current_epoch`, `last_epoch`: the
-    leader epochs that the client considers current, and of the last record that it has (-1 if it
-    does not say). `key`, `topic_id`: set once the partition is resolved. `span`: log start offset
-    and high watermark.
+    Attributes:
+        topic: The topic's name in the request, "" if the request has topic ids.
+        topic_uuid: The topic's id in the request, or None if the request has names.
+        partition: The partition's number.
+        offset: The offset at which the client wants to read.
+        bytes_max: The client's limit of bytes for this partition.
+        current_epoch: The leader epoch that the client considers current, -1 if not sent.
+        last_epoch: The leader epoch of the client's last record, -1 if not sent.
+        key: The partition by name, None until it is resolved.
+        topic_id: The topic's id in the log, None until the partition is resolved.
+        error: The error code of the response.
+        span: The log start offset and the high watermark.
+        stable_offset: The last stable offset for read_committed, otherwise -1.
+        diverging: The leader epoch and its end offset, from which the client's history diverges.
+        parts: The record batches for the response.
+        size_bytes: The size of `parts`.
+        aborted: The aborted transactions that `parts` contains.
+        next_offset: The offset after `parts`.
     """
 
     topic: str
@@ -84,9 +98,11 @@ def partitions_of(body: Any) -> list[FetchedPartition]:
 class RequestRead:
     """How all partitions of a Fetch request are read.
 
-    `committed`: the client wants read_committed. `incarnation`: the view's, when the partitions'
-    spans were determined. `allocate`: provides the buffers that files are read into. `sends_files`:
-    data may be returned as file ranges.
+    Attributes:
+        committed: The client's isolation level is read_committed.
+        incarnation: The incarnation of the view when the partitions' spans were read.
+        allocate: Provides the buffers into which files are read.
+        sends_files: Data may be returned as file ranges, which are sent without being read.
     """
 
     committed: bool
@@ -104,10 +120,10 @@ class FetchReader:
         self._damages: set[tuple[str, int | None]] = set()
 
     def is_at_end(self, fetched: FetchedPartition, *, committed: bool) -> bool:
-        """Return True if memory shows that a partition has neither new records nor an error.
+        """Return True if the caches show that a partition has neither new records nor an error.
 
-        Sets the stable offset for the response in that case. Also returns False if memory cannot
-        tell.
+        The stable offset for the response is set in that case. False may also mean that a cache has
+        no entry, so that the partition has to be read.
         """
         assert fetched.key is not None
         span = fetched.span
@@ -147,7 +163,8 @@ class FetchReader:
             held = fetched.size_bytes
             try:
                 self._read_one(fetched, request, budget)
-            except Exception as error:  # noqa: BLE001 - the client is told, by a code
+            except Exception as error:  # noqa: BLE001 - the client receives an error code
+                # Records that were read are returned. The error recurs in the client's next Fetch.
                 if not fetched.size_bytes:
                     fetched.error = self._code(error, fetched)
             size += fetched.size_bytes - held

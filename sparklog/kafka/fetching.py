@@ -39,9 +39,10 @@ from sparklog.kafka.timers import TimerTask, TimingWheel
 from sparklog.log.log import view_of
 from sparklog.storage.view import TopicInfo
 
-ALIKE_MAX: Final = 64  # orders of a client's partitions that are recognized
+# librdkafka changes the order of partitions in each Fetch: so many orders are recognized.
+ALIKE_MAX: Final = 64
 _FULL_EPOCHS: Final = (0, -1)  # session epochs of requests that list all partitions
-_STORAGE_ERROR_SINCE: Final = 6  # older clients take it for a fatal error
+_STORAGE_ERROR_SINCE: Final = 6  # older clients treat KAFKA_STORAGE_ERROR as fatal
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
@@ -101,7 +102,10 @@ class _Consumer:
 
 
 class _DelayedFetch:
-    """A Fetch that waits for news. `future` gets a response, or whether there is news."""
+    """A Fetch that waits until a partition changes or max.wait has elapsed.
+
+    `news` and `timeout` are called then; one of them completes `future`.
+    """
 
     __slots__ = ("future", "news", "timeout", "wait")
 
@@ -117,7 +121,7 @@ class _DelayedFetch:
         self.wait: TimerTask = wheel.after(delay_ms, self.expire)
 
     def wake(self) -> None:
-        """Handle news."""
+        """Stop waiting, because a partition has changed."""
         self.wait.close()
         if not self.future.done():
             self.news()
@@ -173,7 +177,7 @@ class Fetching:
     def _wait_for_news(
         self, consumer: _Consumer, request: Request
     ) -> Answer | Awaitable[Answer | None]:
-        """Answer a request if its previous response was empty and the log has not changed since."""
+        """Answer a repeated request without reading, because its last response was empty."""
         assert consumer.empty is not None
         empty, body = consumer.empty, request.body
         if body.max_wait <= 0 or body.min_bytes <= 0:
@@ -184,6 +188,7 @@ class Fetching:
         def read() -> None:
             consumer.delayed = None
             task = self._broker.loop.create_task(self.read_or_wait(consumer, request, deadline_s))
+            # The connection cancels `future` when the client disconnects: the read ends as well.
             future.add_done_callback(lambda _: task.cancel())
             task.add_done_callback(lambda _: _copy_result(task, future))
 
@@ -197,7 +202,7 @@ class Fetching:
     async def read_or_wait(
         self, consumer: _Consumer, request: Request, deadline_s: float
     ) -> Answer | None:
-        """Look the partitions up and read them, until there is data or the deadline is reached."""
+        """Look up and read the partitions, until there is data or the deadline is reached."""
         body, version = request.body, request.version
         consumer.body = consumer.empty = None
         consumer.alike = []
@@ -206,13 +211,14 @@ class Fetching:
         wanted = partitions_of(body)
         held, lease = 0, self._buffers.lease()
         try:
+            # A log has one copy: a follower that fetches is a broker with a wrong configuration.
             if _replica_id(body) >= 0:
                 for fetched in wanted:
                     fetched.error = ErrorCode.not_leader_or_follower
             while True:
                 if held and self._view.incarnation != consumer.incarnation:
                     self.response_memory.release(held)
-                    # earlier data belongs to the replaced log
+                    # The data that was read belongs to the replaced log.
                     held, wanted = 0, partitions_of(body)
                 size = await self._read_partitions(consumer, wanted, request, held, lease)
                 self.response_memory.hold(size)
@@ -248,6 +254,7 @@ class Fetching:
             resolved = [fetched for fetched in wanted if fetched.key is not None]
             known = (fetched.key for fetched in resolved)
             keys = list(dict.fromkeys(key for key in known if key is not None))
+            # Watch before reading, so that a commit between the read and the wait is noticed.
             self._watch(consumer, keys)
             consumer.is_news, consumer.incarnation = False, incarnation
             spans = await self._partitions.spans(keys)
@@ -272,6 +279,7 @@ class Fetching:
                 sum(fetched.bytes_max - fetched.size_bytes for fetched in rest),
                 self.response_memory.allowance(),
             )
+            # Reserved during the read, so that concurrent reads together respect the limit.
             self.response_memory.hold(allowed)
             try:
                 read = RequestRead(
@@ -280,7 +288,7 @@ class Fetching:
                 return await self._broker.run(self._reader.read, rest, read, allowed, not held)
             finally:
                 self.response_memory.release(allowed)
-        except Exception as error:  # noqa: BLE001 - the client is told, by a code
+        except Exception as error:  # noqa: BLE001 - the client receives an error code
             code = error_code(error)
             for fetched in wanted:
                 if not fetched.error and not fetched.size_bytes:
@@ -313,7 +321,7 @@ class Fetching:
         consumer.watch = self._partitions.watch(keys, consumer.wake)
 
     async def _news(self, consumer: _Consumer, left_ms: float) -> bool:
-        """Wait; return True if there is news."""
+        """Wait until a partition changes. Return False if `left_ms` has elapsed before."""
         future = self._broker.loop.create_future()
         consumer.delayed = _DelayedFetch(
             future, self._wheel, left_ms,
@@ -329,6 +337,7 @@ class Fetching:
     def _release_when_sent(self, connection: Client, held: int, lease: BufferLease) -> None:
         def sent(whole: bool) -> None:
             self.response_memory.release(held)
+            # Otherwise the transport may still refer to the buffers, which must not be reused.
             if whole:
                 lease.close()
 
@@ -383,7 +392,7 @@ def _is_resolved(
 ) -> bool:
     """Set the key of a partition; return False if the partition is unknown."""
     if fetched.error or fetched.size_bytes:
-        return True  # its earlier result is returned
+        return True  # the result of the first read is returned
     topic = fetched.topic if fetched.topic_uuid is None else names.get(fetched.topic_uuid, "")
     key = TopicPartition(topic, fetched.partition)
     if not known_partition(topics, key):

@@ -23,7 +23,8 @@ _SAME_PORT_TRIES: Final = 20
 def parse_address(text: str, *, name: str = "--kafka") -> Address:
     """Read PORT or HOST:PORT; the default host is 127.0.0.1, the port 0..65535.
 
-    Raises: InvalidRequestError with `name` and the expected form.
+    Raises:
+        InvalidRequestError: `text` is invalid. The message contains `name` and the expected form.
     """
     files = "ssl.keystore.location and sasl.users.location"
     return parse(text, name=name, example=PORT, encrypted_by=files)
@@ -32,7 +33,8 @@ def parse_address(text: str, *, name: str = "--kafka") -> Address:
 def parse_advertised(text: str) -> Address | None:
     """Read advertised.listeners: HOST:PORT or Kafka's SCHEME://HOST:PORT; "" returns None.
 
-    Raises: InvalidRequestError.
+    Raises:
+        InvalidRequestError: `text` is not a single address of a host.
     """
     name = "advertised.listeners"
     if not text:
@@ -40,7 +42,7 @@ def parse_advertised(text: str) -> Address | None:
     found = parse_address(text.rpartition("://")[2], name=name)
     if ":" not in text.rpartition("://")[2] or not found.port or is_wildcard(found):
         raise InvalidRequestError(
-            f"{name}={text}: want the single HOST:PORT that clients connect to"
+            f"{name}={text}: the value must be the single HOST:PORT that clients connect to"
         )
     return found
 
@@ -54,10 +56,18 @@ def check_listener(
     mechanisms: Sequence[Mechanism],
     insecure: bool,
 ) -> None:
-    """Refuse to listen where unauthenticated clients could connect; see the module.
+    """Check that unauthenticated clients of other hosts cannot connect.
 
-    `client_certificates`: whether they are required. `mechanisms`: of SASL, empty without SASL.
-    Raises: InvalidRequestError, which names the missing options.
+    Args:
+        address: The address as the user typed it.
+        addresses: The IP addresses of the host.
+        tls: Whether the listener uses TLS.
+        client_certificates: Whether clients must have a certificate.
+        mechanisms: The enabled SASL mechanisms, empty without SASL.
+        insecure: Whether the user declared the network trusted (listener.insecure).
+
+    Raises:
+        InvalidRequestError: Such clients could connect. The message names the missing options.
     """
     if is_loopback(addresses):
         return
@@ -89,15 +99,18 @@ def check_advertised(address: Address, advertised: Address | None, *, tls: bool)
     if tls and advertised is None and is_wildcard(address):
         raise InvalidRequestError(
             f"{address}: clients verify the host name in the certificate, so the endpoint must "
-            "advertise one: set advertised.listeners=NAME:PORT"
+            "advertise this name: set advertised.listeners=NAME:PORT"
         )
 
 
 def listen(address: Address, addresses: Sequence[str]) -> list[socket.socket]:
     """Listen on all `addresses` of a host that exist, with the same port on each.
 
-    "::" also accepts IPv4, as a broker's listener does. Raises: InvalidRequestError: the address is
-    in use, not permitted or not this host's; no socket is left open then.
+    "::" also accepts IPv4, as a broker's listener does.
+
+    Raises:
+        InvalidRequestError: The address is in use, not permitted or not an address of this host. No
+            socket is left open.
     """
     for left in reversed(range(_SAME_PORT_TRIES)):
         found: list[socket.socket] = []
@@ -135,6 +148,7 @@ def _listen_on(host: str, port: int) -> socket.socket:
     )[0]
     found = socket.socket(family, kind, protocol)
     try:
+        # A restarted endpoint must be able to listen while old connections are in TIME_WAIT.
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             found.setsockopt(
@@ -154,7 +168,7 @@ def _refusal(address: Address, error: OSError) -> InvalidRequestError:
         errno.EADDRINUSE: "another process listens there: choose another port, or 0 for a free one",
         errno.EACCES: "ports below 1024 require root: choose another one",
         errno.EADDRNOTAVAIL: "this host does not have the address; clients that connect to "
-        "another one need advertised.listeners",
+        "another address need advertised.listeners",
     }
     hint = hints.get(error.errno or 0, "choose another address")
     return InvalidRequestError(f"can't listen on {address}: {error.strerror or error}; {hint}")

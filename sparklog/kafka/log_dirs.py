@@ -85,9 +85,10 @@ def _size(log: Log, info: TopicInfo, partition: int, *, is_local: bool) -> int |
         try:
             segments = reader_of(view_of(log), info.name, partition).metadata()
         except (FileNotFoundError, StaleReadError):
+            # No lock is held, so a topic or a segment may be deleted during the listing.
             if info.name not in log.topics():
                 return None
-            continue  # a segment was rolled, deleted or swapped in the meantime
+            continue  # a segment was rolled, deleted or replaced
         except SparklogError:
             return None
         return sum(segment.size for segment in segments if segment.local or not is_local)

@@ -147,10 +147,13 @@ class Request:
 def read_request(
     frame: Buffer, versions: Mapping[int, tuple[int, int]], connection: Client
 ) -> Request:
-    """Read a frame without its length prefix. The API and version must be among `versions`.
+    """Read a frame without the length prefix. The API and version must be among `versions`.
 
     Trailing bytes are ignored, as in a broker: librdkafka 2.16 sends three after Metadata 13.
-    Raises: MalformedMessageError: the connection cannot be used any more. UnsupportedApiError.
+
+    Raises:
+        MalformedMessageError: The frame is invalid. The connection cannot be used any more.
+        UnsupportedApiError: The API or the version is not served.
     """
     cursor = Cursor(frame)
     api_key, version = _PREFIX.read(cursor)
@@ -178,7 +181,7 @@ def prepare(api: Api, version: int, response: Mapping[str, Any]) -> Encoded:
 
 
 def encode(request: Request, response: Answer) -> list[Piece]:
-    """Return the frame of a response, including its length prefix, as pieces in order.
+    """Return the frame of a response, including the length prefix, as pieces in order.
 
     `response` uses kio's names of the newest version. Fields that the request's version lacks are
     left out, missing fields get their default; durations are in ms, `records` are bytes or
@@ -197,6 +200,7 @@ def encode_as(api: Api, version: int, correlation_id: int, response: Response) -
     if schema.has_flexible_header:
         out.write(b"\0")
     schema.write(out, response)
+    # The size is known only now. A broker's frame starts with it, so insert it in the first piece.
     first = out.buffers[0]
     assert isinstance(first, bytearray)
     first[:0] = out.size.to_bytes(4, "big")
@@ -204,7 +208,7 @@ def encode_as(api: Api, version: int, correlation_id: int, response: Response) -
 
 
 def unknown_names(api: Api, response: Response) -> list[str]:
-    """Return the keys of a response that no version of it has. Used by tests to find typos."""
+    """Return the keys of a response that are in no version of the API; for tests."""
     found: list[str] = []
     structs = [_response(int(api), v).struct for v in schema_name_map[api_key_map[int(api)]]]
     _compare(structs, response, "", found)

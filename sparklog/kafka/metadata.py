@@ -50,7 +50,7 @@ def api_versions(served: Mapping[Api, Served]) -> Served:
 
 
 class Metadata:
-    """Topics, their partitions, and the single node that leads them."""
+    """Handles Metadata and DescribeCluster: a single node leads all partitions."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -117,7 +117,8 @@ class Metadata:
     ) -> dict[str, ErrorCode] | None:
         """Create the topics that are requested by name and missing, if auto creation is enabled.
 
-        Returns {name: error of a topic that was not created}; None if no topic had to be created.
+        Returns:
+            {name: error of a topic that was not created}. None if nothing had to be created.
         """
         broker, body = self._broker, request.body
         if not (broker.options.auto_create_topics_enable and broker.is_writable):
@@ -146,7 +147,7 @@ class Metadata:
                 return _unknown(asked, ErrorCode.unknown_topic_id)
             name = names[topic_id]
             topics = await self._broker.partitions.topics()
-        if name not in topics:  # it may have been created just now
+        if name not in topics:  # the topic may have been created since the list was read
             topics = await self._broker.partitions.topics(max_age_ms=0)
         if name not in topics:
             return _unknown(asked, refused.get(name, ErrorCode.unknown_topic_or_partition))
@@ -214,7 +215,7 @@ class _Epochs(NamedTuple):
 
 
 def topic_fields(info: TopicInfo) -> dict[str, Any]:
-    """Return the fields of a topic in responses, except for its partitions."""
+    """Return the fields of a topic in responses, without the partitions."""
     return {
         "error_code": ErrorCode.none,
         "name": info.name,
@@ -230,7 +231,7 @@ def partition_error(info: TopicInfo, partition: int) -> ErrorCode:
 
 
 def epochs_of_topics(broker: Broker, topics: Sequence[TopicInfo]) -> dict[str, dict[int, int]]:
-    """Return `newest_epochs` of each topic by its name."""
+    """Return the result of `newest_epochs` by topic name."""
     return {info.name: newest_epochs(broker, info) for info in topics}
 
 

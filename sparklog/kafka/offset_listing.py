@@ -54,7 +54,7 @@ class _RequestedPartition:
 
 
 class OffsetListing:
-    """Handles both requests."""
+    """Handles ListOffsets and OffsetForLeaderEpoch."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -116,7 +116,7 @@ class OffsetListing:
             there = [each for each in asked if known_partition(topics, each.key)]
             fresh_ms = 2 * view_of(self._broker.log).poll_ms
             spans = await partitions.spans([each.key for each in there], max_age_ms=fresh_ms)
-        except Exception as error:  # noqa: BLE001 - the client is told, by a code
+        except Exception as error:  # noqa: BLE001 - the client receives an error code
             return dict.fromkeys((each.key for each in asked), error_code(error))
         answers: dict[TopicPartition, _Answer | ErrorCode] = {
             each.key: _missing(topics, each.key) for each in asked
@@ -140,7 +140,7 @@ class OffsetListing:
     def _known_offset(
         self, asked: _RequestedPartition, span: Offsets, epochs: Epochs, *, committed: bool
     ) -> _Answer | None:
-        """Return the start or end of a partition if that is in memory, else None."""
+        """Return the start or end of a partition from memory, or None for other timestamps."""
         if asked.value == EARLIEST:
             return -1, span[0], epoch_at(epochs[:1], span[0])
         if asked.value != LATEST:

@@ -41,18 +41,24 @@ class PartitionCache:
         self._known: dict[TopicPartition, _Known] = {}
 
     def known_epochs(self, key: TopicPartition, span: Offsets) -> Epochs | None:
-        """Return the leader epochs, if they are cached."""
+        """Return the cached leader epochs, or None."""
         return self._entry(key, span).epochs
 
     def known_stable_offset(self, key: TopicPartition, span: Offsets) -> int | None:
-        """Return the last stable offset, if it is cached."""
+        """Return the cached last stable offset, or None."""
         return self._entry(key, span).stable_offset
 
     def epochs(self, key: TopicPartition, span: Offsets, *, reload: bool = False) -> Epochs:
         """Return the leader epochs that begin below the high watermark.
 
-        The list is empty if their file is damaged; clients can still read. Raises:
-        UnknownTopicError, PartitionOfflineError, StorageUnavailableError. Cost: reads a small file.
+        The list is empty if the file of the epochs is damaged; clients can still read.
+
+        Cost: reads a small file.
+
+        Raises:
+            UnknownTopicError: The partition does not exist.
+            PartitionOfflineError: The partition can't be read.
+            StorageUnavailableError: The storage can't be read.
         """
         known = self._entry(key, span)
         if known.epochs is None or reload:
@@ -73,9 +79,10 @@ class PartitionCache:
         return known.stable_offset
 
     def epoch_error(self, key: TopicPartition, span: Offsets, asked: int) -> ErrorCode | None:
-        """Return the error code for a client's current leader epoch, unless it is correct.
+        """Return the error code for a wrong leader epoch, or None for the current epoch.
 
-        `asked`: -1 if the client sent none. Source: Partition.checkCurrentLeaderEpoch.
+        `asked`: the epoch that the client considers current, -1 if the client sent none. Source:
+        Partition.checkCurrentLeaderEpoch.
         """
         if asked < 0 or asked == newest(self.epochs(key, span)):
             return None

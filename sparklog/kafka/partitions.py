@@ -66,7 +66,8 @@ class Partitions:
         self._listing_ms = 0.0  # duration of the last listing
         self._due = threading.Event()
         self._followed: frozenset[TopicPartition] = frozenset()
-        # of this endpoint; of a poll during which one happened, only higher values are applied
+        # The number of commits of this endpoint. If it changes during a poll, the poll may be older
+        # than a commit, and only its higher values are applied.
         self._commits = 0
         self._looked_ms = float("-inf")
         self._says_all = False  # the next poll reports all partitions, not only changes
@@ -78,10 +79,14 @@ class Partitions:
     async def topics(self, max_age_ms: float = TOPICS_MS) -> Mapping[str, TopicInfo]:
         """Return the topics, listed at most `max_age_ms` ago; 0 requires a listing that starts now.
 
-        Raises: StorageUnavailableError, DataCorruptionError.
+        Raises:
+            StorageUnavailableError: The topics can't be listed.
+            DataCorruptionError: The list of topics is damaged.
         """
         asked_ms = monotonic_ms()
         while self._topics_ms < max(asked_ms - max_age_ms, self._forgotten_ms):
+            # Shielded: all waiting clients share the listing, and one that disconnects must not
+            # cancel it.
             await asyncio.shield(self._begin_listing())
         return self._topics
 
@@ -144,8 +149,12 @@ class Partitions:
     ) -> dict[TopicPartition, Offsets]:
         """Return {partition: (log start offset, high watermark)}, at most `max_age_ms` old.
 
-        None: as followed, which is at most IDLE_POLL_MS old. Missing partitions are left out.
-        Raises: StorageUnavailableError, DataCorruptionError.
+        `max_age_ms` None accepts the followed state, which is at most IDLE_POLL_MS old. Missing
+        partitions are left out.
+
+        Raises:
+            StorageUnavailableError: The log can't be read.
+            DataCorruptionError: A partition is damaged.
         """
         now_ms = monotonic_ms()
         is_old = max_age_ms is not None and self._looked_ms < now_ms - max_age_ms
@@ -229,7 +238,7 @@ class Partitions:
             began_ms = monotonic_ms()
             try:
                 spans = _spans(self._view, followed) if followed else {}
-            except Exception as error:  # noqa: BLE001 - it goes on when the log is back
+            except Exception as error:  # noqa: BLE001 - the thread retries
                 _LOGGER.warning("%s: polling the log failed: %s", self._view.home, error)
                 spans, wait_ms = seen, _FAILING_MS
             new = {key: span for key, span in spans.items() if seen.get(key) != span}
@@ -305,7 +314,7 @@ def known_partition(topics: Mapping[str, TopicInfo], key: TopicPartition) -> boo
 
 
 def _place(key: TopicPartition, topics: Mapping[str, TopicInfo]) -> tuple[str, bool] | None:
-    """Return the topic id of a listed partition and whether it is offline."""
+    """Return the topic id of a partition and whether the partition is offline, None if unknown."""
     if not known_partition(topics, key):
         return None
     info = topics[key.topic]
@@ -317,7 +326,7 @@ def _spans(view: View, keys: Sequence[TopicPartition]) -> dict[TopicPartition, O
     try:
         return view.spans(keys)
     except UnknownTopicError:
-        pass
+        pass  # one missing topic fails the call for all, so ask for each partition
     found: dict[TopicPartition, Offsets] = {}
     for key in keys:
         try:

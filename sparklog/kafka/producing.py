@@ -104,10 +104,10 @@ class Producing:
         return await response if isinstance(response, Awaitable) else response
 
     def _refusal(self, body: Any) -> SparklogError | None:
-        """Return the error that refuses a request, whatever its batches."""
+        """Return the error that refuses a request as a whole, or None."""
         if body.acks not in (-1, 0, 1):
             return ApiError(
-                ErrorCode.invalid_required_acks, f"acks={body.acks}: want -1 (all), 0 or 1"
+                ErrorCode.invalid_required_acks, f"acks={body.acks}: acks must be -1 (all), 0 or 1"
             )
         if body.transactional_id is not None:
             return ApiError(ErrorCode.transactional_id_authorization_failed, _NO_TRANSACTIONS)
@@ -133,6 +133,7 @@ class Producing:
         work = Work(batches, loop.create_future(), respond)
         self._validate(batches)
         self._committer.add(work)
+        # As in a broker, the timeout of the request applies to acks=-1 only.
         if request.body.acks == -1:
             wait_ms = max(request.body.timeout, WAIT_MS_MIN)
             late = LogLockedError(
@@ -173,7 +174,7 @@ class Producing:
         return _Topic(name or "", topic_id, parts)
 
     def _name(self, topic_id: UUID) -> str | None:
-        """Return a topic's name by its id if it is known. The commit checks it again."""
+        """Return the name of a topic by id, or None. The commit checks the id again."""
         if topic_id not in self._names and self._committer is not None:
             topics = list(home_of(self._broker.log).commits.state.topics.items())
             self._names |= {uuid_of(topic.id): name for name, topic in topics}
@@ -246,7 +247,7 @@ def _refused(error: SparklogError, version: int) -> dict[str, Any]:
 
 
 def _code(error: SparklogError, version: int) -> ErrorCode:
-    """Return the error code, by which a producer decides to retry and what to refresh first."""
+    """Return the error code. A producer retries or refreshes its metadata according to the code."""
     if isinstance(error, RefusedBatchError):
         return _FAULTS[error.fault]
     if isinstance(error, CommitUnknownError):

@@ -44,6 +44,7 @@ class ConnectionQuotas:
         """Count a connection. Return None, or the limit that it exceeds."""
         passed = (now_ms - self._seen_ms) / _RATE_WINDOW_MS if self._seen_ms else 0.0
         self._seen_ms = now_ms
+        # A token bucket that holds a second's worth: a burst after a quiet time is accepted.
         self._allowance = min(self.rate_max, self._allowance + passed * self.rate_max)
         if self.count >= self.connections_max:
             return f"there are {self.count} connections already (max.connections)"
@@ -101,7 +102,7 @@ class RequestMemory:
     def forget(self, owner: object) -> None:
         """Remove a waiting request."""
         if self._waiting.pop(owner, None) is not None:
-            self._serve()
+            self._serve()  # it may have been the large request that all others waited behind
 
     def _serve(self) -> None:
         while self._waiting:
@@ -152,7 +153,7 @@ class LimitedLog:
         self._window_ms, self._lines, self._left_out = 0.0, 0, 0
 
     def log(self, level: int, message: str, *given: object) -> None:
-        """Write a line if the limit allows it."""
+        """Write a line, or count it as suppressed."""
         now_ms = monotonic_ms()
         if now_ms - self._window_ms >= _LINES_WINDOW_MS:
             if self._left_out:

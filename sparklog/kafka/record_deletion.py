@@ -66,7 +66,7 @@ class RecordDeletion:
             except REQUEST_ERRORS as error:
                 if len(rest) == 1:
                     found |= dict.fromkeys(rest, (-1, code_and_message(error)[0]))
-                else:
+                else:  # find out which partitions fail; the others must not fail with them
                     for p, offset in rest.items():
                         found |= self._deleted_records(name, {p: offset}, known)
         return {p: found[p] for p in offsets}

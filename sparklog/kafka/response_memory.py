@@ -38,7 +38,7 @@ class ResponseMemory:
         self.held_bytes += size
 
     def release(self, size: int) -> None:
-        """Release the bytes of a response after it was sent or its connection was closed."""
+        """Release the bytes of a response that was sent, or whose connection was closed."""
         self.held_bytes -= size
         assert self.held_bytes >= 0
 

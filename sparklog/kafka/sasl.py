@@ -50,7 +50,7 @@ class Failure(Enum):
 
 
 class Refused(Exception):
-    """The connection gets `failure` as its response and is closed."""
+    """An authentication failed. The client gets `failure`, and the connection is closed."""
 
     def __init__(self, failure: Failure, message: str) -> None:
         super().__init__(message)
@@ -162,6 +162,7 @@ class SaslServer:
             self._refuse(Failure.SASL_AUTHENTICATION_FAILED, message)
         if name is None:
             return Answer(answer)
+        # KIP-368: re-authentication must not change the user of a connection.
         if self.user not in (None, name):
             self._refuse(
                 Failure.SASL_AUTHENTICATION_FAILED,
@@ -197,6 +198,7 @@ class _Plain:
             raise _BadCredentials("Authentication failed: username not specified")
         if not password:
             raise _BadCredentials("Authentication failed: password not specified")
+        # An unknown user gets a decoy, so that the response takes as long as for a known user.
         credential, exists = self._users.credential(name, Mechanism.PLAIN)
         if not (credential.matches(password) and exists):
             raise _BadCredentials("Authentication failed: Invalid username or password")

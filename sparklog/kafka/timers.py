@@ -39,6 +39,8 @@ class Timers:
             return  # the heap has an earlier entry, which is rescheduled when it is reached
         is_first = not self._heap or at < self._heap[0][0]
         heapq.heappush(self._heap, (at, next(self._numbers), key))
+        # Cancelled and moved deadlines stay in the heap until they are reached. Rebuild the heap if
+        # most entries are such leftovers, so that it does not grow without limit.
         if len(self._heap) > 2 * len(self._due) + _STALE_MAX:
             self._heap = [(due[0], next(self._numbers), k) for k, due in self._due.items()]
             heapq.heapify(self._heap)
@@ -68,9 +70,10 @@ class Timers:
             due = self._due.get(key)
             if due is None:
                 continue
-            if due[0] > now:  # it was postponed
+            if due[0] > now:  # `schedule` moved the deadline
                 heapq.heappush(self._heap, (due[0], next(self._numbers), key))
                 continue
+            # Deleted first, because the action may schedule the same key again.
             del self._due[key]
             due[1]()
 

@@ -90,6 +90,7 @@ class TlsHandshake(asyncio.Protocol):
         self._connection.connection_made(encrypted)
         hand_over: Callable[[asyncio.BaseProtocol], None] = encrypted.set_protocol
         hand_over(self._connection)
+        # The first request may arrive with the end of the handshake, before this task runs.
         if self._early:
             self._connection.data_received(bytes(self._early))
         if self._is_lost:

@@ -75,6 +75,7 @@ class TopicAdmin:
         """Create topics; with `validate_only` only check the request."""
         times = Counter(topic.name for topic in body.topics)
         known = self._log.topics()
+        # Counted over the whole request: each topic alone could be below the limit.
         is_too_much = sum(map(self._asked, body.topics)) > PARTITIONS_MAX
         answers = []
         for topic in {topic.name: topic for topic in body.topics}.values():
@@ -141,9 +142,10 @@ class TopicAdmin:
     def _made(
         self, name: str, count: int, values: Mapping[str, Any], known: Topics
     ) -> TopicInfo:
-        """Create a topic and add it to `known`.
+        """Create a topic and add the topic to `known`.
 
-        Raises: ApiError: another process created it first.
+        Raises:
+            ApiError: The topic exists, because another process created it first.
         """
         self._check_writable()
         _check_new(name, known)
@@ -231,7 +233,7 @@ class TopicAdmin:
         asked = _deletions(body)
         times = Counter(asked)
         meant = Counter(_name_of(each, ids) for each in times)
-        meant[None] = 0  # ids of no existing topic
+        meant[None] = 0  # unknown ids are not duplicates of each other
         answers = []
         for name, topic_id in times:
             try:

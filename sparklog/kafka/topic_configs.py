@@ -104,7 +104,7 @@ def topic_entries(config: TopicConfig, *, is_writable: bool) -> list[Entry]:
 
 
 def _default_synonyms(key: Key) -> list[Entry]:
-    """Return the broker's config with its default.
+    """Return the broker's config of the same meaning, with the default value.
 
     Options with several units have none, as in Kafka.
     Source: ConfigHelper.configSynonyms.

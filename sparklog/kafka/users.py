@@ -71,24 +71,24 @@ class User:
     def from_dict(cls, name: str, entry: object) -> Self:
         """Read an entry that `to_dict` returned. Raises: InvalidRequestError."""
         if not isinstance(entry, Mapping) or "rights" not in entry:
-            raise InvalidRequestError("want an object with rights")
+            raise InvalidRequestError("the entry must be an object with rights")
         check_name(name)
         found: dict[Mechanism, ScramCredential] = {}
         for key, value in entry.items():
             if key in SCRAM:
                 found[Mechanism(key)] = ScramCredential.from_dict(Mechanism(key), value)
             elif key != "rights":
-                raise InvalidRequestError(f"{key!r}: want rights, {' or '.join(SCRAM)}")
+                raise InvalidRequestError(f"{key!r}: a user may have rights, {' or '.join(SCRAM)}")
         rights = entry["rights"]
         if not isinstance(rights, list):
-            raise InvalidRequestError("rights: want a list of read, write, admin")
+            raise InvalidRequestError("rights must be a list of read, write, admin")
         return cls(name, parse_rights(",".join(map(str, rights))), found)
 
 
 def check_name(name: str) -> None:
     """Raise InvalidRequestError for a name that clients cannot send or that resembles another."""
     if not 0 < len(name.encode()) <= _NAME_MAX:
-        raise InvalidRequestError(f"a user's name has 1..{_NAME_MAX} bytes: {name[:40]!r}")
+        raise InvalidRequestError(f"a user's name must have 1 to {_NAME_MAX} bytes: {name[:40]!r}")
     if not name.isprintable() or unicodedata.normalize("NFKC", name) != name:
         raise InvalidRequestError(f"the user's name {name!r} isn't printable text in NFKC")
 
@@ -98,7 +98,7 @@ def parse_rights(text: str) -> frozenset[Right]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:
         if word not in ALL:
-            raise InvalidRequestError(f"right {word!r}: want a list of {', '.join(Right)}")
+            raise InvalidRequestError(f"right {word!r}: rights must be among {', '.join(Right)}")
     return frozenset(map(Right, words))
 
 
@@ -107,6 +107,7 @@ def parse_users(data: bytes, *, path: str) -> dict[str, User]:
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
+        # json keeps the last of two equal names, so a second entry could silently add a right.
         if len(found) != len(items):
             raise ValueError("a name occurs twice")
         return found
@@ -119,7 +120,7 @@ def parse_users(data: bytes, *, path: str) -> dict[str, User]:
     users = document.get("users") if isinstance(document, dict) else None
     if not isinstance(users, dict) or set(document) != {"users"}:
         raise InvalidRequestError(
-            f'{path}: not a users\' file: want {{"users": {{name: {{...}}}}}}; '
+            f'{path}: not a users\' file: it must contain {{"users": {{name: {{...}}}}}}; '
             "`sparklog kafka-users` creates one", path=path,
         )  # fmt: skip
     found = {}
@@ -147,7 +148,7 @@ def read_users(path: str) -> dict[str, User]:
             path=path,
         ) from None
     if len(data) > _SIZE_MAX:
-        raise InvalidRequestError(f"{path}: larger than {_SIZE_MAX} bytes", path=path)
+        raise InvalidRequestError(f"{path}: the file is larger than {_SIZE_MAX} bytes", path=path)
     if mode & stat.S_IWOTH:
         raise InvalidRequestError(
             f"{path} is world-writable; run: chmod 600 {path}", path=path
@@ -229,7 +230,7 @@ class Users:
             self._known = read_users(path)
 
     def refresh(self) -> None:
-        """Reload the file if it changed. Cost: a stat. Errors are logged once per change."""
+        """Reload a changed file. Cost: a stat. Errors are logged once per change."""
         if self.path is None:
             return
         with self._mutex:
@@ -240,6 +241,7 @@ class Users:
                 self._known = read_users(self.path)
                 _LOGGER.info("%s: read again, %d users", self.path, len(self._known))
             except (InvalidRequestError, StorageUnavailableError) as error:
+                # An editor may be writing the file: clients must not lose their access meanwhile.
                 _LOGGER.error("%s; the users stay as they were", error)  # noqa: TRY400
             self._seen = stamp
 

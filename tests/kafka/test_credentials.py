@@ -51,13 +51,13 @@ def test_it_is_read_as_it_was_written_and_shows_no_key():
         ({"salt": "W22Z"}, "salt has 3 bytes"),
         ({"salt": "no base64!"}, "salt is not base64"),
         ({"salt": None}, "salt is not base64"),
-        ({"stored_key": "W22Z"}, "stored_key has 3 bytes, want 32"),
+        ({"stored_key": "W22Z"}, "stored_key has 3 bytes instead of 32"),
         ({"server_key": ""}, "server_key has 0 bytes"),
-        ({"iterations": 4095}, "iterations=4095: want 4096..1000000"),
+        ({"iterations": 4095}, "iterations=4095: the number must be from 4096 to 1000000"),
         ({"iterations": 10**9}, "iterations=1000000000"),
         ({"iterations": "5000"}, "not a number"),
         ({"iterations": True}, "not a number"),
-        ({"password": "x"}, "want salt, stored_key, server_key and iterations"),
+        ({"password": "x"}, "must have salt, stored_key, server_key and iterations"),
     ],
 )
 def test_what_is_no_credential_is_refused(change, said):

@@ -274,7 +274,7 @@ def test_on_every_address_a_client_is_told_the_one_that_it_came_by(sparklog_log,
         ({"ssl.key.location": "k"}, "ssl.key.location: give ssl.keystore.location=FILE"),
         ({"ssl.keystore.location": "no.pem"}, "ssl.keystore.location=no.pem: no such file"),
         ({"sasl.users.location": "no.json"}, "no.json: no such users' file"),
-        ({"advertised.listeners": "9092"}, "advertised.listeners=9092: want the single HOST:PORT"),
+        ({"advertised.listeners": "9092"}, "must be the single HOST:PORT"),
     ],
 )
 def test_options_that_can_not_be(sparklog_log, options, said):

@@ -10,7 +10,7 @@ Fingerprint = tuple[tuple[str, str, int, int, tuple[str, ...]], ...]
 
 
 def fingerprint_of(classic: ClassicGroups, modern: ConsumerGroups) -> Fingerprint:
-    """Return a value that changes whenever a group or its members change.
+    """Return a value that changes whenever a group or the members of a group change.
 
     Cost: a few fields per group.
     Includes the members' ids, because a restart of a static member changes only its id (KIP-345).

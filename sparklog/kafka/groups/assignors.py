@@ -56,7 +56,10 @@ def uniform(
 def _fill(
     owned: dict[str, set[tuple[UUID, int]]], free: list[tuple[UUID, int]], *, total: int
 ) -> None:
-    """Balance the members to within one partition. Members with more keep the extra partition."""
+    """Balance the members, until their numbers of partitions differ by at most 1.
+
+    The extra partitions stay with the members that own most.
+    """
     size, extra = divmod(total, len(owned))
     for member in sorted(owned, key=lambda m: -len(owned[m])):
         wanted = size + (extra > 0)
@@ -73,7 +76,7 @@ def _fill(
 
 
 def _even_out(owned: dict[str, set[tuple[UUID, int]]], subscriptions: Subscriptions) -> None:
-    """Move partitions between members that can read them until the counts differ by at most 1."""
+    """Move partitions between members until the counts differ by at most 1."""
     while True:
         by_size = sorted(owned, key=lambda member: len(owned[member]))
         for rich in reversed(by_size):
@@ -98,7 +101,7 @@ def _even_out(owned: dict[str, set[tuple[UUID, int]]], subscriptions: Subscripti
 def by_range(
     subscriptions: Subscriptions, counts: Counts, current: Current
 ) -> dict[str, Partitions]:
-    """Assign each topic's partitions in runs to the members that read it, sorted by name."""
+    """Assign the partitions of each topic in runs to the topic's readers, sorted by name."""
     owned: dict[str, set[tuple[UUID, int]]] = {member: set() for member in subscriptions}
     for topic, count in counts.items():
         readers = sorted(member for member, topics in subscriptions.items() if topic in topics)

@@ -85,7 +85,7 @@ class ClassicGroup:
         self._awaiting_joins = 0
 
     def is_in(self, *states: State) -> bool:
-        """Return True if the group is in one of `states`."""
+        """Return True if the group's state is among `states`."""
         return self.state in states
 
     def transition(self, state: State, now_ms: float) -> None:
@@ -124,12 +124,12 @@ class ClassicGroup:
         return f"{client_id if instance_id is None else instance_id}-{uuid.uuid4()}"
 
     def add(self, member: Member) -> None:
-        """Add a member with its waiting request."""
+        """Add a member with the member's waiting request."""
         assert member.member_id not in self.members
         if member.instance_id is not None:
             assert member.instance_id not in self.static_members
             self.static_members[member.instance_id] = member.member_id
-        if not self.members:
+        if not self.members:  # the first member decides
             self.protocol_type = member.protocol_type
         self.leader = self.leader or member.member_id
         self._forget_pending(member.member_id)
@@ -158,7 +158,7 @@ class ClassicGroup:
         self._supported = +self._supported  # drops protocols without members
 
     def update(self, member: Member, request: JoinRequest) -> None:
-        """Update a member that joins again. Its waiting request is set separately."""
+        """Update a member that joins again, except for the waiting request."""
         self._drop_protocols(member)
         self._budget.used -= self._weight(member)
         member.protocols = request.protocols
@@ -183,7 +183,7 @@ class ClassicGroup:
         self.pending_syncs.discard(member_id)
 
     def add_pending(self, member_id: str) -> None:
-        """Record an id that was given to a member which has to join with it."""
+        """Record an id with which a new member has to join (KIP-394)."""
         self.pending_joins.add(member_id)
         self._budget.used += weight(member_id, "", ())
 
@@ -222,6 +222,7 @@ class ClassicGroup:
         """
         if self.leader is None:
             return False
+        # A leader that did not join again would never send assignments for the new generation.
         if self.members[self.leader].answer_join is None:
             joined = (m for m in self.members.values() if m.answer_join is not None)
             found = next(joined, None)

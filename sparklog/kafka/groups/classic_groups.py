@@ -129,6 +129,8 @@ class ClassicGroups:
             else:
                 self._replace_static(group, request, (old_id, new_id), answer)
         elif request.needs_member_id:
+            # KIP-394: without an id, each attempt of a client that repeats its join after a timeout
+            # would leave a dead member in the group.
             group.add_pending(new_id)
             self._schedule_heartbeat(group, new_id, request.session_timeout_ms)
             answer(JoinResponse(error=ErrorCode.member_id_required, member_id=new_id))
@@ -266,7 +268,8 @@ class ClassicGroups:
             if member.instance_id is None:
                 self._forget(group, member.member_id)
         if group.members and not group.elect_joined_leader():
-            self._schedule_join(group)  # wait for static members until their sessions expire
+            # Only static members are left. Wait until they return or their sessions expire.
+            self._schedule_join(group)
             return
         topics = group.topics
         group.begin_generation(self._clock())
@@ -292,6 +295,7 @@ class ClassicGroups:
         )
 
     def _expire_syncs(self, group: ClassicGroup, generation: int) -> None:
+        # The timer may belong to an earlier generation.
         if generation != group.generation or not group.is_in(State.COMPLETING, State.STABLE):
             return
         silent = sorted(group.pending_syncs)
@@ -303,7 +307,7 @@ class ClassicGroups:
     # --- SyncGroup ---------------------------------------------------------------------------
 
     def sync(self, request: SyncRequest, answer: AnswerSync) -> None:
-        """Answer a member with its assignment.
+        """Answer a member with the member's assignment.
 
         `answer` is called now, or once the leader has assigned.
         """
@@ -351,16 +355,16 @@ class ClassicGroups:
         wanted = {m: assigned for m, assigned in request.assignments if m in group.members}
         if not self.budget.has(sum(map(len, wanted.values()))):
             _LOGGER.warning(
-                "group %s: its assignments do not fit into group.members.max.bytes", group.group
+                "group %s: the assignments do not fit into group.members.max.bytes", group.group
             )
             self._assign(group, {}, ErrorCode.unknown_server_error)
-            self._rebalance_or_complete(group, "its assignments are too large")
+            self._rebalance_or_complete(group, "the assignments are too large")
             return
         group.transition(State.STABLE, self._clock())
         self._assign(group, wanted, ErrorCode.none)
 
     def _assign(self, group: ClassicGroup, assigned: dict[str, bytes], error: ErrorCode) -> None:
-        """Store assignments, and answer the members that wait for them."""
+        """Store assignments, and answer the waiting members."""
         is_good = error is ErrorCode.none
         for member in list(group.members.values()):
             group.assign(member, assigned.get(member.member_id, b""))

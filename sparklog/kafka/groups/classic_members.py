@@ -113,7 +113,7 @@ class Member:
         return [name for name, _ in self.protocols]
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Return the member's metadata for a protocol that it supports."""
+        """Return the member's metadata for a supported protocol."""
         return next(metadata for name, metadata in self.protocols if name == protocol)
 
     def vote(self, candidates: Collection[str]) -> str:
@@ -122,6 +122,6 @@ class Member:
 
 
 def weight(member_id: str, client_id: str, protocols: Protocols) -> int:
-    """Return the memory of a member in bytes, without its assignment."""
+    """Return the memory of a member in bytes, without the assignment."""
     said = sum(len(name) + len(metadata) for name, metadata in protocols)
     return _OVERHEAD + len(member_id) + len(client_id) + said

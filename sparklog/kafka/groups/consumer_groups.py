@@ -131,7 +131,7 @@ class ConsumerGroup:
         return "Stable" if settled else "Reconciling"
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """Return the topics that a member reads, by name or by its regular expression."""
+        """Return the topics that a member reads, by name or by regular expression."""
         return member.topics | self.matches.get(member.regex, frozenset())
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -171,6 +171,7 @@ class ConsumerGroups:
             if not is_joining:
                 raise _unknown(request)
             group = ConsumerGroup(request.group)
+        # Before the group changes: an invalid expression must not leave a member behind.
         found = matching(request.regex, topics) if request.regex else frozenset()
         member = self._member(group, request)
         self.groups[request.group] = group
@@ -211,7 +212,7 @@ class ConsumerGroups:
             raise ConsumerGroupError(
                 ErrorCode.group_max_size_reached,
                 f"The consumer group has reached its maximum capacity of {self._max_size} members, "
-                "or members of all groups that of group.members.max.bytes.",
+                "or the members of all groups use all memory of group.members.max.bytes.",
             )
         member = ConsumerMember(request.member_id or new_member_id(), request.instance_id)
         group.members[member.member_id] = member
@@ -235,6 +236,8 @@ class ConsumerGroups:
                 f"Static member {request.member_id} with instance id {request.instance_id} cannot "
                 f"join the group because the instance id is owned by {known.member_id} member.",
             )
+        # The new process of a static member inherits the assignment, so a quick restart moves no
+        # partitions (KIP-848).
         old_id, known.member_id = known.member_id, request.member_id or new_member_id()
         known.epoch = known.previous_epoch = 0
         del group.members[old_id]
@@ -269,6 +272,7 @@ class ConsumerGroups:
                 raise _fenced(request)
         if group is None or member is None:
             raise _unknown(request)
+        # A static member leaves without its partitions being reassigned until the session expires.
         if request.epoch == LEAVING_FOR_NOW:
             member.epoch, member.revoking = LEAVING_FOR_NOW, NOTHING
         else:
@@ -333,9 +337,11 @@ class ConsumerGroups:
             return
         if member.state is MemberState.UNREVOKED:
             if owned is None or owned & member.revoking:
-                return
+                return  # another member may get a partition only when this member has released it
             epoch += 1
         target = group.target.get(member.member_id, NOTHING)
+        # Two steps: a member first revokes what it has to give up, and gets a partition only after
+        # the owner has released the partition. So a partition never has two readers.
         kept = member.assigned & target
         revoking = member.assigned - target
         missing = target - kept
@@ -403,7 +409,7 @@ def matching(regex: str, topics: Topics) -> frozenset[str]:
     """
     names = list(topics)
     try:
-        # the expression is valid without the anchors
+        # Without the anchors first: "a)|(b" is invalid, but would be valid between them.
         pc.match_substring_regex(pa.array([""]), regex)
         found = pc.match_substring_regex(pa.array(names, pa.string()), rf"\A(?:{regex})\z")
     except pa.ArrowInvalid as error:
@@ -465,8 +471,8 @@ def _check_epoch(member: ConsumerMember, request: HeartbeatRequest) -> None:
         return
     raise ConsumerGroupError(
         ErrorCode.fenced_member_epoch,
-        f"The consumer group member has another member epoch ({request.epoch}) than the one "
-        f"known by the group coordinator ({member.epoch}). The member must abandon all its "
+        f"The member epoch of the request ({request.epoch}) is not the member epoch that the group "
+        f"coordinator knows ({member.epoch}). The member must abandon all its "
         "partitions and rejoin.",
     )
 

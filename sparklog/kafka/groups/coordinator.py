@@ -1,4 +1,4 @@
-"""Decides which endpoint coordinates the log's groups, and runs its periodic work.
+"""Decides which endpoint coordinates the log's groups, and runs the periodic work of groups.
 
 Two coordinating endpoints would each assign all partitions to their own members. Therefore only the
 holder of the log's endpoint lease coordinates. The other endpoints read its address in the lease
@@ -45,7 +45,7 @@ _LOGGER: Final = logging.getLogger("sparklog.kafka")
 
 
 class Coordinator:
-    """The groups of a log while this endpoint coordinates them. On the event loop's thread."""
+    """The groups that this endpoint coordinates. Used on the event loop's thread."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -93,6 +93,7 @@ class Coordinator:
     @property
     def is_here(self) -> bool:
         """Whether this endpoint coordinates, as of the last check."""
+        # An endpoint that could not check its lease for long may have been replaced by another one.
         held = self._lease.held and monotonic_ms() - self._checked_ms < STALE_MS
         return self._is_without_lease or held
 
@@ -106,7 +107,7 @@ class Coordinator:
         return ErrorCode.none if self.is_here else ErrorCode.not_coordinator
 
     async def find(self) -> Node | None:
-        """Return the coordinating endpoint, if it is known. A free lease is acquired."""
+        """Return the coordinating endpoint, or None if unknown. Acquires a free lease."""
         if self.is_here:
             return self._own
         if self._looking is None:
@@ -140,13 +141,14 @@ class Coordinator:
             self._looked_ms = monotonic_ms()
 
     async def _look(self) -> Node | None:
-        """Acquire the lease or read its holder."""
+        """Acquire the lease, or read the holder of the lease."""
         try:
             node = await self._broker.run(self._acquire)
         except InvalidRequestError as error:
             self._coordinate_without_lease(str(error))
             return self._own
         except (SparklogError, OSError) as error:
+            # A read-only location will never have a lease, and a store may only be unreachable now.
             if is_refused(error):
                 self._coordinate_without_lease(str(error))
                 return self._own
@@ -161,13 +163,18 @@ class Coordinator:
         return node
 
     def _acquire(self) -> Node | None:
-        """Acquire the lease in the pool. Raises: InvalidRequestError: a lease is impossible here.
+        """Acquire the lease. Runs in the pool.
 
-        The lease is not created where no log exists, because that may be an empty mount point.
-        Raises: StorageUnavailableError.
+        Returns:
+            The endpoint that holds the lease, or None if the holder is unknown.
+
+        Raises:
+            InvalidRequestError: The log has no place for a lease.
+            StorageUnavailableError: There is no log, for example because the disk is not mounted.
         """
         if not keeps_readers(self._broker):
             raise InvalidRequestError("the log has no place for the endpoint lease")
+        # A lease that is acquired after `close`, which another thread calls, would not be released.
         with self._ending:
             if not self._has_ended and (self._lease.held or self._lease.acquire()):
                 self._lease.check()
@@ -179,7 +186,8 @@ class Coordinator:
             return None
         node_id = holder.get("node_id")
         node_id = node_id if isinstance(node_id, int) else 0
-        # Clients identify a node only by its id, and would confuse the two endpoints.
+        # Clients identify a node by the id alone, and would take two endpoints with the same id for
+        # one. The default of node.id is the same everywhere.
         return Node(node_id | _ALIAS if node_id == self._own.node_id else node_id, host, int(port))
 
     def _coordinate_without_lease(self, why: str) -> None:
@@ -199,7 +207,7 @@ class Coordinator:
             self._schedule_upkeep()
 
     async def _keep_lease(self) -> None:
-        """Check the lease periodically, until it is lost."""
+        """Check the lease periodically, until the lease is lost."""
         try:
             while self._lease.held:
                 await asyncio.sleep(CHECK_MS / 1000)
@@ -226,13 +234,13 @@ class Coordinator:
             try:
                 await self._broker.run(self._lease.publish, {"groups": groups})
                 told = sign
-            except LeaseLostError:
+            except LeaseLostError:  # the new holder publishes its own groups
                 return
             except SparklogError as error:
                 _LOGGER.debug("the active groups can't be published: %s", error)
 
     def _resign(self) -> None:
-        """Drop all members; they find the new coordinator and join there."""
+        """Remove all members, which find the new coordinator and join there."""
         self.classic.resign()
         self.modern.resign()
         self.timers.clear()
@@ -303,7 +311,7 @@ class Coordinator:
     def _emptied(
         self, group: ClassicGroup | ConsumerGroup, topics: frozenset[str] | None
     ) -> None:
-        """Start the expiration of a group's commits when its last member leaves (KIP-211)."""
+        """Start the expiration of a group's commits when the last member leaves (KIP-211)."""
         self._spawn(self._touch(group.group, lambda topic: topics is None or topic in topics))
 
     async def _touch(self, group: str, is_read: Callable[[str], bool]) -> None:

@@ -165,6 +165,7 @@ class GroupAdmin:
             was_there = await self._offsets.delete(group)
         except SparklogError as error:
             return group_error(group, error)
+        # A group that had members, but never committed, exists only in memory.
         was_there = was_there or group in self._classic.groups
         self._classic.forget_group(group)
         return ErrorCode.none if was_there else ErrorCode.group_id_not_found

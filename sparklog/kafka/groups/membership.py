@@ -47,6 +47,7 @@ class Membership:
         error = name_error(join_request.group) or await self._coordinator.check()
         if not error and join_request.group not in self._coordinator.classic.groups:
             error = await self._coordinator.check_not_query(join_request.group)
+            # Again: the lease may have been lost during the read of the group.
             error = error or await self._coordinator.check()
         if not error and join_request.group in self._coordinator.modern.groups:
             error = ErrorCode.inconsistent_group_protocol

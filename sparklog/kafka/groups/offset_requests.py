@@ -62,6 +62,7 @@ class OffsetRequests:
                     wanted[TopicPartition(name, each.partition_index)] = at
                 partitions.append({"partition_index": each.partition_index, "error_code": code})
             answers.append(_of_topic(topic, partitions))
+        # All partitions in one write: a group's file or object is replaced as a whole.
         if wanted:
             code = await self._keep(request, wanted)
             for part in (p for topic in answers for p in topic["partitions"]):

@@ -93,6 +93,8 @@ class OffsetStore:
         if client.group not in self._writing:
             task = self._broker.loop.create_task(self._write_all(client.group))
             self._writing[client.group] = task
+        # Shielded: the write continues if the client disconnects, because it may include commits of
+        # other clients.
         await asyncio.shield(commit.done)
 
     async def _write_all(self, group: str) -> None:
@@ -154,12 +156,14 @@ class OffsetStore:
         """Run `work` on the stored groups, or on groups in memory if the log stores no groups."""
         if not self._is_asked:
             if not await self._broker.run(keeps_readers, self._broker):
-                self._keep_in_memory("it has no directory for readers")
+                self._keep_in_memory("the log has no directory for readers")
             self._is_asked = True
         if self._memory is None:
             try:
                 done = await self._broker.run(work, self._kept)
             except StorageUnavailableError as error:
+                # Once the log has stored a commit, a refusal is a fault. Commits in memory would
+                # hide the fault until the endpoint stops and they are lost.
                 if self._has_kept or not is_refused(error):
                     raise
                 self._keep_in_memory(str(error))
@@ -173,8 +177,8 @@ class OffsetStore:
         if self._memory is None:
             self._memory = GroupsInMemory(self._kept)
             _LOGGER.warning(
-                "%s stores no committed offsets (%s): those of Kafka clients are lost when this "
-                "endpoint stops", self._broker.log.path, why,
+                "%s stores no committed offsets (%s): the offsets that Kafka clients commit are "
+                "lost when this endpoint stops", self._broker.log.path, why,
             )  # fmt: skip
 
     def expire(self, retention_ms: int) -> None:
@@ -198,7 +202,7 @@ class _Commit:
     def failed(self, error: Exception) -> None:
         if not self.done.done():
             self.done.set_exception(error)
-            self.done.exception()  # its client may have disconnected
+            self.done.exception()  # the client may have disconnected; asyncio would log the error
 
 
 class GroupsInMemory:

@@ -14,7 +14,7 @@ _NO_USER_DATA: Final = struct.pack(">i", -1)
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """Return the topics of a member's subscription, if it is valid.
+    """Return the topics of a member's subscription, or None for an invalid subscription.
 
     Cost: proportional to the bytes, whatever their content.
     """
