@@ -148,6 +148,7 @@ class Configs:
 
     def _node_entries(self) -> list[Entry]:
         """Return the endpoint's options and defaults of new topics, by a broker's config names."""
+        # As in a broker, DescribeConfigs shows no passwords and no paths of users' files.
         secret = {field.name for field in fields(EndpointOptions) if not field.repr}
         entries = [
             _broker_entry(key.name, key, getattr(self._options, key.field), key.field in secret)

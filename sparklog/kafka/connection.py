@@ -199,9 +199,8 @@ class Connection(asyncio.Protocol):
         self._server.request_memory.forget(self)
         self._release_memory(self._taken)
         self._taken = 0
-        # Cancel handlers: a Fetch or JoinGroup may wait for minutes, and has no client any more.
         for pending in self._pending:
-            if pending.awaited is not None:
+            if pending.awaited is not None:  # a Fetch or JoinGroup might wait for minutes
                 pending.awaited.cancel()
             self._release_memory(pending.taken)
         self._pending.clear()

@@ -182,7 +182,8 @@ class EndpointOptions:
     def parse(cls, values: Mapping[str, object]) -> Self:
         """Parse options.
 
-        Raises: InvalidRequestError with the name, the value and the valid values.
+        Raises:
+            InvalidRequestError: An option is unknown or has an invalid value.
         """
         found, rest = read(ENDPOINT_KEYS.values(), values)
         refuse_unknown(rest, ENDPOINT_KEYS)

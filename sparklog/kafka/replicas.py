@@ -40,9 +40,10 @@ def apis(broker: Broker) -> dict[Api, Served]:
 
 
 def elect_leaders(body: Any, topics: Mapping[str, TopicInfo]) -> Response:
-    """Answer that the node leads. For an offline partition, tell how to give up its missing data.
+    """Answer that the node leads every partition, because an election is never needed.
 
-    For all partitions (null), those that need no election are left out, as in Kafka.
+    For an offline partition, the error message explains how to give up the missing data. If the
+    client asks for all partitions, only offline partitions are in the response, as in Kafka.
     """
     is_unclean = getattr(body, "election_type", 0) == _UNCLEAN
     asked: Iterable[tuple[str, Iterable[int]]]

@@ -71,7 +71,8 @@ class Exchange(Protocol):
     def step(self, token: bytes) -> tuple[bytes, str | None]:
         """Return the server's token, and the user's name after the last token.
 
-        Raises: _BadCredentials.
+        Raises:
+            _BadCredentials: The authentication failed.
         """
 
 
@@ -94,9 +95,13 @@ class SaslServer:
         max_reauth_ms: int = 0,
         pool: Executor | None = None,
     ) -> None:
-        """`mechanisms`: enabled mechanisms; `max_reauth_ms`: connections.max.reauth.ms, 0: never.
+        """Create the state of a new connection.
 
-        `pool`: where the caller should run `step`.
+        Args:
+            users: The users of the endpoint.
+            mechanisms: The enabled mechanisms.
+            max_reauth_ms: The length of a session (connections.max.reauth.ms). 0: unlimited.
+            pool: The pool in which the caller runs `step`.
         """
         self.users, self.mechanisms, self.pool = users, tuple(mechanisms), pool
         self.state = State.HANDSHAKE
@@ -117,7 +122,11 @@ class SaslServer:
         return self._expires_ms is not None and now_ms >= self._expires_ms
 
     def handshake(self, mechanism: str, *, version: int) -> None:
-        """Process a SaslHandshake. Raises: Refused; the state is FAILED then."""
+        """Process a SaslHandshake.
+
+        Raises:
+            Refused: The mechanism is not possible. The state is FAILED.
+        """
         if self.state not in (State.HANDSHAKE, State.DONE):
             self._refuse(Failure.ILLEGAL_SASL_STATE, "SaslHandshake received during a handshake")
         if mechanism not in self.mechanisms:
@@ -140,7 +149,11 @@ class SaslServer:
         self.state = State.TOKENS
 
     def step(self, token: bytes, *, now_ms: float) -> Answer:
-        """Process a token. Raises: Refused; the state is FAILED then."""
+        """Process a token of the client.
+
+        Raises:
+            Refused: The authentication failed. The state is FAILED.
+        """
         if self.state is not State.TOKENS or self._exchange is None:
             message = (
                 "SaslAuthenticate request received after successful authentication"
@@ -152,6 +165,7 @@ class SaslServer:
         try:
             if len(token) > TOKEN_BYTES_MAX:
                 raise _BadCredentials
+            # A password that was changed or removed a moment ago must not work any more.
             self.users.refresh()
             answer, name = self._exchange.step(token)
         except _BadCredentials as error:

@@ -52,12 +52,12 @@ def apis(broker: Broker) -> dict[Api, Served]:
 
 
 class TopicAdmin:
-    """Creates, deletes and grows topics of a log. Its methods block."""
+    """Creates, deletes and grows topics of a log. Methods block."""
 
     def __init__(
         self, log: Log, *, node_id: int, num_partitions: int, is_writable: bool
     ) -> None:
-        """`num_partitions`: of topics that are created without a number of partitions."""
+        """`num_partitions`: the default number of partitions of a new topic."""
         self._log, self._node_id = log, node_id
         self._num_partitions, self._is_writable = num_partitions, is_writable
 
@@ -75,14 +75,13 @@ class TopicAdmin:
         """Create topics; with `validate_only` only check the request."""
         times = Counter(topic.name for topic in body.topics)
         known = self._log.topics()
-        # Counted over the whole request: each topic alone could be below the limit.
         is_too_much = sum(map(self._asked, body.topics)) > PARTITIONS_MAX
         answers = []
         for topic in {topic.name: topic for topic in body.topics}.values():
             try:
                 if times[topic.name] > 1:
                     raise ApiError(ErrorCode.invalid_request, "Duplicate topic name.")
-                if is_too_much:
+                if is_too_much:  # the limit applies to the whole request, not to each topic
                     raise _too_many_partitions()
                 answers.append(self._created(topic, known, body.validate_only))
             except REQUEST_ERRORS as error:
@@ -160,7 +159,11 @@ class TopicAdmin:
         return info
 
     def _partition_count(self, topic: Any) -> int:
-        """Return the number of partitions of a new topic. Raises: ApiError."""
+        """Return the number of partitions of a new topic.
+
+        Raises:
+            ApiError: The requested number, replication factor or assignment is not possible.
+        """
         if topic.assignments:
             return self._assigned(topic)
         if topic.replication_factor < -1 or topic.replication_factor == 0:

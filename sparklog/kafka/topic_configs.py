@@ -122,7 +122,10 @@ def _synonym(name: str, value: Any, source: ConfigSource) -> Entry:
 def checked(values: Mapping[str, str | None], *, base: TopicConfig | None = None) -> TopicConfig:
     """Return the topic config for values that a client sent.
 
-    Raises: ApiError: INVALID_CONFIG. Broker names are not accepted for topics, as in Kafka.
+    Broker names are not accepted for topics, as in Kafka.
+
+    Raises:
+        ApiError: A name or value is invalid (INVALID_CONFIG).
     """
     if nulls := sorted(name for name, value in values.items() if value is None):
         raise ApiError(
@@ -148,16 +151,20 @@ def _check_name(name: str) -> None:
 def replacing(config: TopicConfig, values: Mapping[str, str | None]) -> dict[str, str | None]:
     """Return the changes after which a topic has exactly `values` (AlterConfigs).
 
-    Raises: ApiError: INVALID_CONFIG.
+    Raises:
+        ApiError: A name or value is invalid (INVALID_CONFIG).
     """
     checked(values)
+    # AlterConfigs replaces all configs: None restores the default of a config not in `values`.
     return {**dict.fromkeys(config.to_dict()), **values}
 
 
 def altering(config: TopicConfig, alterations: Iterable[Alteration]) -> dict[str, str | None]:
     """Return {config: new value, or None for the default} (IncrementalAlterConfigs).
 
-    Raises: ApiError: INVALID_CONFIG; INVALID_REQUEST for an unknown operation.
+    Raises:
+        ApiError: A name or value is invalid (INVALID_CONFIG), or an operation is unknown
+            (INVALID_REQUEST).
     """
     known = config.to_dict()
     return {each.name: _altered(each, known.get(each.name)) for each in alterations}

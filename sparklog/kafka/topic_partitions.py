@@ -38,6 +38,7 @@ def apis(broker: Broker) -> dict[Api, Served]:
 
 def _page(broker: Broker, body: Any, topics: Mapping[str, TopicInfo]) -> Response:
     """Return the partitions of topics from the cursor on, and the cursor of the next page."""
+    # At least one partition per response: a client with a limit of 0 would ask for ever.
     left = max(min(PARTITIONS_MAX, body.response_partition_limit), 1)
     answers: list[Answer] = []
     for name, first in _from_cursor(body, topics):
@@ -56,7 +57,11 @@ def _page(broker: Broker, body: Any, topics: Mapping[str, TopicInfo]) -> Respons
 
 
 def _from_cursor(body: Any, topics: Mapping[str, TopicInfo]) -> list[tuple[str, int]]:
-    """Return (topic, first partition) of the requested topics, sorted by name. Raises: ApiError."""
+    """Return (topic, first partition) of the requested topics, sorted by name.
+
+    Raises:
+        ApiError: The cursor is invalid.
+    """
     asked = {topic.name for topic in body.topics} or set(topics)
     cursor = body.cursor
     if cursor is None:

@@ -69,7 +69,11 @@ class User:
 
     @classmethod
     def from_dict(cls, name: str, entry: object) -> Self:
-        """Read an entry that `to_dict` returned. Raises: InvalidRequestError."""
+        """Read an entry that `to_dict` returned.
+
+        Raises:
+            InvalidRequestError: The entry is invalid.
+        """
         if not isinstance(entry, Mapping) or "rights" not in entry:
             raise InvalidRequestError("the entry must be an object with rights")
         check_name(name)
@@ -103,7 +107,11 @@ def parse_rights(text: str) -> frozenset[Right]:
 
 
 def parse_users(data: bytes, *, path: str) -> dict[str, User]:
-    """Parse a users' file. Raises: InvalidRequestError with the path and the user, without keys."""
+    """Parse a users' file.
+
+    Raises:
+        InvalidRequestError: The file is invalid. The message names the user, and contains no keys.
+    """
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
@@ -133,10 +141,11 @@ def parse_users(data: bytes, *, path: str) -> dict[str, User]:
 
 
 def read_users(path: str) -> dict[str, User]:
-    """Return the file's users by name.
+    """Return the users in a file by name.
 
-    Raises: InvalidRequestError: the file is missing, world-writable or invalid;
-    StorageUnavailableError.
+    Raises:
+        InvalidRequestError: The file is missing, world-writable or invalid.
+        StorageUnavailableError: The file can't be read.
     """
     try:
         with translate_os_errors("read", path), open(path, "rb") as file:
@@ -159,12 +168,13 @@ def read_users(path: str) -> dict[str, User]:
 
 
 def change_users(path: str, change: Callable[[dict[str, User]], None]) -> dict[str, User]:
-    """Let `change` modify the users, and replace the file, which is created if missing.
+    """Let `change` modify the users, and replace the file. A missing file is created.
 
-    Concurrent calls wait. A missing file counts as `{}`. Raises: as `read_users`, and the
-    exceptions of `change`; the file does not change then.
+    Concurrent calls wait for each other. If `change` or `read_users` raises an error, the file does
+    not change.
     """
     path = os.path.realpath(path)  # preserves a symbolic link
+    # The directory is locked, not the file: the file is replaced, and its lock with it.
     with _locked(os.path.dirname(path)):
         users = read_users(path) if os.path.lexists(path) else {}
         change(users)
@@ -189,7 +199,7 @@ def _locked(directory: str) -> Iterator[None]:
 
 
 def _replace(path: str, data: bytes) -> None:
-    # a random name, so neither another process nor a prepared link can interfere
+    # A random name: neither another process nor a link that an attacker prepared can interfere.
     temporary = f"{path}.{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with translate_os_errors("write", path):
@@ -197,7 +207,7 @@ def _replace(path: str, data: bytes) -> None:
         try:
             with os.fdopen(fd, "wb") as file:
                 with contextlib.suppress(FileNotFoundError, PermissionError):
-                    # the endpoint may run as another user of the file's group
+                    # Preserve owner and group, because the endpoint may run as another user.
                     before = os.stat(path)
                     os.fchown(fd, before.st_uid, before.st_gid)
                     os.fchmod(fd, stat.S_IMODE(before.st_mode) & 0o660)
@@ -219,7 +229,7 @@ class Users:
     """
 
     def __init__(self, path: str | None) -> None:
-        """Read the file. Raises: as `read_users`."""
+        """Read the file. Errors are those of `read_users`."""
         self.path = path
         self._secret = secrets.token_bytes(32)
         self._mutex = threading.Lock()

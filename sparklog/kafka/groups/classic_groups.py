@@ -68,7 +68,7 @@ class ClassicGroups:
     # --- JoinGroup ---------------------------------------------------------------------------
 
     def join(self, request: JoinRequest, answer: AnswerJoin) -> None:
-        """Let a member join or rejoin; `answer` is called now, or with the next generation."""
+        """Let a member join or rejoin. `answer` is called at once, or with the next generation."""
         error = self._refusal(request)
         group = self.groups.get(request.group)
         is_unknown = request.member_id == NO_MEMBER
@@ -231,7 +231,9 @@ class ClassicGroups:
         _LOGGER.info(
             "group %s rebalances, after generation %d: %s", group.group, group.generation, reason
         )
-        if is_first:  # a new group waits for further members
+        # The consumers of an application start one after the other. Without the delay, each of them
+        # would cause a rebalance.
+        if is_first:
             delay_ms = self._limits.initial_rebalance_delay_ms
             left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
             self._delay_first(group, delay_ms, left_ms)

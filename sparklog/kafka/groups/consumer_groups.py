@@ -161,7 +161,11 @@ class ConsumerGroups:
         self.groups: dict[str, ConsumerGroup] = {}
 
     def heartbeat(self, request: HeartbeatRequest, topics: Topics) -> HeartbeatResponse:
-        """Process a heartbeat and return the response. Raises: ConsumerGroupError."""
+        """Process a heartbeat and return the response.
+
+        Raises:
+            ConsumerGroupError: The request is invalid, or the member is unknown or fenced.
+        """
         check(request)
         if request.epoch < JOINING:
             return self._leave(request)
@@ -405,7 +409,8 @@ class ConsumerGroups:
 def matching(regex: str, topics: Topics) -> frozenset[str]:
     """Return the topics that match a regular expression from start to end (RE2, linear time).
 
-    Raises: ConsumerGroupError.
+    Raises:
+        ConsumerGroupError: The expression is invalid.
     """
     names = list(topics)
     try:

@@ -44,8 +44,8 @@ _LOGGER: Final = logging.getLogger("sparklog.kafka")
 class OffsetStore:
     """Committed offsets of groups. Methods run on the event loop's thread, the work in the pool.
 
-    Raises: StorageUnavailableError, LogLockedError; DataCorruptionError when reading a damaged
-    group; InvalidRequestError for a streaming query's group or an invalid group name.
+    Methods may raise StorageUnavailableError and LogLockedError. They raise DataCorruptionError for
+    a damaged group, and InvalidRequestError for an invalid name or the group of a streaming query.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -258,8 +258,10 @@ class GroupsInMemory:
 def keeps_readers(broker: Broker) -> bool:
     """Return True if the log can store readers, which a broker's directory cannot.
 
-    Runs in the pool. Raises: StorageUnavailableError: the log was opened for writing but is
-    missing.
+    Runs in the pool.
+
+    Raises:
+        StorageUnavailableError: The log was opened for writing, and is missing now.
     """
     if home_of(broker.log).groups.are_waited_for:
         return True
