@@ -250,6 +250,7 @@ class TopicConfig:
         """
         found, rest = read(KEYS.values(), values)
         refuse_unknown(rest, KEYS)
+        # A value equal to Kafka's default must be stored, because the log's default can differ.
         explicit = frozenset(
             key.name for key in KEYS.values()
             if key.name in values and found[key.field] == key.default

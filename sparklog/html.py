@@ -33,7 +33,7 @@ Child = str | int | float | None | Iterable["Child"]
 
 def text(child: Child) -> str:
     """Return a child as HTML: strings are escaped, None is empty, iterables are concatenated."""
-    if isinstance(child, Html):
+    if isinstance(child, Html):  # before str: an Html is a str that is escaped already
         return child
     if child is None:
         return ""

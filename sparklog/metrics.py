@@ -145,7 +145,7 @@ class Histogram:
             counts = self._counts.get(labels)
             if counts is None:
                 counts = self._counts[labels] = [0] * (len(bounds) + 1)
-            counts[bisect_left(bounds, value)] += 1
+            counts[bisect_left(bounds, value)] += 1  # Prometheus' bounds are inclusive ("le")
             self._sums[labels] = self._sums.get(labels, 0.0) + value
 
     def samples(self) -> list[Sample]:

@@ -136,6 +136,7 @@ def _refuse_others(directories: Iterable[str], fs: FileSystem) -> None:
             raise InvalidRequestError(
                 f"{directory} is a file: give the log's directory", path=directory
             )
+        # In mode "rw", a log would otherwise be created inside of another log's partition.
         is_named_so = parse_partition_dir(os.path.basename(directory)) is not None
         if is_dir and is_named_so and any(n.endswith(LOG) for n in fs.listdir(directory)):
             raise InvalidRequestError(
@@ -166,6 +167,7 @@ def url_of(path: Path, *, mode: str = "r", fs: FileSystem = LOCAL) -> str | None
             f"a log dir (sparklog tier restore). {SERVED_READ_ONLY}",
             path=home,
         )
+    # No log exists: only the spelling tells whether to create a log in a bucket or a log dir.
     is_spelled_so = os.fspath(path).strip().startswith("file://") and mode != "r"
     if archive is None and is_spelled_so and not holds_log(fs, home):
         return f"file://{home}"

@@ -91,7 +91,7 @@ def parse_partition_metadata(data: bytes, path: str) -> PartitionMetadata:
         raw = topic_id_bytes(topic_id)
     except ValueError:
         raise _damaged(path, f"topic_id {topic_id!r} is not a UUID in base64") from None
-    if not any(raw):
+    if not any(raw):  # Kafka's Uuid.ZERO_UUID, which means "no id"
         raise _damaged(path, "the topic id is zero")
     number = fields.get("partition")
     return PartitionMetadata(topic_id, None if number is None else _int(number, path))
@@ -114,6 +114,7 @@ def topic_id_text(raw: bytes) -> str:
 def topic_id_bytes(text: str) -> bytes:
     """Return the 16 bytes of a topic id. Raises ValueError for other text."""
     try:
+        # Kafka's text form has no padding.
         raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except binascii.Error as error:
         raise ValueError(str(error)) from None

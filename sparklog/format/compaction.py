@@ -225,6 +225,7 @@ class RecordFilter:
             DataCorruptionError: A record is damaged.
         """
         view = memoryview(buf)
+        # A discarded batch that must leave its header (EMPTY) is processed too.
         stays = (verdicts & (Verdict.DISCARD | Verdict.EMPTY)) != Verdict.DISCARD
         batches, verdicts = batches[stays], np.ascontiguousarray(verdicts[stays])
         if len(batches) and int(batches["count"].max()) > len(self._places):

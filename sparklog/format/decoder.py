@@ -141,6 +141,7 @@ class Decoder:
         view = memoryview(buf).cast("B")
         table = as_columns(batches)
         starts = table[:, _POSITION] - position
+        # A wrong position would make the compiled parser read memory outside of the buffer.
         assert int(starts.min()) >= 0
         assert int((starts + table[:, _SIZE]).max()) <= len(view)
         plain = ((table[:, _ATTRIBUTES] & (CODEC_MASK | CONTROL)) == 0) & (table[:, _MAGIC] == 2)

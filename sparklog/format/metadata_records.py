@@ -216,12 +216,12 @@ def decode_metadata(value: bytes) -> MetadataRecord:
 def _read_partition(reader: "_Reader", version: int) -> PartitionRecord:
     partition, topic_id = reader.number(), reader.uuid()
     replicas, isr = reader.numbers(), reader.numbers()
-    reader.numbers(), reader.numbers()
+    reader.numbers(), reader.numbers()  # replicas that are removed, and added
     leader, leader_epoch, partition_epoch = reader.number(), reader.number(), reader.number()
     return PartitionRecord(
         partition=partition, topic_id=topic_id, replicas=replicas, isr=isr, leader=leader,
         leader_epoch=leader_epoch, partition_epoch=partition_epoch,
-        directories=reader.uuids() if version > 0 else (),
+        directories=reader.uuids() if version > 0 else (),  # since KIP-858
     )  # fmt: skip
 
 
@@ -232,6 +232,7 @@ def _read_change(reader: "_Reader") -> PartitionChangeRecord:
     return PartitionChangeRecord(
         partition=partition,
         topic_id=topic_id,
+        # In both arrays below, a single zero byte means null: the field is unchanged.
         leader=None if leader == _NO_LEADER_CHANGE else leader,
         replicas=_Reader(tags[2]).numbers() if tags.get(2, b"\0") != b"\0" else None,
         directories=_Reader(tags[8]).uuids() if tags.get(8, b"\0") != b"\0" else None,

@@ -95,7 +95,7 @@ class Feed:
     def __init__(self, inputs: Sequence[Picked]) -> None:
         self._framers = [picked.rows.framer(picked.order) for picked in inputs if picked.count]
         for framer in self._framers[:-1]:
-            framer.more = True
+            framer.more = True  # a batch may continue with the rows of the next input
         self._starts = np.cumsum([0, *(framer.rows for framer in self._framers)]).tolist()
         self._index = 0
         self.count = self._starts[-1]

@@ -134,7 +134,7 @@ def position(name: str, value: object) -> str | datetime | dict[int, int]:
 
 def zoned(name: str, value: datetime) -> datetime:
     """Return a datetime that has a time zone."""
-    if value.tzinfo is None:
+    if value.tzinfo is None:  # the same call would mean another time on another host
         expected = "a datetime with a time zone, such as datetime(..., tzinfo=timezone.utc)"
         raise refused(name, value, expected)
     return value

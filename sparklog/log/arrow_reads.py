@@ -230,6 +230,7 @@ def read_ranges(
     for partition, start in first.items():
         end = last[partition]
         if wanted.isolation == "read_committed":
+            # Transactions behind the last stable offset are undecided: they may still be aborted.
             end = min(end, last_stable_offset(view, topic, partition, end))
         yield from read_partition(
             wanted.planned(partition, start, end, ids[partition], begun),

@@ -119,7 +119,7 @@ class BatchTally:
             codec = attributes & CODEC_MASK
             try:
                 plain = decompress(Codec(codec), packed, path="", position=start, limit=PLAIN_MAX)
-            except (DataCorruptionError, ValueError):
+            except (DataCorruptionError, ValueError):  # ValueError: Codec() knows no such number
                 continue
             of = self._codec(codec)
             of.packed += len(packed)

@@ -36,7 +36,7 @@ def sample(segments: PartitionSegments, end: int, tally: BatchTally) -> None:
             continue
         log = segments.log(base)
         size = log.size()
-        if size:
+        if size:  # the active segment is empty after a roll: sample the segment before
             _take(log, _start(segments, base, log, size), size, end, tally)
             return
 

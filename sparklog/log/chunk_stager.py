@@ -123,6 +123,7 @@ class ChunkStager:
     def _split(
         self, topic: TopicInfo, rows: pa.RecordBatch, partition: int | None
     ) -> Iterator[tuple[int, Picked]]:
+        # Both columns are used here. They are not part of a record, and `Rows` rejects them.
         drop = [name for name in ("partition", "topic") if name in rows.schema.names]
         batch = Rows(rows.drop_columns(drop) if drop else rows, default_ms=self._clock())
         if partition is None and "partition" not in rows.schema.names and topic.partitions == 1:
@@ -146,7 +147,7 @@ class ChunkStager:
             numbers = murmur2_partitions(rows.column("key"), topic.partitions)
         adrift = numbers < 0
         if given is not None:
-            free = np.asarray(given.is_null())
+            free = np.asarray(given.is_null())  # the 0 of these rows below is not used
             numbers = np.where(free, numbers, np.asarray(_as_numbers(given).fill_null(0)))
             adrift &= free
         if adrift.any():

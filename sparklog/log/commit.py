@@ -181,6 +181,7 @@ def _known(
 
 def _duplicate(commits: CommitLog, chunks: Sequence[Chunk]) -> CommitResult | None:
     """Check an idempotent producer's append; for a duplicate, return the existing offsets."""
+    # Copied batches keep sequences that their first log has checked.
     if not any(chunk.idempotent and not chunk.copied for chunk in chunks):
         return None
     if len(chunks) > 1 or chunks[0].data is None:
@@ -301,6 +302,7 @@ def committed(commits: CommitLog, identity: Identity) -> CommitResult | None:
 def _check_lost(commits: CommitLog, identity: Identity, topics: Set[str]) -> None:
     """Reject rows that a commit with a lost ledger record may have appended already."""
     lost, writer, batch = commits.state.lost, identity.writer, identity.batch
+    # Rows below the log start were deleted, so they can't be duplicated.
     lost = None if lost is None else lost.above(commits.state.starts)
     spans = [] if lost is None else [
         f"{key} [{span.first}, {span.end})"
@@ -327,6 +329,7 @@ def _check_origin(commits: CommitLog, identity: Identity, topics: Set[str]) -> N
         return
     state = commits.state
     ends = {key: end for key, end in state.ends.items() if key.topic in topics}
+    # A topic without records can't get duplicates.
     held = {key.topic for key, end in ends.items() if end > state.starts.get(key, 0)}
     found = predecessor(state.origins, identity.writer, identity.origin, held)
     if found is None:

@@ -113,5 +113,6 @@ def _overdue_ms(
     if config.max_compaction_lag_ms == LONG_MAX:
         return 0
     firsts = [earliest(segment.base) for segment in dirty]
+    # As Kafka: a batch without a timestamp never makes a segment overdue.
     oldest = min((first for first in firsts if first is not None and first > 0), default=LONG_MAX)
     return max(0, now_ms - config.max_compaction_lag_ms - oldest)

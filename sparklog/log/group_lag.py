@@ -92,7 +92,7 @@ def readers_table(
             }
             if key in spans:
                 start, end = spans[key]
-                lag = max(0, end - at.offset)
+                lag = max(0, end - at.offset)  # a restored log can end below a committed offset
                 row |= {"log_start": start, "high_watermark": end, "lag": lag}
             rows.append(reader_fields | row)
     for path, time_ms in sorted(readers.damaged.items()) if topic is None else ():

@@ -430,6 +430,7 @@ class Log:
         with commits.exclusive():
             commits.catch_up()
             if commits.sync:
+                # A writer may have crashed before its fsync, and "committed" must mean durable.
                 commits.make_durable()
             return committed(commits, identity)
 

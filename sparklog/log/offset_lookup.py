@@ -159,6 +159,7 @@ class Lookup:
         small = self._small.get(key)
         if small is not None:
             return Entries(item, small)
+        # Removed and inserted again below, so that the least recently used mapping is dropped.
         index = self._mapped.pop(key, None) or self.segments.closed_index(base, kind)
         if index is None:
             return None

@@ -254,6 +254,7 @@ class PartitionReader:
 
         Raises StaleReadError and DataCorruptionError; see the module's docstring.
         """
+        # The offset of the last record tells where to continue.
         names = None if columns is None else [c for c in COLUMNS if c == "offset" or c in columns]
         dropped = None
         if self._lookup.gaps:

@@ -92,6 +92,7 @@ def resolve(
     if isinstance(position, datetime):
         when = dict.fromkeys(partitions, to_ms(position))
         offsets = offsets_for_times(view, topic, when, spans, isolation=isolation)
+        # All records of a partition may be older: its position is then the end.
         return {
             p: spans[TopicPartition(topic, p)][1] if at is None else at for p, at in offsets.items()
         }

@@ -341,6 +341,7 @@ class ProducerAppends:
 
     def _find(self, row: Any) -> ProducedBatch | None:
         producer = self._get(int(row["producer_id"]))
+        # Each epoch starts again at sequence 0, so equal sequences of two epochs are no duplicate.
         if producer is None or producer.epoch != int(row["producer_epoch"]):
             return None
         first = int(row["base_sequence"])

@@ -124,6 +124,7 @@ class _Attempt:
             commits.release_staged(self._joined)
             commits.meters.committed(began_ms, (chunk.size_bytes for chunk in self._joined))
             self._note_stamps(written)
+        # No record was written, so each batch with offsets is a duplicate.
         elif any(isinstance(found, Produced) for found in self._outcomes.values()):
             commits.meters.replayed()
         outcomes |= self._outcomes

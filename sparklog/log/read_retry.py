@@ -251,6 +251,7 @@ def with_advice(error: DataCorruptionError, home: str, *, copy: bool) -> DataCor
 
     `copy`: the damage is in the remote storage of a log dir.
     """
+    # Subclasses, such as PartitionOfflineError, give advice of their own.
     if type(error) is not DataCorruptionError or _ADVICE.search(error.reason):
         return error
     return DataCorruptionError(

@@ -299,6 +299,7 @@ class ReaderResets:
         def decide(known: Reader | None) -> Reader | None:
             if known is not None and known.kind != GROUP:
                 raise query_error(known)
+            # Compared inside the atomic change: a commit since the plan must not be lost.
             before = {} if known is None else known.offsets
             for key, each in planned.items():
                 if each.before != (before[key].offset if key in before else None):

@@ -95,6 +95,7 @@ def fold_window(
         data = table[start:at]
         if not offsets.fold(window.data, data, first=first, path=path, position=window.position):
             return False
+        # The map covers these offsets too, although aborted data and markers add no keys.
         if int(row["last_offset"]) >= first:
             offsets.skip_to(int(row["last_offset"]))
         start = at + 1
@@ -158,6 +159,7 @@ class WindowFilter:
         """Source: Cleaner.cleanInto, its RecordFilter."""
         table, now = window.batches.table, self._now_ms
         marked = (table["attributes"] & DELETE_HORIZON) != 0
+        # With this attribute, the field of the base timestamp contains the delete horizon.
         expired = marked & (table["base_timestamp"] <= now)
         stays = table["last_offset"] + 1 == self._first_uncleanable
         if self._producers:

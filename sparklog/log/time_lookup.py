@@ -74,7 +74,7 @@ class TimeLookup:
     def _settled(self, end: int) -> int:
         """Return the number of leading settled segments; compute `_running` for each of them."""
         bases = self._lookup.bases
-        if self._running_of is not bases:
+        if self._running_of is not bases:  # another list object: the segments were listed again
             self._running, self._running_of = [], bases
         settled = max(bisect.bisect_left(bases, end) - 1, 0)
         for base in bases[len(self._running) : settled]:

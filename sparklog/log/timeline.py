@@ -56,7 +56,7 @@ def find_commit(
             case ResetRecord() if any(w in writers for w in _writers_abandoning(record, batch)):
                 return None
             case SnapshotRecord() if not _reached(record, writers, batch):
-                return None
+                return None  # no record before the snapshot can have the batch
     return None
 
 
@@ -180,6 +180,7 @@ class Timeline:
         if identity is None:
             return {}
         end = self._ledger.end
+        # A ledger that became shorter has another history: fold it from its beginning.
         if self._state is None or identity != self._identity or end < self._end:
             self._fold(end, None)
         elif end > self._end:

@@ -50,6 +50,7 @@ class _Descriptors:
         except IndexError:
             return None
         try:
+            # A duplicate, because the reader may close its file before the range is sent.
             return _Descriptor(file.duplicate(), self._free, token)
         except BaseException:
             self._free.append(token)
@@ -219,7 +220,7 @@ class VerifiedBatches:
             taken = _take(segment.runs, start, end, budget.left_bytes)
         if taken is None or taken.size < RANGE_BYTES_MIN:
             return None
-        if file.stat() != segment.stamp:
+        if file.stat() != segment.stamp:  # changed since the check, for example by an erasure
             with self._lock:
                 self._readers.get(reader, {}).pop(base, None)
             return None
