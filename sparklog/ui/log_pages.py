@@ -149,6 +149,7 @@ class LogPages:
         raw = record.key if part == "key" else record.value
         if raw is None:
             raise InvalidRequestError(f"the {part} of this record is null")
+        # Defence in depth: no quotes or line breaks may get into the header.
         name = _ODD.sub("_", f"{topic}-{record.partition}-{record.offset}.{part}")
         # An attachment: a record may contain HTML or scripts, which must not run on this origin.
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
@@ -167,6 +168,7 @@ class LogPages:
         most = request.number("max_value_bytes", _VALUE_BYTES, 0, _VALUE_BYTES_MAX)
         found, records = self._browser.records(
             record_query(topic, request),
+            # The limit of a response is shared by its records.
             lambda count: min(most, _ANSWER_BYTES // max(count, 1)),
             request.stopped,
         )

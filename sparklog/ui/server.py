@@ -116,6 +116,7 @@ class LiveServer:
         accepting.cancel()
         for connection in list(self.connections):
             connection.abort()
+        # Aborting a connection ends its task within moments, except during a long computation.
         if tasks := self.state.tasks:
             await asyncio.wait(tasks, timeout=1)
 
@@ -154,11 +155,12 @@ class LiveServer:
     async def _connect(self, accepted: socket.socket) -> None:
         connection, context = _Connection(self, accepted), None
         if self._tls is not None:
+            # A renewed certificate is used without a restart.
             self._tls.refresh()
             context = self._tls.context
         try:
             await self._loop.connect_accepted_socket(lambda: connection, accepted, ssl=context)
-        except OSError as error:
+        except OSError as error:  # debug: each port scan and each HTTP request to HTTPS causes one
             _LOGGER.debug("a TLS handshake failed: %s", error)
             connection.connection_lost(error)
 

@@ -97,6 +97,8 @@ def read_chunk(
 
 def _read(source: Source, start: int, room: ChunkReadBudget) -> RawBatches:
     read = PartitionRead(
+        # read_committed loads the list of aborted transactions; `_decoded` marks their records, and
+        # does not drop them.
         source.view, source.topic, source.partition, start, source.mark, "read_committed",
         source.topic_id, source.incarnation,
     )  # fmt: skip
@@ -105,6 +107,7 @@ def _read(source: Source, start: int, room: ChunkReadBudget) -> RawBatches:
 
 def _decoded(source: Source, raw: RawBatches, start: int, end: int, budget: Budget) -> Chunk:
     batch_bytes = budget.limits.batch_bytes
+    # plain_bytes_max: the decoder rejects a batch that would decompress to more.
     decoder = Decoder(list(COLUMNS), max_bytes=_GIVEN_BYTES, plain_bytes_max=batch_bytes)
     dropped = AbortedFilter(list(raw.aborted))
     found: list[pa.RecordBatch] = []
@@ -184,6 +187,7 @@ def _behind_batch(source: Source, start: int, end: int) -> int:
         file, position = lookup.log(base), lookup.position(base, start, end)
         while len(raw := file.pread(HEADER_SIZE, position)) == HEADER_SIZE:
             header = unpack_header(raw, 0)
+            # A size of 0 is damage, and would make this loop endless.
             if header.last_offset >= start or header.size <= 0:
                 return min(max(header.last_offset, start) + 1, end)
             position += header.size

@@ -139,6 +139,7 @@ class Figures:
                             default=(now, end))  # fmt: skip
             own.append((now, end))
         looked_ms, size = self._sizes.get(info.id, (-_FRESH_MS, None))
+        # A page that refreshes every few seconds must not list all segments each time.
         if now - looked_ms >= _FRESH_MS:
             self._list_sizes(log, {name: info}, stopped)
             size = self._sizes.get(info.id, (0.0, None))[1]
@@ -147,6 +148,7 @@ class Figures:
             info=info,
             records=sum(max(end - start, 0) for start, end in spans.values()),
             size_bytes=size,
+            # A high watermark that fell belongs to another topic or log of the same name.
             rate=(end - was) / (now - then) * 1000 if now > then and end >= was else None,
             readers=groups,
             lag=lag,

@@ -81,7 +81,7 @@ class ChunkReadBudget(ReadBudget):
 
     def fits(self, size: int) -> bool:
         """Return whether a batch of `size` bytes may be read next."""
-        if not self.at_least_one:
+        if not self.at_least_one:  # a batch was read already
             return super().fits(size)
         if size > self._batch_bytes:
             self.refused_bytes = size

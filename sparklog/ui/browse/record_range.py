@@ -91,6 +91,7 @@ def read_range(log: Log, query: Query, budget: Budget) -> RecordRange:
         if chunk.fault:
             faults.append(chunk.fault)
         rows = pa.Table.from_batches(chunk.rows) if chunk.rows else None
+        # Doubled, because a range of few large records needs more than the first read.
         at, size = chunk.end, min(2 * size, CHUNK_BYTES)
         if rows is not None:
             if count + rows.num_rows > wanted:
@@ -140,6 +141,7 @@ def _start(source: Source, query: Query, log_start: int) -> int:
         spans = {TopicPartition(source.topic, source.partition): (log_start, end)}
         when = {source.partition: to_ms(start)}
         found = offsets_for_times(
+            # Pages also show records of open and aborted transactions, so a time may select one.
             source.view, source.topic, when, spans, isolation="read_uncommitted"
         )[source.partition]
         start = end if found is None else found

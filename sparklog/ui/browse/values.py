@@ -78,7 +78,9 @@ def render_value(
     cut = size > min(most, len(raw))
     schema_id, body = _framed(raw)
     text = None if form is Form.HEX else _text(body[:most], cut=cut)
+    # Framed Avro and Protobuf may happen to be valid UTF-8, but are no text; framed JSON is.
     if text is None or (schema_id is not None and not _is_json(text, cut=cut)):
+        # A byte takes about four characters of hex and ASCII.
         lines = raw[: min(most, SHOWN_MAX // 4)]
         number = int.from_bytes(raw, "big", signed=True) if _is_number(raw, cut=cut) else None
         return RenderedValue(Form.HEX, hex_lines(lines), size, len(lines) < size, schema_id, number)

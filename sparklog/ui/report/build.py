@@ -142,6 +142,7 @@ def make_report(
     if look.known is not None and url is None:
         look.notices += missing_partitions(fs, found, look.known, split_path(path))
         look.notices += offline_notices(fs, found.online[0], look.notices)
+    # After the last partition was listed: segments that no partition has any more are dropped.
     look.memory.turn()
     partitions = [p for topic in topics for p in topic.partitions]
     commits, readers = _ledger(look)
@@ -230,6 +231,7 @@ def _topics(look: _Look, progress: Progress | None) -> list[TopicReport]:
             done += 1
             if progress is not None:
                 progress(done, total)
+        # From the newest batches only: they show how the writers are configured today.
         batches = _batches(look, partitions, len(infos))
         hint = small_batches(batches, sum(p.bytes for p in partitions))
         if hint is not None:

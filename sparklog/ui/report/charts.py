@@ -302,6 +302,7 @@ def column_chart(
     step = _WIDTH / max(len(values), 1)
 
     def column(at: int, time_ms: int, value: int) -> Column:
+        # At least a thin line: a small value must not look like no value.
         height = max(limit.share(value) * _HEIGHT, 0.8)
         return Column(
             x=round(at * step, 1),
@@ -404,7 +405,7 @@ def spark(values: Sequence[float], label: str) -> Spark:
     limit = scale(sums, cuts=True)
     heights = [f"{_SPARK - limit.share(value) * (_SPARK - 1):.1f}" for value in sums]
     line = "L".join(f"{at} {y}" for at, y in enumerate(heights))
-    if len(sums) == 1:
+    if len(sums) == 1:  # a path of one point draws nothing
         line += f"L1 {heights[0]}"
     cuts = tuple(at - 0.5 for at, value in enumerate(sums) if value > limit.top)
     return Spark(label, max(len(sums) - 1, 1), line, cuts)

@@ -29,6 +29,7 @@ class _WriterSums(TypedDict):
 
 def commits_report(table: pa.Table) -> CommitsReport:
     """Summarize `Log.commits()` by writer and time. Cost: one pass in Arrow, a row per writer."""
+    # Commits to sparklog's own topics, such as the ledger, are not data of users.
     internal = pc.is_in(table.column("topic"), pa.array(sorted(INTERNAL)))
     table = table.filter(pc.invert(internal))
     if not table.num_rows:

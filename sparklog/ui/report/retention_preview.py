@@ -57,6 +57,7 @@ def preview_retention(
     held = [LocalSegment(s.base, s.bytes) for s in listed.segments if s.where is not Where.REMOTE]
     tier = plan.tier_of(config, copies)
     log_start = listed.start
+    # Without remote storage, a log can't start below its first local segment.
     if tier is None and held:
         log_start = max(log_start, held[0].base)
 

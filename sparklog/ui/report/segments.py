@@ -89,7 +89,7 @@ class ReportCache:
 
     def read(self, fs: FileSystem, info: SegmentMetadata, read: Callable[[], _Read]) -> _Read:
         """Return the cached results of a closed segment, or call `read`."""
-        if info.end is None:
+        if info.end is None:  # the active segment grows
             return read()
         # The cleaner may write a new file under the same name, so the key has the file's identity.
         key = info.where, info.size, info.end, fs.identity(info.where)

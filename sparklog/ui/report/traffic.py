@@ -105,6 +105,7 @@ def _reader_row(rows: Sequence[ReaderReport], lag: int, top: int, browse: bool) 
         chip = "is-damage"
     elif all(r.expired for r in rows):
         state, chip = "expired", "is-leftover"
+    # A reader of a topic that was deleted has a position, but no lag.
     elif any(r.lag is None for r in rows):
         state, chip = "topic deleted", "is-warning"
     return ReaderRow(
