@@ -80,7 +80,7 @@ def test_a_home_in_a_directory_is_never_taken_over_as_a_log_dir(tmp_path: Path) 
         for mode in ("r", "rw"):
             assert url_of(spelled, mode=mode) == f"file://{place}"
     assert holds_home(f"file://{place}")
-    with pytest.raises(InvalidRequestError, match="home of a log in a store"):
+    with pytest.raises(InvalidRequestError, match="is the bucket of a log"):
         open_log_dir(place, mode="rw")
     assert [each.name for each in place.iterdir()] == [MARK]
 

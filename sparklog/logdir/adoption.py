@@ -56,6 +56,8 @@ def is_unchanged(commits: LogDirCommits, found: dict[TopicPartition, int]) -> bo
         path = commits.partition_path(topic, partition)
         if stored_topic_id(fs, path) != state.topics[topic].id:
             return False
+        # Segments above the log start are missing, or a broker's retention deleted them: the ledger
+        # must learn that.
         first = segment_bases(fs, path)[:1]
         if not first or first[0] > state.local_start(topic, partition):
             return False
@@ -144,6 +146,8 @@ def adopt(
         same = known if known is not None and known.id == topic_id else None
         fresh = _adopted_topic(same, topic_id, brokers.get(topic))
         topics.setdefault(topic, fresh).dirs[partition] = number
+        # A broker's loading rules would accept the shorter log, and committed records would be lost
+        # without an error.
         if same is not None and _is_short(commits, key, path):
             continue
         loaded[key] = load(
@@ -321,6 +325,6 @@ def _refuse_open_transactions(key: TopicPartition, report: LoadReport) -> None:
         raise InvalidRequestError(
             f"{key} has open transactions of producers "
             f"{sorted(report.open_transactions)}: only a broker can end them, and read_committed "
-            "readers would never pass them. Let a broker end them, then open the log again. "
-            "It can be opened read-only now"
+            "readers would never pass them. The log can only be opened read-only now. "
+            "Let a broker end them, then open the log again"
         )

@@ -34,7 +34,7 @@ def check_file_system(fs: FileSystem, directory: str) -> None:
     kind = fs.kind(directory)
     if kind.lower().startswith(_UNSOUND):
         raise InvalidRequestError(
-            f"{directory} is on {kind}, whose locks don't work between hosts: put the log on a "
+            f"{directory} is on {kind}, where locks don't work between hosts: put the log on a "
             "local disk of the driver's host, or open it for reading only"
         )
 
@@ -42,7 +42,8 @@ def check_file_system(fs: FileSystem, directory: str) -> None:
 def lock_out_brokers(fs: FileSystem, directories: Sequence[str]) -> list[LockFile]:
     """Take Kafka's lock of every log dir, shared. Close the files to release the locks.
 
-    Raises: LogLockedError: a broker has a lock.
+    Raises:
+        LogLockedError: A broker has a lock.
     """
     locks: list[LockFile] = []
     try:
@@ -57,6 +58,8 @@ def lock_out_brokers(fs: FileSystem, directories: Sequence[str]) -> list[LockFil
 def _lock_out(fs: FileSystem, path: str) -> LockFile:
     while True:
         file = fs.open_lock(path)
+        # A broker locks the file exclusively, so a shared lock excludes brokers, but not other
+        # sessions of sparklog.
         if not file.try_lock(0, 0, exclusive=False):
             file.close()
             raise LogLockedError(
@@ -78,6 +81,8 @@ def mark_open(fs: FileSystem, directories: Sequence[str]) -> None:
 
     The first dir's guard decides how a log is opened, so it is created last.
     """
+    # First, because a crash before the guards exist must not leave a dir that a broker accepts: it
+    # would rename all partitions that its cluster doesn't know to -stray.
     keep_from_brokers(fs, directories)
     for directory in reversed(directories):
         with contextlib.suppress(FileExistsError):
@@ -100,6 +105,8 @@ def mark_closed(fs: FileSystem, directories: Sequence[str]) -> None:
     """Mark every log dir as clean, durably, then remove the guards, the first dir's last."""
     for directory in directories:
         write_durably(fs, os.path.join(directory, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_CONTENT)
+    # The first dir's guard decides whether the next open recovers the log, so it is removed last: a
+    # crash in between leads to a recovery.
     for directory in reversed(directories):
         with contextlib.suppress(FileNotFoundError):
             fs.rmdir(os.path.join(directory, OPEN_MARKER_NAME))

@@ -31,6 +31,7 @@ def check_room(manager: LogManager, chunks: Sequence[Chunk]) -> None:
     for chunk in chunks:
         log = manager.partition_log(chunk.topic, chunk.partition)
         directory = os.path.dirname(log.path)
+        # An adopted file is renamed, so its bytes are already on the disk.
         size = 0 if _adoptable(manager, chunk, log) else chunk.size_bytes  # already on disk
         needed[directory] = needed.get(directory, 0) + size
     check_space(manager, needed)
@@ -80,6 +81,8 @@ def append_chunks(
         first = log.end_offset
         if chunk.key not in ends:
             log.appended_crc = 0
+        # Records that are copied from another log keep the timestamps that readers have already
+        # seen.
         when = stamp_ms if log.config.log_append_time and not chunk.copied else None
         if _adoptable(manager, chunk, log):
             assert chunk.path is not None
@@ -91,6 +94,8 @@ def append_chunks(
                 log.append(data, epoch, append_time_ms=when)
         key = chunk.key
         first = ends[key].first if key in ends else first
+        # A commit may have several chunks of a partition, but the record has a single range for
+        # each.
         ends[key] = OffsetRange(first, log.end_offset)
     return ends
 
@@ -128,10 +133,12 @@ def windows(fs: FileSystem, chunk: Chunk) -> Iterator[bytes | bytearray | memory
             end, error = window.batches.end, window.batches.error
             if end > window.position:
                 yield memoryview(window.data)[: end - window.position]
+    # After the last block, because the file is read only once. The step undoes the blocks that were
+    # appended before.
     if end != chunk.size_bytes:
         reason = error.reason if error else "a batch is incomplete"
         raise InvalidRequestError(
-            f"{chunk.path} was announced with {chunk.size_bytes} bytes of batches, at byte {end}: "
+            f"{chunk.path} should have {chunk.size_bytes} bytes of batches, but at byte {end}: "
             f"{reason}; nothing was committed, stage the rows again"
         )
 
@@ -182,6 +189,7 @@ def advance_recovery_points(
             log = manager.partition_log(*key)
             by_dir.setdefault(os.path.dirname(log.path), {})[key] = log.state.base
         for directory, points in by_dir.items():
+            # Kafka's file has an entry per partition of the log dir, so it is replaced as a whole.
             known = read_offsets(manager.fs, directory, RECOVERY_POINT)
             write_offsets(manager.fs, directory, RECOVERY_POINT, {**known, **points})
     except Exception:

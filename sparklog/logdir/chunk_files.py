@@ -58,6 +58,8 @@ def dead_chunks(
 
     `writers`: {writer: its last committed batch}. Takes no lock, so files may disappear.
     """
+    # Files are named by a hash of the writer, so the writers' names must be hashed for the
+    # comparison.
     last = {chunk_label(writer, 0).rpartition("-")[0]: batch for writer, batch in writers.items()}
     for directory in directories:
         for name in fs.listdir(directory):

@@ -38,6 +38,8 @@ def close_commits(commits: LogDirCommits) -> None:
         return
     try:
         with commits.exclusive():
+            # If a partition differs from the ledger, the guard stays: the next open then recovers
+            # the log, and no broker starts on it.
             if commits.lock.is_last() and _is_whole(commits):
                 _leave_durable(commits)
                 mark_closed(commits.fs, commits.present)
@@ -50,17 +52,23 @@ def close_commits(commits: LogDirCommits) -> None:
 def close_for_handover(commits: LogDirCommits, give: Callable[[], None]) -> None:
     """Close the last session of a log as `close_commits` does, and hand the log over.
 
-    `give`: writes the files that the new owner needs, after everything else is durable. Brokers are
-    still locked out.
-    Raises: LogLockedError: another session is open; InvalidRequestError: a partition is offline or
-    differs from the ledger; exceptions of `give`. The log is then as after a crash.
+    If the function raises, the log is as after a crash: the next open for writing recovers it.
+
+    Args:
+        commits: The open log.
+        give: Writes the files that the new owner needs. Called when everything else is durable and
+            brokers are still locked out; its exceptions are raised.
+
+    Raises:
+        LogLockedError: Another session is open.
+        InvalidRequestError: A partition is offline, or differs from the ledger.
     """
     try:
         with commits.exclusive():
             if not commits.lock.is_last():
                 raise LogLockedError(
-                    f"{commits.home} is open in another process, or in this one: end its queries, "
-                    "services and other writers, then repeat this"
+                    f"{commits.home} is open elsewhere, or in this process: end its queries, "
+                    "services and other writers, then repeat the call"
                 )
             if not _is_whole(commits):
                 missing = ", ".join(map(str, sorted(commits.offline))) or "a partition"
@@ -70,6 +78,8 @@ def close_for_handover(commits: LogDirCommits, give: Callable[[], None]) -> None
                     "`sparklog verify --give-up`"
                 )
             _leave_durable(commits)
+            # Before the clean mark: if `give` fails, no broker may find a log that looks handed
+            # over.
             give()
             mark_closed(commits.fs, commits.present)
     finally:
@@ -107,6 +117,8 @@ def _is_closed(commits: LogDirCommits, topic: str, partition: int) -> bool:
 
 
 def _leave_durable(commits: LogDirCommits) -> None:
+    # With flush=none, the data may still be in the page cache only. A broker trusts the clean mark
+    # and does not check the files again.
     commits.make_durable()
     fs, state = commits.fs, commits.state
     for topic, partition in state.ends:

@@ -131,6 +131,8 @@ class ClusterMetadata:
 
     def _change(self, record: PartitionChangeRecord) -> None:
         known = self._of(record.topic_id).partitions[record.partition]
+        # Kafka increases the partition epoch with each change record, and the leader epoch only if
+        # the record names a leader. Source: PartitionRegistration.merge.
         known.partition_epoch += 1
         known.leader_epoch += record.leader is not None
         if record.replicas is not None:
@@ -156,10 +158,12 @@ def metadata_dirs(fs: FileSystem, directories: Sequence[str]) -> list[str]:
 
 
 def read_cluster_metadata(fs: FileSystem, directory: str) -> ClusterMetadata | None:
-    """Fold the metadata log in a log dir, or None.
+    """Return the fold of the metadata log in a log dir; None if the log dir contains none.
 
-    Raises: DataCorruptionError: a snapshot is damaged, or a record contradicts earlier records.
     Cost: reads the newest snapshot and the segments from its offset on.
+
+    Raises:
+        DataCorruptionError: A snapshot is damaged, or a record contradicts earlier records.
     """
     path = os.path.join(directory, METADATA_DIR)
     if not fs.is_dir(path):
@@ -217,9 +221,10 @@ def _records(
     batches = scan(raw, path=path)
     if whole and (batches.error is not None or batches.end < len(raw)):
         raise batches.error or DataCorruptionError(
-            "it ends within a batch; restore the file from a copy", path=path,
+            "the file ends within a batch; restore the file from a copy", path=path,
             position=batches.end,
         )  # fmt: skip
+    # Raft's control batches (leader changes, snapshot headers) are not metadata.
     table = batches.table[(batches.table["attributes"] & CONTROL) == 0]
     decoder = Decoder(["offset", "value"])
     while len(table):
@@ -231,7 +236,7 @@ def _records(
                 yield offset, decode_metadata(value or b"")
             except ValueError as error:
                 raise DataCorruptionError(
-                    f"no metadata record: {error}; restore the file from a copy", path=path,
+                    f"a record can't be decoded: {error}; restore the file from a copy", path=path,
                     first=offset, end=offset + 1,
                 ) from error  # fmt: skip
 
@@ -260,6 +265,6 @@ def _apply(found: ClusterMetadata, offset: int, record: MetadataRecord, path: st
         found.apply(record)
     except KeyError as error:
         raise DataCorruptionError(
-            f"a record of {error}, which is unknown; restore the file from a copy",
+            f"a record refers to {error}, which is unknown; restore the file from a copy",
             path=path, first=offset, end=offset + 1,
         ) from error  # fmt: skip

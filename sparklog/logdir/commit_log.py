@@ -114,13 +114,16 @@ class LogDirCommits:
                 yield
             finally:
                 self._turn_of = None
+        # After the lock is released: removing large trees takes long, and no other session needs
+        # them.
         self.manager.remove_doomed()
 
     @contextlib.contextmanager
     def hold_lock(self) -> Iterator[None]:
         """Acquire the write lock, without reading the page (for opening and closing).
 
-        Raises: LogReplacedError: the path names no log, or another log: see `moving`.
+        Raises:
+            LogReplacedError: The path names no log, or another log: see `moving`.
         """
         self.lock.check_process()  # before the mutex, which may have been locked at the fork
         with self._mutex:
@@ -147,6 +150,7 @@ class LogDirCommits:
         """The second half of LOCK: recover if needed, else catch up with other processes."""
         manager, page = self.manager, self.lock.read()
         if page is None or page.state is State.FULL:
+            # Ask before the recovery, which writes a new page for this file.
             restored = page is None and self.lock.is_foreign()
             lost = log_recovery.full(manager)
             if restored or lost:
@@ -163,6 +167,7 @@ class LogDirCommits:
             except (DataCorruptionError, StaleReadError, FileNotFoundError) as error:
                 _LOGGER.warning("%s: not as its lock file says (%s)", self.home, error)
                 log_recovery.full(manager)
+        # Every holder checks, because a disk may be mounted again at any time, without an open.
         restore_returned(manager)
 
     def begin_history(self) -> None:
@@ -186,11 +191,18 @@ class LogDirCommits:
         making: Sequence[str] = (),
         sync: bool = True,
     ) -> Iterator[Step]:
-        """Announce the partitions to append to and the directories to create; see the module.
+        """Run a change as a step, which is announced in the lock file's page.
 
         Leaving the block writes `step.record` to the ledger, which is the commit point. If the
         block raises, or the write fails, the step is undone.
+
+        Args:
+            touched: The partitions to which the block appends.
+            making: The directories that the block creates.
+            sync: Whether the ledger record is synced.
         """
+        # The intent is in the page before the first byte is appended. Otherwise the next holder
+        # would not know where to cut after a crash.
         intent = self._intent(touched, making=making)
         places = {*(self.partition_path(*key) for key in touched), *making}
         self.manager.write_page(State.BUSY, intent)
@@ -201,6 +213,8 @@ class LogDirCommits:
             record = step.written = self._append_record(step.record, sync=sync)
         except BaseException as error:
             self.meters.failed(error)
+            # Also after a KeyboardInterrupt: without the undo, the page would stay BUSY and the
+            # bytes would stay in the files, although the caller sees a failed commit.
             self._undo(intent)
             raise
         self._settle(record, places)
@@ -249,6 +263,8 @@ class LogDirCommits:
         for key in (*touched, LEDGER):
             log = self.ledger.log if key == LEDGER else self.partition_log(*key)
             if self.manager.size_on_disk(key, log) != log.state.size:
+                # Another program appended, or a file was restored. The bytes after the known end
+                # would otherwise become records of this commit.
                 _LOGGER.warning("%s-%d: unexpected size, recovering", *key)
                 self.manager.write_page(State.FULL)
                 log_recovery.full(self.manager)
@@ -293,6 +309,7 @@ class LogDirCommits:
             )
 
     def _undo(self, intent: Intent) -> None:
+        # The open logs believe that the appended bytes are there.
         self.manager.writers.drop()
         try:
             log_recovery.undo(self.manager, intent)
@@ -334,8 +351,8 @@ class LogDirCommits:
         """Write a change as a single step, within `exclusive`; see `CommitLog.append`."""
         if expected != self.position:
             raise PositionMovedError(
-                f"{self.home}: the ledger ends at {self.position}, a change was decided at "
-                f"{expected}; decide it again"
+                f"{self.home}: the ledger ends at {self.position}, but the change was decided at "
+                f"{expected}; decide on the change again"
             )
         record = change.record
         removes = isinstance(record, DropRecord | StartRecord | UndeleteRecord | PurgeRecord)
@@ -348,6 +365,8 @@ class LogDirCommits:
         )
         if isinstance(record, UndeleteRecord):
             check_restorable(self.manager, record)
+        # Before the step, because a snapshot is a step of its own: it rolls the ledger, and steps
+        # can't be nested.
         self.snapshot_if_due(irrevocable=irrevocable)
         match record:
             case TopicRecord():
@@ -382,6 +401,9 @@ class LogDirCommits:
             step.record = replace(
                 record,
                 ends=ends,
+                # The CRCs of the appended batches are a second source for `verify`: they prove
+                # which partition a segment's batches were written to, even if directories were
+                # swapped.
                 crcs={key: self.partition_log(*key).appended_crc for key in ends},
                 tails={key: self.partition_log(*key).tail_crc for key in ends},
                 duration_ms=None if asked_ms is None else max(0, self.clock() - asked_ms),
@@ -474,9 +496,13 @@ class LogDirCommits:
             self.fs.sync_dir(path)
         if self.state.unsynced:
             self.ledger.log.sync()
+        # Complete the list now, because the ledger segments with the resets may expire once this
+        # snapshot exists.
         if self.state.abandoned is None:  # written by an older version
             self.state.abandoned = find_abandoned(self, self.position)
         with self.step() as step:
+            # Every ledger segment must start with a snapshot, so the roll and the snapshot are one
+            # step: an undo cuts both.
             self.ledger.log.roll()
             step.record = self.state.snapshot()
 

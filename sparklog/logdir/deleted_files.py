@@ -36,6 +36,8 @@ def waiting(manager: LogManager, *, now_ms: int) -> dict[str, int]:
             directory = partition_path(manager.directories, name, topic, partition)
             for path in _retired(fs, directory):
                 with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
+                    # A change time in the future (the clock was wrong) would keep the file for
+                    # ever.
                     found[path] = min(fs.changed_ms(path), now_ms) + delay_ms
     return found
 

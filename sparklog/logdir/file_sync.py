@@ -26,6 +26,7 @@ class FileSync:
         if file.path in self._failed:
             for at in range(0, file.size(), _REWRITE_BYTES):
                 file.pwrite(file.pread(_REWRITE_BYTES, at), at)
+        # Before the fsync: if it raises, the path stays in the set.
         self._failed.add(file.path)
         file.sync()
         self._failed.discard(file.path)

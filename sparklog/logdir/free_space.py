@@ -30,17 +30,24 @@ def below_floor(manager: LogManager) -> list[Shortage]:
 
 
 def check_space(manager: LogManager, needed: Mapping[str, int]) -> None:
-    """Reject a commit that exceeds a disk's free space. `needed`: {log dir: bytes of records}.
+    """Reject a commit that exceeds a disk's free space. The caller holds the write lock.
 
-    Log dirs on the same disk share its space; the first log dir's disk also takes the ledger.
-    Deleted files that wait for their delay are removed before a commit is rejected. Under the lock.
-    Raises: StorageUnavailableError, with the log dir, its free space and the needed space.
+    Deleted files that wait for their delay are removed before a commit is rejected.
+
+    Args:
+        manager: The log.
+        needed: {log dir: bytes of records}.
+
+    Raises:
+        StorageUnavailableError: A disk has too little space. The message has the log dir, its free
+            space and the needed space.
     """
     fs, floor = manager.fs, manager.options.min_free_bytes
     totals: dict[int, tuple[str, int]] = {}
     for directory in dict.fromkeys([manager.home, *needed]):
         device, _ = fs.identity(directory)
         _, before = totals.get(device, ("", 0))
+        # Log dirs on the same disk share its space. The first log dir's disk also takes the ledger.
         totals[device] = directory, before + needed.get(directory, 0) + SPARE_BYTES
     for directory, size in totals.values():
         free = fs.free_bytes(directory)
@@ -50,7 +57,7 @@ def check_space(manager: LogManager, needed: Mapping[str, int]) -> None:
             continue
         reserve = f", and log.min.free.bytes reserves {floor}" if floor else ""
         raise StorageUnavailableError(
-            f"{directory} has {free} bytes free, this commit needs {size}{reserve}; free space on "
-            "that disk (`topics delete --now`; lower retention.ms or retention.bytes and let the "
-            "service run), then repeat the call: nothing was written, and reads continue"
+            f"{directory} has {free} bytes free, but this commit needs {size}{reserve}. Reads "
+            "continue. Free space on that disk (`topics delete --now`; lower retention.ms or "
+            "retention.bytes and let the service run), then repeat the call"
         )

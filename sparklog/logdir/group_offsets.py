@@ -86,7 +86,7 @@ class GroupFiles:
             yield
         except StorageUnavailableError as error:
             raise StorageUnavailableError(
-                f"the offsets of group {group} can't be kept in {self._home}: {error}"
+                f"the offsets of group {group} can't be stored in {self._home}: {error}"
             ) from error
 
     def read(self, group: str) -> Reader | None:
@@ -135,6 +135,9 @@ class GroupFiles:
             if not reader.offsets:
                 self._unlink(path, durably=durably)
                 return known is not None or is_damaged
+            # The directory must be synced if the group or a partition is new: otherwise a power cut
+            # could restore a file without it, and retention would not wait for this partition at
+            # all.
             before = known.offsets.keys() if known is not None else set()
             _write(self._fs, path, reader, is_new=before < reader.offsets.keys())
             return True
@@ -160,7 +163,7 @@ class GroupFiles:
         reader = reader_from_json(unseal("reader", raw, path=path, cure=_CURE))
         if os.path.basename(self.key(reader.group)) != os.path.basename(path):
             raise DataCorruptionError(
-                f"the file has the positions of group {reader.group}, whose file has another name; "
+                f"the file has the positions of group {reader.group}, but another group's name; "
                 f"{_CURE}",
                 path=path,
             )

@@ -43,14 +43,15 @@ def publish(
     *,
     durable: int | None,
 ) -> None:
-    """Replace the file. `ends`: {(topic, partition): high watermark}. An fdatasync.
+    """Replace the file. Cost: an fdatasync.
 
-    `starts`: the log start offsets, because Kafka's own file of them has no checksum either.
-    `durable`: the ledger's end if all of it was synced, by which recovery detects a ledger that
-    lost its tail.
-
-    The rename is not synced: a power cut may restore the former file, intact, and recovery then
-    publishes the ledger's offsets again.
+    Args:
+        fs: The file system.
+        directory: The first log dir.
+        ends: The high watermark of each partition.
+        starts: The log start offsets. Kafka's own file of log starts has no checksum.
+        durable: The ledger's end if the complete ledger is synced. Recovery compares it, and so
+            detects a ledger that lost its tail.
     """
     path = os.path.join(directory, WATERMARKS_NAME)
     marks = dict(ends)
@@ -58,6 +59,8 @@ def publish(
         marks[TopicPartition(_START + topic, partition)] = offset
     if durable is not None:
         marks[_FLOOR] = durable
+    # The rename is not synced, which saves an fsync per commit: a power cut may restore the former
+    # file, intact, and recovery then publishes the ledger's offsets again.
     write_durably(fs, path, format_offsets({**marks, _SEAL: _crc(marks)}), sync_dir=False)
 
 
@@ -83,6 +86,8 @@ class PublishedFile:
         except FileNotFoundError:
             return None
         last = self._last
+        # Compare the bytes, not the file's times: two renames within a clock tick may have the same
+        # time.
         if last is not None and last[0] == raw:
             return last[1]
         found = _parsed(raw, self._path)

@@ -44,12 +44,17 @@ class CachedTopics:
     def read(
         self, commits: LogDirCommits, topics: Callable[[], dict[str, TopicInfo]]
     ) -> dict[str, TopicInfo]:
-        """Return the result of `topics`. Cost: two stats if it is cached.
+        """Return the result of `topics`, which is called only if the topics file has changed.
 
-        Raises: LogReplacedError: the log was removed since it was opened.
+        Cost: two stats if the result is cached.
+
+        Raises:
+            LogReplacedError: The log was removed since it was opened.
         """
         path = os.path.join(commits.home, TOPICS_NAME)
         try:
+            # The file is replaced by a rename, so every change gives it another inode or time. The
+            # lock file's identity detects a log dir that was replaced as a whole.
             stamp = (*commits.file_id, *commits.fs.identity(path), commits.fs.mtime_ms(path))
         except FileNotFoundError:
             with commits.exclusive():  # raises if the log was removed
@@ -97,7 +102,11 @@ class LogDirHome:
 
     @property
     def commits(self) -> LogDirCommits:
-        """The commit log. Raises: InvalidRequestError: mode "r", or the log is closed."""
+        """The commit log.
+
+        Raises:
+            InvalidRequestError: The log was opened with mode="r", or is closed.
+        """
         if self._commits is None or self._is_closed:
             raise not_writable(self.path)
         return self._commits
@@ -187,13 +196,14 @@ def open_log(
         tidy: See `clear_up`.
     """
     if mode not in ("r", "rw"):
-        raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
+        raise InvalidRequestError(f"mode={mode!r}: mode must be 'r' or 'rw'")
     directories = split_path(path)
     parsed = LogOptions.parse(options or {})
     commits: LogDirCommits | None = None
     if mode == "rw":
         commits = open_commits(fs, clock, directories, parsed, news=news)
     try:
+        # Before the readers' view is opened: a topic whose delay ran out should not appear in it.
         if commits is not None and tidy:
             clear_up(commits)
         readers_view: View = LogDirView(fs, directories) if view is None else view()
@@ -208,7 +218,8 @@ def open_log(
 def commits_of(log: Log) -> LogDirCommits:
     """Return the commit log of a log in log dirs, for background work.
 
-    Raises: InvalidRequestError: the log was opened read-only, or is not in log dirs.
+    Raises:
+        InvalidRequestError: The log was opened read-only, or is not in log dirs.
     """
     home = home_of(log)
     if not isinstance(home, LogDirHome):

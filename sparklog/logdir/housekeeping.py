@@ -59,6 +59,8 @@ def expire_ledger(
     for segment in old:
         with commits.exclusive():
             bases = ledger_bases(commits.fs, commits.home)
+            # Another service may have deleted segments since the search, which ran without the
+            # lock.
             if len(bases) <= LEDGER_SEGMENTS_KEPT or bases[0] != segment.base:
                 break  # another process deletes them
             for name in segment_names(segment.base):
@@ -76,6 +78,8 @@ def _old_segments(commits: LogDirCommits, before_ms: int) -> list[LedgerSegment]
     found = []
     for base, following in pairwise(ledger_bases(fs, commits.home)[: 1 - LEDGER_SEGMENTS_KEPT]):
         try:
+            # The next segment's snapshot is younger than every record of this segment, so this
+            # segment need not be read.
             newest_ms = _first_time(commits, following)
             size = fs.size(joined(path, log_name(base)))
         except FileNotFoundError:
@@ -160,6 +164,7 @@ def _strays(commits: LogDirCommits, path: str, start: int, end: int) -> list[str
     if not bases or not known:
         return []
     newest = max((offset for offset in known if offset <= end), default=end)
+    # The newest snapshot saves the replay of the active segment at the next open.
     kept = [*bases, newest] if newest > bases[-1] else bases
     strays = stray_offsets(names, kept, end=end, start=floor_of(start, bases))
     # A snapshot past the end belongs to a roll in progress; recovery handles it.

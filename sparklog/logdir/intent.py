@@ -40,7 +40,7 @@ Offline = dict[TopicPartition, DataCorruptionError]
 
 
 def encode_body(intent: Intent | None, offline: Offline) -> bytes:
-    """Return the body; empty without an intent and offline partitions."""
+    """Return the body of the lock file's page: empty without an intent and offline partitions."""
     fields: dict[str, Any] = {}
     if intent is not None:
         fields["ledger"] = intent.ledger.to_json()
@@ -59,13 +59,13 @@ def encode_body(intent: Intent | None, offline: Offline) -> bytes:
 
 
 def decode_body(raw: bytes) -> tuple[Intent | None, Offline]:
-    """Parse a body. Raises: ValueError: it is malformed."""
+    """Parse the body of a page. Raises ValueError if the body is malformed."""
     try:
         fields = json.loads(raw or b"{}")
         intent = _intent_from_json(fields) if "ledger" in fields else None
         return intent, dict(_offline_from_json(*row) for row in fields.get("offline", ()))
     except _MALFORMED as error:
-        raise ValueError(f"no intent of this version of sparklog ({error!r})") from error
+        raise ValueError(f"the page is not of this version of sparklog ({error!r})") from error
 
 
 def _intent_from_json(fields: dict[str, Any]) -> Intent:

@@ -65,10 +65,12 @@ class ServiceLease(HomeLease):
         return self._file is not None
 
     def acquire(self) -> bool:
-        """Try to acquire the lease; return True on success. Raises: StorageUnavailableError."""
+        """Try to acquire the lease, without waiting; return True on success."""
         if self._file is not None:
             return True
         file = self._fs.open_lock(self.place)
+        # The file may have been replaced between its open and the lock. A lock on the old file
+        # excludes no process.
         if not file.try_lock(0, 1, exclusive=True) or not file.is_current():
             file.close()
             return False
@@ -91,8 +93,9 @@ class ServiceLease(HomeLease):
             self._beat()
 
     def _beat(self) -> None:
-        """Write the holder. Varying fields have a fixed length, so that no read is torn."""
+        """Write the description of the holder, with the time of this heartbeat."""
         assert self._file is not None
+        # Readers take no lock, so a heartbeat must change the bytes of equal positions only.
         raw = json.dumps({**self._own_description(), "beat_ms": self._clock()}).encode()
         assert len(raw) <= SIZE  # host names have 253 characters at most
         self._file.pwrite(raw.ljust(SIZE), 0)
@@ -153,7 +156,12 @@ class EndpointLock(ServiceLease):
         self._told_size = 0
 
     def publish(self, more: Mapping[str, object]) -> None:
-        """Publish `more`. Raises: LeaseLostError, StorageUnavailableError."""
+        """Write data that other processes read with `published`, in place of earlier data.
+
+        Raises:
+            LeaseLostError: This process does not hold the lease any more.
+            StorageUnavailableError: The file can't be written.
+        """
         self._check_held()
         file = self._file
         assert file is not None
@@ -171,13 +179,15 @@ class EndpointLock(ServiceLease):
                 found = self._document()
             except DataCorruptionError:  # the holder is writing it
                 continue
+            # The document may be from an earlier holder, if the current holder has not published
+            # yet.
             if found.pop("token", None) == self.holder().get("token"):
                 return found
             return {}
         return {}
 
     def _document(self) -> dict[str, object]:
-        """Return the published document. Raises: DataCorruptionError."""
+        """Return the published document, which is damaged while the holder writes it."""
         try:
             with self._fs.open(self.place) as file:
                 raw = file.pread(max(0, file.size() - SIZE), SIZE)

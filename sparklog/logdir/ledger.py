@@ -90,10 +90,14 @@ class LedgerWriter:
     def wants_snapshot(self) -> bool:
         """Whether the next record should start a new segment, with a snapshot."""
         state = self.log.state
+        # An empty segment after a roll is left by a step that failed between the roll and the
+        # snapshot.
         return state.size >= self.segment_bytes or (state.size == 0 and state.end > 0)
 
     def append(self, record: LedgerRecord, *, epoch: int, time_ms: int, sync: bool) -> LedgerRecord:
         """Append a record, and set its time and epoch. The append is durable if `sync` is set."""
+        # The flag tells recovery whether a damaged record can have been lost by a power cut
+        # (flush=none), or whether it was synced and is damaged.
         flushed = record.flushed and sync
         stamped = replace(record, time_ms=time_ms, epoch=epoch, flushed=flushed)
         key = stamped.writer.encode() if isinstance(stamped, CommitRecord | ResetRecord) else None
@@ -181,7 +185,9 @@ def replay(
 ) -> Iterator[tuple[int, LedgerRecord]]:
     """Yield (offset, record) for first <= offset < end.
 
-    Raises: DataCorruptionError on damage; UnsupportedVersionError: a newer sparklog wrote it.
+    Raises:
+        DataCorruptionError: The ledger is damaged.
+        UnsupportedVersionError: A newer version of sparklog wrote a record.
     """
     if first >= end:
         return
@@ -221,6 +227,8 @@ def whole_end(fs: FileSystem, directory: str) -> int:
         path = os.path.join(ledger_path(directory), log_name(base))
         raw = read_bytes(fs, path)
         known = scan(raw, path=path).table
+        # A flipped bit in a base offset leaves the CRC valid, and the records after it would be
+        # read at wrong offsets.
         wrong = np.flatnonzero(misplaced_rows(known, base))  # the CRC does not cover base offsets
         if len(wrong):
             known = known[: int(wrong[0])]
@@ -251,6 +259,8 @@ def whole_end(fs: FileSystem, directory: str) -> int:
 
 def _records_behind(raw: bytes, position: int, end: int, path: str) -> list[LedgerRecord]:
     """Return the complete records with offsets past `end` after a damaged record."""
+    # The damaged record's length can't be trusted, so search for the base offset of the next
+    # records. At least one of the next 63 should be complete, unless the damage is long.
     for offset in range(end + 1, end + 64):
         at = raw.find(offset.to_bytes(8, "big"), position)
         while at >= 0:

@@ -19,10 +19,16 @@ def checked_end(
 ) -> int:
     """Return the offset after the ledger's last complete record.
 
-    `find_end`: finds the end; `whole_end` by default.
-    Raises: DataCorruptionError: the ledger is missing or damaged, or ends below the end that was
-    published as durable.
     Cost: reads the ledger's newest segment (at most 16 MiB) and a small file.
+
+    Args:
+        fs: The file system.
+        home: The first log dir.
+        find_end: Finds the end; `whole_end` by default.
+
+    Raises:
+        DataCorruptionError: The ledger is missing or damaged, or ends below the end that was
+            published as durable.
     """
     if not has_ledger(fs, home):
         raise DataCorruptionError(

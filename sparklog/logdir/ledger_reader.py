@@ -72,4 +72,6 @@ class LedgerReader(LedgerFiles):
                     at += 1
                 return
             except OffsetOutOfRangeError as error:
+                # Ledger segments expired during the read: continue with the oldest segment that is
+                # left.
                 at = error.start

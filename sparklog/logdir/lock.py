@@ -89,6 +89,8 @@ class LogLock:
 
     def join(self) -> None:
         """Take the session lock, shared. Waits while the last session closes the log."""
+        # The last session holds the session lock exclusively while it closes the log: see
+        # `is_last`.
         for _ in attempts(self._timeout_ms):
             if self._file.try_lock(_SESSION, 1, exclusive=False):
                 if self._file.is_current():
@@ -108,6 +110,8 @@ class LogLock:
         """Return True if no other session is open (byte 1 can be locked exclusively)."""
         if not self._file.try_lock(_SESSION, 1, exclusive=True):
             return False
+        # Back to the shared lock, without a gap in which another session could see itself as the
+        # last.
         self._file.try_lock(_SESSION, 1, exclusive=False)
         return True
 
@@ -121,9 +125,12 @@ class LogLock:
     def acquire(self) -> None:
         """Take the write lock of the file at the path. Set `replaced` if the file has changed.
 
-        Raises: LogLockedError, with the holder's pid, on timeout; LogReplacedError: the directory
-        has no log any more. No file is created in an empty directory, which may be a mount point.
-        Cost: a stat and a lock.
+        No file is created in an empty directory, which may be a mount point. Cost: a stat and a
+        lock.
+
+        Raises:
+            LogLockedError: Another process holds the lock for too long; the message has its pid.
+            LogReplacedError: The directory no longer contains a log.
         """
         for _ in attempts(self._timeout_ms):
             if self._file.try_lock(_WRITE, 1, exclusive=True):
@@ -175,6 +182,9 @@ class LogLock:
     def write(self, page: Page) -> None:
         """Write the page: first the body, then the header in a single short write."""
         body = encode_body(page.intent, page.offline)
+        # The body comes first, so that a header with a valid checksum never describes an old body.
+        # A process that is killed in between leaves the old header, whose checksum of the body then
+        # fails: the log is recovered from its files.
         if body:
             self._file.pwrite(body, BODY_AT)
         raw = _PAGE.pack(
@@ -200,11 +210,12 @@ class LogLock:
         if not self._fs.is_dir(os.path.join(directory, _LEDGER_DIR)):
             raise LogReplacedError(
                 f"{directory} no longer contains a log: it was removed, or its disk was unmounted, "
-                "while the log was open; nothing was written. Bring it back and try again; "
+                "while the log was open; this call wrote no data. Bring it back and try again; "
                 "to create a new log there, close this log (end the query) and open it again"
             )
 
     def _open_again(self) -> None:
+        # Open the new file before the old one is closed: if the open fails, the old locks stay.
         fresh = self._fs.open_lock(self._path)
         self._file.close()
         self._file = fresh
@@ -239,6 +250,8 @@ def _read(file: File, path: str, boot_id: str, identity: tuple[int, int]) -> Pag
         return None
     magic, version, *fields, dev, ino, end, era, length, crc = _PAGE.unpack_from(raw)
     state, pid, generation, boot = fields
+    # The page is never synced, so a page of another boot may be older than the files. A page of
+    # another device or inode was copied together with the directory.
     if (magic, version, boot.rstrip(b"\0"), dev, ino) != (b"SPLK", 1, boot_id.encode(), *identity):
         return None
     body = file.pread(length, BODY_AT) if length else b""

@@ -15,12 +15,12 @@ from sparklog.logdir.lock import LOCK_NAME
 
 _PAGE_BYTES: Final = 96
 _REPLACED: Final = (
-    "{home} was removed or replaced since this micro-batch was planned: nothing was written; "
-    "start the query again to continue with the new log"
+    "{home} was removed or replaced since this micro-batch was planned, and its rows were not "
+    "written; start the query again to continue with the new log"
 )
 _UNSEEN: Final = (
     "the executor on host {here} can't see the log {home} of the driver on host {host}: put the "
-    "log on a disk that all executors share, or run them on the driver's host; nothing was written"
+    "log on a disk that all executors share, or run them on the driver's host"
 )
 
 
@@ -55,6 +55,8 @@ class DriverLogDir:
             page = b""
         inode = int.from_bytes(page[68:76], "big")  # see `lock`
         if self.boot.encode() not in page or inode != self.inode:
+            # On the driver's own host the path can't name another disk, so another file there means
+            # that the log was replaced. On another host it means that the disk is not shared.
             if fs.boot_id() == self.boot:
                 raise LogReplacedError(_REPLACED.format(home=self.home))
             here = socket.gethostname()

@@ -60,6 +60,8 @@ class LogDirIdentity:
                 identity = self._hold(path, files)
             if identity is None:
                 path, identity = directory, self._hold(directory, files)
+            # A log dir that is missing now is remembered as missing: when it appears, it counts as
+            # replaced.
             seen.append((path, identity))
         self._seen, self._held = seen, files
 
@@ -84,8 +86,13 @@ class LogDirIdentity:
 def check_same(fs: FileSystem, home: str, known: int, then: LogState) -> None:
     """Raise LogReplacedError unless the ledger contains everything that a session knows.
 
-    `known`, `then`: the session's ledger end and state. Under the lock.
-    Cost: reads the ledger's last segment.
+    Cost: reads the ledger's last segment. The caller holds the write lock.
+
+    Args:
+        fs: The file system.
+        home: The first log dir.
+        known: The ledger end that the session knows.
+        then: The state of the log at that end.
     """
     now = LogState()
     try:
@@ -96,16 +103,19 @@ def check_same(fs: FileSystem, home: str, known: int, then: LogState) -> None:
         raise LogReplacedError(_text(home, f"a ledger that can't be read ({error})")) from error
     if end < known:
         raise LogReplacedError(
-            _text(home, f"another log, or this one as it was {known - end} changes ago")
+            _text(home, f"another log, or an old copy that lacks the last {known - end} changes")
         )
+    # Two copies of a log that were both written to have the same ledger ends at some time. Topic
+    # ids, offsets and the time of the last record tell them apart.
     ids, current_ids = ({name: t.id for name, t in state.topics.items()} for state in (then, now))
     if (ids, then.ends, then.time_ms) != (current_ids, now.ends, now.time_ms):
-        raise LogReplacedError(_text(home, "another log, or another history of this one"))
+        raise LogReplacedError(_text(home, "another log, or a copy with other records"))
 
 
 def _text(home: str, contents: str) -> str:
     return (
         f"{home} was replaced while the log was open and now contains {contents}: records "
-        "committed before may be missing there; nothing was written. Bring back the old contents, "
-        "or accept the new ones. In both cases, close this log (end the query) and open it again"
+        "committed before may be missing there, and this call wrote no data. Bring back the old "
+        "contents, or accept the new ones. In both cases, close this log (end the query) and open "
+        "it again"
     )

@@ -45,7 +45,7 @@ class LogDirUnnamedError(InvalidRequestError):
 
     def __init__(self, key: TopicPartition, number: int, place: str) -> None:
         super().__init__(
-            f"{key} should be in log dir number {number + 1} ({place}): give all log dirs of this "
+            f"{key} should be in log dir number {number + 1} ({place}): name all log dirs of this "
             "log, in the order in which it was created"
         )
 
@@ -115,7 +115,7 @@ class LogDirs:
         if number >= len(self.directories):
             return (
                 f"it is in log dir number {number + 1} of the log ({self.place(number)}), "
-                "which the path doesn't name: give all log dirs of this log, joined by ','"
+                "which the path doesn't name: name all log dirs of this log, joined by ','"
             )
         return self.absent.get(number)
 
@@ -169,9 +169,11 @@ def not_found(
 def find_dirs(fs: FileSystem, directories: Sequence[str]) -> LogDirs:
     """Find out which of `directories` belong to the log, without a lock or a change.
 
-    Raises: InvalidRequestError: a directory belongs to another log, the order differs, or the first
-    directory is not the log's first.
     Cost: a small file per directory, and the topics file if a directory has no file.
+
+    Raises:
+        InvalidRequestError: A directory belongs to another log, the order differs, or the first
+            directory is not the log's first.
     """
     home = directories[0]
     files: dict[int, _DirsFile] = {}
@@ -180,6 +182,8 @@ def find_dirs(fs: FileSystem, directories: Sequence[str]) -> LogDirs:
         try:
             found = _read(fs, path) if fs.is_dir(path) else None
         except StorageUnavailableError as error:
+            # Without the first log dir there is no ledger, so no partition can be read. The failure
+            # of another disk only takes its partitions offline.
             if not number:
                 raise
             failed[number] = str(error)
@@ -213,18 +217,18 @@ def _add_dir(dirs: LogDirs, found: _DirsFile, number: int, path: str) -> None:
     if found.log != dirs.log:
         paths = ",".join(entry.path for entry in found.dirs)
         raise InvalidRequestError(
-            f"{path} belongs to another log, whose log dirs are {paths}: give this log's own"
+            f"{path} belongs to another log (log dirs {paths}): name the log dirs of a single log"
         )
     ids = [entry.id for entry in dirs.known]
     dirs.files[number] = found
     if found.directory not in ids:
         dirs.absent[number] = (
             "the directory belonged to the log, and was given up since: move it away, and "
-            "give the directory that replaced it"
+            "name the directory that replaced it"
         )
     elif (at := ids.index(found.directory)) != number:
         raise InvalidRequestError(
-            f"{path} is log dir number {at + 1} of its log: give all log dirs of this log, in the "
+            f"{path} is log dir number {at + 1} of its log: name all log dirs of this log, in the "
             "order in which it was created"
         )
 
@@ -235,7 +239,7 @@ def _not_the_first(path: str, content: _DirsFile, home: str) -> InvalidRequestEr
     missing = "" if path == home else f", and {home} has no ledger: is its disk mounted?"
     return InvalidRequestError(
         f"{path} is log dir number {number + 1} of a log whose log dirs were {paths} when it was "
-        f"last written{missing}. Give all of them, in that order"
+        f"last written{missing}. Name all of these log dirs, in this order"
     )
 
 
@@ -268,7 +272,7 @@ def _why_unlisted(fs: FileSystem, path: str, expected: Sequence[str]) -> str:
 
 
 def claim_dirs(fs: FileSystem, dirs: LogDirs) -> LogDirs:
-    """Assign ids to new dirs, and write the list of dirs to all dirs. Under the lock.
+    """Assign ids to new dirs, and write the list of dirs to all dirs; needs the write lock.
 
     Cost: a durable write per directory, unless the files are up to date.
     """
@@ -276,6 +280,8 @@ def claim_dirs(fs: FileSystem, dirs: LogDirs) -> LogDirs:
     for number, path in enumerate(dirs.directories):
         if number >= len(known):
             known.append(LogDir(_directory_id(fs, path, taken=known), path))
+        # The path may have changed since: a disk can be mounted elsewhere. An absent dir keeps its
+        # last known path, which errors name.
         elif number not in dirs.absent:
             known[number] = LogDir(known[number].id, path)
     log = dirs.log or new_topic_id()
@@ -309,6 +315,8 @@ def write_new_dirs(fs: FileSystem, directories: Sequence[str], paths: Sequence[s
 
 def _directory_id(fs: FileSystem, path: str, *, taken: Sequence[LogDir]) -> str:
     """Return the directory's id from a broker, unless another dir has this id; else a new id."""
+    # Kafka's metadata log refers to partitions' log dirs by this id, so a log that is handed back
+    # to its broker must keep it.
     given = read_properties(fs, path).get(DIRECTORY_ID)
     return given if given and given not in [entry.id for entry in taken] else new_topic_id()
 

@@ -65,7 +65,9 @@ class LogManager:
     def reload(self, ledger_end: int, *, generation: int, fresh: bool = False) -> None:
         """Clear all caches and fold the ledger up to `ledger_end` (only new records if possible).
 
-        Raises: LogDirUnnamedError, before any file is recovered or written.
+        Raises:
+            LogDirUnnamedError: The ledger names a log dir that this handle was not given. No file
+                was recovered or written.
         """
         known = self.ledger.end if self.is_current and not fresh else -1
         self.forget()
@@ -85,6 +87,8 @@ class LogManager:
         )
         self.ledger = LedgerWriter(log)
         self.generation, self.is_current = generation, True
+        # Last, because the folded state is needed for the check; before any recovery, because a
+        # recovery without a log dir would declare its partitions missing.
         self._check_all_named()
 
     def _check_all_named(self) -> None:
@@ -108,9 +112,11 @@ class LogManager:
         self.writers.forget(self.state.topics)
 
     def partition_log(self, topic: str, partition: int) -> PartitionLog:
-        """Return the log of a partition, for appends. Use it within a step only.
+        """Return the log of a partition, for appends within a step.
 
-        Raises: UnknownTopicError, or DataCorruptionError if the partition is offline.
+        Raises:
+            UnknownTopicError: The log has no such partition.
+            DataCorruptionError: The partition is offline.
         """
         key = TopicPartition(topic, partition)
         if key in self.offline:
@@ -118,6 +124,8 @@ class LogManager:
         log = self.writers.get(key)
         if log is None:
             log = self.writers.load(key, self.partition_path(*key), self.state)
+            # A new record after a missing segment would hide the loss: check before the first
+            # append.
             self._check_whole(key, log)
             self.writers.add(key, log, self.state.topics[topic])
         return log
@@ -126,7 +134,11 @@ class LogManager:
         """Return a partition's directory. Raises: UnknownTopicError."""
         state = self.state.topics.get(topic)
         if state is None or partition not in state.dirs:
-            reason = "no such topic" if state is None else f"it has partitions {sorted(state.dirs)}"
+            reason = (
+                "the topic does not exist"
+                if state is None
+                else f"the topic has partitions {sorted(state.dirs)}"
+            )
             raise UnknownTopicError(f"{topic}-{partition} is not in {self.home}: {reason}")
         return partition_path(self.directories, topic, state, partition)
 
@@ -163,9 +175,10 @@ class LogManager:
                 _LOGGER.warning("%s stays for now: %s", path, error)
 
     def size_on_disk(self, key: TopicPartition, log: PartitionLog) -> int:
-        """Return `PartitionLog.size_on_disk`.
+        """Return the size of a partition's active segment; see `PartitionLog.size_on_disk`.
 
-        Raises: PartitionOfflineError: the files are missing.
+        Raises:
+            PartitionOfflineError: The files are missing.
         """
         try:
             return log.size_on_disk()
@@ -192,6 +205,6 @@ class LogManager:
         error = self.offline.missing(self.state, key)
         if error is None:  # the files exist again
             path = self.partition_path(*key)
-            return DataCorruptionError("its files are being replaced; try again", path=path)
+            return DataCorruptionError("the files are being replaced; try again", path=path)
         self.offline.add(key, error)
         return error

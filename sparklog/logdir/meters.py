@@ -141,6 +141,7 @@ class WriteMeters:
 
     def wrote(self, places: Collection[str]) -> None:
         """Clear the failure marks of these partitions' log dirs after a successful step."""
+        # The usual case, in which commits should take no lock on the marks.
         if not self._marked and not any(map(self._failed.value, self._directories)):
             return
         for directory in {self._directories[0], *map(os.path.dirname, places)}:
@@ -154,6 +155,8 @@ class WriteMeters:
         """Record a failed step: if the disk failed, mark its log dir (the first, if unknown)."""
         if isinstance(error, StorageUnavailableError):
             text = str(error)
+            # The error does not have the log dir as a value; its text starts with the path of the
+            # file.
             named = [d for d in self._directories if f"{d}/" in text or text.endswith(d)]
             for directory in named or self._directories[:1]:
                 self._failed.set(1, directory)

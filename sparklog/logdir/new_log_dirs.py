@@ -127,6 +127,8 @@ class NewLogDirs:
         publish(fs, home, {**state.ends, LEDGER: 1}, state.starts, durable=1)
         for group in groups:
             write_reader(fs, home, group)
+        # The clean mark without a guard, as after a clean close: the first open for writing then
+        # needs no recovery.
         mark_made(fs, directories)
         write_new_dirs(fs, directories, self._targets)
         self._staged.publish()

@@ -43,7 +43,8 @@ def stored_metadata(fs: FileSystem, path: str) -> PartitionMetadata | None:
 def stored_topic_id(fs: FileSystem, path: str) -> str | None:
     """Return the topic id in a partition's directory, if any.
 
-    Raises: DataCorruptionError: the file can't be read.
+    Raises:
+        DataCorruptionError: The file can't be read.
     """
     found = stored_metadata(fs, path)
     return None if found is None else found.topic_id
@@ -62,7 +63,8 @@ def why_foreign(
     if found is None:
         return None
     if topic_id not in (None, found.topic_id):
-        return f"its directory is of another topic (id {found.topic_id}, not {topic_id})"
+        return f"the directory belongs to another topic (id {found.topic_id}, not {topic_id})"
+    # Directories of a broker or of an earlier version of sparklog have no number.
     if found.partition in (None, key.partition):
         return None
     other = partition_dir(key.topic, found.partition)
@@ -157,6 +159,8 @@ class OfflinePartitions(dict[TopicPartition, DataCorruptionError]):
         except InvalidRequestError as error:  # their partitions are identified by topic ids
             _LOGGER.warning("%s: %s", self.dirs.directories[0], error)
             return
+        # A disk that is mounted again has files without the latest commits, so its partitions must
+        # be recovered before they count as available.
         found.absent = {**self.dirs.absent, **found.absent}
         self.dirs = found
 

@@ -28,7 +28,8 @@ Offsets = dict[TopicPartition, int]
 def read_offsets(fs: FileSystem, directory: str, name: str) -> Offsets:
     """Return {(topic, partition): offset}; empty without a file.
 
-    Raises: DataCorruptionError: the file is damaged. Kafka then takes the log dir offline.
+    Raises:
+        DataCorruptionError: The file is damaged. Kafka then takes the log dir offline.
     """
     path = os.path.join(directory, name)
     try:

@@ -87,10 +87,17 @@ def open_commits(
 ) -> LogDirCommits:
     """Open a log for writing. Create the log if the first directory is missing or empty.
 
-    `news`: log a message if a broker's directory is adopted.
-    Raises: LogLockedError: a broker runs, or another process is busy for too long;
-    InvalidRequestError: the file system has no reliable locks; DataCorruptionError: the ledger is
-    damaged (a damaged partition only goes offline).
+    Args:
+        fs: The file system.
+        clock: The clock.
+        directories: The log dirs, in the order in which the log was created.
+        options: The log's options.
+        news: Log a warning, not only a debug message, if a broker's directory is adopted.
+
+    Raises:
+        LogLockedError: A broker runs, or another process is busy for too long.
+        InvalidRequestError: The file system has no reliable locks.
+        DataCorruptionError: The ledger is damaged. (A damaged partition only goes offline.)
     """
     check_writable(directories)
     dirs = find_dirs(fs, directories)
@@ -101,6 +108,8 @@ def open_commits(
         check_file_system(fs, directory)
     check_distinct(fs, dirs.present)
     _check_first(fs, directories)
+    # Before any file is read: from here on no broker can start on these directories and change them
+    # while they are examined.
     brokers_out: list[LockFile] = lock_out_brokers(fs, dirs.present)
     commits: LogDirCommits | None = None
     try:
@@ -112,6 +121,8 @@ def open_commits(
             if short := below_floor(commits.manager):  # before anything is written
                 make_room(fs, [shortage.directory for shortage in short])
             _open_locked(commits, news=news)
+        # Set last: as long as the log is being opened, nothing is cached that a replaced directory
+        # could contradict.
         commits.moving = _reopen_replaced
         return commits
     except BaseException:
@@ -146,11 +157,14 @@ def _open_locked(commits: LogDirCommits, *, news: bool) -> None:
     if is_marked_open(commits.fs, commits.home):
         _check_ledger(commits)
         exclude_broker_dirs(commits.fs, commits.offline.dirs)
+        # A broker would not start on a dir with a guard, so all dirs get theirs before any file is
+        # changed by a recovery.
         mark_open(commits.fs, commits.present)  # the others' too, after a crash in between
         commits.refresh()
         repair_topics_file(commits.manager)
         _check_partitions(commits)
     else:
+        # Ask before `_open_closed`, which writes a new page and so removes the evidence.
         restored = _has_ledger(commits) and commits.lock.is_foreign()
         _open_closed(commits, news=news)
         if restored and commits.ledger.end > 1:  # a fork already has a new epoch
@@ -164,7 +178,9 @@ def _open_locked(commits: LogDirCommits, *, news: bool) -> None:
 def _reopen_replaced(commits: LogDirCommits) -> None:
     """Continue in a log dir that was replaced under an open log, as if the log were reopened.
 
-    Raises: LogReplacedError: another log, or records that this session knows are missing.
+    Raises:
+        LogReplacedError: The directory contains another log, or lacks records that this session
+            has read or written.
     """
     check_same(commits.fs, commits.home, commits.ledger.end, commits.state)
     is_first, commits.lock.replaced = commits.lock.replaced, True  # until all is done
@@ -194,7 +210,7 @@ def _make_dir(fs: FileSystem, directory: str) -> None:
                 "exist: correct the path, or create that directory first"
             ) from None
     if not fs.is_dir(directory):
-        raise InvalidRequestError(f"{directory} is a file: give a directory for the log")
+        raise InvalidRequestError(f"{directory} is a file: use the path of a directory for the log")
 
 
 def _has_ledger(commits: LogDirCommits) -> bool:
@@ -205,6 +221,8 @@ def _open_closed(commits: LogDirCommits, *, news: bool) -> None:
     """Open a directory that no session of sparklog has open."""
     fs, home = commits.fs, commits.home
     page = commits.lock.read()
+    # Readers cache by generation. A page without a usable generation (another boot, a copy) must
+    # not lead to a number that was used before, so the time in microseconds is the minimum.
     generation = max(0 if page is None else page.generation, commits.clock() * 1000)
     own = commits.offline.dirs.own
     clean = was_clean(fs, own)
@@ -222,6 +240,8 @@ def _open_closed(commits: LogDirCommits, *, news: bool) -> None:
         ours = was_closed_by_us(fs, own)
         leave_missing(commits, found, ours=ours)
         if ours:
+            # Only after sparklog's own close: after a broker's, bytes behind the known ends are its
+            # records.
             remove_tails(commits, [key for key in found if _is_in_place(commits, key, found[key])])
         if not (ours and is_unchanged(commits, found)):
             adopt(commits, found, clean=clean, news=news)
@@ -232,6 +252,8 @@ def _open_closed(commits: LogDirCommits, *, news: bool) -> None:
         _make_ledger(commits, generation)
         if found:
             adopt(commits, found, clean=clean, news=news)
+    # The state may come from a ledger whose last effects a crash prevented, such as renames of a
+    # dropped topic's directories.
     redo_all(commits.manager, None)
     publish_all(commits.manager)
     commits.manager.idle()  # before the guard: without it the page is ignored
@@ -245,6 +267,7 @@ def _is_in_place(commits: LogDirCommits, key: TopicPartition, number: int) -> bo
 def _check_partitions(commits: LogDirCommits) -> None:
     """Check that all partitions exist; damaged partitions are recovered if possible."""
     _check_dirs(commits)
+    # Listings and recovery attempts take time, and the open sessions have already made them.
     first = commits.lock.is_last()
     damaged = [key for key in commits.offline if key in commits.state.ends] if first else []
     for key in damaged:
@@ -272,13 +295,12 @@ def _check_first(fs: FileSystem, directories: Sequence[str]) -> None:
     for directory in directories:
         if fs.is_dir(directory) and is_store_home(fs, directory):
             raise InvalidRequestError(
-                f"{directory} is the home of a log in a store: open it by file://{directory} alone"
+                f"{directory} is the bucket of a log: open it as file://{directory}, alone"
             )
     if is_checkpoint_log(fs, directories[0]):
         raise InvalidRequestError(
-            f"{directories[0]} is the log of a query's checkpoint, to which only that query "
-            "writes: open it for reading, and change it by `sparklog checkpoint`; nothing was "
-            "written"
+            f"{directories[0]} is the log of a query's checkpoint, and only that query may "
+            "write to it: open it for reading, and change it by `sparklog checkpoint`"
         )
     for directory in directories[1:]:
         if fs.is_dir(ledger_path(directory)) or fs.exists(os.path.join(directory, LOCK_NAME)):
@@ -318,7 +340,7 @@ def _partitions(commits: LogDirCommits) -> dict[TopicPartition, int]:
                 if at is None or at not in (found[key], number):
                     raise InvalidRequestError(
                         f"{name} is in two log dirs, {commits.directories[found[key]]} and "
-                        f"{directory}: move one of them away"
+                        f"{directory}: move the wrong directory away"
                     )
                 found[key] = at  # the other is a stray: absent when its range was given up
                 continue
@@ -374,11 +396,14 @@ def _check_subdirectories(commits: LogDirCommits) -> None:
 def _ledger_end(commits: LogDirCommits) -> int:
     """Return the ledger's end; 0 if there is no ledger (or an incomplete new ledger).
 
-    Raises: DataCorruptionError: the ledger is missing or damaged, but sparklog's files exist.
+    Raises:
+        DataCorruptionError: The ledger is missing or damaged, but sparklog's files exist.
     """
     fs, home = commits.fs, commits.home
     if _has_ledger(commits):
         own = commits.offline.dirs.own
+        # The topics file and the watermarks are written after the first ledger record. Without
+        # them, and without a complete record, no commit can have committed to this ledger.
         if has_own_files(fs, home) or (ledger_bases(fs, home) and whole_end(fs, home)):
             return checked_end(fs, home, lambda: committed_ledger_end(fs, home, own))
         remove_tree(fs, ledger_path(home))  # the creation of this log was interrupted

@@ -38,7 +38,9 @@ def new_paths(manager: LogManager, record: TopicRecord) -> dict[int, str]:
     """Return the paths at which a topic record's new partitions are to be created.
 
     Leftovers of an interrupted creation of an internal topic are removed.
-    Raises: InvalidRequestError: a path exists.
+
+    Raises:
+        InvalidRequestError: A path exists.
     """
     topic = TopicState(record.id, dict(record.config), dict(record.dirs))
     paths = {p: partition_path(manager.directories, record.topic, topic, p) for p in record.bases}
@@ -47,7 +49,8 @@ def new_paths(manager: LogManager, record: TopicRecord) -> dict[int, str]:
             remove_tree(manager.fs, path)
         if manager.fs.exists(path):
             raise InvalidRequestError(
-                f"{path} exists and is in no topic of this log: move it away, nothing was made"
+                f"{path} exists and is in no topic of this log: move the directory away and "
+                "try again"
             )
     return paths
 
@@ -78,15 +81,15 @@ def check_restorable(manager: LogManager, record: UndeleteRecord) -> None:
         why = manager.offline.dirs.why_absent(number)
         if why is None:
             path = deleted_path(directories, deleted.name, deleted.topic, p)
-            why = None if manager.fs.is_dir(path) else f"{path} is gone"
+            why = None if manager.fs.is_dir(path) else f"{path} is missing"
         if why is not None:
             raise InvalidRequestError(
                 f"topic {deleted.name} can't be restored completely: "
-                f"{deleted.name}-{p}: {why}; bring it  back and try again. Nothing was changed"
+                f"{deleted.name}-{p}: {why}; bring it back and try again"
             )
         path = partition_path(directories, record.topic, deleted.topic, p)
         if manager.fs.exists(path):
             raise InvalidRequestError(
-                f"{path} exists and is in no topic of this log: move it away, nothing was "
-                "changed"
+                f"{path} exists and is in no topic of this log: move the directory away and "
+                "try again"
             )

@@ -63,19 +63,20 @@ def move_partition(
             raise commits.offline[key]
         if not commits.lock.is_last():
             raise LogLockedError(
-                f"{key} was not moved: {commits.home} is open for writing elsewhere too, by a "
+                f"{key} was not moved: {commits.home} is also open for writing elsewhere, by a "
                 "service, an endpoint, a streaming query or another Log. Stop the service and "
                 "close the other writers, then move the partition"
             )
         active, bases = commits.partition_log(*key).state, segment_bases(commits.fs, source)
         sizes = {base: commits.fs.size(joined(source, log_name(base))) for base in bases}
+        # Not the size of the file, which may have bytes after the committed end.
         sizes[active.base] = active.size  # the committed bytes
         _check_room(commits, directory, sum(sizes.values()))
         settle_directories(commits.manager)  # removes leftovers of an earlier move
         place = joined(directory, partition_dir(*key))
         if commits.fs.exists(place):
             raise StorageUnavailableError(
-                f"{place} exists; move it away, then move the partition: nothing was moved"
+                f"{place} exists; move this directory away, then move the partition"
             )
         commits.snapshot_if_due(irrevocable=True)
         target = future_path(commits.directories, key.topic, topic, key.partition, number)
@@ -85,7 +86,7 @@ def move_partition(
                 step.record = TopicRecord.of(key.topic, topic.moved(key.partition, number), {})
         except FileNotFoundError as error:
             raise StorageUnavailableError(
-                f"{error} disappeared while {key} was moved to {directory}; nothing was moved"
+                f"{error} disappeared, so {key} was not moved to {directory}"
             ) from error
         commits.manager.forget_writers()
     return MovedPartition(
@@ -110,7 +111,7 @@ def _log_dir_number(commits: LogDirCommits, to: str) -> int:
         why = "its sparklog.dirs is missing: is its disk mounted?"
     if why is not None:
         place = commits.offline.dirs.place(number)
-        raise StorageUnavailableError(f"nothing can be moved to {place}: {why}", path=place)
+        raise StorageUnavailableError(f"no partition can be moved to {place}: {why}", path=place)
     return number
 
 
@@ -119,8 +120,8 @@ def _check_room(commits: LogDirCommits, directory: str, size: int) -> None:
     if free - floor < size + SPARE_BYTES:
         reserve = f", and log.min.free.bytes reserves {floor}" if floor else ""
         raise StorageUnavailableError(
-            f"{directory} has {free} bytes free, the partition takes {size}{reserve}; free space "
-            "there, or move the partition elsewhere: nothing was moved"
+            f"{directory} has {free} bytes free, but the partition takes {size}{reserve}; free "
+            "space there, or move the partition to another log dir"
         )
 
 
@@ -165,6 +166,8 @@ def _copy_partition(
     fs.sync_dir(target)
     old, new = os.path.dirname(source), os.path.dirname(target)
     fs.sync_dir(new)
+    # The checkpoint files belong to a log dir. Without these entries, the cleaner would start from
+    # the beginning, and a later fork would not know that records are missing.
     for name in (CLEANER, CLEANED):
         if (offset := read_offsets(fs, old, name).get(key)) is not None:
             write_offsets(fs, new, name, {**read_offsets(fs, new, name), key: offset})

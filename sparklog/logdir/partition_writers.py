@@ -66,4 +66,6 @@ class PartitionWriters:
     def drop(self) -> None:
         """Close all logs and forget their producers, because changes were undone."""
         self._writers.clear()
+        # Their state contains the sequence numbers of batches that no longer exist. With it, the
+        # retry of an idempotent producer would count as a duplicate.
         self._producers.clear()

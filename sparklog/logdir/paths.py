@@ -32,7 +32,9 @@ def split_path(path: str | os.PathLike[str]) -> list[str]:
         return [url]
     parts = [part.strip() for part in path_text(path).split(",")]
     if not all(parts):
-        raise InvalidRequestError(f"path={path!r}: want a directory, or several joined by ','")
+        raise InvalidRequestError(
+            f"path={path!r}: the path must be a directory, or several joined by ','"
+        )
     found = [_absolute(part) for part in parts]
     if len(set(found)) < len(found):  # Kafka: "Duplicate log directory found"
         raise InvalidRequestError(
@@ -42,9 +44,10 @@ def split_path(path: str | os.PathLike[str]) -> list[str]:
 
 
 def store_url(path: str | os.PathLike[str]) -> str | None:
-    """Return the path of an object store's URL without a trailing slash. Other paths give None.
+    """Return an object store's URL without a trailing slash; None if the path is no such URL.
 
-    Raises: InvalidRequestError: several URLs are given.
+    Raises:
+        InvalidRequestError: The path contains several URLs.
     """
     text = path_text(path).strip()
     first, *others = (part.strip() for part in text.split(","))
@@ -55,8 +58,7 @@ def store_url(path: str | os.PathLike[str]) -> str | None:
         first = ""
     if several:
         raise InvalidRequestError(
-            f"path={text}: a log, or an archive, in a store is a single URL; open each one "
-            "separately"
+            f"path={text}: the path of a bucket is a single URL; open each bucket separately"
         )
     if not first:
         return None
@@ -117,8 +119,8 @@ def _absolute(part: str) -> str:
         host, slash, directory = part.removeprefix("file:").removeprefix("//").partition("/")
         if host not in ("", "localhost") or not slash:
             raise InvalidRequestError(
-                f"path={part!r}: want file:///directory, without a host: a directory of another "
-                "host can't be reached"
+                f"path={part!r}: a directory of another host can't be reached. A file URL has no "
+                "host, as in file:///directory"
             )
         part = f"/{directory.lstrip('/')}"
     return part.rstrip("/") if is_url(part) else os.path.abspath(part)

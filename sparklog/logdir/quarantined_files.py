@@ -70,6 +70,8 @@ class QuarantinedFiles:
 
     def _target(self, path: str, log_dir: str) -> str:
         name = os.path.relpath(path, log_dir).replace(os.sep, "-")
+        # Leave room for the suffix of up to four characters. The end of the path identifies the
+        # file better than its beginning.
         room = _NAME_MAX - len(self._prefix) - 4
         name = name[-room:]
         for number in range(1000):

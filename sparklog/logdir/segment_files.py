@@ -39,6 +39,8 @@ class SegmentListing:
         if known is not None and known[0] == changed_ms:
             return known[1]
         bases = segment_bases(self._fs, self.directory)
+        # Within the resolution of the file system's clock, a second change of the directory would
+        # leave the same time.
         is_settled = changed_ms + SETTLED_MS <= self._clock()
         self._known = (changed_ms, bases) if is_settled else None
         return bases

@@ -31,9 +31,10 @@ class StagedDirectory:
 
     Args:
         target: The final name. The parent directory must exist.
-        kind: A word for the purpose. inner: The name, in the staged directory, of the directory
-        that becomes the target; "" for the staged directory itself, in which case the lock file is
-            removed after publication.
+        kind: A word for the purpose.
+        inner: The name, in the staged directory, of the directory that becomes the target. If it
+            is "", the staged directory itself becomes the target, and the lock file is removed
+            after publication.
         lock_name: The name of the lock file.
     """
 
@@ -67,7 +68,9 @@ class StagedDirectory:
         """Rename the directory. The contents must be durable. Raises: InvalidRequestError."""
         fs = self._fs
         if fs.exists(self.target):
-            raise InvalidRequestError(f"{self.target} exists by now: choose another place")
+            raise InvalidRequestError(
+                f"another process has just created {self.target}: choose another place"
+            )
         fs.rename(self.directory, self.target)
         self._is_gone = self.directory == self.root
         self._settle()
@@ -103,7 +106,8 @@ class StagedDirectories:
 
     Args:
         targets: The final names. The parent directories must exist.
-        kind: A word for the purpose. fresh: The targets must not exist, and are reserved.
+        kind: A word for the purpose.
+        fresh: The targets must not exist, and are reserved.
         waits_for: The `waiting` text of other directories to which all of these belong. After
             publication all of these count as leftovers until `arrived`.
     """
@@ -163,6 +167,8 @@ class StagedDirectories:
 
     def publish(self) -> None:
         """Rename all directories, durably; their contents must be durable."""
+        # The first target is renamed last, because the others wait for it: as long as it is
+        # missing, the next creation may remove them.
         for number in reversed(range(len(self._targets))):
             staged = self._staged[number]
             says = self._waits_for or (self.waiting(number) if number else None)
@@ -260,12 +266,14 @@ def _remove_waiting(fs: FileSystem, path: str, mine: Sequence[str] = ()) -> None
     except FileNotFoundError:
         return
     awaited, _, maker = says.partition("\n")
+    # A directory that was opened may contain records by now, so it is never removed.
     used = any(fs.exists(os.path.join(path, name)) for name in _OPENED)
     if used or not maker or fs.exists(awaited) or not fs.is_dir(maker):
         return
     if maker in mine:
         remove_all(fs, path)
         return
+    # A locked directory belongs to a creation that is still running.
     with contextlib.suppress(LogLockedError), hold(fs, maker):
         remove_all(fs, path)
 
@@ -273,6 +281,8 @@ def _remove_waiting(fs: FileSystem, path: str, mine: Sequence[str] = ()) -> None
 def _remove_root(fs: FileSystem, root: str, lock_name: str) -> None:
     """Remove a staged directory, and its lock file last. The caller must have the lock."""
     if fs.is_dir(root):
+        # The lock file goes last: without it, another process could not see that the removal is
+        # running.
         for name in fs.listdir(root):
             if name != lock_name:
                 remove_all(fs, os.path.join(root, name))

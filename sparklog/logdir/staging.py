@@ -59,6 +59,7 @@ class ChunkFiles:
         if chunk.size_bytes >= FILE_BYTES:
             self._write(chunk)
         else:
+            # The caller reuses its buffer after this call.
             chunk.parts[-1] = memoryview(bytes(data))
         return False
 
@@ -82,6 +83,8 @@ class ChunkFiles:
             return
         staged = self._write(chunk)
         if chunk.size_bytes >= segment_bytes_min(chunk.topic.config):
+            # Here, in the tasks, the syncs of many files run in parallel. In the commit they would
+            # run in one process, under the lock.
             staged.file.sync()
             staged.synced_boot_id = self._fs.boot_id()
         staged.file.close()
@@ -152,6 +155,7 @@ class LogDirStaging:
 
         Returns None if the file system is not the host's own.
         """
+        # A file system of a test exists only in Python.
         if self.fs is not LOCAL:
             return None
         return {
@@ -198,5 +202,7 @@ def discard_chunks(fs: FileSystem, chunks: Iterable[Chunk]) -> None:
         if chunk.path is not None:
             try:
                 fs.unlink(chunk.path)
+            # The commit's outcome is known by now. A file that stays is swept with the next
+            # micro-batches.
             except (FileNotFoundError, StorageUnavailableError) as error:
                 _LOGGER.debug("%s: %s", chunk.path, error)

@@ -31,6 +31,7 @@ class StateCopy:
 def write_state_copy(fs: FileSystem, home: str, offset: int, state: LogState) -> None:
     """Replace the copy. A power cut may restore the former copy. Cost: an fdatasync."""
     content = {"offset": offset, "record": json.loads(encode(state.snapshot()))}
+    # The rename is not synced: an older copy only makes a repair fold more records.
     write_durably(fs, os.path.join(home, STATE_NAME), seal("state", content), sync_dir=False)
 
 

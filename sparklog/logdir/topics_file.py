@@ -73,8 +73,9 @@ def write_topics(fs: FileSystem, directory: str, state: LogState) -> None:
 def read_topics(fs: FileSystem, directory: str) -> dict[str, TopicState] | None:
     """Return the topics. Without a topics file (a broker's directory), return None.
 
-    Raises: DataCorruptionError: the file can't be read; UnsupportedVersionError: a newer sparklog
-    wrote the file.
+    Raises:
+        DataCorruptionError: The file can't be read.
+        UnsupportedVersionError: A newer version of sparklog wrote the file.
     """
     path = os.path.join(directory, TOPICS_NAME)
     try:

@@ -36,6 +36,7 @@ def give_up(
 ) -> list[GivenUp]:
     """Bring offline partitions back online, giving up missing data; see `Log.give_up`."""
     with commits.exclusive():
+        # The caller may pass an iterator, which can be read only once.
         numbers = None if partitions is None else set(partitions)
         damaged = _recover_damaged(commits, topic, numbers, dry_run=dry_run)
         offline = {**commits.offline, **damaged}

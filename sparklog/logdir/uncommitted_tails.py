@@ -60,6 +60,8 @@ def committed_ledger_end(fs: FileSystem, home: str, directories: Sequence[str]) 
         ]
     except DataCorruptionError:
         return end
+    # A file that was restored from a copy ends earlier, so only the agreement of all three files
+    # proves that later records are uncommitted.
     return max(ends) if all(0 < closed < end for closed in ends) else end
 
 

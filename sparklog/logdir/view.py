@@ -71,7 +71,7 @@ UNTIL: Final = ("high-watermark", "log-end")
 def check_until(until: str) -> None:
     """Raise InvalidRequestError unless UNTIL contains `until`."""
     if until not in UNTIL:
-        raise InvalidRequestError(f"until={until}: want one of {', '.join(UNTIL)}")
+        raise InvalidRequestError(f"until={until}: until must be {' or '.join(UNTIL)}")
 
 
 class RemoteStorage(Protocol):
@@ -121,6 +121,7 @@ class LogDirView(ListedView[str]):
         The method also closes open segments if records were erased. Cost: a stat per log dir, and
         another stat.
         """
+        # An erasure rewrites closed segments, and an open file would still show the erased records.
         if self._last_erasure.is_new():
             self._cached = {}
         if self._forget_replaced():
@@ -187,8 +188,8 @@ class LogDirView(ListedView[str]):
                 if 0 < number < len(self._dirs.known):
                     continue  # has no partition yet
                 raise InvalidRequestError(
-                    f"{directory} does not exist: give the log's directory, or open it for "
-                    "writing, which creates a log there"
+                    f"{directory} does not exist: use the path of a log's directory, or open the "
+                    "path for writing, which creates a log there"
                 ) from None
             for name in names:
                 key = parse_partition_dir(name)
@@ -283,7 +284,8 @@ class LogDirView(ListedView[str]):
         for name, dirs in found.items():
             state = self._state(name)
             if state is None and self._written is not None and self._guarded:
-                continue  # not committed yet; or dropped, but not removed yet
+                # Not committed yet; or dropped, but its directories are not renamed yet.
+                continue
             if state is not None:
                 dirs = {p: path for p, path in dirs.items() if p in state.dirs}
             else:  # a broker's partitions, or other directories
@@ -450,6 +452,8 @@ class LogDirView(ListedView[str]):
             marks = self._current_marks()
             if marks is not None:
                 return marks.starts, marks.ends
+        # The watermarks are missing or outdated. The complete records of the ledger are the
+        # commits; the result is the same as after the recovery that the next writer makes.
         state = LogState()
         end = whole_end(self._fs, self.home)
         fold(self._fs, self.home, end, state=state, first=None)
@@ -503,7 +507,7 @@ class LogDirView(ListedView[str]):
                 return {k: max(starts.get(k, 0), sealed.get(k, 0)) for k in keys}, marks
             key = above[0]
             damage = DataCorruptionError(
-                f"it gives {key} the log start {starts[key]}, which was "
+                f"{key} has the log start {starts[key]} in this file, but had "
                 f"{marks.starts.get(key, 0)} when the log was closed; open the log once for "
                 "writing",
                 path=self._beside(key, LOG_START),
@@ -531,6 +535,8 @@ class LogDirView(ListedView[str]):
                     raise
         sealed = {} if marks is None else marks.ends
         missing = {key: sealed.get(key, 0) for key in keys if key in self._missing}
+        # Without the file of high watermarks (a broker was killed before its first checkpoint), all
+        # valid bytes count.
         if self._until == "log-end" or not ends:
             available = [key for key in keys if key not in missing]
             return starts, missing | {key: self._reader(key).valid_end() for key in available}
@@ -538,7 +544,7 @@ class LogDirView(ListedView[str]):
         for key, mark in sealed.items():
             if key in keys and ends.get(key, -1) < mark and self._is_same(key):
                 raise DataCorruptionError(
-                    f"it gives {key} the high watermark {ends.get(key)}, which was "
+                    f"{key} has the high watermark {ends.get(key)} in this file, but had "
                     f"{mark} when the log was closed; open the log once for writing",
                     path=self._beside(key, HIGH_WATERMARK),
                 )

@@ -201,14 +201,14 @@ def test_a_directory_in_the_way_is_moved_away(tmp_path: Path) -> None:
     path = str(tmp_path / "log")
     with sparklog.open(path, "rw") as log:
         (tmp_path / "log/t-0").mkdir()
-        with pytest.raises(InvalidRequestError, match="move it away, nothing was made"):
+        with pytest.raises(InvalidRequestError, match="move the directory away"):
             log.create_topic("t")
         (tmp_path / "log/t-0").rename(tmp_path / "away")
         log.create_topic("t")
         log.append("t", ROWS)
         log.delete_topic("t")
         (tmp_path / "log/t-0").mkdir()
-        with pytest.raises(InvalidRequestError, match="move it away, nothing was changed"):
+        with pytest.raises(InvalidRequestError, match="move the directory away"):
             log.undelete_topic("t")
         (tmp_path / "log/t-0").rename(tmp_path / "away as well")
         log.undelete_topic("t")
@@ -227,7 +227,7 @@ def test_one_of_two_directories_of_a_partition_is_moved_away(tmp_path: Path, kep
                 log.append("t", ROWS)
         _copy(tmp_path / "source/t-0", at / "t-0")
     with pytest.raises(
-        InvalidRequestError, match=r"is in two log dirs, .*: move one of them away"
+        InvalidRequestError, match=r"is in two log dirs, .*: move the wrong directory away"
     ):
         sparklog.open(path, "rw")
     (dirs[1 - kept] / "t-0").rename(tmp_path / "away")

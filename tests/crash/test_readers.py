@@ -118,7 +118,7 @@ def test_a_disk_that_refuses_leaves_the_old_commit(fault: Fault) -> None:
             words = str(error)
         if not words:
             break
-        assert "group old can't be kept in /log" in words
+        assert "group old can't be stored in /log" in words
         fs.heal()
         assert found(fs)["old"][T1] in (11, 12)
         commit(fs, "old", {T1: 13})

@@ -34,9 +34,9 @@ def test_a_log_on_a_network_mount_is_only_read(kind: str, tmp_path: Path) -> Non
     with sparklog.open(tmp_path, "rw") as log:
         log.create_topic("t")
     fs = Mounted(kind)
-    with pytest.raises(InvalidRequestError, match=f"is on {kind}, whose locks don't work"):
+    with pytest.raises(InvalidRequestError, match=f"is on {kind}, where locks don't work"):
         sparklog.open(tmp_path, "rw", fs=fs)
-    with pytest.raises(InvalidRequestError, match=f"is on {kind}, whose locks don't work"):
+    with pytest.raises(InvalidRequestError, match=f"is on {kind}, where locks don't work"):
         sparklog.open(tmp_path / "new", "rw", fs=fs)
     with sparklog.open(tmp_path, fs=fs) as log:
         assert list(log.topics()) == ["t"]

@@ -184,7 +184,7 @@ def test_a_partition_whose_directory_is_away(log: Log, open_rw: Open, path: str)
     (gone,) = [name for name in directories(log) if name.startswith("t-1.")]
     away = os.path.join(path.split(",")[1], gone)
     os.rename(away, f"{away}.aside")
-    with pytest.raises(InvalidRequestError, match=r"restored completely: t-1: .* is gone"):
+    with pytest.raises(InvalidRequestError, match=r"restored completely: t-1: .* is missing"):
         log.undelete_topic("t")
     assert log.topics() == {}
     log.close()

@@ -94,12 +94,12 @@ def test_where_nothing_can_be_written(
     later = log.read("t", group="g") if at == "later" else None
     monkeypatch.setattr(type(LOCAL), "open_lock", refuse)
     if later is None:
-        with pytest.raises(StorageUnavailableError, match=r"group g can't be kept in .*Read-only"):
+        with pytest.raises(StorageUnavailableError, match=r"g can't be stored in .*Read-only"):
             log.read("t", group="g")
         return
     with caplog.at_level(logging.WARNING, "sparklog"):
         assert later.read_all().num_rows == 200  # reads go on
-    assert "group g can't be kept" in caplog.text
+    assert "group g can't be stored" in caplog.text
     assert committed(log, "g") == {0: 0, 1: 0}
 
 

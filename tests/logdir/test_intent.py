@@ -48,7 +48,7 @@ def test_what_they_say() -> None:
 def test_what_is_none(field: str) -> None:
     fields = json.loads(BODIES["step"])
     for wrong in ({k: v for k, v in fields.items() if k != field}, {**fields, field: 7}):
-        with pytest.raises(ValueError, match="no intent"):
+        with pytest.raises(ValueError, match="the page is not of this version"):
             decode_body(json.dumps(wrong).encode())
 
 
@@ -68,7 +68,7 @@ def test_an_unknown_form_leads_to_full_recovery(
         file.write(raw)
     with caplog.at_level(logging.WARNING):
         log.append("t", pa.table({"value": ["b"]}))
-    assert "no intent of this version of sparklog" in caplog.text
+    assert "the page is not of this version of sparklog" in caplog.text
     assert "recovering after an unclean stop" in caplog.text
     assert log.offsets("t") == {0: (0, 2)}
     log.close()

@@ -88,7 +88,7 @@ def test_a_higher_start_with_our_own_mark_is_damage(
 ) -> None:
     write_offsets(LOCAL, home, LOG_START, wrong)
     with sparklog.open(home) as log:
-        with pytest.raises(DataCorruptionError, match=r"which was \d when the log was closed"):
+        with pytest.raises(DataCorruptionError, match=r"but had \d when the log was closed"):
             log.offsets("t")
         right = [p for p in (0, 1) if wrong.get(("t", p)) == (3, 0)[p] or ("t", p) not in wrong]
         assert all(view_of(log).spans([TopicPartition("t", p)]) for p in right)

@@ -235,12 +235,12 @@ def test_one_dir_of_two(tmp_path: Path) -> None:
         for mode in ("r", "rw"):
             with pytest.raises(sparklog.InvalidRequestError, match=f"log dirs were {a},{b}"):
                 sparklog.open(b, mode)
-        with pytest.raises(sparklog.InvalidRequestError, match="give all log dirs"):
+        with pytest.raises(sparklog.InvalidRequestError, match="name all log dirs"):
             sparklog.open(a, "rw")
         assert not verify(a).ok
         with sparklog.open(a) as log:
             assert log.topic("t").offline.keys() == {1}
-            with pytest.raises(sparklog.PartitionOfflineError, match="give all log dirs"):
+            with pytest.raises(sparklog.PartitionOfflineError, match="name all log dirs"):
                 log.read("t").read_all()
             assert log.read("u", partitions=[0]).read_all().num_rows == 1
         with sparklog.open(f"{a},{b}", "rw") as log:

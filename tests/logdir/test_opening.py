@@ -134,7 +134,7 @@ class TestNobodysFilesAreDeleted:
         with sparklog.open(tmp_path / "l", "rw") as log:
             (tmp_path / "l" / "t-0").mkdir()
             (tmp_path / "l" / "t-0" / "precious").write_text("data")
-            with pytest.raises(sparklog.InvalidRequestError, match="move it away"):
+            with pytest.raises(sparklog.InvalidRequestError, match="move the directory away"):
                 log.create_topic("t")
             log.create_topic("u")
             log.delete_topic("u")

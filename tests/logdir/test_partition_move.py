@@ -97,7 +97,7 @@ def test_a_partition_in_a_log_dir_that_others_were_not_given(
             log.alter_topic("t", partitions=3)
             assert log.topic("t").dirs[2] == f"{dirs[1]}/t-2"
             log.append("t", pa.table({"value": ["there"]}), 2)
-            named = rf"t-2 should be in log dir number 2 \({dirs[1]}\): give all log dirs"
+            named = rf"t-2 should be in log dir number 2 \({dirs[1]}\): name all log dirs"
             for partition in (0, 1, 1):
                 with pytest.raises(InvalidRequestError, match=named):
                     before.append("t", pa.table({"value": ["x"]}), partition)
@@ -200,7 +200,7 @@ def test_something_else_has_its_name(log: Log, dirs: list[str], tmp_path: Path) 
     strange = Path(dirs[1], "t-0")
     strange.mkdir()
     strange.joinpath("notes").write_text("mine")
-    with pytest.raises(StorageUnavailableError, match="exists; move it away, then move the part"):
+    with pytest.raises(StorageUnavailableError, match="exists; move this directory away, then"):
         log.move_partition("t", 0, dirs[1])
     assert len(rows(log)) == 10
     strange.rename(tmp_path / "notes")

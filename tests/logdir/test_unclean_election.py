@@ -41,7 +41,7 @@ def test_a_disk_that_is_lost(tmp_path: Path) -> None:
         assert log.offsets("t")[1] == (end, end + 1)
         assert {key[0] for key in log.offline()} == {"new"}
         assert "given up" in str(next(iter(log.offline().values())))
-        assert "move it away, and give the directory that replaced it" in str(log.offline())
+        assert "move it away, and name the directory that replaced it" in str(log.offline())
     b.rename(b.with_name("away"))
     old.rename(b)
     with sparklog.open(path_of(dirs), "rw") as log:

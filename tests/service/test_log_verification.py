@@ -119,7 +119,7 @@ def test_several_log_dirs(tmp_path: Path) -> None:
     assert (finding.topic, finding.partition) == ("t", 1)
     missing = verify(tmp_path / "a")
     assert not missing.ok
-    assert "give all log dirs" in str(missing)
+    assert "name all log dirs" in str(missing)
 
 
 def test_a_compacted_log(tmp_path: Path) -> None:

@@ -59,7 +59,9 @@ def segment_windows(
 ) -> Iterator[tuple[Window, str]]:
     """Yield (window, path) of a segment from offset `first` on; the segment must be intact.
 
-    Raises: DataCorruptionError; InvalidRequestError: it contains batches of magic 0 or 1.
+    Raises:
+        DataCorruptionError: The segment is damaged.
+        InvalidRequestError: The segment contains batches of magic 0 or 1.
     """
     expected = segment.base
     path = joined(directory, log_name(segment.base))
@@ -87,7 +89,7 @@ def segment_windows(
             at = window.batches.end
         if at != segment.size:
             raise DataCorruptionError(
-                f"the file ends in a torn batch, {segment.size} bytes are expected",
+                f"the file ends in a torn batch; it should have {segment.size} bytes",
                 path=path,
                 position=at,
             )
@@ -160,6 +162,8 @@ class CleanedSegment:
                 file.pwrite(data, 0)
                 file.sync()
         for name in (log_name(self.base), *contents):
+            # Retention uses the log's modification time if a segment has no timestamps, so a
+            # rewrite must not make old records look new.
             self.fs.set_mtime_ms(self._path(name), changed_ms)
         return tuple(contents)
 

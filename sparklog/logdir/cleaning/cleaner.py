@@ -88,8 +88,10 @@ def plan_job(
 ) -> CleanJob:
     """Plan a cleaning. The job can be pickled, and `rewrite` can run anywhere on this host.
 
-    Raises: UnknownTopicError; DataCorruptionError: the partition is offline; InvalidRequestError:
-    the topic isn't compacted.
+    Raises:
+        UnknownTopicError: The log has no such partition.
+        DataCorruptionError: The partition is offline.
+        InvalidRequestError: The topic isn't compacted.
     """
     now = commits.clock() if now_ms is None else now_ms
     with commits.exclusive():
@@ -129,8 +131,8 @@ def clean_partition(
 ) -> CleanReport:
     """Clean a partition, regardless of the dirty ratio (see `compacted_partitions`).
 
-    `throttle`: shared by the threads of a service; by default the throttle of `options`.
-    Raises: as `plan_job` and `rewrite`; the log is unchanged, or cleaned in part.
+    `throttle`: shared by the threads of a service; by default the throttle of `options`. The
+    errors of `plan_job` and `rewrite` are raised; the log is then unchanged, or cleaned in part.
     """
     job = plan_job(commits, topic, partition, options=options, now_ms=now_ms)
     report = CleanReport(topic=topic, partition=partition, dirt=job.dirt)
@@ -141,7 +143,7 @@ def clean_partition(
         return finish(commits, job, made, report)
     except FileNotFoundError as error:  # a concurrent erasure removed our files
         report.interrupted, report.next_dirty = True, None
-        _LOGGER.warning("%s: it changed while it was cleaned (%s)", job.directory, error)
+        _LOGGER.warning("%s: the partition changed while it was cleaned (%s)", job.directory, error)
         return report
 
 
@@ -249,11 +251,13 @@ def _swap(commits: LogDirCommits, job: CleanJob, made: Rewritten, report: CleanR
         ):
             report.interrupted = True
             _LOGGER.warning(
-                "%s: its segments changed during the cleaning; nothing was replaced", job.directory
+                "%s: the segments changed during the cleaning; none was replaced", job.directory
             )
         else:
             key = TopicPartition(job.topic, job.partition)
             looked = {key: made.next_dirty}
+            # Before the swap: a later fork to an earlier offset must know that records may be
+            # missing there, even if a crash follows.
             raise_offsets(commits.fs, os.path.dirname(job.directory), CLEANED, looked)
             with commits.changing_files(swap=(key, swap)):
                 perform(commits.fs, job.directory, swap)
@@ -272,6 +276,8 @@ def _note(commits: LogDirCommits, job: CleanJob, report: CleanReport) -> None:
         if topic is None or topic.id != job.topic_id or report.next_dirty is None:
             return
         known = _checkpoints(commits, directory)
+        # The file would otherwise keep the entries of deleted topics, and a topic that is created
+        # again under the name would count as cleaned.
         live = {key: offset for key, offset in known.items() if key in commits.state.ends}
         offsets = {**live, TopicPartition(job.topic, job.partition): report.next_dirty}
         write_offsets(commits.fs, directory, CLEANER, offsets)

@@ -68,7 +68,9 @@ class ErasableSegments:
     def pieces(self) -> list[Segment]:
         """List the segments, the active segment last.
 
-        Raises: UnknownTopicError; DataCorruptionError: the partition is offline.
+        Raises:
+            UnknownTopicError: The partition was deleted.
+            DataCorruptionError: The partition is offline.
         """
         self._partition = self._list()
         return self._partition.segments
@@ -91,7 +93,12 @@ class ErasableSegments:
         return self._report
 
     def windows(self, piece: Segment) -> Iterator[tuple[Window, str]]:
-        """Read a segment. Raises: DataCorruptionError: it is damaged."""
+        """Read a segment.
+
+        Raises:
+            DataCorruptionError: The segment is damaged.
+            SourceChangedError: The segment was replaced since it was listed.
+        """
         try:
             yield from segment_windows(
                 self._commits.fs, self._partition.directory, piece, self._partition
@@ -110,7 +117,7 @@ class ErasableSegments:
     def rewrites(
         self, hits: Mapping[Segment, Tally], *, dry_run: bool
     ) -> Iterator[Rewrite[Segment]]:
-        """Yield each segment with selected records. Closes the active segment if it is one."""
+        """Yield each segment with selected records; close the active segment if it has some too."""
         commits, selected = self._commits, [segment.base for segment in hits]
         if not dry_run:
             if selected:
@@ -122,7 +129,7 @@ class ErasableSegments:
                     roll_if_active(commits, self._key, active)
                 self._partition = self._list()
             if not set(selected) <= set(self._partition.bases[:-1]):
-                raise SourceChangedError("segments with such records were deleted", path=self.path)
+                raise SourceChangedError("segments to erase from were deleted", path=self.path)
             remove_cleaned(commits.fs, self._partition.directory)
         partition = self._partition
         by_base = {segment.base: segment for segment in partition.segments}
@@ -136,7 +143,13 @@ class ErasableSegments:
             )  # fmt: skip
 
     def replace(self, rewrite: Rewrite[Segment], eraser: WindowEraser) -> int | None:
-        """Rewrite a segment and swap it in. Raises: SourceChangedError."""
+        """Rewrite a segment and swap the new segment in; return the new size in bytes.
+
+        Returns None if the segment has no records to erase.
+
+        Raises:
+            SourceChangedError: The segment was replaced since it was listed.
+        """
         fs, partition = self._commits.fs, self._partition
         made = self._rewritten(rewrite.pieces[0], eraser)
         if not eraser.tally.records:

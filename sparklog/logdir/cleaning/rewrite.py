@@ -56,9 +56,12 @@ class Rewritten:
 def rewrite(fs: FileSystem, job: CleanJob, throttle: Throttle = unthrottled) -> Iterator[Rewritten]:
     """Rewrite the groups. A yielded segment may be swapped in before the next is written.
 
-    Raises: DataCorruptionError: a source is damaged; InvalidRequestError: it contains batches of
-    magic 0 or 1. Files of the current group are removed then; the log is unchanged.
     Cost: reads the dirty part once and all segments up to its end once more, including CRCs.
+
+    Raises:
+        DataCorruptionError: A source is damaged. The files of the current group are removed; the
+            log is unchanged.
+        InvalidRequestError: A source contains batches of magic 0 or 1. As above.
     """
     remove_cleaned(fs, job.directory)
     segments = LogDirSegments(fs, job.directory)

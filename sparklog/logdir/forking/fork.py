@@ -101,12 +101,15 @@ def fork(
         options: Options of the old log ("lock.timeout.ms").
         threads: The number of partitions to complete in parallel; they mostly wait for the disk.
 
-    Raises: InvalidRequestError, OffsetOutOfRangeError: records were deleted (retention, compaction,
-    deleted topics, the ledger's own retention) or are remote; LogLockedError: a broker runs on the
-    old log, or another fork of this name is in progress; DataCorruptionError,
-    StorageUnavailableError. After an error, all files of the fork are removed.
     Cost: a link for each file of closed segments, under the write lock; then a synced copy of at
-    most segment.bytes per partition. Compacted partitions may have to be read.
+    most segment.bytes per partition. Compacted partitions may have to be read. After an error, all
+    files of the fork are removed.
+
+    Raises:
+        InvalidRequestError, OffsetOutOfRangeError: Records were deleted (by retention, compaction,
+            a deletion of their topic, or the ledger's own retention), or are remote.
+        LogLockedError: A broker runs on the old log, or another fork of this name is in progress.
+        DataCorruptionError, StorageUnavailableError: Files can't be read or written.
     """
     watch = stopwatch()
     sources, targets = split_path(path), split_path(new_path)
@@ -127,6 +130,8 @@ def fork(
         jobs = (
             partial(files.complete, part, state.topics[part.key.topic].id) for part in plan.parts
         )
+        # After the old log is closed, so that its writers don't wait for the copies: links can't be
+        # deleted under the fork any more.
         list(copy_all(jobs, threads))
         about = ForkedFrom(os.fspath(path), point.offset, point.time_ms)
         new.publish(state, fork=about, cleaned=plan.cleaned)
@@ -149,11 +154,14 @@ def _check_places(fs: FileSystem, sources: list[str], targets: list[str]) -> Non
     """Raise InvalidRequestError if there is no log, or the fork's place is invalid."""
     if len(targets) not in (1, len(sources)):
         raise InvalidRequestError(
-            f"{', '.join(targets)} are {len(targets)} directories: give one, or as many as the old "
-            f"log has ({len(sources)})"
+            f"{', '.join(targets)} are {len(targets)} directories: name a single directory, or as "
+            f"many as the old log has ({len(sources)})"
         )
     if not fs.is_dir(ledger_path(sources[0])):
-        raise InvalidRequestError(f"{sources[0]} holds no log of sparklog's: there is no ledger")
+        raise InvalidRequestError(
+            f"{sources[0]} has no ledger and can't be forked, because sparklog has never opened it "
+            "for writing"
+        )
     for target in targets:
         for source in sources:
             if is_nested(source, target):

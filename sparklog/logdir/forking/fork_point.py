@@ -30,7 +30,8 @@ class ForkPoint:
 def find_point(commits: LogDirCommits, wanted: ForkPointRequest) -> ForkPoint:
     """Return the fork point for a commit, a time, or offsets, in the log's ledger.
 
-    Raises: InvalidRequestError: the ledger does not contain it, or its records expired.
+    Raises:
+        InvalidRequestError: The ledger does not contain the point, or its records expired.
     """
     time_ms = wanted.time_ms
     if wanted.writer is not None:
@@ -64,6 +65,8 @@ def _newest(commits: LogDirCommits, holds: Callable[[LogState], bool], why_not: 
     """Return the newest point with a state that satisfies `holds`, which must be monotonic."""
     fs, home, end = commits.fs, commits.home, commits.ledger.end
     limit = end
+    # Each segment starts with a snapshot, so the segments can be searched from the newest back
+    # without reading the ledger from its beginning.
     for base in reversed([base for base in ledger_bases(fs, home) if base < end]):
         state, at = LogState(), None
         for offset, record in replay(fs, home, base, limit):

@@ -78,11 +78,20 @@ def plan_partition_fork(
     cleaned: int,
     leave_remote: bool,
 ) -> PartitionFork:
-    """Plan the fork of a partition that ended at `end` in the past state `topic`. Under the lock.
+    """Plan the fork of a partition, under the write lock.
 
-    `new`: the log dirs of the fork. `cleaned`: the offset up to which a cleaning may have read.
-    Raises: OffsetOutOfRangeError, InvalidRequestError: records were deleted or are remote;
-    DataCorruptionError: the partition is offline, or segments are missing.
+    Args:
+        commits: The old log.
+        topic: The topic's state at the fork point.
+        key: The partition.
+        end: The partition's end at the fork point.
+        new: The log dirs of the fork.
+        cleaned: The offset up to which a cleaning may have read.
+        leave_remote: Leave out the records that are only in remote storage.
+
+    Raises:
+        OffsetOutOfRangeError, InvalidRequestError: Records were deleted or are remote.
+        DataCorruptionError: The partition is offline, or segments are missing.
     """
     name = str(key)
     start = forked_start(commits.state, topic.id, key, end)
@@ -172,6 +181,7 @@ class ForkFiles:
         fs = self._fs
         for name_of in names:
             path, new = joined(source, name_of(base)), joined(target, name_of(base))
+            # Only the log is required. Closing the fork rebuilds a missing index.
             if name_of is not log_name and not fs.exists(path):
                 continue
             try:
@@ -180,6 +190,7 @@ class ForkFiles:
                     self.linked_files += 1
                     self.linked_bytes += fs.size(new)
             except StorageUnavailableError as error:
+                # Another file system, too many links to the inode, or a file system without links.
                 if getattr(error.__cause__, "errno", None) not in _NO_LINKS:
                     raise
                 with fs.open(path) as file:
@@ -197,7 +208,8 @@ class ForkFiles:
     def complete(self, part: PartitionFork, topic_id: str) -> None:
         """Cut the tail, write the new files, and close the partition, durably. Needs no lock.
 
-        Raises: InvalidRequestError: records below the end were compacted away since.
+        Raises:
+            InvalidRequestError: Records below the end were compacted away since.
         """
         fs, (target, _) = self._fs, self._paths(part)
         epochs = clipped(part.epochs, start=part.start, end=part.end)
@@ -231,11 +243,13 @@ class ForkFiles:
         """
         fs, end, (target, tails) = self._fs, part.end, self._paths(part)
         with fs.open(joined(tails, log_name(base))) as file:
+            # The index leads close to the end, so a segment of a GiB need not be read to find the
+            # cut.
             start = hint(fs, tails, base, file, end - 1)
             prefix = prefix_below(file, base, end, start=start)
             if prefix.end < end and not (part.state.adopted or part.state.parsed().compact):
                 raise DataCorruptionError(
-                    "the file ends too early; restore it from a copy, nothing was forked",
+                    "the file ends too early; restore it from a copy, then fork again",
                     path=joined(part.source, log_name(base)), position=prefix.size,
                     first=prefix.end, end=end,
                 )  # fmt: skip

@@ -54,6 +54,7 @@ class BatchEpochs:
 
     def take(self, path: str, table: Table) -> None:
         """Add the batches of a part of the segment at `path`."""
+        # Batches of older formats, and batches that clients wrote without a broker, have no epoch.
         table = table[(table["magic"] >= 2) & (table["leader_epoch"] >= 0)]
         if not len(table):
             return
@@ -190,6 +191,7 @@ def checkpoint_fault(entries: Epochs, runs: list[EpochRun], start: int, end: int
     starts = [offset for _, offset in entries]
     firsts = {run.epoch: run for run in runs}
     for run in runs:
+        # Records below the log start may lack an entry: Kafka removes epochs below it.
         if run.end <= start:
             continue
         known = _epoch_at(entries, starts, max(run.first, start))

@@ -10,6 +10,7 @@ from sparklog.fs import FileSystem
 def is_empty(fs: FileSystem, path: str) -> bool:
     """Return True if a directory contains only files of a new partition, and no record."""
     for name in fs.listdir(path):
+        # A crash during the creation may leave the temporary file of either.
         made = name.removesuffix(".tmp") in (PARTITION_METADATA, EPOCH_CHECKPOINT)
         if made or name.endswith((INDEX, TIMEINDEX)):
             continue

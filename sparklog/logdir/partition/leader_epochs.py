@@ -20,7 +20,8 @@ from sparklog.storage.leader_epochs import assigned, clipped
 class LeaderEpochFileCache:
     """The epochs of a partition directory; changes are durable when a call returns.
 
-    Raises: DataCorruptionError, in the constructor: the file can't be read; recovery rebuilds it.
+    Raises:
+        DataCorruptionError: The file can't be read. Recovery rebuilds it.
     """
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
@@ -35,10 +36,15 @@ class LeaderEpochFileCache:
     def assign(self, epoch: int, start: int) -> None:
         """Add `epoch` from offset `start` on. Adding the latest epoch has no effect.
 
-        Contradicting entries are removed. Raises: InvalidRequestError: negative epoch or offset.
+        Contradicting entries are removed.
+
+        Raises:
+            InvalidRequestError: The epoch or the offset is negative.
         """
         if epoch < 0 or start < 0:
-            raise InvalidRequestError(f"leader epoch {epoch} at offset {start}: want both >= 0")
+            raise InvalidRequestError(
+                f"leader epoch {epoch} at offset {start}: neither of the two may be negative"
+            )
         after = assigned(self.entries, epoch, start)
         if after is not self.entries:
             self._replace(after)

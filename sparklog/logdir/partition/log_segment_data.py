@@ -39,7 +39,11 @@ class LogDirSegmentData:
         return joined(self.directory, log_name(self.base))
 
     def version(self) -> tuple[int, int]:
-        """Return the log file's identity. Raises: SourceChangedError. Cost: two stats."""
+        """Return the log file's identity. Cost: two stats.
+
+        Raises:
+            SourceChangedError: The segment was cleaned, deleted or replaced.
+        """
         try:
             size = self.fs.size(self.where)
             found = self.fs.identity(self.where)
@@ -69,6 +73,8 @@ class LogDirSegmentData:
             parse_snapshot(raw, path)
             return raw
         state = load_producers(
+            # With `now=0` no producer expires: a copy in remote storage may be restored at any
+            # later time.
             self.fs, self.directory, self.end,
             log_start=self.log_start, now=0, expiration_ms=_NEVER_EXPIRES,
         )  # fmt: skip

@@ -37,8 +37,8 @@ from sparklog.logdir.segment_files import joined, segment_bases
 
 Table = NDArray[Any]
 FOREIGN: Final = (
-    "the last batch is not the one that was committed: the segment is another partition's or "
-    "another log's. Restore it from a copy; nothing was changed"
+    "the last batch is not the batch that was committed: the segment belongs to another partition "
+    "or another log. Restore the segment from a copy"
 )
 
 
@@ -98,9 +98,20 @@ class PartitionLog:
     ) -> Self:
         """Create the directory with partition.metadata and an empty segment.
 
-        `key`: the partition; without a key, the directory is of partition 0 and has a temporary
-        name. The directory is durable after `sync` and a sync of the parent directory. Raises:
-        FileExistsError.
+        The directory is durable after `sync` and a sync of the parent directory.
+
+        Args:
+            fs: The file system.
+            path: The directory.
+            topic_id: The topic's id.
+            config: The topic's config.
+            clock: The clock.
+            start_offset: The offset of the first record.
+            key: The partition. Without a key, the directory belongs to partition 0 and has a
+                temporary name.
+
+        Raises:
+            FileExistsError: The directory exists.
         """
         assert key is None or path.endswith(str(key))
         fs.mkdir(path)
@@ -155,6 +166,8 @@ class PartitionLog:
             return self._segment
         bases = segment_bases(self._fs, self.path)
         self._first_base = bases[0] if bases else self._end
+        # A segment past the committed end is left by a roll that a crash interrupted, or belongs to
+        # another log. The fault below leads to a recovery.
         known = [base for base in bases if base <= self._end]
         if not known:
             raise DataCorruptionError(
@@ -223,8 +236,10 @@ class PartitionLog:
         batches as Kafka does. Producers are not checked here: see `producer_appends`.
         `append_time_ms` becomes the timestamp of all records
         (message.timestamp.type=LogAppendTime).
-        Raises: InvalidRequestError: `data` is malformed; RecordTooLargeError: a batch exceeds
-        segment.bytes. In both cases no batch is written.
+
+        Raises:
+            InvalidRequestError: `data` is malformed. No batch is written.
+            RecordTooLargeError: A batch exceeds segment.bytes. No batch is written.
         """
         table = self.scanned(data)
         active = self._active
@@ -232,7 +247,7 @@ class PartitionLog:
             return active.end, active.end
         first = active.end
         if has_producers(table):
-            # the state before these batches
+            # Load the state before these batches are in the log, or a replay would include them.
             self._producer_state_manager.at(first, self.start_offset)
         own = memoryview(data)
         if own.readonly:
@@ -308,11 +323,16 @@ class PartitionLog:
     ) -> tuple[int, int]:
         """Make a staged file of complete batches (offsets from 0) a segment, by rename.
 
-        Returns (first, end). The file must be on the same file system and synced; its headers are
-        patched in place. Size and batches are checked first, CRCs are not. `append_time_ms`: as in
-        `append`; costs a pass over the file.
-        Raises: InvalidRequestError: the file does not fit a segment, or differs from its
-        announcement.
+        The file must be on the same file system and synced; its headers are patched in place. Size
+        and batches are checked first, CRCs are not. `append_time_ms`: as in `append`; costs a pass
+        over the file.
+
+        Returns:
+            The first offset, and the offset after the last record.
+
+        Raises:
+            InvalidRequestError: The file does not fit into a segment, or differs from its
+                announcement.
         """
         with self._fs.open(chunk_path, write=append_time_ms is not None) as file:
             size = file.size()
@@ -322,11 +342,13 @@ class PartitionLog:
         table = checked(found, size, what=chunk_path, batch_bytes_max=self.config.roll_bytes)
         if size_bytes not in (None, size) or size > self.config.roll_bytes or not size:
             raise InvalidRequestError(
-                f"{chunk_path} has {size} bytes; announced: {size_bytes}, at most "
-                f"{self.config.roll_bytes} (segment.bytes) fit"
+                f"{chunk_path} has {size} bytes, but {size_bytes} were announced, and a segment "
+                f"has at most {self.config.roll_bytes} (segment.bytes)"
             )
         if has_producers(table):
-            raise InvalidRequestError(f"{chunk_path}: only batches without producer id are adopted")
+            raise InvalidRequestError(
+                f"{chunk_path} contains batches with a producer id and can't become a segment"
+            )
         prefixes = rebase_headers(table, self._active.end, leader_epoch).tobytes()
         self.roll()
         first = self._active.end
@@ -344,6 +366,8 @@ class PartitionLog:
         active = self._active
         if not active.size:
             return
+        # The order that `truncate_to` can undo: the snapshot exists before the new segment, because
+        # a segment without its snapshot would need a replay from an older one.
         active.finish()
         self._snapshot()
         self._unflushed.segments.append(active)
@@ -370,10 +394,13 @@ class PartitionLog:
     def delete_records(self, start: int) -> None:
         """Raise the log start offset; retention deletes the files later.
 
-        Raises: InvalidRequestError: `start` is past the end.
+        Raises:
+            InvalidRequestError: `start` is past the end.
         """
         if start > self.end_offset:
-            raise InvalidRequestError(f"{self.path}: offset {start} is past {self.end_offset}")
+            raise InvalidRequestError(
+                f"{self.path}: offset {start} is past the end {self.end_offset}"
+            )
         if start > self.start_offset:
             self.start_offset = start
             self._epochs.truncate_from_start(start)
@@ -444,6 +471,7 @@ class _Unflushed:
             file.close()
         if active is not None:
             active.sync(indexes=False)
+        # Names last, so that a file that survives a crash has its contents.
         if self.names:
             self.fs.sync_dir(self.path)
 

@@ -67,6 +67,8 @@ class LogDirSegments:
         """Read a small index into memory, map a large index."""
         path = self._path(base, kind)
         try:
+            # Mapping costs two system calls and a page fault, which is more than reading a small
+            # index.
             if self.fs.size(path) <= WHOLE_BYTES:
                 return IndexBytes(memoryview(read_bytes(self.fs, path)))
             mapping = self.fs.map(path)

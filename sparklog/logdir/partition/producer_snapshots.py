@@ -25,6 +25,7 @@ def write_snapshot(fs: FileSystem, directory: str, state: ProducerState) -> File
     """Write `<state.end>.snapshot`, like Kafka without a temporary file. The caller must sync."""
     file = fs.open(joined(directory, snapshot_name(state.end)), create=True)
     data = format_snapshot(state.entries())
+    # A killed process may have left a torn snapshot of the same offset.
     file.truncate(0)
     file.pwrite(data, 0)
     return file

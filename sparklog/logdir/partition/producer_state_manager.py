@@ -87,6 +87,8 @@ class ProducerStateManager:
         state, self._earlier = self._earlier, None
         assert state is not None
         bases = segment_bases(self._fs, self._path)
+        # Batches after the earlier end were deleted by retention, or the log was cut: only a new
+        # load is correct.
         if not bases or not max(start, bases[0]) <= state.end <= end:
             return None
         replay_batches(LogDirSegments(self._fs, self._path), state, end, bases=bases)
@@ -99,7 +101,8 @@ class ProducerStateManager:
     def follow(self, table: Table, data: memoryview) -> bytes:
         """Apply batches that were just written; positions in `table` refer to `data`.
 
-        Returns: entries for the index of aborted transactions.
+        Returns:
+            The entries for the index of aborted transactions.
         """
         if self._state is None:
             return b""
@@ -124,6 +127,8 @@ class ProducerStateManager:
         known = [offset for offset in snapshot_offsets(names) if offset <= end]
         if end in known and not is_whole(self._fs, joined(self._path, snapshot_name(end))):
             known.remove(end)  # its writer was killed
+        # Nothing happened since the newest snapshot. Kafka writes no snapshot at the log start
+        # either.
         if end <= max([start, bases_of(names)[0], *known]):
             return None
         return write_snapshot(self._fs, self._path, self.at(end, start))

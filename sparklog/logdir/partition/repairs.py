@@ -33,6 +33,7 @@ def cut(fs: FileSystem, path: str, size: int, why: str, *, sync: bool, read_ms: 
         _kept(path, before, read_ms + watch())
         return ""
     removed = f"bytes [{size}, {before})"
+    # Only the log contains records. All other files can be rebuilt from it.
     level = logging.WARNING if path.endswith(LOG) else logging.INFO
     _LOGGER.log(level, "%s: cut %s, %s, in %d ms", path, removed, why, read_ms + watch())
     return f"{path.rpartition('/')[2]}: {removed}"

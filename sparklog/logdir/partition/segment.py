@@ -58,6 +58,8 @@ class Segment:
         Raises: FileNotFoundError: the file was deleted, so that readers can't see new writes.
         """
         identity = self._fs.identity(self.log.path)
+        # A file that was restored from a copy may have the expected size, but appends would go to
+        # the old inode, which no reader opens.
         self._identity = self._identity or identity
         return self.log.size() if self._identity == identity else -1
 
@@ -138,6 +140,8 @@ class Segment:
         expected = self.base
         for window in walk(self.log, start=start, check_crc=False):
             table = window.batches.table
+            # CRCs are not checked on each open, which would cost a pass over the data, but a batch
+            # of a wrong offset ends the segment.
             wrong = out_of_order(table, expected, end, gaps=True)
             known = table if wrong < 0 else table[:wrong]
             known = known[known["last_offset"] < end]
@@ -164,6 +168,8 @@ class Segment:
             return len(table)
         if not self._full(*self._entries_of(table), limits):
             return len(table)
+        # How many entries a batch produces depends on the batches before it, so there is no
+        # formula; the number of entries never decreases with the number of batches.
         low, high = 1, len(table)  # the smallest count that fills an index is in [low, high]
         while low < high:
             middle = (low + high) // 2
@@ -203,7 +209,8 @@ class Segment:
     ) -> "Segment":
         """Replace this empty segment by a staged file, by rename; return the new segment.
 
-        `prefixes`: the new first 16 bytes of each batch of `table`.
+        `prefixes`: the new first 16 bytes (base offset, length, leader epoch) of each batch of
+        `table`.
         """
         assert self.size == 0
         self.close()
@@ -216,6 +223,8 @@ class Segment:
             interval_bytes=self._interval_bytes,
             created_ms=now,
         )
+        # After the rename, because the intent has only the segment: an undo removes it whether or
+        # not the headers are patched.
         for row, position in enumerate(table["position"].tolist()):
             segment.log.pwrite(prefixes[row * 16 : row * 16 + 16], position)
         segment._index(table)

@@ -63,7 +63,11 @@ class SegmentSwap:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        """Rebuild a swap from an intent. Raises: KeyError, TypeError, ValueError: malformed."""
+        """Rebuild a swap from an intent.
+
+        Raises:
+            KeyError, TypeError, ValueError: The intent is malformed.
+        """
         device, inode = fields["log"]
         return cls(
             base=int(fields["base"]),
@@ -77,6 +81,7 @@ class SegmentSwap:
 def perform(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
     """Perform the swap from the first step on."""
     for name in (*swap.parts, log_name(swap.base)):
+        # The log is last: when its `.swap` name exists, all other files have theirs.
         fs.rename(joined(directory, name + CLEANED), joined(directory, name + SWAP))
     fs.sync_dir(directory)
     _complete(fs, directory, swap)
@@ -88,6 +93,7 @@ def settle(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
     if fs.exists(log + SWAP):
         fs.sync_dir(directory)  # the process that renamed them may have died before the sync
         _complete(fs, directory, swap)
+    # The `.swap` log is deleted as the last file, so only the trailing sources may be left.
     elif fs.identity(log) == swap.log:
         _retire_trailing(fs, directory, swap)
     else:
@@ -116,6 +122,8 @@ def _complete(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
             fs.rename(joined(directory, name + SWAP), joined(directory, name))
     for base in swap.covered:
         retire(fs, directory, base)
+    # Only when the retirements are durable: the `.swap` log makes the next process complete the
+    # swap.
     fs.sync_dir(directory)
     fs.unlink(log + SWAP)
     aborted = joined(directory, txnindex_name(swap.base))
@@ -131,11 +139,14 @@ def _retire_trailing(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
 
 
 def retire(fs: FileSystem, directory: str, base: int) -> list[str]:
-    """Hide a segment from new readers. The files wait as `.deleted`. Idempotent.
+    """Hide a segment from new readers by renaming the files to `.deleted`. Idempotent.
 
-    Returns: their paths.
+    Returns:
+        The new paths.
     """
     waiting = []
+    # The log first: a segment without an index is slow, but an index without a log would be a
+    # stray.
     for name in (log_name, index_name, timeindex_name, txnindex_name, snapshot_name):
         path = joined(directory, name(base))
         with contextlib.suppress(FileNotFoundError):

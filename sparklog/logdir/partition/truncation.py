@@ -53,9 +53,13 @@ class SegmentState:
 def truncate_to(fs: FileSystem, directory: str, state: SegmentState) -> None:
     """Remove everything after `state`, durably.
 
-    Raises: DataCorruptionError: the log is shorter than in `state`; full recovery is needed.
+    Raises:
+        DataCorruptionError: The log is shorter than in `state`. A FULL recovery is needed.
     """
+    # Before any change: a log that is too short means that the page cache is not intact, and then
+    # the files must not be cut by this state.
     size = _check(fs, directory, state)
+    # Later segments go before the cut, so that a crash in between never leaves a hole.
     _remove_above(fs, directory, state)
     if size > state.size:
         why = f"offsets from {state.end} on, {_WHY}"
@@ -70,7 +74,7 @@ def _check(fs: FileSystem, directory: str, state: SegmentState) -> int:
     size = fs.size(path) if fs.exists(path) else -1
     if size < state.size:
         raise DataCorruptionError(
-            f"the log has {size} bytes and had {state.size}",
+            f"the log has {size} bytes, but had {state.size} before the step",
             path=path,
             position=max(size, 0),
             first=state.base,

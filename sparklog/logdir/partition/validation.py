@@ -48,8 +48,11 @@ def stamp_file(file: File, size: int, when_ms: int) -> None:
 def checked(found: Batches, size: int, *, what: str, batch_bytes_max: int) -> Table:
     """Return the table of `size` bytes of complete v2 batches with consecutive offsets.
 
-    Raises: InvalidRequestError: the batches are malformed; RecordTooLargeError: a batch exceeds the
-    size of a segment. CRCs are checked by the scan, not here.
+    The scan checks CRCs, this function doesn't.
+
+    Raises:
+        InvalidRequestError: The batches are malformed.
+        RecordTooLargeError: A batch exceeds the size of a segment.
     """
     table = found.table
     if found.error is not None or found.end != size:
@@ -59,12 +62,12 @@ def checked(found: Batches, size: int, *, what: str, batch_bytes_max: int) -> Ta
         return table
     gaps = table["base_offset"][1:] != table["last_offset"][:-1] + 1
     if gaps.any() or (table["magic"] != 2).any():
-        raise InvalidRequestError(f"{what}: want v2 batches without offset gaps")
+        raise InvalidRequestError(f"{what} must consist of v2 batches without offset gaps")
     largest = int(table["size"].max())
     if largest > batch_bytes_max:
         raise RecordTooLargeError(
             f"{what}: a record batch of {largest} bytes exceeds segment.bytes={batch_bytes_max}; "
-            "raise that, or make the batches smaller"
+            "raise segment.bytes, or make the batches smaller"
         )
     return table
 

@@ -50,11 +50,15 @@ def finish_swaps(fs: FileSystem, directory: str) -> list[str]:
     for name in cleaned:
         _remove(fs, directory, name, done)
     low, high = _span(fs, directory, swaps)
+    # Unlike Kafka, keep the producer snapshot at the base of a new segment, because its state
+    # precedes the swapped batches.
     kept = {*swaps, *(snapshot_name(_base(name)) for name in swaps)}
     for name in fs.listdir(directory):
         base = parse_base(name)
         if name not in kept and base is not None and low <= base < high:
             _remove(fs, directory, name, done)
+    # The logs are renamed last, when the other changes are durable, so that after a crash the
+    # segments to remove are still known.
     for name in sorted(swaps, key=lambda name: name.endswith(LOG + SWAP)):
         path = joined(directory, name)
         if name.endswith(LOG + SWAP):

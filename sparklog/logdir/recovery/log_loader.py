@@ -131,7 +131,7 @@ class _Loader:
             )
         except InvalidRequestError as error:
             raise DataCorruptionError(
-                f"{error}; let a broker split this segment first",
+                f"{error}. Let a broker split this segment first",
                 path=joined(self.path, log_name(base)),
             ) from error
         self._check_span(found)
@@ -151,7 +151,7 @@ class _Loader:
     def _check_span(self, found: RebuiltSegment) -> None:
         if found.end - found.base > 2**31:
             raise DataCorruptionError(
-                "offsets overflow the index; let a broker split this segment first",
+                "offsets overflow the index. Let a broker split this segment first",
                 path=found.path,
                 first=found.base,
                 end=found.end,
@@ -174,6 +174,7 @@ class _Loader:
                 return
 
     def _delete(self, bases: list[int]) -> None:
+        # The highest first, so that a crash leaves no hole.
         for base in reversed(bases):
             remove_segment(self.fs, self.path, base, "it follows the cut")
             self.removed.append(log_name(base))
@@ -253,9 +254,18 @@ def load(
 ) -> LoadReport:
     """Load a broker's partition directory, with the same changes as at a broker's start.
 
-    `clean`: the broker stopped cleanly. `recovery_point`, `log_start`: its checkpoints (0: none).
-    `local_start`: segments below it may be missing, because they are in remote storage.
-    Raises: DataCorruptionError: an unreadable epoch checkpoint, or overflowing offsets.
+    Args:
+        fs: The file system.
+        path: The partition's directory.
+        config: The topic's config.
+        clock: The clock.
+        clean: Whether the broker stopped cleanly.
+        recovery_point: The recovery point in the broker's checkpoint file; 0 without an entry.
+        log_start: The log start in the broker's checkpoint file; 0 without an entry.
+        local_start: Segments below this offset may be missing, because they are in remote storage.
+
+    Raises:
+        DataCorruptionError: The epoch checkpoint can't be read, or offsets overflow the index.
     """
     loader = _Loader(fs, path, config, clock, log_start, local_start)
     loader.removed += finish_swaps(fs, path)

@@ -81,7 +81,7 @@ def _quick(manager: LogManager, page: Page) -> None:
         fold(fs, home, page.ledger_end, state=manager.state, first=None)
         _LOGGER.warning("%s: undoing the step of process %d, which died", home, page.pid)
         if page.intent is None:
-            raise DataCorruptionError("it doesn't say which step is in progress", path=home)
+            raise DataCorruptionError("the lock file lacks the step in progress", path=home)
         undo(manager, page.intent)
         manager.reload(page.ledger_end, generation=generation, fresh=True)
     manager.idle()
@@ -95,6 +95,7 @@ def undo(manager: LogManager, intent: Intent) -> None:
     time of the intent. Idempotent.
     """
     fs = manager.fs
+    # The ledger first, so that no process finds a record without data.
     truncate_to(fs, ledger_path(manager.home), intent.ledger)
     for key, state in intent.logs.items():
         truncate_to(fs, manager.partition_path(*key), state)
@@ -132,6 +133,7 @@ def full(manager: LogManager) -> bool:
     )
     _remove_empty_segments(fs, ledger_path(home), end)
     make_durable(fs, home, end - 1)
+    # The new era makes other sessions drop their fold of the ledger, whose tail may have been cut.
     generation = manager.era = max(manager.generation + 1, manager.clock() * 1000)
     manager.reload(end, generation=generation, fresh=True)
     settle_directories(manager)  # first, because a topic may just have been restored
@@ -238,7 +240,8 @@ def _whole(manager: LogManager, prefix: LogState, record: LedgerRecord) -> bool:
     for key, (first, end) in record.ends.items():
         path = manager.partition_path(*key)
         if os.path.dirname(path) not in manager.offline.dirs.present:
-            continue  # its disk is missing: assume that the data are complete
+            # The disk is missing. To count its commits as lost would drop those of all other disks.
+            continue
         if not manager.fs.is_dir(path):
             return False
         if valid_end(manager.fs, path, first) < end:
@@ -266,6 +269,8 @@ def make_durable(fs: FileSystem, home: str, offset: int) -> bool:
     for base in bases[-2:-1]:
         _sync_rolled(fs, ledger_path(home), base, bases[-1])
     with fs.open(path, write=True) as file:
+        # Write the record again, because an fsync alone writes nothing if the page cache marks the
+        # pages as clean after an earlier failed fsync.
         file.pwrite(raw[at : at + size], at)
         file.sync()
     fs.sync_dir(ledger_path(home))

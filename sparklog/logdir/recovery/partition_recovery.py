@@ -140,19 +140,27 @@ def recover(
     """Check [start, end) from the recovery point's segment on, remove the rest, rebuild.
 
     Args:
-        expected: The partition's state after the recovery.
-        remaining: Called with the number of segments that are still to be read.
-        check_only: Raise the errors of a recovery, and change no file.
-    Raises: DataCorruptionError: data below `end` are damaged or missing; no file was cut.
-    Cost: a CRC pass from the recovery point, and over segments without a valid index.
-    """
+            fs: The file system.
+            path: The partition's directory.
+            config: The topic's config.
+            clock: The clock.
+            expected: The partition's state after the recovery.
+            remaining: Called with the number of segments that are still to be read.
+            check_only: Raise the errors of a recovery, and change no file.
+
+        Cost: a CRC pass from the recovery point, and over segments without a valid index.
+
+        Raises:
+            DataCorruptionError: Data below `end` are damaged or missing; no file was cut.
+        """
     watch, log_start, end = stopwatch(), expected.start, expected.end
     report = RecoveryReport(log_start, end)
     live = _listed(fs, path, expected, check_only=check_only)
     first = max(log_start, live[0]) if live else log_start
     epochs = _known_epochs(fs, path)
     point = expected.recovery_point if epochs is not None else -1
-    # the base of the recovery point's segment, or of the first segment
+    # The base of the recovery point's segment, or of the first segment. If the epochs can't be
+    # read, the point is -1: all segments are read, because the batches contain the epochs.
     from_base = max((b for b in live if b <= point), default=live[0] if live else end)
     plan = _Plan()
     producers: ProducerState | None = None
@@ -171,6 +179,7 @@ def recover(
         plan.scanned.append(_checked(fs, path, base, limit, producers, config, last=limit == end))
     remaining(0)
     _check_tail(plan, end, expected.tail_crc)
+    # From here on files change. All errors were raised before, so that damage never leads to a cut.
     if check_only:
         return report
     if not live and expected.needed > log_start:  # all segments are remote, producers still count
@@ -263,8 +272,7 @@ def _checked(
         reason = found.error.reason if found.error else "the file ends too early"
         at = found.error.position if found.error else found.size
         raise DataCorruptionError(
-            f"{reason}; committed records are damaged. Restore the file from a copy; nothing was "
-            "changed",
+            f"{reason}; committed records are damaged. Restore the file from a copy",
             path=found.path,
             position=at,
             first=found.end,

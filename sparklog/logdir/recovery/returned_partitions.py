@@ -64,6 +64,7 @@ def _returned(manager: LogManager) -> bool:
     for number in sorted(returned):
         path = manager.directories[number]
         try:
+            # A broker may have been started on the disk while it was away.
             manager.brokers_out += lock_out_brokers(fs, [path])
         except LogLockedError as error:
             found.absent[number] = str(error)

@@ -67,7 +67,8 @@ class DuePartitions:
     ) -> dict[TopicPartition, DueSegments | None]:
         """Return the partitions with segments that may be due; the decision is made under the lock.
 
-        None: unknown, because the files change at this moment or are damaged.
+        The value is None if the segments are unknown, because the files change at this moment or
+        are damaged.
 
         Cost: about 10 us per unchanged partition, else a listing and a stat per segment.
         """
@@ -141,6 +142,8 @@ class DuePartitions:
             return seen
         segments = segments_of(self._fs, place.directory)
         found = due_segments_of(self._fs, place, segments, now_ms=now_ms, terms=terms)
+        # A change within the resolution of the file system's clock would not change the directory's
+        # time again, so a fresh listing is not trusted for the next round.
         settled = system_clock() - changed > SETTLED_MS
         seen = _Observation(place, terms, changed if settled else -1, segments, found)
         self._seen[key] = seen

@@ -100,15 +100,19 @@ def delete_due(
         now_ms: The current time.
         budget_ms: The maximum time under the lock.
 
-    Returns: the deleted segments, and the damaged partitions. Other partitions were not reached in
-    time.
-    Raises: StorageUnavailableError: the log is unchanged, or the deletion continues next time.
     Cost: a ledger record (an fdatasync) per call, and a directory sync per partition.
+
+    Returns:
+        The deleted segments, and the damaged partitions. Other partitions were not reached in time.
+
+    Raises:
+        StorageUnavailableError: The log is unchanged, or the deletion continues next time.
     """
     done = Deletion()
     with commits.exclusive():
         began = monotonic_ms()
         for key, terms in keys.items():
+            # At least one partition per step, or a slow disk would stop retention completely.
             if done.taken and monotonic_ms() - began > budget_ms:
                 break
             try:
@@ -123,7 +127,12 @@ def delete_due(
 def _due_under_lock(
     commits: LogDirCommits, key: TopicPartition, *, now_ms: int, terms: RetentionConstraints
 ) -> DueSegments:
-    """Under the lock. Raises: UnknownTopicError, or DataCorruptionError if it is offline."""
+    """Return a partition's due segments, under the write lock.
+
+    Raises:
+        UnknownTopicError: The partition was deleted.
+        DataCorruptionError: The partition is offline.
+    """
     directory = commits.partition_path(*key)
     if key in commits.offline:
         raise commits.offline[key]
@@ -169,9 +178,12 @@ def _record_starts(
     local_starts: Mapping[TopicPartition, int],
 ) -> bool:
     """Raise starts by a ledger record; return True if they are published. Under the lock."""
+    # With flush=none, a power cut could otherwise drop the record of the new start, although the
+    # segments below it are already renamed.
     commits.snapshot_if_due(irrevocable=True)
     with commits.step() as step:
         step.record = StartRecord(starts=_typed(starts), local_starts=_typed(local_starts) or None)
+    # An open partition log still has the old start.
     commits.manager.forget_writers()
     return commits.manager.is_current
 
@@ -188,7 +200,9 @@ def raise_starts(
     This is for remote segments, which may be deleted only when no reader looks for them. Missing
     partitions, and offsets below the log start or above the end, are skipped. The log starts are
     durable on return.
-    Raises: StorageUnavailableError: the remote segments must not be deleted.
+
+    Raises:
+        StorageUnavailableError: The remote segments must not be deleted.
     """
     with commits.exclusive():
         state = commits.state

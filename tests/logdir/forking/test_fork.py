@@ -463,7 +463,7 @@ def test_a_segment_that_ends_too_early_is_restored_and_forked(
     raw = segment.read_bytes()
     first_batch = 12 + int.from_bytes(raw[8:12])  # its length counts from behind that field
     segment.write_bytes(raw[:first_batch])
-    with pytest.raises(sparklog.DataCorruptionError, match="copy, nothing was forked"):
+    with pytest.raises(sparklog.DataCorruptionError, match="copy, then fork again"):
         fork(log.path, tmp_path / "new", writer="q", batch=2, clock=clock)
     assert not (tmp_path / "new").exists()
     segment.write_bytes(raw)

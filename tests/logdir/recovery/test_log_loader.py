@@ -257,7 +257,7 @@ def test_a_segment_whose_offsets_overflow_is_split_by_a_broker(
     second = 12 + int.from_bytes(raw[8:12])  # where the first batch ends
     # A batch's base offset isn't covered by its checksum.
     file.write_bytes(raw[:second] + far.to_bytes(8) + raw[second + 8 :])
-    with pytest.raises(DataCorruptionError, match="let a broker split this segment first"):
+    with pytest.raises(DataCorruptionError, match="Let a broker split this segment first"):
         run(log.path, clean=False)
     split = oracle.open(log.path, clean=False, config=OPTIONS)  # it works on a copy
     assert split.segments == [0, far]
