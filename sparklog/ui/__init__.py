@@ -7,7 +7,7 @@
 - `log_browser`: reads topics and records; `jobs`: blocking work in threads, with limits;
   `result_cache`: results that are expensive to compute
 - `topic_pages`, `record_pages`: HTML; `json_documents`: JSON for scripts
-- `templating`: whole pages from the Jinja2 templates in `templates/`; `units`: numbers and times
+- `templating`: HTML pages from the Jinja2 templates in `templates/`; `units`: numbers and times
 - `browse/`: reads records and statistics of a log for display, within limits
-- `report/`: computes the statistics of a whole log, and renders them as one HTML page
+- `report/`: computes the statistics of a log, and renders them as an HTML page
 """

@@ -7,7 +7,7 @@ contains the end of the session and an HMAC of it, not the token, because browse
 of a host to all ports of that host. Changing the token ends all sessions.
 
 On loopback, requests with an unknown name in the Host header are rejected: an attacker can make
-a domain name resolve to this host (DNS rebinding), and read the pages from a script of that domain.
+a domain name resolve to this host (DNS rebinding), and read the pages with a script of the domain.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ class Access:
 
         Args:
             addresses: The addresses on which the server listens.
-            token: The required token, or None if no token is required.
+            token: The token that clients must send, or None for access without a token.
             names: Further accepted names of this host, such as the name of a proxy.
             secure: Whether the connections are encrypted. Cookies are then restricted to HTTPS.
             clock: The clock for the end of sessions.
@@ -111,7 +111,7 @@ class Access:
         return hmac.compare_digest(*digests)
 
     def session_cookie(self, port: int) -> str:
-        """Return the Set-Cookie header that begins a session of 12 hours."""
+        """Return the Set-Cookie header that starts a session of 12 hours."""
         until = self._clock() + SESSION_MS
         value = f"{until}.{self._signature(until)}"
         return f"{self._cookie_name(port)}={value}; Max-Age={SESSION_MS // 1000}{self._rest}"

@@ -60,7 +60,7 @@ class Page:
         content: The HTML of the main element.
         source: The path, from the root, of the content that a live page loads again. Empty if the
             page is not refreshed.
-        here: The link of the navigation bar that is marked as the current one.
+        here: The link of the navigation bar that is marked as current.
         status: The status of the HTTP response.
         age_s: The age of the content in seconds.
     """
@@ -74,7 +74,7 @@ class Page:
 
 
 class JsonResponse(Response):
-    """A JSON response. It is encoded in parts, so the whole text is never in memory as a str."""
+    """A JSON response, encoded in parts, so that the text is never in memory as a single str."""
 
     media_type = "application/json; charset=utf-8"
 

@@ -38,7 +38,7 @@ class RecordView:
         key_line: The start of the key on one line.
         value_line: The start of the value on one line.
         headers: The (name, bytes, bytes as one line) of each header.
-        key: The key in full. None in a list of records if `key_line` already shows the whole key.
+        key: The key in full. Not set in a list of records if `key_line` shows the full key.
         value: The value in full.
     """
 

@@ -1,7 +1,7 @@
 """Rendering of the pages from Jinja2 templates.
 
-`render` makes the content of a page from a template in `templates/`. `document` makes a whole HTML
-page of that content. The style sheet and the scripts are embedded in the page, so an exported
+`render` makes the content of a page from a template in `templates/`. `document` makes an HTML
+page of this content. The style sheet and the scripts are embedded in the page, so an exported
 report is one file, and has the same style and scripts as the pages of the server. `static/page.js`
 shows times in the viewer's time zone, adds a copy button to commands and filters topics.
 `static/live.js` refreshes the content and shows its age.
@@ -28,7 +28,7 @@ _PACKAGE: Final = "sparklog.ui"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """The HTML of a whole page, and the Content-Security-Policy for the response's header."""
+    """The HTML of a page, and the Content-Security-Policy for the response's header."""
 
     text: str
     policy: str
@@ -61,7 +61,7 @@ def render(template: str, **values: object) -> Markup:
 def document(
     title: str, content: Markup, *, refresh: Refresh | None = None, served: bool = False
 ) -> Document:
-    """Return a whole page. It is complete without JavaScript, with times in UTC.
+    """Return an HTML page. Without JavaScript, all content is visible, and times are in UTC.
 
     Args:
         title: The title of the browser window.
@@ -81,12 +81,12 @@ def document(
 
 
 def policy_of_data() -> str:
-    """Return the Content-Security-Policy of a response that is not a page. It allows no scripts."""
+    """Return the Content-Security-Policy that forbids scripts, for responses without a page."""
     return _policy((), served=False)
 
 
 def _policy(scripts: Sequence[str], *, served: bool) -> str:
-    """Return a Content-Security-Policy that allows `scripts` and nothing from other hosts."""
+    """Return a Content-Security-Policy that allows only `scripts`, and no other hosts."""
     # Hashes, not 'unsafe-inline': a script that gets into a page through a record does not run.
     digests = [
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts

@@ -1,4 +1,4 @@
-"""The pages of topics: the list of topics, and one topic's partitions, readers and configs."""
+"""The pages of topics: the list of topics, and a topic's partitions, readers and configs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class TopicView:
 
     Attributes:
         figures: The statistics of the topic.
-        partitions: The partitions of one page.
+        partitions: The partitions on this page.
         start: How many partitions are on earlier pages.
         readers: The rows of `Log.readers` for this topic.
         now_ms: The time of the page.

@@ -94,7 +94,7 @@ class Figures:
         """Return the statistics of all topics, sorted by name, at most a few seconds old.
 
         Cost: one read of the watermarks, and about 0.1 ms per segment. A refresh lists segments for
-        at most 3 s, and starts with the topics whose sizes are oldest.
+        at most 3 s, and starts with the oldest sizes.
 
         Raises:
             SparklogError, OSError: The topics can't be listed.

@@ -18,7 +18,7 @@ class Limits:
 
     Attributes:
         records: The maximum number of records.
-        read_bytes: The maximum bytes read from the log. The last read may exceed the limit by one
+        read_bytes: The maximum bytes read from the log. The last read may exceed the limit by a
             batch.
         kept_bytes: The maximum memory for records until the page is complete.
         batch_bytes: The maximum size of a record batch, before and after decompression. Larger
@@ -52,7 +52,8 @@ class Budget:
     def over(self) -> str:
         """The reason why the request must end, or "" if the request may continue.
 
-        Reasons are "bytes", "memory", "time", and "gone" for a disconnected client.
+        The reason "gone" means that the client has disconnected; the others are limits: "bytes",
+        "memory", "time".
         """
         if self._gone():
             return "gone"

@@ -23,12 +23,12 @@ class RecordPreview:
     Attributes:
         partition: The partition.
         offset: The offset.
-        timestamp_ms: The timestamp, or None if the record has no timestamp.
+        timestamp_ms: The timestamp, or None without a timestamp.
         append_time: Whether the timestamp is LogAppendTime. Otherwise it is CreateTime.
         key: The first bytes of the key, or None for a null key.
-        key_bytes: The size of the whole key.
+        key_bytes: The full size of the key.
         value: The first bytes of the value, or None for a null value.
-        value_bytes: The size of the whole value.
+        value_bytes: The full size of the value.
         headers: The first headers, up to HEADERS_MAX and the size limit.
         header_count: The number of all headers.
         codec: The compression codec of the batch.

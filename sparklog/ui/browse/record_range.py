@@ -71,7 +71,7 @@ def read_range(log: Log, query: Query, budget: Budget) -> RecordRange:
     """Read the records that `query` selects. Damaged records are reported in `RecordRange.faults`.
 
     Memory: at most the limits of the query, and one chunk.
-    Cost: reads of 2 MiB of log, or of one larger record batch.
+    Cost: reads of 2 MiB of log, or of a larger record batch.
 
     Raises:
         UnknownTopicError: The topic or the partition does not exist.

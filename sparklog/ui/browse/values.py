@@ -66,7 +66,7 @@ def render_value(
         raw: The bytes, or None for null.
         most: The maximum bytes to render.
         form: The requested form. Bytes that are not text are always rendered as hex.
-        size: The size of the whole value, if `raw` is already truncated.
+        size: The full size of the value, if `raw` is already truncated.
 
     Cost: some ms for 256 KiB of JSON.
     """

@@ -370,7 +370,7 @@ def _dates(look: _Look, partitions: list[PartitionReport]) -> None:
     """Add notices about segments with timestamps in the future.
 
     The age of a segment is its largest timestamp, and retention deletes the oldest segments first,
-    so one such record delays the deletion of its segment and of all later segments.
+    so a single such record delays the deletion of its segment and of all later segments.
     """
     for partition in partitions:
         latest = look.now_ms + DAY_MS

@@ -292,7 +292,7 @@ def column_chart(
 
     Args:
         label: The description of the chart for screen readers.
-        edges_ms: The bounds of the bins, one more than there are values.
+        edges_ms: The bounds of the bins: the start of each bin, and the end of the last bin.
         values: The value of each bin.
         words: Formats a value.
         binary: Whether the values are sizes in bytes.
@@ -386,7 +386,7 @@ def time_axis(low_ms: int, high_ms: int) -> Axis:
 def offset_axis(widest: int, before: int = 0) -> Axis:
     """Return an axis of offsets relative to the log start.
 
-    `widest`: the offsets along the whole axis. `before`: how many of them precede the log start.
+    `widest`: the number of offsets along the axis. `before`: the number before the log start.
     """
     ticks = scale([widest - before], steps=3).ticks
     return Axis(tuple(

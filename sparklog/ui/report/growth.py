@@ -57,8 +57,8 @@ def growth(topics: Iterable[TopicReport], *, now_ms: int) -> GrowthReport:
 def begins(segments: Sequence[SegmentReport]) -> Iterator[int | None]:
     """Yield the time of the first record of each segment, or None if records have no timestamps.
 
-    The first timestamp of a remote segment is unknown, because reading it costs a request. It is
-    estimated as the last timestamp of the previous segment. The first segment of a partition is
+    The first timestamp of a remote segment is unknown, because reading it costs a request. The
+    estimate is the last timestamp of the previous segment. The first segment of a partition is
     assumed to cover as much time as the second.
     """
     before: int | None = None

@@ -41,7 +41,7 @@ def retention_label(topic: TopicReport) -> str:
 def rule_label(rule: str, given: Mapping[str, str] | None) -> str:
     """Return a retention rule in words, such as "older than 7 d".
 
-    `given`: the configs of the topic, which contain the limit, or None if they are unknown.
+    `given`: the configs of the topic, which contain the limit, or None for unknown configs.
     """
     config = TopicConfig.parse(given or {})
     age, size = config.retention_ms, config.retention_bytes

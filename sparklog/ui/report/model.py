@@ -121,7 +121,7 @@ class PartitionReport:
         remote_bytes: The size of all copies, including copies of local segments.
         segments: The segments in ascending order.
         going: The deletions of the retention preview.
-        next_ms: When the next segment expires by age, or None if none does.
+        next_ms: When the next segment expires by age, or None without such a segment.
         held_back_bytes: The size of expired segments that retention retains for a registered
             reader.
         compaction: How dirty a compacted partition is, otherwise None.
@@ -321,7 +321,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogReport:
-    """The statistics of a whole log.
+    """The statistics of a log.
 
     Attributes:
         path: The path of the log.
@@ -360,7 +360,7 @@ class LogReport:
 
     @property
     def is_in_store(self) -> bool:
-        """Whether the whole log is in an object store: an archive, or a log in a bucket."""
+        """Whether all data is in an object store: an archive, or a log in a bucket."""
         return self.url is not None and self.url == self.path.rstrip("/")
 
     @property

@@ -47,7 +47,7 @@ def preview_retention(
         config: The configs of the topic.
         copies: The valid remote segments.
         floor: Returns, for a time in ms, the position of the slowest registered reader that
-            retention respects. It depends on the time, because silent readers expire.
+            retention respects. The position depends on the time, because silent readers expire.
         now_ms: The time of the report.
 
     Returns:

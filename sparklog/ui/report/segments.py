@@ -44,7 +44,7 @@ class ListedSegments:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """Codec and time from the header of a segment's first batch, or the `fault` of that header."""
+    """Codec and time from the header of a segment's first batch, or the header's `fault`."""
 
     codec: str | None = None
     first_ms: int | None = None
@@ -120,7 +120,7 @@ def list_partition(
         view: The view of the log.
         key: The partition.
         copied: The offsets that are copied to remote storage.
-        span: The log start and the high watermark. None reads them, which costs another read.
+        span: The log start and the high watermark. With None, the function reads both.
         memory: The cache.
 
     Raises:
