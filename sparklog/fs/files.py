@@ -106,6 +106,8 @@ class LocalFile:
         """Raise FileNotFoundError if the path names another file than at the first open."""
         stat = os.fstat(self._fd)
         identity = stat.st_dev, stat.st_ino
+        # The pool closes descriptors between calls. If the file was replaced in between, reading on
+        # in the new file would mix the contents of two files.
         if self._identity not in (None, identity):
             os.close(self._fd)
             self._fd = -1
@@ -130,6 +132,8 @@ class LocalFile:
 
     def pread(self, size: int, at: int) -> bytes:
         with self._descriptor("read") as fd:
+            # Linux reads at most 2 GiB per call, and a signal may end a read early: repeat until
+            # the end of the file.
             data = os.pread(fd, size, at)
             if len(data) == size or not data:
                 return data
@@ -179,6 +183,8 @@ class LocalFile:
 
     def sync(self) -> None:
         with self._descriptor("sync") as fd:
+            # fdatasync also writes the size of the file, which is needed to read the data, but not
+            # its times.
             os.fdatasync(fd)
 
     def close(self) -> None:

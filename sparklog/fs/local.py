@@ -42,6 +42,8 @@ class LocalFileSystem:
 
     def __init__(self, descriptors: int | None = None) -> None:
         if descriptors is None:
+            # Leave three quarters of the limit to Spark, Arrow and the user's own files in this
+            # process.
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             descriptors = max(16, min(512, soft // 4))
         self._pool = Pool(descriptors)
@@ -172,7 +174,11 @@ class LocalFileSystem:
         with open("/proc/self/mountinfo") as file:
             for line in file:
                 left, _, right = line.partition(" - ")
+                # The kernel writes spaces and other special characters of mount points as octal
+                # escapes.
                 mount = left.split()[4].encode().decode("unicode_escape").rstrip("/") + "/"
+                # The longest mount point contains the path. Of two mounts on the same point the
+                # later one is visible.
                 if real.startswith(mount) and len(mount) >= len(best):
                     best, kind = mount, right.split()[0]
         return kind
@@ -190,6 +196,8 @@ def _renameat2() -> Callable[..., int] | None:
 
 
 def _exchange(one: str, other: str) -> bool:
+    # An old C library lacks the function, and some file systems reject the flag: the caller then
+    # takes another way.
     call = _renameat2()
     if call is None:
         return False

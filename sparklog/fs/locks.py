@@ -20,6 +20,8 @@ class LocalLockFile(LocalFile):
     """A file with open-file-description locks. Its descriptor is never managed by the pool."""
 
     def __init__(self, path: str, flags: int) -> None:
+        # Closing the descriptor would release the locks, so it is in a pool of its own that never
+        # closes it.
         super().__init__(path, flags, Pool(1 << 30))
         _lock_files.add(self)
 
@@ -28,6 +30,8 @@ class LocalLockFile(LocalFile):
         with self._descriptor("lock") as fd:
             try:
                 self._set(fd, kind, first, length)
+            # Which of the two the kernel reports for a held lock depends on the system: see
+            # fcntl(2), EAGAIN or EACCES.
             except (BlockingIOError, PermissionError):
                 return False
             return True

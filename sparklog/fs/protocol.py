@@ -314,6 +314,7 @@ def write_durably(fs: FileSystem, path: str, data: Buffer, *, sync_dir: bool = T
     """
     temporary = path + ".tmp"
     with fs.open(temporary, create=True) as file:
+        # A crash may have left a longer temporary file.
         file.truncate(0)
         file.pwrite(data, 0)
         file.sync()

@@ -27,7 +27,8 @@ def parse_address(text: str, *, name: str, example: int, encrypted_by: str) -> A
         example: A typical port for the option.
         encrypted_by: The options that replace a scheme.
 
-    Raises InvalidRequestError with `name` and the expected form.
+    Raises:
+        InvalidRequestError: The address is malformed; the message has `name` and the expected form.
     """
     wanted = f"want PORT or HOST:PORT, such as {example}, localhost:{example} or [::1]:{example}"
     text = text.strip()
@@ -50,7 +51,8 @@ def parse_address(text: str, *, name: str, example: int, encrypted_by: str) -> A
 def resolve(host: str) -> list[str]:
     """Return the addresses of a host without duplicates, in the system's order.
 
-    Raises InvalidRequestError if there are none.
+    Raises:
+        InvalidRequestError: The host's name can't be resolved.
     """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -64,6 +66,7 @@ def is_loopback(addresses: Iterable[str]) -> bool:
 
     def check(text: str) -> bool:
         address = ipaddress.ip_address(text.partition("%")[0])
+        # Not every version of Python counts ::ffff:127.0.0.1 as loopback.
         mapped = getattr(address, "ipv4_mapped", None)
         return bool((mapped or address).is_loopback)
 

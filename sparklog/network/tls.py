@@ -80,7 +80,9 @@ class TlsFiles:
 def make_context(files: TlsFiles) -> ssl.SSLContext:
     """Return a server's SSL context.
 
-    Raises InvalidRequestError, with the file and its fault; StorageUnavailableError.
+    Raises:
+        InvalidRequestError: A file has a fault; the message has both.
+        StorageUnavailableError: A file can't be read.
     """
     _check(files.certificate, files.names.certificate, b"CERTIFICATE", "certificate")
     key = files.key or files.certificate
@@ -88,6 +90,8 @@ def make_context(files: TlsFiles) -> ssl.SSLContext:
     _check(key, name, b"PRIVATE KEY", "private key", is_secret=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Renegotiation lets a client make the server compute; compression leaks secrets by the size of
+    # messages (CRIME). Kafka uses neither.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     try:
         # Without a password OpenSSL would ask at the terminal.
@@ -156,7 +160,7 @@ class Tls:
     """A server's SSL context, from certificate files. Threads may use `context`."""
 
     def __init__(self, files: TlsFiles) -> None:
-        """Read the files. Raises as `make_context`."""
+        """Read the files. The errors are those of `make_context`."""
         self.files = files
         self._stamps = self._stat()
         self.context = make_context(files)
@@ -166,6 +170,7 @@ class Tls:
         stamps = self._stat()
         if stamps == self._stamps:
             return
+        # Before the files are loaded: a broken file is reported once, not at each connection.
         self._stamps = stamps
         try:
             self.context = make_context(self.files)

@@ -124,6 +124,7 @@ def _parse(text: str) -> tuple[dict[str, bytes], str]:
     lines = [line.split() for line in text.splitlines() if not line.lstrip().startswith("#")]
     entries = [(key_id, _key(encoded)) for key_id, encoded in filter(None, lines)]
     keys = dict(entries)
+    # With two keys of one id, segments that were encrypted by the first could never be read.
     if len(keys) != len(entries):
         raise ValueError("duplicate id")
     return keys, entries[-1][0]

@@ -154,6 +154,7 @@ def restore(
         )
     view = open_archive(place, options=options, storage_options=storage_options)
     parts = _plan(view, topics, start, end)
+    # The name is always the same, so that a second call finds the files of an interrupted restore.
     work = target + ".restoring"
     if not fs.is_dir(work):
         fs.mkdir(work)
@@ -164,6 +165,7 @@ def restore(
             "to another disk, or less to another directory",
             path=work,
         )
+    # The ledger is created by the adoption, so with a ledger all segments are there already.
     if not has_ledger(fs, work):
         _Restore(fs, work, view.objects, total, progress).fill(parts, threads)
     offsets = _take_over(fs, clock, work, view, {part.key.topic for part in parts})
@@ -266,7 +268,8 @@ class _Restore:
     def _fetch(self, part: _Part, segment: RemoteSegment) -> None:
         """Write a segment's files unless they exist; the log last.
 
-        Raises: as `restore`; a missing object counts as damage, unless its absence is uncertain.
+        The errors are those of `restore`. A missing object counts as damage, unless the absence is
+        uncertain.
         """
         path = f"{self._objects.store.url}/{manifest_object(segment)}"
         try:
@@ -287,6 +290,8 @@ class _Restore:
             return
         opened = self._objects.open(segment)
         is_whole = segment.end <= part.end
+        # The log is last, under a temporary name: if it exists, an earlier call has completed this
+        # segment.
         for suffix in (INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT) if is_whole else ():
             data = opened.part(suffix)
             if data is not None:
@@ -349,9 +354,9 @@ def _cut(file: Any, end: int) -> int:
 def _take_over(
     fs: FileSystem, clock: Clock, work: str, view: ArchiveView, names: Collection[str]
 ) -> dict[str, dict[int, tuple[int, int]]]:
-    """Adopt the directory like a broker's. The adoption checks it and creates the ledger.
+    """Adopt the directory like a broker's, and set the topics' configs; return the offsets.
 
-    Set the configs.
+    The adoption checks the files and creates the ledger.
     """
     held = view.topics()
     # No other process knows the new directory yet.

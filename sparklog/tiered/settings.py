@@ -51,7 +51,10 @@ class RemoteSettings:
 
 @dataclass(frozen=True, slots=True)
 class SettingsFault:
-    """A damaged or missing file of the settings. `is_repairable`: the other file is readable."""
+    """A damaged or missing file of the settings.
+
+    `is_repairable`: the other of the two files is readable.
+    """
 
     path: str
     what: str
@@ -61,8 +64,10 @@ class SettingsFault:
 def read_settings(fs: FileSystem, home: str) -> RemoteSettings | None:
     """Return the settings, or None for a log without remote storage.
 
-    If the file is missing or damaged, its copy is read. Raises: DataCorruptionError: neither can be
-    read.
+    If the file is missing or damaged, its copy is read.
+
+    Raises:
+        DataCorruptionError: Neither of the two files can be read.
     """
     try:
         settings = _read(fs, home, REMOTE_NAME)

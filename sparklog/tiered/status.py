@@ -86,9 +86,12 @@ class TierStatus:
 def status(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -> TierStatus:
     """Return local, remote, pending and lagging segments, without requests to the object store.
 
-    Topics without remote storage are left out unless they have remote segments.
-    Raises: InvalidRequestError: there is no log; DataCorruptionError.
-    Cost: a listing of each partition's directory, and reading the metadata topic.
+    Topics without remote storage are left out unless they have remote segments. Cost: a listing of
+    each partition's directory, and reading the metadata topic.
+
+    Raises:
+        InvalidRequestError: There is no log at the path.
+        DataCorruptionError: The settings or the metadata are damaged, or the settings are missing.
     """
     directories = split_path(path)
     settings = read_settings(fs, directories[0])
@@ -119,8 +122,10 @@ def keys_of(
 ) -> dict[str, dict[str, int]]:
     """Return {topic: {key id: number of copies}} of a log's copies in the store.
 
-    The id of plain copies is "". Raises: StorageUnavailableError. Cost: a listing of each
-    partition's prefix, and a GET per copy.
+    The id of plain copies is "". Cost: a listing of each partition's prefix, and a GET per copy.
+
+    Raises:
+        StorageUnavailableError: The store can't be read.
     """
     directories = split_path(path)
     settings = read_settings(fs, directories[0])

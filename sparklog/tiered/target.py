@@ -100,6 +100,7 @@ def _open_driver(
             f"{url}: a package is missing, run: pip install '{package or error}'", path=url
         ) from None
     except (TypeError, ValueError, KeyError) as error:
+        # Libraries put the options that they reject into their messages.
         words = without(str(error), secrets_in(given))
         raise InvalidRequestError(
             f"can't open {url}: {words}; correct the URL or the storage options", path=url

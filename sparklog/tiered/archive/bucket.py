@@ -72,7 +72,8 @@ def log_start(objects: Iterable[StoredObject]) -> int:
 def chosen(segments: list[RemoteSegment], objects: RemoteObjects) -> list[RemoteSegment]:
     """Return the valid copies, without overlaps. Reads the manifests of overlapping copies.
 
-    Raises: DataCorruptionError: such a manifest is damaged.
+    Raises:
+        DataCorruptionError: The manifest of an overlapping copy is damaged.
     """
     doubtful = _overlapping(segments)
     if not doubtful:
@@ -93,6 +94,8 @@ def chosen(segments: list[RemoteSegment], objects: RemoteObjects) -> list[Remote
             )
     ids = {segment.id for segment in doubtful}
     plain = [segment for segment in segments if segment.id not in ids]
+    # Names and listings have no leader epochs, by which the manifests of overlapping copies are
+    # compared.
     with_key_id = not_superseded(segment for segment in known if segment.id not in replaced)
     return sorted([*plain, *with_key_id], key=lambda s: s.base)
 

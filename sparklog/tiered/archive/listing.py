@@ -91,10 +91,10 @@ class BucketListing:
         return min(max(start, segments[0].base), segments[-1].end), segments[-1].end
 
     def _renew(self, look: Callable[[], object]) -> None:
-        """List again.
+        """List again. While the store is unavailable, use the last listing until the timeout.
 
-        While the store is unavailable, the last listing is used until the readers' timeout.
-        Raises: StorageUnavailableError: not transient, or timed out.
+        Raises:
+            StorageUnavailableError: The error is not transient, or the readers' timeout is over.
         """
         now = self._timer()
         if now < self._again_ms:
@@ -107,6 +107,8 @@ class BucketListing:
             if not error.passing or left_ms <= 0:
                 raise
             first_ms, longest_ms = AGAIN_MS
+            # Wait as long as the store has been away already, within limits: a poller must not send
+            # a request per poll to a store that is down.
             self._again_ms = self._timer() + min(max(away_ms, first_ms), longest_ms)
             if self._away_ms is None:
                 self._away_ms = now
@@ -126,6 +128,8 @@ class BucketListing:
                 continue
             key = TopicPartition(directory.topic, directory.partition)
             newest = max(segment.time_ms for segment in segments)
+            # A topic that was deleted and created again has two prefixes, as long as its old copies
+            # are not deleted.
             other = partitions.get(key)
             if other is None or max(s.time_ms for s in other.segments) < newest:
                 partitions[key] = _Listed(directory, segments, log_start(objects), now)

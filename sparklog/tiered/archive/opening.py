@@ -32,9 +32,9 @@ def open_archive(
 
 
 def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:
-    """Return the URL of a store (a bucket, or a directory in a bucket's format). None: a log dir.
+    """Return the URL of a bucket, or of a directory in a bucket's format; None for a log dir.
 
-    The content is not examined. The store may be an archive, or a log in a bucket.
+    The content is not examined. The bucket may contain an archive or a log.
     """
     url = store_url(path)
     if url is not None:
@@ -46,6 +46,8 @@ def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:
     names = fs.listdir(home)
     if is_store_home(fs, home):
         return f"file://{home}"
+    # A partition's prefix, topic-0-ID, may also be the name of a partition directory of a topic
+    # whose name contains a dash, so any sign of a log dir decides against an archive.
     is_archive = any(parse_directory(name) is not None for name in names) and not any(
         parse_partition_dir(name) is not None or name.startswith("sparklog.") for name in names
     )

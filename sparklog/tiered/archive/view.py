@@ -70,10 +70,7 @@ class ArchiveSegments:
         return self._listed(news=True).bases()
 
     def metadata(self) -> list[SegmentMetadata]:
-        """Return the segments by base offset.
-
-        For an encrypted segment with the size of its object.
-        """
+        """Return the segments by base offset. An encrypted segment has the size of its object."""
         return self._listed(news=True).metadata()
 
     def max_timestamp(self, base: int) -> int | None:
@@ -142,7 +139,7 @@ class ArchiveView(ListedView[Directory]):
     """
 
     def __init__(self, url: str, objects: RemoteObjects, *, refresh_ms: float = REFRESH_MS) -> None:
-        """Raises: StorageUnavailableError. Cost: a listing, and a manifest per topic."""
+        """List the bucket. Cost: a listing, and a manifest per topic."""
         super().__init__(url.rstrip("/"))
         self.objects = objects  # `poll_ms` is short, because the age of the listing limits requests
         self._listing = BucketListing(objects, refresh_ms=refresh_ms)
@@ -239,6 +236,8 @@ class ArchiveView(ListedView[Directory]):
         newest = {}
         for topic, held in numbers.items():
             copies = [s for p in held for s in self._listing.segments(TopicPartition(topic, p))]
+            # Each manifest has the configs at the time of its upload, so the newest has the current
+            # configs.
             newest[topic] = max(copies, key=lambda s: s.time_ms)
         raws = self.objects.retry.call(
             lambda: _answered(

@@ -48,11 +48,17 @@ def faults_of(
     """Yield the faults of a copy: of the manifest, the indexes and the log.
 
     Args:
-        keys: decrypts the indexes of encrypted copies. Without keys, only logs are compared.
-        ask: sends each request, and may repeat the request.
-    Raises: StorageUnavailableError; InvalidRequestError: the key ring lacks the copy's key.
-    Cost: a GET for the manifest, and a GET per 8 MiB of the log.
-    """
+            store: The bucket.
+            copy: The copy.
+            keys: Decrypts the indexes of encrypted copies. Without keys, only logs are compared.
+            ask: Sends each request, and may repeat the request.
+
+        Cost: a GET for the manifest, and a GET per 8 MiB of the log.
+
+        Raises:
+            StorageUnavailableError: The bucket can't be read.
+            InvalidRequestError: The key ring lacks the copy's key.
+        """
     name = manifest_object(copy)
     try:
         manifest, body = parse(ask(lambda: store.get(name, limit=MANIFEST_BYTES_MAX)), path=name)
@@ -73,8 +79,9 @@ def manifest_parts(
 ) -> dict[str, bytes] | None:
     """Return a manifest's small files, decrypted; None if a key ring is needed and missing.
 
-    Raises: DataCorruptionError: a checksum is wrong; InvalidRequestError: the key ring lacks the
-        segment's key.
+    Raises:
+        DataCorruptionError: A checksum is wrong.
+        InvalidRequestError: The key ring lacks the segment's key.
     """
     if manifest.encryption is not None:
         if keys is None:
@@ -104,7 +111,7 @@ def _log_faults(
 
 
 def note_damaged(fs: FileSystem, home: str, segment_id: str, what: str) -> None:
-    """Record that a copy is damaged; durable on return. Raises: StorageUnavailableError."""
+    """Record that a copy is damaged; durable on return."""
     path = _path(home, segment_id)
     if not fs.exists(path):
         write_durably(fs, path, json.dumps({"damage": what}).encode() + b"\n")

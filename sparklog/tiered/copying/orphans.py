@@ -47,7 +47,7 @@ def prefixes(
 ) -> dict[TopicIdPartition, Directory]:
     """Return the directories that may contain this log's objects.
 
-    Args: topics: {partition: its topic} of partitions that are tiered now.
+    `topics`: {partition: topic} of the partitions that are tiered now.
     """
     names = dict(topics)
     for key, (topic, since_ms) in cache.deleted_partitions.items():
@@ -83,10 +83,12 @@ def find_orphans(
             continue  # another log's object, or part of a known copy
         if is_manifest and segment is None:
             differences.unknown_manifests.append(stored)
+        # An upload may be in progress whose metadata record is not visible here yet.
         if now_ms - stored.time_ms >= grace_ms:
             differences.orphans.append(stored)
     for segment in known.values():
         finished = segment.state is SegmentState.COPY_FINISHED
+        # Listings of some stores are outdated for a while, so a loss is confirmed by a request.
         if finished and not objects_of(segment) <= names and is_lost(store, segment):
             differences.missing.append(segment)
     return differences
@@ -117,7 +119,8 @@ def _is_old_start(
 def is_lost(store: Store, segment: RemoteSegment) -> bool:
     """Return True if an object of a copy does not exist, by requesting a byte of each.
 
-    Raises: StorageUnavailableError: unknown.
+    Raises:
+        StorageUnavailableError: The store can't answer, so the loss is unknown.
     """
     for name in (manifest_object(segment), log_object(segment)):
         try:

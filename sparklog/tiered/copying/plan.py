@@ -41,7 +41,10 @@ def valid_copies(
 ) -> list[RemoteSegment]:
     """Return the copies of this log's history that end at or below the log's end, ascending.
 
-    Args: readable: `RemoteLogMetadataCache.readable`. lineage: the log's leader epochs.
+    Args:
+        readable: The result of `RemoteLogMetadataCache.readable`.
+        lineage: The log's leader epochs.
+        end: The log's end.
     """
     return [s for s in readable if s.end <= end and is_within_leader_epochs(s, lineage)]
 
@@ -76,13 +79,20 @@ def segments_to_copy(
     its copy (a power cut undid its closing) is copied again, and the new copy replaces the old
     copy. The same applies to a segment that an erasure rewrote, and to a segment of a compacted
     topic (which Kafka doesn't tier) that was cleaned since.
-    Args: copies: the valid copies, and copies in COPY_STARTED.
+
+    Args:
+        segments: The local segments.
+        copies: The valid copies, and copies in COPY_STARTED.
+        config: The topic's config.
+        log_start: The log start offset.
+        stable: The lower of high watermark and last stable offset.
     """
     if config.remote_log_copy_disable or not config.remote_storage_enable:
         return []
     candidates = []
     ordered = sorted(copies, key=lambda c: c.base)
     bases = [c.base for c in ordered]
+    # Pairs, so the active segment, which has no next segment, is never copied.
     for held, following in itertools.pairwise(segments):
         end = following.base
         if end > stable:
@@ -144,8 +154,10 @@ def retention_terms(
 ) -> dict[TopicPartition, RetentionConstraints]:
     """Return the constraints on the deletion of local segments: registered readers and copies.
 
-    Args: floors: the positions of the slowest readers. copies: returns a partition's valid copies;
-    called for tiered topics only.
+    Args:
+        places: The partitions.
+        floors: The positions of the slowest readers.
+        copies: Returns a partition's valid copies; called for tiered topics only.
     """
     terms = {key: RetentionConstraints(floor) for key, floor in floors.items()}
     for key, place in places.items():
@@ -167,9 +179,16 @@ def expired_segments(
 ) -> DueSegments:
     """Return the copies that exceed the limits of the partition, local and remote together.
 
-    Stops at the first copy that does not exceed them, at the position of a registered reader
-    (`floor`), and at offsets without a copy. Copies below the log start are not included. Args:
-    copies: the valid copies. segments: the local segments, including the active segment.
+    Stops at the first copy that does not exceed them, at the position of a registered reader, and
+    at offsets without a copy. Copies below the log start are not included.
+
+    Args:
+        copies: The valid copies.
+        segments: The local segments, including the active segment.
+        config: The topic's config.
+        log_start: The log start offset.
+        now_ms: The current time.
+        floor: The position of the slowest registered reader, if there is one.
     """
     copied = Tier(copied_ranges(copies))
     ends = [*(s.base for s in segments[1:]), 2**63]
@@ -180,6 +199,8 @@ def expired_segments(
     )
     live = [c for c in copies if c.end > log_start]
     starts = [log_start, *(c.end for c in live)]
+    # To expire a copy behind a hole would raise the log start over offsets that are only local, and
+    # whose limits are checked elsewhere.
     hole = next((at for at, c in enumerate(live) if c.base > starts[at]), len(live))
     walk = RetentionWalk(
         [LocalSegment(c.base, c.size) for c in live],

@@ -35,8 +35,12 @@ from sparklog.tiered.remote_segment import RemoteSegment
 class RemoteStorageManager:
     """The `SegmentStore` of remote storage: copies segments concurrently. Thread-safe.
 
-    Args: keyring: encrypts copies if given. throttle: called with the number of bytes read.
-        threads: concurrent copies.
+    Args:
+        store: The bucket.
+        clock: The clock.
+        keyring: Encrypts the copies.
+        throttle: Called with the number of bytes read.
+        threads: The number of concurrent copies.
     """
 
     def __init__(
@@ -69,6 +73,8 @@ class RemoteStorageManager:
             try:
                 manifest = self.copy(put, check=check)
             except (SparklogError, OSError) as error:
+                # These two concern a single segment. Any other error, such as a lost lease or an
+                # unavailable store, would fail all further copies too.
                 if not isinstance(error, SourceChangedError | DataCorruptionError):
                     stop.append(error)
                 return PutResult(put, error=error)
@@ -86,6 +92,8 @@ class RemoteStorageManager:
     ) -> None:
         """Delete copies: the manifests, then the logs."""
         check()
+        # Manifests first, so that a reader of the bucket alone never finds a manifest without its
+        # log.
         self._store.delete([manifest_object(s) for s in segments])
         check()
         self._store.delete([log_object(s) for s in segments])
@@ -95,9 +103,13 @@ class RemoteStorageManager:
     ) -> Manifest:
         """Upload a segment, unless an earlier attempt with the same id is complete.
 
-        Raises: SourceChangedError; DataCorruptionError: the local segment is damaged;
-            StorageUnavailableError. The caller then deletes uploaded objects.
-        Cost: a few requests, and a pass over the log; a few MiB of memory.
+        Cost: a few requests, and a pass over the log; a few MiB of memory. After an error the
+        caller deletes uploaded objects.
+
+        Raises:
+            SourceChangedError: The local segment was deleted or replaced.
+            DataCorruptionError: The local segment is damaged.
+            StorageUnavailableError: The bucket can't be written.
         """
         if put.resumed:
             finished = self._finished(put, check)
@@ -110,6 +122,8 @@ class RemoteStorageManager:
         made = put_log(
             self._store, put, keyring=self._keyring, throttle=self._throttle, check=check
         )
+        # The later copy of overlapping copies is the valid one, even if the clock was set back
+        # since.
         time_ms = max(self._clock(), *(old.time_ms + 1 for old in put.replaces), 0)
         manifest, raw = made.manifest(time_ms)
         check()

@@ -66,7 +66,8 @@ class RewrittenData:
 def intact_windows(log: SegmentLog, *, subject: str = "it") -> Iterator[Window]:
     """Yield the batches of an entire log that is stored in objects.
 
-    Raises: DataCorruptionError: the log, which is the `subject` of the message, is damaged.
+    Raises:
+        DataCorruptionError: The log is damaged; `subject` names the log in the message.
     """
     at = 0
     for window in walk(log):

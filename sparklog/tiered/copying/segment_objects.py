@@ -71,11 +71,14 @@ def put_log(
     throttle: Throttle = unthrottled,
     check: Callable[[], None] = lambda: None,
 ) -> LogObject:
-    """Upload a segment's log.
+    """Upload a segment's log. After an error the caller deletes uploaded objects.
 
-    Raises: SourceChangedError; DataCorruptionError: the segment is damaged;
-        StorageUnavailableError. The caller then deletes uploaded objects.
     Cost: a few requests, and a pass over the log; a few MiB of memory.
+
+    Raises:
+        SourceChangedError: The local segment was deleted or replaced.
+        DataCorruptionError: The local segment is damaged.
+        StorageUnavailableError: The bucket can't be written.
     """
     key = wrapped = None
     if keyring is not None:
@@ -88,6 +91,7 @@ def put_log(
     check()
     store.put_stream(log_object(put.segment), stored, stored_size)
     parts = _parts(put, source)
+    # The indexes and the snapshot were read after the log. They must belong to the same segment.
     source.check_unmoved()
     return LogObject(put, source.crc32c, stored_size, stored.crc32c, parts, key, wrapped)
 
@@ -100,7 +104,7 @@ def look_at_log(
 ) -> LogObject:
     """Return the result of `put_log` for a plain log that is already in the store.
 
-    Raises, cost: as `put_log`, without a write.
+    Errors and cost are those of `put_log`, without the upload.
     """
     source = Source(put, throttle, check)
     for _ in source:
@@ -141,8 +145,7 @@ class Source:
     """The bytes of a segment, in complete batches; each iter() starts again.
 
     After a pass `crc32c` is the checksum of all bytes, and `indexes` are as Kafka would rebuild
-    them.
-    Raises, from the iterator: SourceChangedError, DataCorruptionError.
+    them. The iterator raises SourceChangedError and DataCorruptionError.
     """
 
     def __init__(

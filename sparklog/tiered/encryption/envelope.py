@@ -65,7 +65,8 @@ class DataKey:
     def open_range(self, stored: bytes, start: int, end: int, size: int, *, path: str) -> bytes:
         """Decrypt the plain bytes [start, end) of `size`, from the range given by `stored_range`.
 
-        Raises: DataCorruptionError: bytes are missing or were changed.
+        Raises:
+            DataCorruptionError: Bytes are missing or were changed.
         """
         first, stored_end = self.stored_range(start, end, size)
         if len(stored) != stored_end - first:
@@ -86,11 +87,17 @@ class DataKey:
 
     def seal_body(self, body: bytes) -> bytes:
         """Encrypt a manifest's body: nonce, then a single encrypted chunk."""
+        # A rewrap writes the manifest again under the same data key, so the nonce must be random.
+        # Its first byte differs from all nonces of chunks.
         nonce = _BODY + os.urandom(_NONCE_BYTES - 1)
         return nonce + bytes(self._seal.encrypt(nonce, body, self._bound_to("manifest", 0, True)))
 
     def open_body(self, stored: bytes, *, path: str) -> bytes:
-        """Decrypt a manifest's body. Raises: DataCorruptionError."""
+        """Decrypt a manifest's body.
+
+        Raises:
+            DataCorruptionError: The body was changed, or encrypted by another key.
+        """
         nonce, sealed = stored[:_NONCE_BYTES], stored[_NONCE_BYTES:]
         opened = self._opened(nonce, sealed, self._bound_to("manifest", 0, True))
         if opened is None:
@@ -177,7 +184,8 @@ def new_data_key(
 ) -> tuple[DataKey, WrappedKey]:
     """Return a new data key for a segment's upload, and the data key wrapped by the current key.
 
-    Raises: InvalidRequestError: the required package is missing.
+    Raises:
+        InvalidRequestError: The required package is missing.
     """
     if not 1 <= chunk_bytes <= 1 << 30:
         raise InvalidRequestError(f"chunk_bytes={chunk_bytes}: want 1 to 1 GiB")
@@ -189,8 +197,10 @@ def new_data_key(
 def open_data_key(ring: Keyring, segment_id: str, wrapped: WrappedKey) -> DataKey:
     """Unwrap the data key in a manifest.
 
-    Raises: InvalidRequestError, with the key's id: the ring lacks this master key, or has another
-        key with its id; a package is missing. UnsupportedVersionError: written by a newer sparklog.
+    Raises:
+        InvalidRequestError: The ring lacks this master key, or has another key with its id; or a
+            package is missing.
+        UnsupportedVersionError: A newer version of sparklog wrote the manifest.
     """
     return DataKey(unwrap_key(ring, segment_id, wrapped), segment_id, wrapped.chunk_bytes)
 
@@ -198,7 +208,7 @@ def open_data_key(ring: Keyring, segment_id: str, wrapped: WrappedKey) -> DataKe
 def rewrap(ring: Keyring, segment_id: str, wrapped: WrappedKey) -> WrappedKey:
     """Wrap a data key by the ring's current key; the encrypted data don't change.
 
-    Raises: as `open_data_key`.
+    The errors are those of `open_data_key`.
     """
     key = unwrap_key(ring, segment_id, wrapped)
     return wrap_key(ring, key, segment_id, wrapped.chunk_bytes)
@@ -218,7 +228,7 @@ def wrap_key(
 
 
 def unwrap_key(ring: Keyring, segment_id: str, wrapped: WrappedKey) -> bytes:
-    """Reverse `wrap_key`. Raises: as `open_data_key`."""
+    """Reverse `wrap_key`. The errors are those of `open_data_key`."""
     if wrapped.scheme != SCHEME:
         raise UnsupportedVersionError(
             f"segment {segment_id} is sealed by {wrapped.scheme!r}, which this version "

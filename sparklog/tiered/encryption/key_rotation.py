@@ -40,9 +40,12 @@ def rotate(
     """Wrap the data keys of all copies below `url` by `keyring`'s current key.
 
     Can run beside a service and readers. After an interruption call it again; it continues.
-    Raises: InvalidRequestError: a key is missing in the ring; that copy is unchanged.
-        DataCorruptionError: a manifest is damaged. StorageUnavailableError.
     Cost: a listing; a request per manifest, and another per manifest that changes.
+
+    Raises:
+        InvalidRequestError: A key is missing in the ring; the copy is unchanged.
+        DataCorruptionError: A manifest is damaged.
+        StorageUnavailableError: The bucket can't be read or written.
     """
     store = store or open_store(url, storage_options)
     names = [stored.name for stored in store.list() if _is_manifest(stored.name)]

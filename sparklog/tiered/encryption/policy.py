@@ -22,7 +22,10 @@ def key_id_of(manifest: Manifest) -> str:
 def key_id_in(store: Store, names: Sequence[str]) -> str:
     """Return the id of a master key of the copies with these manifests; "" if all are plain.
 
-    Raises: StorageUnavailableError. Cost: a GET per manifest.
+    Cost: a GET per manifest.
+
+    Raises:
+        StorageUnavailableError: The bucket can't be read.
     """
     for name, raw in zip(names, store.get_many(names, limit=MANIFEST_BYTES_MAX), strict=True):
         try:
@@ -45,8 +48,11 @@ def with_key_id(
 ) -> RemoteSettings:
     """Return the settings with the key that encrypts new copies.
 
-    Args: plain: the owner turns encryption off. look: determines the key from the bucket, if the
-        settings don't contain it.
+    Args:
+        settings: The log's settings.
+        ring: The key ring of the service, if it has one.
+        plain: Whether the owner turns encryption off.
+        look: Determines the key from the bucket, if the settings don't contain it.
     """
     if ring is not None:
         return replace(settings, key_id=ring.current)

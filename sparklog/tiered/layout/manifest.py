@@ -166,9 +166,11 @@ def to_bytes(manifest: Manifest, body: bytes) -> bytes:
 
 
 def parse(raw: bytes, *, path: str) -> tuple[Manifest, bytes]:
-    """Parse an object: (its first line, the bytes after it).
+    """Return the manifest in an object's first line, and the bytes after this line.
 
-    Raises: DataCorruptionError; UnsupportedVersionError: written by a newer sparklog.
+    Raises:
+        DataCorruptionError: The object is not a manifest, or is damaged.
+        UnsupportedVersionError: A newer version of sparklog wrote the object.
     """
     line, newline, body = raw.partition(b"\n")
     content = unseal("manifest", line + newline, path=path, cure=_CURE)
@@ -199,6 +201,7 @@ def parse(raw: bytes, *, path: str) -> tuple[Manifest, bytes]:
             replaces=tuple(content["replaces"]),
             encryption=None if wrapped is None else WrappedKey.parse(wrapped),
         )
+        # Names in a manifest come from the bucket, and a restore uses them as names of directories.
         _check_names(segment)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataCorruptionError(f"not a manifest ({error!r}); {_CURE}", path=path) from error
@@ -206,9 +209,11 @@ def parse(raw: bytes, *, path: str) -> tuple[Manifest, bytes]:
 
 
 def parse_of(segment: RemoteSegment, raw: bytes, *, path: str) -> tuple[Manifest, bytes]:
-    """Parse the manifest of a copy, as `parse`.
+    """Parse the manifest of a copy, as `parse`, and check that it is this copy's manifest.
 
-    Raises: as `parse`; DataCorruptionError also if the object is another copy's manifest.
+    Raises:
+        DataCorruptionError: The object is damaged, or is another copy's manifest.
+        UnsupportedVersionError: A newer version of sparklog wrote the object.
     """
     manifest, body = parse(raw, path=path)
     held = manifest.segment
@@ -223,7 +228,7 @@ def parse_of(segment: RemoteSegment, raw: bytes, *, path: str) -> tuple[Manifest
 
 
 def _check_names(segment: RemoteSegment) -> None:
-    """Reject a manifest of a copy with names outside of the prefix. Raises: ValueError."""
+    """Raise ValueError if a copy has names outside of the partition's prefix."""
     directory = parse_directory(directory_of(segment).prefix.rstrip("/"))
     log = parse_log(remote_log_name(segment.base, segment.id))
     if directory != directory_of(segment) or log is None:
@@ -233,7 +238,8 @@ def _check_names(segment: RemoteSegment) -> None:
 def part(manifest: Manifest, body: bytes, name: str) -> bytes | None:
     """Return a small file from the decrypted `body`, if the file exists.
 
-    Raises: DataCorruptionError: the file is incomplete, or its checksum is wrong.
+    Raises:
+        DataCorruptionError: The file is incomplete, or its checksum is wrong.
     """
     place = manifest.parts.get(name)
     if place is None:

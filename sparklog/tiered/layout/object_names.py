@@ -46,8 +46,7 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A segment as named by its manifest: offsets [base, end), largest timestamp (ms).
-    """
+    """A segment as named by its manifest: offsets [base, end), largest timestamp (ms)."""
 
     base: int
     id: str
@@ -61,6 +60,7 @@ def parse_directory(name: str) -> Directory | None:
     The topic's name is valid in Kafka, so it can be used as the name of a directory.
     """
     match = _DIRECTORY.fullmatch(name)
+    # A number with leading zeros would be a second prefix of the same partition.
     if match is None or str(int(match[2])) != match[2]:
         return None
     try:

@@ -38,10 +38,7 @@ _CURE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """The content of an owner object.
-
-    The object of a log has a token, the object of a topic has none.
-    """
+    """The content of an owner object. A log's object has a token, a topic's object has none."""
 
     log_id: str
     token: str
@@ -70,9 +67,15 @@ class _Owner:
 class TopicOwners:
     """Ownership of a log's topics, while the log's service runs. Not thread-safe.
 
-    Args: home: the first log dir. take_over: the first check makes the log the owner of all its
-        topics. check: called before each object is written or deleted (a lease). missing: called if
-        the log's own object was deleted; raises if the URL leads to another store now.
+    Args:
+        fs: The file system.
+        home: The first log dir.
+        store: The bucket.
+        clock: The clock.
+        take_over: Make the log the owner of all its topics at the first check.
+        check: Called before each object is written or deleted; raises if the lease is lost.
+        missing: Called if the log's own object was deleted; raises if the URL leads to another
+            store now.
     """
 
     def __init__(
@@ -99,11 +102,18 @@ class TopicOwners:
     ) -> dict[str, str]:
         """Return {topic id: reason} of the topics that another log owns; claim the others.
 
-        Args: topics: {topic id: topic}. fresh: check the bucket even if the last check is less than
-            five minutes old; new topics are always checked.
-        Raises: StorageUnavailableError; InvalidRequestError: the log has no remote storage.
         Cost: a GET for the log and per topic; at the first check a PUT, and another per topic
-            without owner.
+        without owner.
+
+        Args:
+            topics: {topic id: topic}.
+            fresh: Check the bucket even if the last check is less than five minutes old. New
+                topics are always checked.
+            dry_run: Claim no topic.
+
+        Raises:
+            StorageUnavailableError: The bucket can't be read or written.
+            InvalidRequestError: The log has no remote storage.
         """
         now = self._clock()
         seen = self._claimed | self._foreign.keys()
@@ -148,6 +158,8 @@ class TopicOwners:
             return False
         if self._mine is None:
             return owner.token in settings.tokens
+        # The lease may have been lent: the borrower's service wrote its own token, to this log dir
+        # first.
         if owner.token not in _from(self._mine.token, settings.tokens):
             return False
         self._mine = owner
@@ -160,6 +172,8 @@ class TopicOwners:
         self._check()
         mine = _Owner(settings.log_id or new_topic_id(), new_topic_id(), self._home, self._clock())
         tokens = (*settings.tokens, mine.token)[-_TOKENS_KEPT:]
+        # In this order, a crash in between leaves a token in the log dir that the bucket lacks,
+        # which is harmless. In the other order the log would not recognize its own token.
         write_settings(self._fs, self._home, replace(settings, log_id=mine.log_id, tokens=tokens))
         self._store.put(PREFIX + mine.log_id, mine.to_bytes())
         self._mine = mine
@@ -189,8 +203,8 @@ class TopicOwners:
     def forget(self, topics: Iterable[str]) -> int:
         """Delete this log's owner objects of other topics; return their number.
 
-        Args: topics: ids of all topics that the log has, or of which it still manages copies. Cost:
-        a list request, and a GET per object of other logs that share the bucket.
+        `topics`: the ids of all topics that the log has, or of which it still manages copies.
+        Cost: a list request, and a GET per object of other logs that share the bucket.
         """
         if self._mine is None:
             return 0

@@ -63,6 +63,8 @@ class Retry:
             except Exception as error:
                 if not passes(error):
                     raise
+            # Outside of the `except` block: an error of the next attempt would otherwise be chained
+            # to this one, and be classified by it.
             self.sleep(self.draw() * min(self.first_ms * 2**number, self.longest_ms))
             again()
         return attempt()

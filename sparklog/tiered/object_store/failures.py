@@ -105,7 +105,7 @@ def failure_of(error: BaseException, outside: BaseException | None = None) -> Fa
 def is_transient(error: Exception, outside: BaseException | None = None) -> bool:
     """Return True if the same request may succeed later.
 
-    False for sparklog's errors, already retried.
+    Returns False for sparklog's own errors, because their requests were retried already.
     """
     return not isinstance(error, SparklogError) and failure_of(error, outside) is Failure.PASSING
 
@@ -140,6 +140,8 @@ def says_exists(error: BaseException, outside: BaseException | None = None) -> b
     """
     for link in _chain(error, outside):
         code, status = _code_and_status(link)
+        # s3fs turns S3's 412 into FileExistsError only if the answer names the condition, which
+        # SeaweedFS's answer doesn't.
         if status == 412 or code in ("PreconditionFailed", "BlobAlreadyExists"):
             return True
         if status is not None:  # adlfs raises FileExistsError for every 409
@@ -154,6 +156,8 @@ def _chain(error: BaseException, outside: BaseException | None = None) -> Iterat
     while link is not None and link is not outside and link not in links and len(links) < 16:
         links.append(link)
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    # The innermost error has the store's own code. The outer errors are the libraries'
+    # translations.
     return reversed(links)
 
 
@@ -179,6 +183,8 @@ def _of_one(error: BaseException, *, told: bool) -> Failure | None:
         return Failure.RANGE
     if status in _PASSING_STATUS or _PASSING_CODES.search(code):
         return Failure.PASSING
+    # A missing file that is only a cause says nothing about the object: it may be a certificate or
+    # a token file.
     if (told and isinstance(error, FileNotFoundError)) or status == 404:
         return Failure.MISSING
     if names & _CREDENTIAL_NAMES or status in (401, 403):
@@ -205,10 +211,10 @@ def _code_and_status(error: BaseException) -> tuple[str, int | None]:
 
 
 def secrets_in(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the texts that messages must not contain: from `storage_options` and the environment.
-    """
+    """Return the secrets in `storage_options` and the environment, for removal from messages."""
     secrets = set(_texts("", options))
     for name, value in os.environ.items():
+        # A variable such as AWS_WEB_IDENTITY_TOKEN_FILE contains a path, which messages may show.
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_")) and not name.endswith("_FILE"):
             secrets.update(_texts(name, value))
     return tuple(sorted(secrets, key=len, reverse=True))

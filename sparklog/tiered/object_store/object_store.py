@@ -274,12 +274,14 @@ class ObjectStore:
 
             return self._retried("write", name, attempt) if self._driver.many else attempt()
 
+        # S3 accepts 10,000 parts, so a very large object needs larger parts.
         part_bytes = max(self._part_bytes, -(-size // PARTS_MAX))
         receipts: list[Any] = []
         at = crc = 0
         with _pool(self._parallel) as submit:
             under_way: deque[Future[Any]] = deque()
             for number, part in enumerate(_parts(name, pieces, size, part_bytes), 1):
+                # Wait for the oldest part before the next is read, which limits the memory.
                 if len(under_way) >= self._parallel:
                     receipts.append(under_way.popleft().result())
                 under_way.append(submit(one, number, at, part))
@@ -301,6 +303,7 @@ class ObjectStore:
         """
         if end is not None and end <= start:
             return b""
+        # A byte more than allowed, to tell an object of exactly the limit from a larger one.
         stop = start + limit + 1 if end is None else end
 
         def attempt() -> bytes:
@@ -370,6 +373,8 @@ class ObjectStore:
             listed += [stored for stored in page if stored.name > start_after]
             last = page[-1].name if page and without and token is not None else ""
             if last and last.startswith(without) and last < behind and self._driver.skips:
+                # Start a new listing after all names with the prefix `without`: "~" sorts after the
+                # characters of sparklog's names.
                 token, start_after = None, behind
             elif token is None:
                 break
@@ -531,8 +536,7 @@ def _parts(name: str, pieces: Iterable[Buffer], size: int, part_bytes: int) -> I
 
 @contextlib.contextmanager
 def _pool(threads: int) -> Iterator[Callable[..., Future[Any]]]:
-    """A thread pool for a single call: a forked child must never wait for threads of the parent.
-    """
+    """A thread pool for a single call: a forked child must never wait for its parent's threads."""
     if threads <= 1:
         yield _inline
         return

@@ -28,7 +28,9 @@ def options(given: Mapping[str, Any], connections: int) -> dict[str, Any]:
     """Return `storage_options` for s3fs such that each request is a single attempt.
 
     Options of the caller take precedence.
-    Raises: ImportError: s3fs is missing.
+
+    Raises:
+        ImportError: s3fs is missing.
     """
     from sparklog.tiered.object_store.s3_session import SingleSendSession, is_supported
 
@@ -133,6 +135,8 @@ class S3Driver:
         return isinstance(source, S3Driver) and source._connection.given == self._connection.given
 
     def copy(self, source: "S3Driver", source_name: str, name: str, size: int) -> int:
+        # The store copies the bytes itself. For objects above its bound it copies ranges as parts
+        # of an upload.
         where = {"Bucket": source._bucket, "Key": source._prefix + source_name}
         if size <= self.copy_bytes_max:
             self._call("copy_object", Key=self._prefix + name, CopySource=where)
@@ -154,6 +158,7 @@ class S3Driver:
         path = f"{self._root}/{name}"
         with _only_answers():  # an empty object gives HTTP 416, which `ObjectStore.get` handles
             data = bytes(self._fs.cat_file(path, start=start, end=end, timeout=self._timeout_s))
+        # A proxy or a store that ignores the Range header returns the complete object.
         if len(data) > end - start:
             raise ConnectionError(f"{len(data)} of {end - start} bytes of {name} arrived")
         return data
@@ -275,6 +280,8 @@ class _S3Upload:
                 answer = self._driver._call("head_object", Key=self._key)
             except FileNotFoundError:
                 answer = {}
+            # The object may be of an earlier or another upload: only the ETag of these parts proves
+            # that this upload was completed.
             if expected is None or _etag(answer) != expected:
                 raise OSError("the store gave up the upload; copy again") from None
         etag = _etag(answer)

@@ -237,8 +237,10 @@ class KeepsVersions(Protocol):
 def versions_left(store: Store, prefixes: Iterable[str], before_ms: int) -> list[str]:
     """Return messages about versions older than `before_ms` that may contain erased records.
 
-    Raises: StorageUnavailableError: versions can't be counted. Cost: a request; in a versioned
-        bucket a request per 1,000 versions below the prefixes.
+    Cost: a request; in a versioned bucket a request per 1,000 versions below the prefixes.
+
+    Raises:
+        StorageUnavailableError: Versions can't be counted.
     """
     if not isinstance(store, KeepsVersions):
         return []

@@ -35,9 +35,11 @@ class BlockCache:
     A key identifies the store and the object, and contains the checksum of the bytes if another
     history of the log may have other bytes under this name. `memory_bytes` and `disk_bytes` limit
     the cached blocks (0: none), on disk including headers of about 100 bytes. Blocks on disk
-    survive a restart; several processes may share the directory. The cache never raises errors, not
-    for a full disk or a damaged file.
-    Raises: InvalidRequestError: a limit is negative, `disk_bytes` without `directory`.
+    survive a restart; several processes may share the directory. After construction the cache
+    raises no errors, not even for a full disk or a damaged file.
+
+    Raises:
+        InvalidRequestError: A limit is negative, or `disk_bytes` is set without `directory`.
     """
 
     def __init__(

@@ -68,6 +68,8 @@ class DiskBlocks:
             with self._fs.open(temporary, create=True) as file:
                 file.pwrite(raw, 0)
             self._fs.set_mtime_ms(temporary, self._clock())
+            # The blocks are not synced. After a power cut a block may be torn, which its checksum
+            # shows.
             self._fs.rename(temporary, path)
         except _REFUSED:
             self._closed_until_ms = self._clock() + _FULL_PAUSE_MS
@@ -131,6 +133,7 @@ def _unpacked(raw: bytes, name: str, number: int) -> bytes | None:
     as_named = (name_bytes, found) == (len(encoded), number) and (
         raw[_HEADER.size : begins] == encoded
     )
+    # The name is compared too: file names contain only a part of its hash.
     if magic != _MAGIC or not as_named or len(raw) != begins + data_bytes:
         return None
     if crc32c.crc32c(memoryview(raw)[_CRC_AT:]) != crc:

@@ -147,6 +147,8 @@ class Fetcher:
             if isinstance(result, bytes):
                 self._cache.put(source.cache_key, number, result, is_lasting=source.is_lasting)
             with self._lock:
+                # Only now, because the block is in the cache: a thread that comes in between finds
+                # it either here or there, and no block is fetched twice.
                 self._flying.pop((source.cache_key, number), None)
             if isinstance(result, bytes):
                 future.set_result(result)

@@ -84,7 +84,8 @@ class LogRanges:
     def fetch(self, start: int, end: int) -> bytes:
         """Return stored bytes, by a single request.
 
-        Raises DataCorruptionError if the object is too short.
+        Raises:
+            DataCorruptionError: The object is too short.
         """
         data = _fetched(
             self.store,
@@ -123,8 +124,11 @@ class LogRanges:
 def _fetched(store: Store, segment: RemoteSegment, name: str, get: Callable[[], bytes]) -> bytes:
     """Get an object of a segment, and count the request.
 
-    Raises: FileNotFoundError: it was deleted; UndeterminedLossError: that is uncertain, see
-        `_missing`. Cost: for a missing object a listing of its prefix, perhaps another GET.
+    Cost: for a missing object also a listing of its prefix, perhaps another GET.
+
+    Raises:
+        FileNotFoundError: The object was deleted.
+        UndeterminedLossError: Whether the object was deleted is uncertain; see `_missing`.
     """
     with fetching(meters(store.url), segment.topic) as got:
         try:
@@ -204,10 +208,15 @@ class RemoteObjects:
     def open(self, segment: RemoteSegment, *, patient: bool = True) -> OpenedSegment:
         """Return the segment's manifest. Cost: a single request, unless cached.
 
-        Args: patient: waits for an unavailable store; only in a reader's own thread, because waits
-            in other threads would delay the end of the process.
-        Raises: FileNotFoundError: the copy was deleted; DataCorruptionError; InvalidRequestError:
-            the copy is encrypted, and the key is missing.
+        Args:
+            segment: The copy.
+            patient: Wait for an unavailable store. Set it only in a reader's own thread, because
+                waits in other threads would delay the end of the process.
+
+        Raises:
+            FileNotFoundError: The copy was deleted.
+            DataCorruptionError: The manifest is damaged.
+            InvalidRequestError: The copy is encrypted, and the key is missing.
         """
         with self._lock:
             cached = self._opened.get(segment.id)
@@ -227,7 +236,7 @@ class RemoteObjects:
         return opened
 
     def ranges(self, segment: RemoteSegment, *, patient: bool = True) -> LogRanges:
-        """Return the segment's log. Raises, cost: as `open`."""
+        """Return the segment's log. Errors and cost are those of `open`."""
         opened = self.open(segment, patient=patient)
         return LogRanges(self.store, self.fetcher, opened, self.retry)
 
@@ -292,8 +301,13 @@ def open_objects(
 ) -> RemoteObjects:
     """Return the objects of the store that `connect` opens at their first use.
 
-    Args: stopped: ends waits for an unavailable store when it returns True.
-    Raises: InvalidRequestError: invalid key ring.
+    Args:
+        connect: Opens the store.
+        options: The options of remote reads.
+        stopped: Ends waits for an unavailable store when it returns True.
+
+    Raises:
+        InvalidRequestError: The key ring is invalid.
     """
     directory = options.remote_cache_directory
     cache = BlockCache(

@@ -59,6 +59,8 @@ class RemoteSegmentLog:
     def pread(self, size: int, at: int) -> bytes:
         """Return the bytes [at, at + size), fewer at the end."""
         end = min(at + size, self._ranges.size)
+        # A reader may repeat the end of its last read, because the last batch of a window is
+        # usually incomplete. A jump is the end of sequential reads.
         if not self._last.start < at <= self._last.stop:
             self._begun, self._span = at, 0
         elif end - self._begun > SEQUENTIAL_BYTES:
@@ -67,6 +69,8 @@ class RemoteSegmentLog:
         return self._ranges.get(at, end) if at < end else b""
 
     def _fetch_ahead(self, end: int) -> None:
+        # Double the distance, so that a short read fetches little in vain and a long read is never
+        # slowed down by the latency of the store.
         self._span = min(max(2 * self._span, RUN_BYTES), AHEAD_BYTES)
         target = -(-(end + self._span) // RUN_BYTES) * RUN_BYTES
         size = self._ranges.size

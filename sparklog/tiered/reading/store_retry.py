@@ -31,9 +31,14 @@ _LOGGER: Final = logging.getLogger(__name__)
 class StoreRetry:
     """Retries requests while a store is unavailable. Thread-safe.
 
-    Args: timeout_ms: total time from the first failure on; 0: no retries. follow_timeout_ms: the
-        same for a reader that follows. stopped: called five times per second while waiting; when it
-        returns True, the store's error is raised.
+    Args:
+        timeout_ms: The total time from the first failure on; 0: no retries.
+        follow_timeout_ms: The same for a reader that follows.
+        first_ms: The bound of the first pause.
+        stopped: Called five times per second while waiting; when it returns True, the store's error
+            is raised.
+        timer: The current monotonic time (ms).
+        draw: Returns a random number in [0, 1).
     """
 
     def __init__(
@@ -60,10 +65,10 @@ class StoreRetry:
         self._cancelled.set()
 
     def call(self, request: Callable[[], T]) -> T:
-        """Return the result of `request`.
+        """Return the result of `request`. Other errors than the following are raised unchanged.
 
-        Raises: StorageUnavailableError: the failure is permanent, or the time is over. Other errors
-            of `request` are raised unchanged.
+        Raises:
+            StorageUnavailableError: The failure is permanent, or the time is over.
         """
         began_ms: float | None = None
         told_ms, bound_ms = float("-inf"), self._first_ms
@@ -82,6 +87,8 @@ class StoreRetry:
                         "%s; waiting for the store, %.0f s more at most (remote.patience.ms)",
                         error, left_ms / 1000,
                     )  # fmt: skip
+            # Outside of the `except` block: an error of the next attempt would otherwise be chained
+            # to this error.
             self._sleep(min(left_ms, bound_ms * (0.5 + self._draw() / 2)))
             bound_ms = min(2 * bound_ms, _LONGEST_MS)
 

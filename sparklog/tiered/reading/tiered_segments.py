@@ -76,6 +76,8 @@ class TieredSegments:
 
     def bases(self) -> list[int]:
         """Return the base offsets, ascending, listed now."""
+        # Local segments first: a segment is copied before its local file is deleted, so no segment
+        # is missed between the two listings.
         local = self._local.bases()
         remote = _NOTHING
         if local and local[0]:
@@ -156,10 +158,7 @@ class TieredSegments:
     # --- helpers -----------------------------------------------------------------------------
 
     def _with(self, base: int) -> PartitionCopies:
-        """Return the copies.
-
-        List them again if this segment is unknown, because it was local before.
-        """
+        """Return the copies, listed again if they lack this segment, which was local before."""
         if self._remote.find(base) is None:
             self.bases()
         return self._remote

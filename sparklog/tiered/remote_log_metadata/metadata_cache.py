@@ -69,10 +69,7 @@ class RemoteLogMetadataCache:
 
 
 def not_superseded(finished: Iterable[RemoteSegment]) -> list[RemoteSegment]:
-    """Return the copies that no later copy overlaps.
-
-    Later means a newer epoch, then a later upload.
-    """
+    """Return the copies that no later copy overlaps: by leader epoch, then by time of upload."""
     newest_first = sorted(
         finished, key=lambda s: (s.epochs[-1][0] if s.epochs else -1, s.time_ms, s.id), reverse=True
     )
@@ -103,11 +100,14 @@ def is_within_leader_epochs(
     if segment.epochs and segment.epochs[-1][0] < first_epoch:
         return False
     for at, (epoch, start) in enumerate(segment.epochs):
+        # A raised log start may have removed the first epochs of the log.
         if epoch < first_epoch:
             continue
         known = starts.get(epoch)
         if known is None:
             return False
+        # The copy's first epoch may have started in an earlier segment, so only its later starts
+        # must be equal.
         if (at and known != start) or (start < known and epoch != first_epoch):
             return False
         later = [begins for other, begins in lineage if other > epoch]

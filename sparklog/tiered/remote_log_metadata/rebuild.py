@@ -51,8 +51,11 @@ class FoundManifests:
 def find(store: Store, directories: Iterable[Directory]) -> FoundManifests:
     """Read all manifests below these prefixes.
 
-    Raises: StorageUnavailableError. Cost: a list request per prefix and 1,000 objects, a request
-        per manifest; 200 manifests in memory at a time.
+    Cost: a list request per prefix and 1,000 objects, a request per manifest; 200 manifests in
+    memory at a time.
+
+    Raises:
+        StorageUnavailableError: The bucket can't be read.
     """
     manifests = FoundManifests()
     for directory in directories:
@@ -169,11 +172,21 @@ def rebuild(
     Close the log's service first, and the service of any other log that owned the copies: this log
     becomes the owner. Copies with a started deletion count as finished if their manifests still
     exist; retention deletes them again. Local files are not changed.
-    Args: url: the URL of the copies, for a log whose `sparklog.remote` was lost or damaged; it is
-        stored in the log.
-    Raises: InvalidRequestError: the log has no remote storage; StorageUnavailableError: if the
-        first check of the bucket raises it, the log is unchanged, also if the bucket has no copies
-        that the log needs.
+
+    Args:
+        path: The log dir, or several joined by ",".
+        url: The URL of the copies, for a log whose `sparklog.remote` was lost or damaged. The URL
+            is stored in the log.
+        storage_options: The options of the store.
+        options: The log's options.
+        fs: The file system.
+        clock: The clock.
+        store: The store; by default the store of the URL.
+
+    Raises:
+        InvalidRequestError: The log has no remote storage.
+        StorageUnavailableError: The bucket can't be read, or lacks all copies that the log needs.
+            The log is unchanged if the first check of the bucket fails.
     """
     with open_log(path, mode="rw", options=options, fs=fs, clock=clock) as log:
         commits = commits_of(log)
@@ -195,6 +208,7 @@ def rebuild(
         if settings is not None:
             write_settings(fs, commits.home, settings)
             TopicOwners(fs, commits.home, store, clock, take_over=True).foreign(tiered)
+        # Only after all checks: until here the log is unchanged.
         if known:
             drop_topic(commits, REMOTE_METADATA)
         ensure_topic(commits)

@@ -190,8 +190,9 @@ def _put_uvarint(out: bytearray, value: int) -> None:
 def parse(raw: bytes, *, path: str) -> MetadataRecord:
     """Decode a record.
 
-    Raises: DataCorruptionError: invalid; UnsupportedVersionError: a type or version that Kafka 4.1
-        doesn't have.
+    Raises:
+        DataCorruptionError: The bytes are not a record.
+        UnsupportedVersionError: Kafka 4.1 doesn't have this type or version of a record.
     """
     source = _Source(raw)
     try:

@@ -88,8 +88,8 @@ def publish(
 ) -> None:
     """Commit new states of copies, in order; durable on return.
 
-    Args: found: the copies are not in the topic yet, so their first records are written as well.
     The commit is atomic up to 5,000 records; beyond that a crash may leave only the first states.
+    `found`: the copies are not in the topic yet, so their first records are written as well.
     """
     rows = [row for segment in segments for row in _rows(segment, found=found)]
     _commit(commits, clock, rows)
@@ -109,6 +109,8 @@ def _rows(segment: RemoteSegment, *, found: bool) -> Iterator[Row]:
     if segment.state is not SegmentState.COPY_STARTED:
         yield key + _STATE, to_bytes(update_of(segment))
     if segment.state is SegmentState.DELETE_FINISHED:
+        # The tombstone of the state comes first: a state without its first record is ignored, but a
+        # first record without its state would be a copy in progress.
         yield key + _STATE, None
         yield key, None
 
@@ -157,10 +159,11 @@ class RemoteLogMetadataConsumer:
     def catch_up(self) -> RemoteLogMetadataCache:
         """Return the copies as of now; the same object unless all records had to be read again.
 
-        All are read again if the topic or log was re-created, or if tombstones may have been
-        removed since.
-        Raises: DataCorruptionError, with advice how to rebuild it.
-        Cost: reading the high watermark, and about 10 us per new record.
+        All records are read again if the topic or log was re-created, or if tombstones may have
+        been removed since. Cost: reading the high watermark, and about 10 us per new record.
+
+        Raises:
+            DataCorruptionError: The topic is damaged; the message says how to rebuild it.
         """
         for _ in range(2):
             topic_id = self._view.topic_id(*METADATA)
@@ -170,6 +173,8 @@ class RemoteLogMetadataConsumer:
                 return self.cache
             silent = self._clock() - self._read_ms
             replaced = topic_id != self._topic_id or self._incarnation != self._view.renew()
+            # A reader that was away longer than tombstones are kept would never learn of the
+            # deletions.
             if replaced or silent > TOMBSTONES_KEPT_MS // 2:
                 self._start_over(topic_id)
             with contextlib.suppress(TopicReplacedError, LogReplacedError, UnknownTopicError):
@@ -214,9 +219,8 @@ class RemoteLogMetadataConsumer:
                 self.cache.mark_deleted(record.key, record.topic, record.time_ms)
 
     def _update(self, update: UpdateRecord) -> None:
-        if (
-            update.state is SegmentState.DELETE_FINISHED
-        ):  # compaction may have removed the states in between
+        # Compaction may have removed the states in between, so no transition is checked here.
+        if update.state is SegmentState.DELETE_FINISHED:
             self.cache.remove(update.key, update.id)
             return
         known = self.cache.find(update.key, update.id)
@@ -250,8 +254,10 @@ class LogCopies:
     def readable(self, topic_id: str, partition: int) -> Sequence[RemoteSegment]:
         """Return the valid copies, by base offset, as of now.
 
-        Raises: DataCorruptionError, with advice how to rebuild the metadata. Cost: reading a small
-            file and new records of the topic.
+        Cost: reading a small file and new records of the topic.
+
+        Raises:
+            DataCorruptionError: The metadata are damaged; the message says how to rebuild them.
         """
         with self._lock:
             if self._consumer is None:
