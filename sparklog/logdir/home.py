@@ -203,7 +203,6 @@ def open_log(
     if mode == "rw":
         commits = open_commits(fs, clock, directories, parsed, news=news)
     try:
-        # Before the readers' view is opened: a topic whose delay ran out should not appear in it.
         if commits is not None and tidy:
             clear_up(commits)
         readers_view: View = LogDirView(fs, directories) if view is None else view()

@@ -39,8 +39,6 @@ def fit(
     first = roll_params.first_timestamp
     if first is None:
         first = int(table["max_timestamp"][0])
-    # As in Kafka, a segment's age counts from the first record's timestamp, so that a replayed old
-    # stream rolls at the same places; without timestamps, from the creation.
     waited = table["max_timestamp"] - first if first >= 0 else now - roll_params.created_ms
     stop |= (before > 0) & (waited > config.roll_ms - jitter_ms)
     hits = stop.nonzero()[0]

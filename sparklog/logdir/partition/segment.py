@@ -223,8 +223,6 @@ class Segment:
             interval_bytes=self._interval_bytes,
             created_ms=now,
         )
-        # After the rename, because the intent has only the segment: an undo removes it whether or
-        # not the headers are patched.
         for row, position in enumerate(table["position"].tolist()):
             segment.log.pwrite(prefixes[row * 16 : row * 16 + 16], position)
         segment._index(table)
