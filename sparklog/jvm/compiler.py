@@ -35,7 +35,8 @@ class Spark:
     def installed() -> "Spark":
         """Return the Spark that this process's sessions would start: SPARK_HOME's, else pyspark's.
 
-        Raises InvalidRequestError if there is none, or if its jars are missing.
+        Raises:
+            InvalidRequestError: There is no Spark, or its jars are missing.
         """
         home = os.environ.get("SPARK_HOME")
         if home:
@@ -53,9 +54,9 @@ class Spark:
 
 def _incomplete(jars: pathlib.Path, what: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"{jars} has no {what}*.jar: install all of pyspark (pip install 'sparklog[spark]'), set "
-        "SPARK_HOME to a Spark that has its jars, or set SPARKLOG_JAR to a jar made by `sparklog "
-        "spark-conf --jar FILE` on a machine that has them"
+        f"{jars} contains no {what}*.jar: install all of pyspark (pip install 'sparklog[spark]'), "
+        "set SPARK_HOME to a Spark that has its jars, or set SPARKLOG_JAR to a jar made by "
+        "`sparklog spark-conf --jar FILE` on a machine that has them"
     )
 
 
@@ -78,8 +79,11 @@ def compile_into(
 ) -> str:
     """Compile Scala files into an empty directory; return the compiler's output.
 
-    Raises InvalidRequestError if there is no Java or compiler, or if the files don't compile
-    against that Spark. Cost: about 5 s of CPU for sparklog's sources.
+    Raises:
+        InvalidRequestError: There is no Java or compiler, or the files don't compile against that
+            Spark.
+
+    Cost: about 5 s of CPU for sparklog's sources.
     """
     if not list(spark.jars.glob("scala-compiler*.jar")):
         raise _incomplete(spark.jars, "scala-compiler")
@@ -100,7 +104,7 @@ def compile_into(
     except (OSError, subprocess.TimeoutExpired) as e:
         raise InvalidRequestError(
             f"sparklog's jar couldn't be compiled ({e}): Spark needs a Java runtime, {_JAVA} or "
-            "later; set JAVA_HOME to it"
+            "later; set JAVA_HOME to the directory of such a runtime"
         ) from e
     output = (done.stdout + done.stderr).strip().replace(f"{texts}/", "")
     if done.returncode != 0:
@@ -112,10 +116,9 @@ def compile_into(
 
 
 def _release(java: str) -> str:
-    """Return the option for classes that run on Java 17.
-
-    Only a JDK knows the methods of Java 17.
-    """
+    """Return the compiler's option for classes that run on Java 17."""
+    # -release needs the signatures of Java 17's classes, and only a JDK contains them (ct.sym). A
+    # runtime without them gets the class file version only.
     found = shutil.which(java)
     home = pathlib.Path(found).resolve().parents[1] if found else pathlib.Path()
     known = (home / "lib" / "ct.sym").exists()

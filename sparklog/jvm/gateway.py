@@ -34,7 +34,11 @@ NOWHERE: Final = ""
 
 
 class AnswerFile:
-    """The anonymous file for a single answer. The JVM gets `into`, the file's path."""
+    """An anonymous file in memory, to which the JVM writes a single answer.
+
+    Long answers pass py4j 40 ms slower. The JVM gets `into`: the path of the file below /proc, and
+    the target of the link at that path.
+    """
 
     def __init__(self) -> None:
         self._file = -1
@@ -42,10 +46,13 @@ class AnswerFile:
         if hasattr(os, "memfd_create"):  # missing in Python builds for old Linux versions
             name = f"sparklog-{uuid.uuid4().hex}"
             self._file = os.memfd_create(name)
+            # The path alone is ambiguous: in another container the process id may be another
+            # process's. The random name shows that the path leads to this file.
             self.into = f"/proc/{os.getpid()}/fd/{self._file} /memfd:{name} (deleted)"
 
     def taken(self, answer: bytes) -> bytes:
         """Return the JVM's answer from the file, or `answer` if py4j delivered the answer."""
+        # The JVM returns the answer itself if it is short, or if it can't write to the file.
         if answer or self._file < 0:
             return answer
         size = os.fstat(self._file).st_size
@@ -97,8 +104,10 @@ class Gateway:
     def call(self, name: str, method: str, *arguments: Any) -> Any:
         """Call a method of the named Scala object: `call("sparklog.sink.StageJob", ...)`.
 
-        Arguments and result are converted by py4j: bytes for byte[], a Java object for other types.
-        Raises py4j's exception for an exception of the method.
+        Py4j converts arguments and result: bytes for byte[], a Java object for other types.
+
+        Raises:
+            Exception: The method raised an exception; py4j's exception for it.
 
         Cost: a round trip to the JVM, three more at the first use of an object.
         """
@@ -108,34 +117,34 @@ class Gateway:
         return getattr(scala_object, method)(*arguments)
 
     def fetch(self, name: str, method: str, *arguments: Any) -> bytes:
-        """Call a method that returns bytes, possibly many. Its last parameter is the answer's file.
+        """Call a method that returns bytes and takes the answer's file as last parameter.
 
-        Cost: 0.1 ms more than `call`, which takes 40 ms longer for more than 8 KB (`AnswerFile`).
+        Cost: 0.1 ms more than `call`. `call` takes 40 ms longer for more than 8 KB (`AnswerFile`).
         """
         with AnswerFile() as answer_file:
             return answer_file.taken(self.call(name, method, *arguments, answer_file.into))
 
 
 def gateway(spark: "SparkSession", *, wanted: bool | None = None) -> Gateway | None:
-    """Return the gateway to a session's jar. Without it, Python has to do the work (`obstacle`)."""
+    """Return the gateway to a session's jar, or None if Python has to do the work."""
     found = find_gateway(spark, wanted=wanted)
     return found if isinstance(found, Gateway) else None
 
 
 def obstacle(spark: "SparkSession", *, wanted: bool | None = None) -> Obstacle | None:
-    """Return why `gateway` returns None, or None."""
+    """Return why a session's jar can't be used, or None if `gateway` returns a gateway."""
     found = find_gateway(spark, wanted=wanted)
     return found if isinstance(found, Obstacle) else None
 
 
 def find_gateway(spark: "SparkSession", *, wanted: bool | None = None) -> Gateway | Obstacle:
-    """Return the gateway to a session's jar, or the obstacle.
+    """Return the gateway to a session's jar, or the reason why there is none.
 
-    The result is cached for the session, as long as its SparkContext lives; a missing jar is cached
-    until another jar is loaded, for example by `sparklog.enable`. Each query has a separate
-    session.
+    The result is cached for the session, as long as its SparkContext lives. A missing jar is cached
+    until another jar is loaded, for example by `sparklog.enable`.
 
     Args:
+        spark: The session. Each query has a separate session.
         wanted: The option jvm; by default the session's conf `JVM_CONF`.
 
     Cost: a round trip to the JVM, three without a jar; about ten at the first use.
@@ -162,7 +171,8 @@ class _Known:
     wanted: bool  # the session's conf
 
     def holds(self) -> bool:
-        """Return whether the result is still valid. With two sparklog jars, the first is used."""
+        """Return whether the result is still valid."""
+        # A later jar can't replace a jar that was found: the class loader uses the first.
         return self.found is not NO_JAR or len(self.loader.getURLs()) == self.jars
 
 
@@ -180,14 +190,16 @@ def _look_up(session: Any) -> _Known:
 def load_jar(spark: "SparkSession", name: str) -> None:
     """Load a jar, given by path or URL, into a running session without a jar (`NO_JAR`).
 
-    ADD JAR would load it for the calling thread only: other threads don't know Spark's class loader
-    for jars. The parent loader belongs to all threads, as with `spark.jars`. Executors get the jar
-    with their next task. Source: SessionResourceLoader.addJar, SparkSubmit (Spark 4.3).
+    Executors get the jar with their next task.
+
+    Source: SessionResourceLoader.addJar, SparkSubmit (Spark 4.3).
     """
     jvm: Any = spark.sparkContext._jvm
     url = name if ":" in name else jvm.java.io.File(name).toURI().toString()
     loader = spark._jsparkSession.sharedState().jarClassLoader()
     above = loader.getParent()
+    # ADD JAR would load the jar for the calling thread only: other threads don't know Spark's class
+    # loader for jars. The parent loader belongs to all threads, as with `spark.jars`.
     if above is not None and above.getClass().getName() in _OF_ALL_THREADS:
         spark.sparkContext._jsc.sc().addJar(url)
         above.addURL(jvm.java.net.URL(url))
@@ -200,7 +212,7 @@ def _found(session: Any, load: Callable[[str], Any]) -> Gateway | Obstacle:
     found = _class(load, "sparklog.Version$")
     if found is None:
         old = _class(load, _OLD_CLASS)
-        return NO_JAR if old is None else _mismatch("it is from an earlier sparklog")
+        return NO_JAR if old is None else _mismatch("the jar is from an earlier sparklog")
     version, spark = _scala_object(found), session.version()
     versions = JarVersions(version.spark() or spark, version.sparklog() or "?", version.plans())
     reason = versions.mismatch(spark)
@@ -208,8 +220,7 @@ def _found(session: Any, load: Callable[[str], Any]) -> Gateway | Obstacle:
 
 
 def _class(load: Callable[[str], Any], name: str) -> Any:
-    """Load a class. Returns None for a class that does not exist."""
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JJavaError  # pyspark is optional
 
     try:
         return load(name)
@@ -220,7 +231,7 @@ def _class(load: Callable[[str], Any], name: str) -> Any:
 
 
 def _scala_object(loaded: Any) -> Any:
-    """Return the instance of a Scala object's class."""
+    # The Scala compiler stores an object in the static field MODULE$ of its class.
     return loaded.getField("MODULE$").get(None)
 
 
@@ -236,9 +247,11 @@ def log_data_path(what: str, obstacle: Obstacle | None, *, query: str) -> None:
 
     Args:
         what: The work, such as "writes t".
+        obstacle: Why the JVM does not do the work; None if the JVM does.
         query: The run id of the query, or any text.
     """
     key = f"{query} {what}"
+    # A change is logged again, for example after `sparklog.enable` during a query.
     if LOGGED.get(key) == (obstacle is None):
         return
     LOGGED.put(key, obstacle is None)

@@ -36,8 +36,9 @@ def jar(given: Iterable[str] = ()) -> str:
     jar, stored below $SPARKLOG_CACHE, else $XDG_CACHE_HOME/sparklog, else ~/.cache/sparklog. If
     several processes need the jar at once, a single process compiles and the others wait.
 
-    Raises InvalidRequestError if the given jar isn't for this sparklog and Spark; or if there is no
-    Java, no Spark, or no writable directory.
+    Raises:
+        InvalidRequestError: The given jar isn't for this sparklog and Spark, or there is no Java,
+            no Spark, or no writable directory.
     """
     found = given_among(given) or os.environ.get(JAR_VARIABLE)
     if found:
@@ -56,8 +57,9 @@ def _compiled() -> str:
 def write_jar(target: str) -> str:
     """Write the jar to a file or directory, for hosts that can't compile. Return the path.
 
-    Raises InvalidRequestError as `jar` does, and if the target can't be written, or is a file that
-    is not a sparklog jar.
+    Raises:
+        InvalidRequestError: There is no usable jar (see `jar`), or the target can't be written, or
+            the target is a file that is not a sparklog jar.
     """
     built = _to_write()
     path = pathlib.Path(target).absolute()
@@ -72,6 +74,7 @@ def write_jar(target: str) -> str:
                     f"{path} exists and isn't a complete jar of sparklog: remove it, or name "
                     "another file"
                 )
+        # In the target's directory, because a rename is atomic only within a file system.
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as directory:
             copy = pathlib.Path(directory, "copy.jar")
             shutil.copyfile(local_path(built), copy)
@@ -84,10 +87,9 @@ def write_jar(target: str) -> str:
 
 
 def _to_write() -> str:
-    """Return $SPARKLOG_JAR if usable, otherwise a compiled jar.
-
-    An error about $SPARKLOG_JAR advises to write a new jar, so it must not prevent that.
-    """
+    """Return $SPARKLOG_JAR if usable, otherwise a compiled jar."""
+    # The error about an unusable $SPARKLOG_JAR advises to write a new jar, so it must not prevent
+    # exactly that.
     if os.environ.get(JAR_VARIABLE):
         with contextlib.suppress(InvalidRequestError):
             given = jar()
@@ -97,11 +99,8 @@ def _to_write() -> str:
 
 
 def _checked(name: str) -> str:
-    """Return a given jar if usable.
-
-    A jar that isn't on this host is checked in the session.
-    """
     path = local_path(name)
+    # Not a file of this host (hdfs://, or local: on each executor): the session checks it later.
     if "://" in path or path.startswith("local:"):
         return name
     try:
@@ -122,6 +121,7 @@ def _checked(name: str) -> str:
 
 
 def _digest(scala: list[tuple[str, bytes]], spark: Spark) -> str:
+    # The manifest contains sparklog's version: two versions with equal sources need two jars.
     parts = [JarVersions(spark.version).manifest()]
     parts += (part for name, text in scala for part in (name.encode(), text))
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
@@ -154,11 +154,9 @@ def _build(path: pathlib.Path, scala: list[tuple[str, bytes]], spark: Spark) -> 
 
 @contextlib.contextmanager
 def _alone(home: pathlib.Path) -> Iterator[bool]:
-    """Wait until no other process compiles; yield whether this process has the lock.
-
-    False if the file system has no locks, or if another process compiles for longer than allowed
-    and probably hangs. Each process compiles in its own directory, so this is safe.
-    """
+    """Wait until no other process compiles; yield True if this process has acquired the lock."""
+    # Without the lock (the file system has no locks, or the other process hangs) the caller
+    # compiles anyway: each process compiles in a separate directory, and renames the jar last.
     with (home / _LOCK).open("wb") as file:
         yield _locked(file.fileno())
 
@@ -178,7 +176,8 @@ def _locked(file: int) -> bool:
 
 
 def _move(built: pathlib.Path, path: pathlib.Path) -> None:
-    """Move a file to the final name atomically. A JVM with the old file open is not affected."""
+    # A rename, not a copy: a JVM with the old file open keeps the old file. The sync comes first,
+    # because a power cut could otherwise leave an empty file under the final name.
     with built.open("rb") as file:
         os.fsync(file.fileno())
     LOCAL.rename(str(built), str(path))

@@ -35,18 +35,19 @@ class JarVersions:
     plans: int = PLAN_VERSION
 
     def mismatch(self, spark: str | None) -> str | None:
-        """Return why this package can't use the jar with a version of Spark. None: it can.
+        """Return why this package can't use the jar with a version of Spark, or None.
 
         Other patch versions of Spark are supported, and other versions of sparklog with the same
         plans. `spark` is None if unknown.
         """
         if self.plans != PLAN_VERSION:
             return (
-                f"it was made by sparklog {self.sparklog}, with plans of version {self.plans}; "
-                f"this is sparklog {VERSION}, with plans of version {PLAN_VERSION}"
+                f"the jar was made by sparklog {self.sparklog}, with plans of version "
+                f"{self.plans}; this is sparklog {VERSION}, with plans of version {PLAN_VERSION}"
             )
+        # Spark changes internal classes with a minor version, and keeps them in patches.
         if spark is not None and minor(self.spark) != minor(spark):
-            return f"it was made for Spark {self.spark}, this is {spark}"
+            return f"the jar was made for Spark {self.spark}, this is Spark {spark}"
         return None
 
     def manifest(self) -> bytes:
@@ -73,6 +74,7 @@ def write(path: pathlib.Path, classes: pathlib.Path, versions: JarVersions) -> N
 
 
 def _add(jar: zipfile.ZipFile, name: str, content: bytes) -> None:
+    # The time, the mode and the system of the host would make equal files differ.
     info = zipfile.ZipInfo(name, _EARLIEST)
     info.external_attr = 0o644 << 16
     info.create_system = 3  # Unix, on every system
@@ -80,9 +82,12 @@ def _add(jar: zipfile.ZipFile, name: str, content: bytes) -> None:
 
 
 def read(path: str | pathlib.Path) -> JarVersions | None:
-    """Return the versions of a sparklog jar. Other or damaged files give None.
+    """Return the versions of a sparklog jar, or None for another or damaged file.
 
-    Raises OSError if the file can't be read. Cost: a few ms, to check each file's CRC.
+    Raises:
+        OSError: The file can't be read.
+
+    Cost: a few ms, to check each file's CRC.
     """
     try:
         with zipfile.ZipFile(path) as jar:

@@ -19,7 +19,7 @@ def main() -> None:
     for name in _PRELOADED:
         with contextlib.suppress(ImportError):  # a worker that needs the module reports this
             importlib.import_module(name)
-    gc.collect()
+    gc.collect()  # before freezing, or the garbage of the imports would stay forever
     gc.freeze()
     daemon.manager()
 

@@ -66,7 +66,7 @@ def spark_conf(
     Raises InvalidRequestError if the jar can't be compiled, or if the given jar isn't for this
     sparklog and Spark.
     """
-    given = dict(conf or {})
+    given = dict(conf or {})  # `spark.jars` is taken out below: Spark's jars and ours are joined
     jars = [name for name in given.pop(JARS_KEY, "").split(",") if name]
     use_daemon = workers_find_daemon(given) if daemon is None else daemon
     at_start = {**_AT_START, **(_DAEMON if use_daemon else {})}
@@ -100,10 +100,10 @@ def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
 
 
 def refuse_connect(spark: "SparkSession") -> None:
-    """Raise InvalidRequestError for a Spark Connect session; see `enable`."""
+    """Raise InvalidRequestError for a Spark Connect session, which `enable` can't set up."""
     if not hasattr(spark, "_jsparkSession"):
         raise InvalidRequestError(
-            "a Spark Connect session can't set classes of this kind on its server: start the "
+            "a Spark Connect session can't load sparklog's classes into its server: start the "
             "server with the settings of sparklog.spark_conf() (on the command line: sparklog "
             "spark-conf), and call sparklog.register(spark) here"
         )
@@ -125,7 +125,8 @@ def workers_find_daemon(conf: Mapping[str, str]) -> bool:
 
 @functools.cache
 def _finds(python: str) -> bool:
-    """Check without PYTHONPATH, which has the --py-files in a driver but not in the daemon."""
+    # -E ignores PYTHONPATH, which has the --py-files in a driver but not in the daemon. In another
+    # directory than the root, the checkout of a developer would count as an installation.
     try:
         done = subprocess.run(
             [python, "-E", "-c", _LOOK], cwd="/", capture_output=True, timeout=_TIMEOUT_S
@@ -137,6 +138,7 @@ def _finds(python: str) -> bool:
 
 def _submitted() -> dict[str, str]:
     """Return the settings of spark-submit: of the running driver, or PYSPARK_SUBMIT_ARGS."""
+    # spark-submit has started this Python: only its JVM knows the settings of the command line.
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         from pyspark import SparkConf, SparkContext
 

@@ -1,4 +1,4 @@
-"""The identity of a micro-batch: writer, number, and fingerprint of its planned offsets.
+"""The identity of a micro-batch: writer, number, and fingerprint of the planned offsets.
 
 The number alone does not identify a replay. Spark never syncs its checkpoint, so after a power cut,
 or with a copied or deleted checkpoint, the same number can come with other rows. The fingerprint is
@@ -28,9 +28,9 @@ from sparklog.sink.query import Query, source_offsets
 from sparklog.storage.query_origin import BatchStart, QueryOrigin
 
 _CONNECT = (
-    "foreachBatch can't see its query here (Spark Connect, a DataFrame of another session than "
-    "the micro-batch's, or no query at all): set the options writerId (a name that no other query "
-    "has) and checkpointLocation (the query's own)"
+    "the sink can't find the query that called it (Spark Connect, a DataFrame of another session "
+    "than the micro-batch's, or a call without a query): set the options writerId (a name that no "
+    "other query has) and checkpointLocation (the checkpoint of this query)"
 )
 _LOOKUPS_MAX: Final = 64
 _check_not_nested = lru_cache(_LOOKUPS_MAX)(check_not_nested)  # once for each pair
@@ -39,14 +39,14 @@ _lookups: LruCache[str, FileLookup] = LruCache(_LOOKUPS_MAX)
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """The identity of a micro-batch, and the bytes of its planned offsets."""
+    """A micro-batch: identity, and planned offsets (the bytes of `offsets/N`)."""
 
     identity: Identity
     offsets: bytes
 
 
 def with_origin(planned: MicroBatch, origin: QueryOrigin) -> MicroBatch:
-    """Return the micro-batch with an identity that describes its query."""
+    """Return the micro-batch with a description of the query in the identity."""
     known = planned.identity
     identity = QueryIdentity(
         writer=known.writer, batch=known.batch, fingerprint=known.fingerprint, origin=origin
@@ -57,9 +57,10 @@ def with_origin(planned: MicroBatch, origin: QueryOrigin) -> MicroBatch:
 def identify_from_query(
     options: SinkOptions, query: Query | None, batch: int, fs: FileSystem = LOCAL
 ) -> MicroBatch:
-    """Identify the micro-batch of a foreachBatch call. Syncs the planned offsets if they are local.
+    """Identify the micro-batch of a foreachBatch call. Syncs a local file `offsets/N`.
 
-    Raises InvalidRequestError, which names the options to set, if Spark does not provide the query.
+    Raises:
+        InvalidRequestError: Spark does not provide the query, or the planned offsets can't be read.
     """
     if query is None and (options.writer_id is None or options.checkpoint is None):
         raise InvalidRequestError(_CONNECT)
@@ -79,13 +80,17 @@ def identify_from_query(
 def identify_from_checkpoint(
     options: SinkOptions, batch: int, fs: FileSystem = LOCAL, *, below: str = "", query_id: str = ""
 ) -> MicroBatch:
-    """Identify a batch of `df.writeStream.format("sparklog")`, which knows its checkpoint only.
+    """Identify a micro-batch of `df.writeStream.format("sparklog")` by the query's checkpoint.
 
     Args:
+        options: The sink's options.
+        batch: The number of the micro-batch.
+        fs: The file system of the checkpoint.
         below: The directory of the conf spark.sql.streaming.checkpointLocation.
         query_id: The id of the query with its checkpoint in that directory.
 
-    Raises InvalidRequestError, which names the option checkpointLocation.
+    Raises:
+        InvalidRequestError: The checkpoint is unknown, or the planned offsets can't be read.
     """
     checkpoint = options.checkpoint or _found(below, query_id, fs)
     if checkpoint is None:
@@ -111,8 +116,11 @@ def origin_of(
     """Describe the query at a micro-batch with these planned offsets.
 
     Args:
-        name: The name of the query.
-        plan: The `plan_digest`. Empty values are unknown.
+        options: The sink's options.
+        checkpoint: The path or URL of the query's checkpoint.
+        offsets: The planned offsets of the micro-batch.
+        name: The name of the query; empty if unknown.
+        plan: The `plan_digest` of the query; empty if unknown.
     """
     root = local_path(checkpoint)
     return QueryOrigin(
@@ -125,7 +133,10 @@ def origin_of(
 
 
 def _begun(checkpoint: str, batch: int, fs: FileSystem) -> BatchStart:
-    """Return where a micro-batch starts, from the batch before it. Unknown for the first."""
+    """Return the start offsets of a micro-batch, from the planned offsets of the previous batch.
+
+    The start of the first micro-batch is unknown.
+    """
     root = local_path(checkpoint)
     before = _lookup(root, fs).read(f"offsets/{batch - 1}") if batch and root else None
     return BatchStart() if before is None else BatchStart(source_offsets(before))
@@ -150,28 +161,33 @@ def _planned(who: str, name: str, batch: int, offsets: bytes) -> MicroBatch:
 def _local(
     options: SinkOptions, checkpoint: str, batch: int, fs: FileSystem, query: str | None = None
 ) -> bytes | None:
-    """Return `offsets/<batch>`, if it is a local file, and make it durable.
+    """Return the planned offsets from a local checkpoint, and make their file durable.
 
-    If a reset of this checkpoint was interrupted before the log was reset too, it is completed
-    first. Raises InvalidRequestError if the log is inside the checkpoint, and as
-    `_check_one_history`. `query`: the id of the query.
+    Returns None for a checkpoint that is not local, or without this file.
+
+    Raises:
+        InvalidRequestError: The log is inside the checkpoint; see also `_check_one_history`.
     """
     root = local_path(checkpoint)
     if root is None:
         return None
     if options.path is not None:
         _check_not_nested(root, options.path)
+    # A reset that was interrupted has reset the checkpoint, but not the log. Until both agree, the
+    # log would drop the query's new rows as replays or conflicts of the batches after the reset.
     complete(root, storage_options=options.storage, fs=fs)
     _check_one_history(root, batch, query, fs)
+    # Spark doesn't sync the file. If a power cut lost it after the commit, Spark would plan the
+    # batch with other offsets, and the commit's fingerprint would never match again.
     return _lookup(root, fs).read(f"offsets/{batch}", durable=True)
 
 
 def _check_one_history(root: str, batch: int, query: str | None, fs: FileSystem) -> None:
     """Raise InvalidRequestError if Spark's own manager runs the query of a log-backed checkpoint.
 
-    The query then starts from batch 0, beside the records of the log. Spark's own manager can't
-    start a query if the checkpoint has the marker file; older versions of sparklog wrote no marker.
+    Such a query starts from batch 0, because Spark's manager does not find the checkpoint's logs.
     """
+    # Spark's manager can't start a query with the marker file; older sparklog wrote no marker.
     if not fs.is_dir(os.path.join(root, LOGS)) or has_marker(fs, root):
         return
     lookup = _lookup(root, fs)
@@ -180,11 +196,11 @@ def _check_one_history(root: str, batch: int, query: str | None, fs: FileSystem)
     is_another = kept is not None and query is not None and query.encode() not in kept
     if others or is_another:
         raise InvalidRequestError(
-            f"{root} is a log-backed checkpoint, but this session runs its query without "
-            "sparklog's checkpoint manager, from batch 0: its rows would be duplicated. Stop the "
-            "query, build the session with sparklog.spark_conf() or call sparklog.enable(spark), "
-            "and list the other files that it wrote: sparklog checkpoint verify. Nothing was "
-            "written"
+            f"{root} is a log-backed checkpoint, but this session runs the query without "
+            "sparklog's checkpoint manager, from batch 0, which would duplicate its rows; no row "
+            "was written. Stop the query, build the session with sparklog.spark_conf() or call "
+            "sparklog.enable(spark), and list the files that the query wrote beside the logs: "
+            "sparklog checkpoint verify"
         )
 
 

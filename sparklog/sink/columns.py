@@ -45,19 +45,19 @@ _WANTED: Final = {
 
 
 def columns_to_write(schema: StructType, options: SinkOptions) -> list[str]:
-    """Return the columns to write. Raises InvalidRequestError before any job runs.
+    """Return the names of the columns to write.
 
-    Both data paths need this check, because they treat an ambiguous name differently: the JVM uses
-    the last column with that name, Arrow rejects it.
+    Raises:
+        InvalidRequestError: A column is missing, ambiguous or of a wrong type. No job has run yet.
     """
     names = [field.name for field in schema]
     if "value" not in names:
         raise InvalidRequestError(
-            f"column value is missing; there are {', '.join(names)}. A record's value is one "
-            "column: selectExpr('to_json(struct(*)) AS value')"
+            f"column value is missing; the columns are {', '.join(names)}. Combine the fields of a "
+            "record into column value, for example by selectExpr('to_json(struct(*)) AS value')"
         )
     if options.topic is None and "topic" not in names:
-        raise InvalidRequestError("no topic: set option topic, or add a column topic")
+        raise InvalidRequestError("the rows have no topic: set option topic, or add a column topic")
     left_out = set()
     if options.topic is not None:
         left_out.add("topic")
@@ -71,7 +71,8 @@ def columns_to_write(schema: StructType, options: SinkOptions) -> list[str]:
 
 
 def _check_is_unambiguous(name: str, names: list[str]) -> None:
-    """Reject a second column with this name. Spark ignores case in names by default."""
+    # Spark ignores case in names by default. The data paths treat an ambiguous name differently:
+    # the JVM uses the last column with that name, and Arrow rejects the rows in the job.
     same = [at for at, other in enumerate(names) if other.lower() == name]
     if len(same) == 1:
         return
@@ -91,7 +92,7 @@ def _check(name: str, found: DataType) -> None:
         is_valid = _is_header(found.elementType)
     if not is_valid:
         raise InvalidRequestError(
-            f"column {name} is {found.simpleString()}, want "
+            f"column {name} has type {found.simpleString()}, but must have type "
             f"{_WANTED.get(name, 'string or binary')}{_way(name, found)}"
         )
 

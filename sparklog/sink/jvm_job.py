@@ -25,12 +25,15 @@ _STAGE_JOB: Final = "sparklog.sink.StageJob"
 
 
 def stage(jvm: Gateway, df: DataFrame, plan: bytes) -> Iterator[ChunkTable | SparklogError]:
-    """Stage the rows of `df`; yield each task's chunks, or the error of its rows.
+    """Stage the rows of `df` in tasks of the JVM. Return the chunks, or the error, of each task.
 
     Args:
+        jvm: The gateway to the jar.
+        df: The rows.
         plan: The plan from `jvm_plan`.
 
-    Raises the exception of a Spark job that fails.
+    Raises:
+        Exception: The Spark job failed; py4j's exception.
     """
     return map(parse_answer, _parts(jvm.fetch(_STAGE_JOB, "run", df._jdf, plan, 0)))
 
@@ -40,7 +43,7 @@ def collect(
 ) -> list[ChunkTable | SparklogError] | None:
     """Frame the rows of `df` without staging, and return all chunks to the driver.
 
-    Returns None when a task has more than `in_memory_bytes`.
+    Returns None if a task has more than `in_memory_bytes` of rows.
     """
     answers = [*_parts(jvm.fetch(_STAGE_JOB, "run", df._jdf, plan, in_memory_bytes))]
     if any(answer[0] == TOO_MUCH for answer in answers):
@@ -61,9 +64,11 @@ def put(
 ) -> Iterator[ChunkTable | SparklogError]:
     """Frame the rows of `df` in the JVM, and upload the objects from Python workers.
 
-    Raises as `stage`.
+    Raises the same exceptions as `stage`.
     """
     framed = jvm.call(_STAGE_JOB, "framed", df._jdf, plan)
+    # Bytes pass unpickled. The same partitions mean the same stage: framing and upload of a task
+    # run on the same executor, without a shuffle.
     parts: RDD[bytes] = RDD(framed, df.sparkSession.sparkContext, NoOpSerializer())
     tasks = parts.mapPartitionsWithIndex(_Put(home, label), preservesPartitioning=True)
     return map(parse_answer, tasks.collect())
@@ -85,7 +90,10 @@ class _Put:
 
 
 def _tables(parts: Iterable[bytes]) -> Iterator[ChunkTable]:
-    """Yield tables, each with the data of its object. Raises an error that the JVM returned."""
+    """Parse pairs of messages from the JVM: a chunk table, then the bytes of the table's object.
+
+    Raises an error that the JVM returned instead of a table.
+    """
     messages = iter(parts)
     for part in messages:
         table = parse_answer(part)

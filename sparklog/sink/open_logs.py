@@ -50,12 +50,14 @@ def settings_of(options: SinkOptions) -> Settings:
 
 
 def shared_log(options: SinkOptions, used: Collection[Home] = ()) -> Log:
-    """Return this process's handle of the log at the options' path; open it if necessary.
+    """Return this process's handle of the log at the options' path, and open the log if necessary.
 
     A log that was removed or replaced is opened again, except for handles in `used`: a query that
     has written to the old log must not continue in another log unnoticed.
 
-    Raises the errors of opening a log, and LogReplacedError if a handle in `used` was abandoned.
+    Raises:
+        LogReplacedError: A handle in `used` was abandoned.
+        SparklogError: The log cannot be opened; see `sparklog.open`.
     """
     with _mutex:
         log = _found_or_opened(options, used)
@@ -65,15 +67,16 @@ def shared_log(options: SinkOptions, used: Collection[Home] = ()) -> Log:
 
 def _found_or_opened(options: SinkOptions, used: Collection[Home] = ()) -> Log:
     path = resolved(options.path or "")
+    # By process: Spark forks its Python workers, and a child must not use its parent's handles.
     key = os.getpid(), path, settings_of(options)
     with _mutex:
+        # Another query may have opened the new log first, so the new handle hides the replacement.
         for home in used:
             if home.lost is not None and resolved(home.path) == path:
                 raise LogReplacedError(home.lost)
         log = _open.get(key)
         if log is not None and _is_gone(home_of(log), used):
-            _LOGGER.warning(
-                "%s was removed or replaced since it was opened: opening it again", key[1])
+            _LOGGER.warning("%s was removed or replaced since, and is opened again", key[1])
             _forget(log)
             log = None
         if log is None:
@@ -89,11 +92,14 @@ def _found_or_opened(options: SinkOptions, used: Collection[Home] = ()) -> Log:
 
 
 def _is_gone(home: Home, used: Collection[Home]) -> bool:
-    """Abandon the handle of a log that was removed or replaced, unless it is in use."""
+    """Abandon the handle of a log that was removed or replaced, unless `used` contains the log.
+
+    Returns True if the handle was abandoned.
+    """
     if home in used or home.is_current():
         return False
     home.abandon(
-        f"{home.path} was removed or replaced, and opened again by another query; nothing was "
+        f"{home.path} was removed or replaced, and another query opened the new log; no row was "
         "written. Restart this query to continue in the new log"
     )
     return True
@@ -139,7 +145,7 @@ def _close(is_meant: Callable[[str, Log], bool]) -> None:
 
 @contextlib.contextmanager
 def borrowed(options: SinkOptions) -> Iterator[Log]:
-    """Lend a log to a Python worker of Spark. The module's docstring says when it is closed."""
+    """Provide a log in a Python worker of Spark. The log is closed later; see the module."""
     global _borrowed, _timer
     with _mutex:
         _borrowed += 1
@@ -151,8 +157,9 @@ def borrowed(options: SinkOptions) -> Iterator[Log]:
     finally:
         with _mutex:
             _borrowed -= 1
+            # The next micro-batch usually follows soon, and opening the log again costs fsyncs.
             _timer = threading.Timer(LINGER_S, _close_idle)
-            _timer.daemon = True
+            _timer.daemon = True  # a worker that Spark ends must not wait for the timer
             _timer.start()
 
 
@@ -160,7 +167,7 @@ def _lend(options: SinkOptions) -> Log:
     with _mutex:
         known = set(_open.values())
         log = _found_or_opened(options)
-        if log not in known:
+        if log not in known:  # a SegmentSink of this process may use a log that was open before
             _lent.add(log)
         return log
 
@@ -174,6 +181,7 @@ def _close_idle() -> None:
 
 def _watch_signals() -> None:
     """Close idle logs before a signal ends this process, unless the signal has a handler."""
+    # Python sets signal handlers in the main thread only, and raises an error in others.
     if threading.current_thread() is threading.main_thread():
         for number in _ENDINGS:
             if signal.getsignal(number) is signal.SIG_DFL:
@@ -186,7 +194,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     if not _borrowed:
         _at_exit()
     signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
+    os.kill(os.getpid(), number)  # the exit status must be that of the signal
 
 
 def _at_exit() -> None:

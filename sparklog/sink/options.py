@@ -182,7 +182,8 @@ _SPARK: Final = SparkOptions(
 def parse(values: Mapping[str, Any]) -> SinkOptions:
     """Parse and check options. Names are case-insensitive; `batch_size` also means batch.size.
 
-    Raises InvalidRequestError, with the name, for an unknown, meaningless or invalid option.
+    Raises:
+        InvalidRequestError: An option is unknown, invalid, or has no meaning for sparklog.
     """
     given = _SPARK.given(values)
     for name in _STORAGE & given.keys():

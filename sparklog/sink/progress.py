@@ -110,7 +110,9 @@ class QueryMetrics(StreamingQueryListener):
         try:
             self._note(event.progress)
         except Exception:  # Spark would print any error at every micro-batch
-            _LOGGER.exception("the progress of query %s is not counted", event.progress.id)
+            _LOGGER.exception(
+                "query %s: the metrics of a micro-batch could not be updated", event.progress.id
+            )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Keep the last values, which are still valid without new data.
@@ -128,6 +130,7 @@ class QueryMetrics(StreamingQueryListener):
         label = self._names.pop(str(event.runId), str(event.id))
         if event.exception is not None:
             self._counts.counter(FAILURES).add(1, label)
+        # Counters stay: a restarted query of the same name continues them.
         for metric in METRICS:
             if metric.kind is Kind.GAUGE:
                 self._counts.gauge(metric).clear(label)
@@ -143,6 +146,7 @@ class QueryMetrics(StreamingQueryListener):
         counts.gauge(INPUT_RATE).set(_number(progress.inputRowsPerSecond), label)
         counts.gauge(PROCESSED_RATE).set(_number(progress.processedRowsPerSecond), label)
         counts.histogram(BATCH_SECONDS).observe(progress.batchDuration / 1000, label)
+        # Phases, sources and partitions differ between triggers; old labels must not remain.
         counts.gauge(PHASE_SECONDS).clear(label)
         for phase, ms in progress.durationMs.items():
             counts.gauge(PHASE_SECONDS).set(ms / 1000, label, phase)

@@ -1,4 +1,7 @@
-"""The running query, as seen from foreachBatch. The only module that calls Spark's JVM for it."""
+"""The running streaming query, as seen from foreachBatch.
+
+All requests to Spark's JVM about a query are in this module.
+"""
 
 import hashlib
 import re
@@ -36,22 +39,20 @@ class Query:
     name: str = ""
 
     def planned_offsets(self, batch: int) -> bytes | None:
-        """Return the bytes of `offsets/<batch>` from any checkpoint manager, or None.
-
-        They are identical to the file's bytes, because Spark writes both with the same method.
-        """
+        """Return the bytes of `offsets/<batch>` from any checkpoint manager, or None."""
         log = self.jvm.execution.offsetLog()
         offsets = log.get(batch)
         if offsets.isEmpty():
             return None
         out = self.jvm.gateway.java.io.ByteArrayOutputStream()
+        # Spark writes the file with the same method, so the bytes have the same fingerprint.
         log.serialize(offsets.get(), out)
         return bytes(out.toByteArray())
 
     def start_offsets(self) -> dict[str, str]:
         """Return {end offset: start offset} of this micro-batch's sources, as JSON texts.
 
-        Only for sources that report offsets (Kafka's, rate's, Python's).
+        Sources that report no offsets are missing. Kafka's, rate's and Python's sources do.
         """
         leaves = self.jvm.execution.lastExecution().optimizedPlan().collectLeaves().iterator()
         starts = {}
@@ -79,16 +80,14 @@ _known: LruCache[str, Query] = LruCache(_KNOWN_MAX)  # query id -> its present o
 def running_query(df: DataFrame) -> Query | None:
     """Return the query that calls foreachBatch with `df`, if any; None on Spark Connect.
 
-    The session in foreachBatch is a clone that does not list the query, but the state shared by all
-    sessions does. In a thread without the property that names the query, the query is found by its
-    session. Setting another job group has no effect. Source: SharedState.activeStreamingQueries,
-    StreamExecution (Spark 4.3).
+    Source: SharedState.activeStreamingQueries, StreamExecution (Spark 4.3).
     """
     if not hasattr(df, "_jdf"):  # Spark Connect: no JVM here
         return None
     context = df.sparkSession.sparkContext
     query_id = context.getLocalProperty("sql.streaming.queryId")
     query = _known.get(query_id or "")
+    # A restarted query keeps its id and has a new execution; a new SparkContext has a new JVM view.
     if query is not None and query.jvm.gateway is context._jvm and query.jvm.execution.isActive():
         return query
     query = _look_up(df, query_id)
@@ -99,11 +98,13 @@ def running_query(df: DataFrame) -> Query | None:
 
 def _look_up(df: DataFrame, query_id: str | None) -> Query | None:
     session, context = df.sparkSession._jsparkSession, df.sparkSession.sparkContext
+    # The session in foreachBatch is a clone that doesn't list the query, so `streams.active` is
+    # empty there. The state that all sessions share lists every query.
     active = session.sharedState().activeStreamingQueries()
     jvm: Any = context._jvm
     if query_id is not None:
         execution = active.get(jvm.java.util.UUID.fromString(query_id))
-    else:
+    else:  # a thread that the user's function started doesn't have the query's local property
         own = (e for e in active.values() if e.sparkSessionForStream().equals(session))
         execution = next(own, None)
     if execution is None:
@@ -121,14 +122,16 @@ def _look_up(df: DataFrame, query_id: str | None) -> Query | None:
 def plan_digest(query: Query, df: DataFrame) -> str:
     """Return a digest of the query's own plan and of foreachBatch's plan up to the sink.
 
-    Empty if the plans' texts are incomplete: they show only the name of a function and the columns
-    of a joined table, so two different queries could have the same text. Cost: a few ms to render
-    the plans.
+    The digest is empty if the text of a plan does not describe the query completely.
+
+    Cost: a few ms to render the plans.
     """
     own, batch = query.jvm.execution.analyzedPlan(), df._jdf.queryExecution().analyzed()
     patterns = query.jvm.gateway.org.apache.spark.sql.catalyst.trees.TreePattern
     opaque = [getattr(patterns, name)() for name in _OPAQUE]
     rows = batch.collectLeaves()
+    # The text of a plan shows only the name of a function, and only the columns of a joined table.
+    # Two different queries could have the same text then, and one would be rejected as the other.
     if rows.size() != 1 or any(p.containsPattern(o) for p in (own, batch) for o in opaque):
         return ""
     leaves = own.collectLeaves().iterator()
@@ -146,5 +149,6 @@ def batch_start(query: Query, batch: int, ends: Offsets) -> BatchStart:
     before = query.planned_offsets(batch - 1) if batch else None
     if before is not None:
         return BatchStart(source_offsets(before), alive)
+    # Batch 0 has no predecessor: ask the sources of the running micro-batch.
     begun = query.start_offsets()
     return BatchStart(tuple(begun.get(end or "") for end in ends), alive)

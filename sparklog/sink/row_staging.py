@@ -33,7 +33,7 @@ from sparklog.storage.commits import Chunk
 
 _LOGGER: Final = logging.getLogger("sparklog.sink")
 _WRITERS_MAX: Final = 256
-_NOT_LOCAL: Final = Obstacle("the log's files aren't the machine's own")
+_NOT_LOCAL: Final = Obstacle("the log isn't stored in local files of this machine")
 _estimates: LruCache[tuple[str, str], SizeEstimate] = LruCache(_WRITERS_MAX)  # by log and writer
 
 
@@ -41,8 +41,12 @@ _estimates: LruCache[tuple[str, str], SizeEstimate] = LruCache(_WRITERS_MAX)  # 
 class RowStaging:
     """Stages the rows of a micro-batch for `log`.
 
-    `writer` and `offsets` (the planned offsets) are used to estimate whether it is small. `jvm`:
-    the option jvm. `query`: the query's name in log messages.
+    Args:
+        plan: The plan for the tasks.
+        writer: The writer; the sizes of its former micro-batches are the base of the estimate.
+        offsets: The planned offsets, which show how much the micro-batch grew.
+        jvm: The option `jvm`.
+        query: The query's name in log messages.
     """
 
     log: Log
@@ -55,7 +59,9 @@ class RowStaging:
     def stage(self, df: DataFrame) -> Sequence[Chunk]:
         """Stage the plan's columns of `df` for a commit.
 
-        Raises the errors of invalid rows, and the exception of a Spark job that fails.
+        Raises:
+            InvalidRequestError: A row is invalid.
+            Exception: The Spark job failed; py4j's exception, or Spark Connect's.
         """
         found = find_gateway(df.sparkSession, wanted=self.jvm)
         plan = None
@@ -70,7 +76,7 @@ class RowStaging:
             return self._in_python(df)
 
     def learn(self, chunks: Sequence[Chunk]) -> None:
-        """Record the size of the micro-batch after its commit, for later estimates."""
+        """Record the size of the committed micro-batch, for the estimate of the next."""
         self._estimate().learn(self.offsets, sum(chunk.size_bytes for chunk in chunks))
 
     def _estimate(self) -> SizeEstimate:
@@ -95,6 +101,7 @@ class RowStaging:
 
         On an error, discard all chunks and raise the first error.
         """
+        # All answers first: chunks of tasks that succeeded after a failed task are discarded too.
         answers, staging = list(answers), self.plan.staging
         chunks = staging.gathered([table for table in answers if isinstance(table, ChunkTable)])
         for error in answers:
@@ -112,20 +119,26 @@ class RowStaging:
         return self._gathered(map(parse_answer, stage_in_tasks(rows, self.plan)))
 
     def collect(self, rows: DataFrame) -> Sequence[Chunk] | None:
-        """Collect the rows in the driver and stage them, unless there are too many."""
+        """Collect the rows in the driver and stage them there.
+
+        Returns None if the rows exceed spark.driver.maxResultSize.
+        """
         try:
             table = rows.toArrow()
         except Exception as error:  # py4j's and Connect's classes differ
             if "maxResultSize" not in str(error):
                 raise
-            _LOGGER.info("micro-batch is larger than guessed, taking the large path")
+            _LOGGER.info(
+                "the micro-batch is larger than estimated; tasks stage its rows instead of the "
+                "driver"
+            )
             return None
         return self.plan.run_in_memory(table)
 
 
 @contextlib.contextmanager
 def _noting_tasks(log: Log) -> Iterator[None]:
-    """Count write failures of tasks in this process's metrics; the tasks' processes end."""
+    # Counters in the tasks' processes would be lost, because these processes end.
     try:
         yield
     except Exception as error:  # py4j's and Connect's classes differ

@@ -30,7 +30,7 @@ from sparklog.storage.staging import chunk_label
 from sparklog.storage.view import TopicInfo
 
 _LOGGER: Final = logging.getLogger("sparklog.sink")
-_SWEEP_EVERY: Final = 100
+_SWEEP_EVERY: Final = 100  # micro-batches; a sweep lists every log dir or a prefix of the bucket
 _RUNS_MAX: Final = 256
 RUNS: "LruCache[str, _Run]" = LruCache(_RUNS_MAX)  # by run id
 _mutex = threading.Lock()
@@ -97,23 +97,25 @@ class SegmentSink:
         query = running_query(df)
         columns = self._columns(df, query)
         planned = self._with_origin(identify_from_query(self._options, query, batch), query, df)
+        # By the run, not by this object: a query may call several sinks, also by new objects.
         run = RUNS.get_or_make(query.run if query else "", _Run)
         log = open_logs.shared_log(self._options, run.homes)
         seen = planned.identity.writer, home_of(log).identity
         with _mutex:
             if query is not None:
                 run.homes.add(home_of(log))
+            # Without this check, the commit would drop the rows of the second sink as a replay.
             if run.batches.get(seen, -1) == batch:
                 raise InvalidRequestError(
-                    f"this is the second write of micro-batch {batch} as writer "
-                    f"{planned.identity.writer} into {self._options.path}: give each sink of a "
-                    "query its own option name"
+                    f"{self._options.path}: writer {planned.identity.writer} has already written "
+                    f"micro-batch {batch} in this run of the query. Set option name to another "
+                    "value for each sink of the query"
                 )
             before, run.batches[seen] = run.batches.get(seen, -1), batch
         first = before < 0 or query is None
         try:
             self._write(log, df, columns, planned, query, first=first)
-        except BaseException:
+        except BaseException:  # the user's function may catch the error and call the sink again
             with _mutex:
                 run.batches[seen] = before
             raise
@@ -126,9 +128,10 @@ class SegmentSink:
         return self._checked[1]
 
     def _with_origin(self, planned: MicroBatch, query: Query | None, df: DataFrame) -> MicroBatch:
-        """Add to the identity how to recognise the query without its id.
+        """Add a description of the query to the identity of its micro-batch.
 
-        See storage/query_origin.py.
+        The description identifies the query after its id was lost with a deleted checkpoint. See
+        storage/query_origin.py.
         """
         if query is None:
             return planned
@@ -160,10 +163,13 @@ class SegmentSink:
         try:
             result, chunks = self._stage_and_commit(log, df, columns, planned, query)
         except StagingExpiredError as error:
+            # In a bucket the service deletes staged objects after a time, even of a slow job. A
+            # second expiry means that the job always takes too long: that error is raised.
             _LOGGER.warning("%s", error)
             result, chunks = self._stage_and_commit(log, df, columns, planned, query)
         if result.replayed:
             _report_replay(result, planned, log)
+        # An earlier run may have left files of killed tasks; this run leaves few.
         if first or identity.batch % _SWEEP_EVERY == 0:
             committed = () if result.replayed else chunks
             home_of(log).sweep_staged(identity.writer, identity.batch, committed=committed)
@@ -193,7 +199,7 @@ class SegmentSink:
 
 
 def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) -> TaskPlan:
-    """Return the plan for the tasks; create the topic of option topic if it does not exist."""
+    """Return the plan for the tasks. Creates the topic of option `topic` if it is missing."""
     topics = home_of(log).known_topics()
     if options.topic in topics:
         warn_of_ineffective(options, topics[options.topic], log.path)
@@ -226,12 +232,13 @@ def commit_chunks(
     planned: MicroBatch | None,
     source: dict[str, Any],
 ) -> CommitResult:
-    """Create the topics that rows named, and commit.
+    """Create the topics that rows named, and commit the chunks.
 
-    Raises the errors of `Log.commit`. The staged chunks are then deleted, unless they may have been
-    committed.
+    Raises the errors of `Log.commit`. After an error the staged chunks are deleted, unless they may
+    have been committed.
     """
     try:
+        # Read again: another writer may have created topics while the tasks ran.
         known, named = home_of(log).known_topics(), {chunk.topic for chunk in chunks}
         for topic in sorted(named & known.keys()):
             warn_of_ineffective(options, known[topic], log.path)
@@ -241,7 +248,7 @@ def commit_chunks(
         identity = None if planned is None else planned.identity
         result = log.commit(chunks, identity=identity, app=app, source=source or None)
     except BaseException as error:
-        plan.staging.discard(chunks, cause=error)
+        plan.staging.discard(chunks, cause=error)  # keeps chunks if the commit may have succeeded
         raise
     if result.replayed:
         plan.staging.discard(chunks)
@@ -251,17 +258,18 @@ def commit_chunks(
 def _check_planned_partitions(
     options: SinkOptions, chunks: Sequence[Chunk], topics: Mapping[str, TopicInfo]
 ) -> None:
-    """Check the topics that did not exist when their rows were assigned to partitions.
+    """Check the topics that did not exist when rows were assigned to their partitions.
 
-    Raises SparklogError if another writer created such a topic with another number of partitions,
-    because the keys of the rows belong to other partitions then.
+    Raises:
+        SparklogError: Another writer created a topic with another number of partitions, so that the
+            keys of the rows belong to other partitions.
     """
     for topic in sorted({chunk.topic for chunk in chunks if not chunk.topic_id}):
         partitions = topics[topic].partitions
         if partitions != options.partitions:
             raise SparklogError(
                 f"another writer created topic {topic} with {partitions} partitions while rows "
-                f"were staged for {options.partitions}. Nothing was appended; write the "
+                f"were staged for {options.partitions}. No row was appended; write the "
                 "micro-batch again"
             )
 
@@ -277,7 +285,8 @@ def _report_replay(result: CommitResult, planned: MicroBatch, log: Log) -> None:
         for p, (first, end) in sorted(spans.items())
     )
     _LOGGER.warning(
-        "micro-batch %d of writer %s is already in %s, committed at %s (%s): dropped as a replay",
+        "micro-batch %d of writer %s is a replay and was dropped: %s contains its rows since %s "
+        "(%s)",
         planned.identity.batch, planned.identity.writer, log.path, iso(result.time_ms),
         where or "no rows",
     )  # fmt: skip

@@ -32,8 +32,8 @@ def spark_map(spark: SparkSession) -> Callable[[Callable[[Any], Any], list[Any]]
     """
     if not hasattr(spark, "_jsparkSession"):
         raise InvalidRequestError(
-            "spark_map needs a classic Spark session; with Spark Connect leave map out, the "
-            "service then cleans in its own process"
+            "spark_map needs a classic Spark session; with Spark Connect, omit map=, so that the "
+            "service cleans in its own process"
         )
 
     def spread(function: Callable[[Any], Any], jobs: list[Any]) -> Iterable[Any]:

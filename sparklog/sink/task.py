@@ -50,14 +50,15 @@ class TaskPlan:
     def run(self, batches: Iterable[pa.RecordBatch], *, task: int) -> ChunkTable:
         """Stage the rows of a task in the log's home. Small chunks stay in memory.
 
-        Raises InvalidRequestError or a subclass for invalid rows; the batch is then not committed.
+        Raises:
+            InvalidRequestError: A row is invalid, so that the micro-batch can't be committed.
         """
         self.staging.check()
         stager = self.staging.stager(self.framing, label=f"{self.label}-{task}", task=task)
         try:
             self._feed(stager, batches)
             return ChunkTable.of(stager.finish())
-        except BaseException:
+        except BaseException:  # also if the worker is ended: its files would stay until a sweep
             stager.discard()
             raise
 
@@ -85,15 +86,18 @@ class TaskPlan:
                 raise row_faults.UNKNOWN_TOPIC.error(topic=topic, home=self.staging.home)
             check_topic(topic)
             partitions, config = self.new_topic
+            # The commit creates the topic. It rejects these rows if another writer has created the
+            # topic with another number of partitions in the meantime.
             info = self.staging.planned_topic(topic, partitions, config)
             self.topics[topic] = info
         return info
 
 
 def answer_of(stage: Callable[[], ChunkTable]) -> bytes:
-    """Return a task's answer: the chunks that `stage` returns, or the error that it raises.
+    """Return a task's answer: the chunks from `stage`, or the error of `stage` as bytes.
 
-    Raises retriable errors: Spark tries the task again.
+    Raises:
+        SparklogError: `stage` raised a retriable error, so that Spark must run the task again.
     """
     try:
         return bytes([TABLE]) + stage().pack()
@@ -105,7 +109,10 @@ def answer_of(stage: Callable[[], ChunkTable]) -> bytes:
 
 
 def parse_answer(answer: bytes | bytearray | memoryview) -> ChunkTable | SparklogError:
-    """Return the chunks or the error of a task that had not too many rows."""
+    """Parse a task's answer: chunks, or the error of the task's rows.
+
+    `answer` must not be TOO_MUCH, which has no content.
+    """
     content = memoryview(answer)[1:]
     if answer[0] == ERROR:
         return error_of(json.loads(bytes(content)))
@@ -113,11 +120,12 @@ def parse_answer(answer: bytes | bytearray | memoryview) -> ChunkTable | Sparklo
 
 
 def error_of(fields: Mapping[str, Any]) -> SparklogError:
-    """Return the error that a task sent: its class in `errors`, its message and its path.
+    """Return the error that a task sent as class name (in `sparklog.errors`), message and path.
 
-    Other attributes are not sent; the message contains them.
+    The error's other attributes are not sent; the message contains their values.
     """
     kind = getattr(errors, fields["error"], SparklogError)
+    # `__init__` of some classes builds the message from parameters, which were not sent.
     error: SparklogError = kind.__new__(kind, fields["message"])
     error.args = (fields["message"],)
     if fields.get("path") is not None:

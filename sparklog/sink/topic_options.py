@@ -15,11 +15,15 @@ from sparklog.storage.view import TopicInfo
 
 _LOGGER: Final = logging.getLogger("sparklog.sink")
 _WARNED_MAX: Final = 1024
+# By topic id: a topic that is created again under its name is another topic, with new configs.
 _warned: LruCache[tuple[str, str], bool] = LruCache(_WARNED_MAX)  # (topic id, the warning)
 
 
 def warn_of_ineffective(options: SinkOptions, topic: TopicInfo, path: str) -> None:
-    """Warn about options that differ from the topic's, and name the command that changes it."""
+    """Log a warning about options that an existing topic ignores, once per topic and text.
+
+    The warning contains the command that changes the topic.
+    """
     text = ineffective_options(options, topic, path)
     if text is not None and _warned.get((topic.id, text)) is None:
         _warned.put((topic.id, text), True)

@@ -123,11 +123,11 @@ class _Writer:
         return json.dumps({"version": PLAN_VERSION, "python": why}).encode()
 
     def _planned(self) -> None:
-        """Called when the tasks are planned; the commit runs in another process."""
+        """Release resources after planning: the commit runs in another process."""
 
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         assert self._plan is not None
-        context = TaskContext.get()
+        context = TaskContext.get()  # None if the method is called outside a Spark task
         staging = self._plan.staging
         if context is None:
             return Staged(self._plan.run(batches, task=0).pack(), staging)
@@ -137,10 +137,7 @@ class _Writer:
         return Staged(packed, staging, query, below, context.attemptNumber())
 
     def _labelled(self, plan: TaskPlan, query: str, batch: str | None) -> TaskPlan:
-        """Return the plan with the label under which a task stages.
-
-        See `StreamWriter._labelled`.
-        """
+        # A batch write has no micro-batch; the id of the write already is part of the label.
         return plan
 
 
@@ -174,16 +171,17 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         """Commit the chunks of all tasks."""
         with open_logs.borrowed(self._options) as log:
             plan = plan_tasks(self._options, log, "", self._columns)
+            # A batch write has no identity: Spark gives it no number that a repetition would share.
             commit_chunks(log, self._options, plan, _chunks(messages), None, {})
+            # `messages` contains only successful attempts; the sweep deletes the others' files.
             home_of(log).sweep_staged(self._write_id, 0)
             open_logs.close(self._options.path)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete the staged chunks. Committed rows stay, regardless of what Spark reports.
-
-        `messages` contains no running, killed or lost tasks.
-        """
+        """Delete the staged chunks. Committed rows stay, even if Spark reports a failed write."""
         _discard(messages)
+        # `messages` contains no running, killed or lost tasks, so their files are swept by name.
+        # An error here would hide the error because of which Spark aborts the write.
         with contextlib.suppress(SparklogError), open_logs.borrowed(self._options) as log:
             home_of(log).sweep_staged(self._write_id, 0)
         open_logs.close(self._options.path)
@@ -198,17 +196,15 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._stage(iterator)
 
     def _labelled(self, plan: TaskPlan, query: str, batch: str | None) -> TaskPlan:
-        """Name staged files after the micro-batch, so that its commit can delete all of them.
-
-        Files of killed or lost attempts are not reported to `commit` or `abort`. No other write
-        uses this label: a write inside foreachBatch is a BatchWriter.
-        """
+        # The commit of a micro-batch deletes all files with its label. Files of killed or lost
+        # attempts are not reported to `commit` or `abort`, so only their names identify them. No
+        # other write uses this label: a write inside foreachBatch is a BatchWriter.
         if not query or not batch:
             return plan
         return replace(plan, label=chunk_label(query, int(batch)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit a micro-batch, or drop it as a replay.
+        """Commit a micro-batch, or drop a replay.
 
         Deletes the files that other attempts staged for this and earlier micro-batches of the
         query. Cost: a listing per log dir. In a store, a listing at the first micro-batch, and a
@@ -231,5 +227,5 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
                 )  # fmt: skip
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Delete the staged chunks. Committed rows stay, regardless of what Spark reports."""
+        """Delete the staged chunks. Committed rows stay, even if Spark reports a failed batch."""
         _discard(messages)

@@ -270,7 +270,7 @@ def test_a_given_one_is_taken_or_refused(
     assert jar(["s3://b/app.jar", far]) == far
     assert compiled == []
     for path, reason in (
-        (made(tmp_path / "1.jar", "4.2.0"), f"made for Spark 4.2.0, this is {ours}"),
+        (made(tmp_path / "1.jar", "4.2.0"), f"made for Spark 4.2.0, this is Spark {ours}"),
         (made(tmp_path / "2.jar", ours, PLAN_VERSION + 1), "sparklog 7.7.7, with plans of version"),
         (str(tmp_path / "gone.jar"), "No such file"),
         (__file__, "isn't a complete jar of sparklog"),
@@ -385,7 +385,7 @@ def test_a_runtime_without_the_jdk_compiles_too(
     (home / "bin" / "java").chmod(0o755)
     (tmp_path / "without").mkdir()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    with pytest.raises(InvalidRequestError, match=r"needs a Java .*; set JAVA_HOME to it"):
+    with pytest.raises(InvalidRequestError, match=r"needs a Java .*; set JAVA_HOME to the"):
         compile_into(tmp_path / "without", [], Spark.installed())
     monkeypatch.setenv("JAVA_HOME", str(home))
     text = b"package sparklog\nobject Version { val plans: Int = 1 }\n"

@@ -41,18 +41,39 @@ def test_the_options_leave_columns_out() -> None:
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"id": t.LongType()}, "value is missing; there are id. .*'to_json(struct(*)) AS value'"),
-        ({"value": t.StructType()}, "want string or binary: to_json(value) AS value"),
-        ({"value": t.ArrayType(t.LongType())}, "want string or binary: to_json(value) AS value"),
-        ({"value": t.IntegerType()}, "is int, want string or binary: string(value) AS value"),
-        (VALUE | {"key": t.LongType()}, "key is bigint, want .*: string(key) AS key"),
-        (VALUE | {"partition": t.LongType()}, "want int: int(partition) AS partition"),
+        (
+            {"id": t.LongType()},
+            "value is missing; the columns are id. .*'to_json(struct(*)) AS value'",
+        ),
+        ({"value": t.StructType()}, "must have type string or binary: to_json(value) AS value"),
+        (
+            {"value": t.ArrayType(t.LongType())},
+            "must have type string or binary: to_json(value) AS value",
+        ),
+        (
+            {"value": t.IntegerType()},
+            "type int, but must have type string or binary: string(value) AS value",
+        ),
+        (VALUE | {"key": t.LongType()}, "key has type bigint, but must .*: string(key) AS key"),
+        (VALUE | {"partition": t.LongType()}, "must have type int: int(partition) AS partition"),
         (VALUE | {"timestamp": t.LongType()}, "timestamp_millis(timestamp) AS timestamp, of ms"),
-        (VALUE | {"timestamp": t.DateType()}, "want timestamp: to_timestamp(timestamp) AS timest"),
+        (
+            VALUE | {"timestamp": t.DateType()},
+            "must have type timestamp: to_timestamp(timestamp) AS timest",
+        ),
         (VALUE | {"timestamp": t.TimestampNTZType()}, ": to_timestamp(timestamp) AS timestamp"),
-        (VALUE | {"headers": t.ArrayType(t.StringType())}, "want array<struct<key:string,value"),
-        (VALUE | {"headers": headers(key=t.StringType(), value=t.StringType())}, "want array<st"),
-        (VALUE | {"headers": headers(name=t.StringType(), value=t.BinaryType())}, "want array<st"),
+        (
+            VALUE | {"headers": t.ArrayType(t.StringType())},
+            "must have type array<struct<key:string,value",
+        ),
+        (
+            VALUE | {"headers": headers(key=t.StringType(), value=t.StringType())},
+            "must have type array<st",
+        ),
+        (
+            VALUE | {"headers": headers(name=t.StringType(), value=t.BinaryType())},
+            "must have type array<st",
+        ),
     ],
 )
 def test_refused_with_the_function_that_helps(columns: dict[str, t.DataType], words: str) -> None:

@@ -140,7 +140,7 @@ def test_a_replay_is_dropped_before_its_rows_are_staged(
         runs.sink()(again, 0)
     assert (first.jobs, again.jobs) == (1, 0)
     assert runs.offsets() == {0: (0, 2000)}
-    assert "micro-batch 0 of writer query is already in" in caplog.text
+    assert "micro-batch 0 of writer query is a replay" in caplog.text
 
 
 def test_a_replay_that_only_the_commit_notices_leaves_no_files(
@@ -163,7 +163,7 @@ def test_a_replay_that_only_the_commit_notices_leaves_no_files(
 
 def test_a_second_sink_of_a_query_needs_a_name(runs: Runs) -> None:
     runs.sink()(Frame(), 0)
-    with pytest.raises(InvalidRequestError, match=r"second write of micro-batch 0 .* option name"):
+    with pytest.raises(InvalidRequestError, match=r"already written micro-batch 0 .* option name"):
         runs.sink()(Frame(), 0)
     runs.sink(name="second")(Frame(), 0)
     assert runs.offsets() == {0: (0, 4000)}
@@ -189,9 +189,7 @@ def test_a_micro_batch_that_failed_may_be_written_by_the_same_run(runs: Runs) ->
 
 
 def test_files_of_lost_attempts_go_at_the_first_micro_batch_of_a_run(runs: Runs) -> None:
-    lost, alive = (
-        new_chunk_path(runs.log, chunk_label("query", batch) + "-0") for batch in (3, 4)
-    )
+    lost, alive = (new_chunk_path(runs.log, chunk_label("query", batch) + "-0") for batch in (3, 4))
     for path in (lost, alive):
         Path(path).write_bytes(b"")
     runs.sink()(Frame(), 3)

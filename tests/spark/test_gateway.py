@@ -99,8 +99,8 @@ class Session:
     [
         (Version(PLAN_VERSION, "0.1.0", "4.3.0"), None),
         (Version(PLAN_VERSION, None, None), None),  # put together by hand
-        (Version(PLAN_VERSION + 1, "9.9.9", "4.3.0"), "it was made by sparklog 9.9.9, with"),
-        (Version(PLAN_VERSION, "0.1.0", "4.4.0"), "it was made for Spark 4.4.0, this is 4.3.1"),
+        (Version(PLAN_VERSION + 1, "9.9.9", "4.3.0"), "the jar was made by sparklog 9.9.9, with"),
+        (Version(PLAN_VERSION, "0.1.0", "4.4.0"), "made for Spark 4.4.0, this is Spark 4.3.1"),
     ],
 )
 def test_a_jar_of_another_version(version: Version, says: str | None) -> None:

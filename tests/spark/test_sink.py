@@ -265,7 +265,7 @@ def test_sink_twice(numbers: Numbers, run_batches: Run, path: str, checkpoint: s
 
     stream = numbers()
     writer = stream.writeStream.option("checkpointLocation", checkpoint).foreachBatch(twice)
-    with pytest.raises(StreamingQueryException, match=r"second write of .* option name"):
+    with pytest.raises(StreamingQueryException, match=r"already written .* option name"):
         run_batches(writer, 1)
     assert values(path, "t") == list(range(100))
 
@@ -311,7 +311,7 @@ def test_outgrown_small_path(
     writer = stream.writeStream.option("checkpointLocation", checkpoint).foreachBatch(sink)
     with caplog.at_level(logging.INFO, "sparklog.sink"):
         last = run_batches(writer, 5)
-    assert ("larger than guessed" in caplog.text) == (moved_by == PYTHON)
+    assert ("larger than estimated" in caplog.text) == (moved_by == PYTHON)
     sizes = {row["batch"]: row["end"] - row["first"] for row in commits(path)}
     assert sizes == {n: 12_000 if n == 3 else 10 for n in range(last + 1)}
 

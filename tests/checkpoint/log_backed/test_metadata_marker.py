@@ -95,7 +95,7 @@ def test_a_sink_of_a_session_without_the_manager_is_refused(
     for other, data in (("metadata", '{"id":"another"}'), (f"offsets/{last}", "v1\n{}\n-")):
         (path / other).write_text(data)
     given = {"path": tmp_path / "log", "checkpointLocation": str(path), "writerId": "w"}
-    advice = "Stop the query, build the session .*, and list the other .*: sparklog checkpoint"
+    advice = "Stop the query, build the session .*, and list the files .*: sparklog checkpoint"
     with pytest.raises(InvalidRequestError, match=advice):
         identify_from_query(parse(given), None, last)
     others = [f.file for f in verify(path).findings if "two histories" in f.what]
