@@ -30,7 +30,11 @@ class AnnouncementFile:
 
     def write(self, found: Announced) -> None:
         """Store the announcements. A failure is only logged."""
+        # Without the file, a restarted service announces again: deletions come later, never early.
         try:
             write_durably(self._fs, self._path, json.dumps(found).encode() + b"\n")
         except StorageUnavailableError as error:
-            _LOGGER.warning("announcements were not stored in the file: %s", error)
+            _LOGGER.warning(
+                "the announcements of first deletions could not be stored; a restarted service "
+                "announces them again: %s", error,
+            )  # fmt: skip

@@ -1,4 +1,7 @@
-"""How a service opens and observes a log. The only module here that depends on the log's home."""
+"""Opens and observes a log for the service, in log dirs or in a bucket.
+
+Other modules of the service don't depend on the log's home.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -21,9 +24,12 @@ from sparklog.tiered.reading.options import RemoteOptions
 
 @dataclass(frozen=True, slots=True)
 class ServiceBackend:
-    """How a log is opened for its background work, and observed for its metrics.
+    """The functions of a log's home that a service needs.
 
-    `open_upkeep` is called again when another log has replaced the log.
+    Attributes:
+        open_upkeep: Opens the log for background work; called again after another log has replaced
+            the log.
+        observer: Observes the log for metrics.
     """
 
     open_upkeep: OpenUpkeep
@@ -33,7 +39,8 @@ class ServiceBackend:
 def service_backend(arguments: ServiceArguments) -> ServiceBackend:
     """Return the backend for a log's home; does not open the log yet.
 
-    Raises: InvalidRequestError: an argument is not supported for a log in a bucket.
+    Raises:
+        InvalidRequestError: An argument is not supported for a log in a bucket.
     """
     path, url, tier = arguments.path, arguments.url, arguments.tier
     if url is None:
@@ -46,8 +53,7 @@ def service_backend(arguments: ServiceArguments) -> ServiceBackend:
     ):  # fmt: skip
         if given:
             raise InvalidRequestError(
-                f"{url} is a log whose home is the store itself: leave out {name}, which is for a "
-                "log dir",
+                f"{url} is a log in a bucket, and {name} is only for log dirs: leave out {name}",
                 path=url,
             )
     observer = StoreObserver(
@@ -58,7 +64,7 @@ def service_backend(arguments: ServiceArguments) -> ServiceBackend:
 
 
 def _open_bucket(arguments: ServiceArguments, url: str, tenure: Tenure) -> DisklessUpkeep:
-    """Open a log in a bucket. Raises: the errors of `sparklog.open`."""
+    """Open a log in a bucket. Raises the errors of `sparklog.open`."""
     remote, rest = RemoteOptions.parse(arguments.log_options)
     tier = arguments.tier
     log = open_log(

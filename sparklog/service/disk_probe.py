@@ -24,7 +24,9 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 class DiskProbe:
     """Probes log dirs, and remembers failures.
 
-    `absent` returns {number: reason} of log dirs that are missing. No file is created there.
+    Args:
+        absent: Returns {number of a log dir: reason} of missing log dirs. The probe creates no file
+            there, because the directory may be the mount point of a missing disk.
     """
 
     def __init__(
@@ -53,9 +55,11 @@ class DiskProbe:
             error = absent.get(number) or self._try(directory)
             self._meters.record_probe(directory, failed=bool(error))
             if error and directory not in self._failed:
-                _LOGGER.error("%s: a trial write failed (%s): commits will fail", directory, error)
+                _LOGGER.error(
+                    "%s: a trial write failed, so commits will fail, too: %s", directory, error
+                )
             elif not error and directory in self._failed:
-                _LOGGER.info("%s: can be written again", directory)
+                _LOGGER.info("%s: a trial write succeeded again", directory)
             self._failed.pop(directory, None)
             if error:
                 self._failed[directory] = error
@@ -65,7 +69,7 @@ class DiskProbe:
         try:
             with self._fs.open(path, create=True) as file:
                 file.pwrite(_DATA, 0)
-                file.sync()
+                file.sync()  # a write to the page cache succeeds even on a failed disk
             self._fs.unlink(path)
         except (StorageUnavailableError, FileNotFoundError) as error:
             with contextlib.suppress(StorageUnavailableError, FileNotFoundError):

@@ -44,9 +44,12 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().__init__(address, handler, bind_and_activate)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in its own thread, or close it if there are too many."""
+        """Serve a connection in a new thread, or close the connection if there are too many."""
         if not self._room.acquire(blocking=False) and not self._disconnect_slowest():
-            _LOGGER.warning("too many connections: closed one from %s", client_address[0])
+            _LOGGER.warning(
+                "too many connections to the metrics endpoint: a connection from %s was closed",
+                client_address[0],
+            )
             self.shutdown_request(request)
             return
         with self._mutex:
@@ -59,7 +62,7 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection, then free its slot."""
+        """Serve a connection, then free the slot that it occupied."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -67,7 +70,7 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self._room.release()
 
     def request_received(self, request: socket.socket) -> None:
-        """Stop the deadline of a connection: its request is complete, or it ended."""
+        """End the deadline of a connection, because the request is complete or the client left."""
         with self._mutex:
             self._waiting.pop(request, None)
 
@@ -83,15 +86,14 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def shutdown(self) -> None:
         """Stop `serve_forever` at once, instead of at socketserver's next poll."""
+        # socketserver polls every 0.5 s, which would delay the end of each program by that time.
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)  # ends the poll that is under way
         super().shutdown()
 
     def _disconnect_slowest(self) -> bool:
-        """Disconnect the client that has been silent longest. Return True if that freed a slot.
-
-        Otherwise silent clients could keep all others out.
-        """
+        """Disconnect the client that has been silent longest. Return True if that freed a slot."""
+        # Otherwise silent clients (a port scan, a broken proxy) could keep Prometheus out.
         with self._mutex:
             first = min(self._waiting, key=self._waiting.__getitem__, default=None)
             if first is None:
@@ -103,17 +105,16 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         return self._room.acquire(timeout=_ROOM_S)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log an error of a request. A client that disconnects or sends no data is not an error.
-
-        socketserver would print a traceback even for a port scan.
-        """
+        """Log an error of a request. A client that disconnects or sends no data is not an error."""
+        # socketserver would print a traceback even for a port scan.
         error = sys.exception()
         if isinstance(error, ConnectionError | TimeoutError):
-            _LOGGER.debug("%s went away: %r", client_address, error)
+            _LOGGER.debug("client %s disconnected: %r", client_address, error)
         else:
-            _LOGGER.error("a request of %s failed", client_address, exc_info=error)
+            _LOGGER.error("a request of client %s failed", client_address, exc_info=error)
 
 
 def _disconnect(request: socket.socket) -> None:
+    # Shut down, not closed: the connection's thread still uses the socket, and closes it.
     with contextlib.suppress(OSError):
         socket.socket.shutdown(request, socket.SHUT_RDWR)

@@ -24,7 +24,7 @@ REST_MS: Final = 3_000
 
 
 class Leadership:
-    """A log that is open for background work, and its lease.
+    """A log that is open for background work, and the lease of this work.
 
     The log may be open without the lease: then another service leads, and this service stands by.
     """
@@ -42,7 +42,7 @@ class Leadership:
     def open(self) -> tuple[Upkeep, bool]:
         """Return the background work, and whether this call opened the log.
 
-        Raises: the errors of `sparklog.open`.
+        Raises the errors of `sparklog.open`.
         """
         with self._mutex:
             if self.upkeep is not None:
@@ -58,12 +58,16 @@ class Leadership:
     def leading(self) -> Upkeep | None:
         """Return the background work if this service leads. Acquires a free lease.
 
-        Raises: LogReplacedError while there is no log; the errors of opening a log that replaced
-            it.
+        Raises:
+            LogReplacedError: The log was deleted, and there is no new log yet.
+            SparklogError: A log that replaced the log cannot be opened; see `sparklog.open`.
         """
         with self._mutex:
             if self.upkeep is not None and self.upkeep.is_replaced():
-                _LOGGER.warning("%s holds another log, or an earlier state: opening it", self._path)
+                _LOGGER.warning(
+                    "%s contains another log, or was restored to an earlier state; it is opened "
+                    "again", self._path,
+                )  # fmt: skip
                 self.upkeep.lease.release()
                 self._open()
             upkeep = self.upkeep
@@ -71,6 +75,8 @@ class Leadership:
                 return None
             if upkeep.lease.held:
                 return upkeep
+            # A requested lease is left free for the process that requested it, for example an
+            # erasure between two of its turns.
             if not upkeep.lease.is_requested() and upkeep.lease.acquire():
                 self._stood_by = False
                 upkeep.take_up(self._clock())
@@ -84,14 +90,15 @@ class Leadership:
     # --- lending -------------------------------------------------------------------------------
 
     def lend(self, lends: bool) -> None:
-        """Set whether this service hands the lease over when another process requests it."""
+        """Set whether this service hands the lease over to a process that requests the lease."""
         self._lends = lends
         with self._mutex:
             if self.lease is not None:
                 self.lease.lends = lends
 
     def requested_upkeep(self) -> Upkeep | None:
-        """Return the background work if this service leads and lends, and a process requests it."""
+        """Return the background work if this service leads and must hand the lease over."""
+        # Without the mutex: this runs once per second in each thread, also while a log opens.
         upkeep = self.upkeep
         if upkeep is None or not (self._lends and upkeep.lease.held):
             return None
@@ -100,11 +107,11 @@ class Leadership:
         return None
 
     def hand_over(self) -> None:
-        """Release the lease if it is still requested. No step of the work may be running."""
-        with self._mutex:
+        """Release a lease that another process requests. No step of the work may be running."""
+        with self._mutex:  # the request may have been withdrawn since `requested_upkeep`
             upkeep = self.upkeep
             if upkeep is not None and upkeep.lease.held and upkeep.lease.is_requested():
-                _LOGGER.info("%s: another process leads for a while", self._path)
+                _LOGGER.info("%s: the lease is handed over to another process", self._path)
                 self._stood_by = True
                 upkeep.lease.release()
 
@@ -115,13 +122,15 @@ class Leadership:
         turns: Collection[threading.Lock],
         request: ErasureRequest,
     ) -> Iterator["BorrowedLease"]:
-        """Provide the lease in turns, also from a service that is its holder.
+        """Provide a lease that is acquired in turns, even if this service already has the lease.
 
         Within the context this service does not lend the lease. At the end the lease is released,
-        unless this service was its holder before.
+        unless this service had it before.
+
         Args:
-            turns: the locks of this service's own work that would interfere.
-            request: how long to wait for another process, and the callback for its description.
+            upkeep: The background work of the log.
+            turns: The locks of this service's own work that would interfere.
+            request: How long to wait for another process, and the callback for its description.
         """
         lends = self._lends
         self.lend(False)
@@ -133,9 +142,9 @@ class Leadership:
             self.lend(lends)
 
     def borrow(self, lease: UpkeepLease, wait_ms: float, waiting: Callable[[str], None]) -> bool:
-        """Acquire the lease, waiting for its holder.
+        """Acquire the lease, and wait for the process that holds it.
 
-        Return False if the holder does not release it.
+        Returns False if that process does not release the lease within `wait_ms`.
         """
         # `waiting` reports the holder, so `leading` needn't log it.
         began, has_reported, self._stood_by = monotonic_ms(), False, True
@@ -188,7 +197,7 @@ class BorrowedLease:
         return self._began_ms is not None and monotonic_ms() - self._began_ms >= HOLD_MS
 
     def begin(self) -> bool:
-        """Acquire or keep the lease; see `Loan`. Raises: the errors of `Leadership.leading`."""
+        """Acquire or keep the lease; see `Loan`. Raises the errors of `Leadership.leading`."""
         if self._began_ms is not None and self._lease.held and not self.is_over():
             return True
         self.end()
@@ -212,6 +221,7 @@ class BorrowedLease:
         if self._began_ms is None:
             return
         self._ended_ms = monotonic_ms()
+        # A long erasure takes half of the time at most, so that retention and copies keep up.
         self._rest_ms = max(REST_MS, self._ended_ms - self._began_ms)
         self._began_ms = None
         if not self._was_ours:
@@ -219,7 +229,7 @@ class BorrowedLease:
         self._held.close()
 
     def pause_between_loans(self) -> None:
-        """Wait while others work. Time since `end` counts; stop early if no process works."""
+        """Wait while others work. The time since `end` counts. Ends early if no process works."""
         ended, asked = self._ended_ms, False
         while (rested := monotonic_ms() - ended) < self._rest_ms:
             if rested >= REST_MS and not asked:
@@ -237,10 +247,10 @@ class BorrowedLease:
 
 
 def _describe_holder(lease: UpkeepLease) -> str:
-    """Describe the holder of the lease, and when it will release it."""
+    """Describe the process that holds the lease, and when it will release the lease."""
     lends, holder = lease.holder().get("lends"), lease.describe()
     if lends is None:
-        return f"{holder}, which is of an older sparklog and can't hand over: stop it"
+        return f"{holder}, which runs an older sparklog and can't hand the lease over: stop it"
     if lends:
-        return f"{holder}, which hands over at the end of its step"
-    return f"process {lease.holder().get('pid', '?')}, which leads until it has done its work"
+        return f"{holder}, which hands the lease over at the end of its step"
+    return f"process {lease.holder().get('pid', '?')}, which leads until its work is done"

@@ -93,6 +93,7 @@ class LogDirCleaner:
         if options.cleaner_threads <= 1:
             yield from filter(None, map(clean, partitions))
             return
+        # The throttle is shared, so that all threads together stay below the limit.
         with ThreadPoolExecutor(options.cleaner_threads, "sparklog-cleaner") as pool:
             yield from filter(None, pool.map(clean, partitions))
 
@@ -109,6 +110,7 @@ class LogDirCleaner:
         ]
         jobs = [job for _, job in planned]
         for (partition, job), made in zip(planned, self._map(rewrite_all, jobs), strict=True):
+            # The jobs may have taken hours: another service may have started since.
             self._lease.check()
             done = self._attempt(partition, report, partial(finish, self._commits, job, made))
             if done is not None:
@@ -126,9 +128,9 @@ class LogDirCleaner:
 
 
 def rewrite_all(job: CleanJob) -> list[Rewritten]:
-    """Do the long part of cleaning a partition.
+    """Rewrite the segments of a job: the long part of cleaning a partition.
 
-    May run in another process that sees the log dir.
+    May run in another process that has access to the log dir.
     """
     return list(rewrite(LOCAL, job, job.options.throttle()))
 
@@ -141,10 +143,13 @@ def attempt(
     quarantined: QuarantinedPartitions,
     report: Report,
 ) -> _T | None:
-    """Do a step in a partition, and return its result; report an error and return None.
+    """Do a step in a partition and return the result. Report an error and return None.
 
     A damaged partition is skipped until the service restarts, as Kafka does with uncleanable
-    partitions. Raises: LeaseLostError.
+    partitions.
+
+    Raises:
+        LeaseLostError: Another service leads now, so the round must end.
     """
     try:
         return step()

@@ -38,15 +38,15 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 _POLL_MS: Final = 100  # poll interval while waiting for another erasure
 _AGAIN: Final = "run the same erasure again then"
 _NOT_COVERED: Final = (
-    "reads that are under way finish on the old segments, and a broker's files that are open; the "
+    "running reads finish on the old segments, and a broker keeps files that it has open; the "
     "disk's blocks are freed, not overwritten",
 )
 _NOT_COVERED_REMOTE: Final = (
-    "pieces of uploads to remote storage that a killed process left: the service's sweep takes "
+    "parts of uploads to remote storage that a killed process left: the service's sweep deletes "
     "them after a week",
-    "backups and replicas of the bucket; in other stores than S3 older versions, too: delete those "
-    "yourself",
-    "block caches of readers (remote.cache.directory) keep blocks until others take their place",
+    "backups and replicas of the bucket, and in other stores than S3 older versions of objects: "
+    "delete those yourself",
+    "block caches of readers (remote.cache.directory) keep blocks until newer blocks replace them",
 )
 
 
@@ -54,17 +54,18 @@ def _refused(keys: Sequence[TopicPartition], manager: RemoteLogManager) -> list[
     """Return a message per partition with copies that another service does not hand over."""
     leader = manager.remote_log.lease.describe()
     return [
-        f"{key}: its copies in remote storage, which {leader} keeps and didn't hand over: of "
-        "segments that are here too it makes new ones in its next round; for the others wait "
-        f"longer, or stop it; {_AGAIN}"
+        f"{key}: the copies in remote storage were not erased, because {leader} did not hand the "
+        "lease over. Its next round replaces the copies of local segments; for the other copies, "
+        f"wait longer (wait_ms) or stop that service; {_AGAIN}"
         for key in keys
     ]
 
 
 class LogDirErasure:
-    """Log dirs: a `sparklog.log.erasure.ErasureHome`, for a single erasure.
+    """Log dirs in a single erasure: a `sparklog.log.erasure.ErasureHome`.
 
-    `manager`: manages the copies in remote storage, if there are any.
+    Args:
+        manager: Manages the copies in remote storage, if there are any.
     """
 
     not_covered: tuple[str, ...] = _NOT_COVERED
@@ -101,8 +102,8 @@ class LogDirErasure:
                     self._request.waiting("another erasure of this log")
                     has_reported = True
         yield (
-            f"{path}: another process, or thread, erases records of this log; one at a time: wait "
-            "for it, then run this one again"
+            f"{path}: another process or thread erases records of this log, and only one erasure "
+            "can run at a time: wait for its end, then run this erasure again"
         )
 
     def begin(self, begun: UnfinishedErasure) -> UnfinishedErasure:
@@ -156,6 +157,7 @@ class LogDirErasure:
         """Read the partitions' copies, then replace copies with erased records while leading."""
         dry_run = self._request.dry_run
         erasures = [CopyErasure(self._predicate, part, dry_run) for part in parts.values()]
+        # Reading copies takes long and needs no lease: another service can lead in the meantime.
         for erasure in erasures if not dry_run else ():
             self._scan(erasure, manager)
         for at, erasure in enumerate(erasures):
@@ -166,7 +168,8 @@ class LogDirErasure:
                 continue
             except (LeaseLostError, SparklogError, OSError) as error:
                 report.pending.append(
-                    f"{erasure.key}: its copies in remote storage: {error}; {_AGAIN}"
+                    f"{erasure.key}: the copies in remote storage were not erased: {error}; "
+                    f"{_AGAIN}"
                 )
                 continue
             if left is None:
@@ -177,11 +180,7 @@ class LogDirErasure:
     def _remote(
         self, erasure: CopyErasure, manager: RemoteLogManager, loan: Loan
     ) -> list[str] | None:
-        """Erase from a partition's copies. Return what remains, or None without the lease.
-
-        Other processes may copy segments between two turns with the lease; those copies are read,
-        too.
-        """
+        """Erase from a partition's copies. Return what remains, or None without the lease."""
         if erasure.dry_run:
             return manager.erase(erasure)
         while loan.begin():
@@ -189,6 +188,7 @@ class LogDirErasure:
             if left is not None:
                 return left
             loan.end()
+            # Between two turns another process may have copied segments: read those copies, too.
             self._scan(erasure, manager)
         return None
 
@@ -197,7 +197,7 @@ class LogDirErasure:
         try:
             manager.scan(erasure)
         except (SparklogError, OSError) as error:  # `_remote` meets and reports the error again
-            _LOGGER.info("%s: its copies can't be read: %s", erasure.key, error)
+            _LOGGER.info("%s: the copies in remote storage can't be read: %s", erasure.key, error)
 
     def older_versions(self, report: ErasureReport, until_ms: int) -> list[str]:
         """Return messages about older versions of replaced copies that remain in the bucket."""
@@ -218,7 +218,7 @@ class LogDirErasure:
         for part in report.partitions:
             report.pending += [
                 f"{segment.name} had {pluralize(segment.links, 'other name')} (a fork, or a backup "
-                "by hard links), where the old file still is: erase there too"
+                "by hard links), which still refer to the old file: erase the records there, too"
                 for segment in part.erased_from
                 if segment.place == "local" and segment.links
             ]
@@ -228,8 +228,8 @@ class LogDirErasure:
         dead = set(dead_chunks(commits.fs, commits.present, writers, now_ms=now_ms))
         for number, why in sorted(commits.offline.dirs.absent.items()):
             report.pending.append(
-                f"{commits.offline.dirs.place(number)}: {why}; what is staged there, "
-                f"or was left of a move or a deleted topic, is not looked at: {_AGAIN}"
+                f"{commits.offline.dirs.place(number)}: {why}; staged files, and files left by a "
+                f"move or a deleted topic, were not checked in this log dir: {_AGAIN}"
             )
         for directory in commits.present:
             for name in commits.fs.listdir(directory):
@@ -239,11 +239,11 @@ class LogDirErasure:
                 elif name == DIRECTORY_NAME:
                     self._blocks(path, report)
                 elif is_quarantined_of(name, topic, partitions):
-                    report.pending.append(f"{path} is in quarantine, not looked at: remove it")
+                    report.pending.append(f"{path} is in quarantine and was not checked: remove it")
                 elif is_retired_dir_of(name, topic):
                     report.pending.append(
-                        f"{path} was left of a deleted topic or a move, and is not looked at: it "
-                        "goes with its time, or remove it"
+                        f"{path} was left by a deleted topic or a move and was not checked: wait "
+                        "until the service deletes it, or remove it"
                     )
 
     def _chunk(self, path: str, report: ErasureReport, *, dead: bool) -> None:
@@ -267,8 +267,8 @@ class LogDirErasure:
                 )
             else:
                 report.pending.append(
-                    f"{path} is staged and not committed, and holds such records: of a micro-batch "
-                    "on its way, or of an attempt that failed; those are swept within a week"
+                    f"{path} is staged, not committed, and contains such records. It belongs to a "
+                    "running micro-batch, or to a failed attempt, which is swept within a week"
                 )
 
     def _blocks(self, path: str, report: ErasureReport) -> None:

@@ -48,7 +48,7 @@ class LogDirRetention:
         self._announcements = DeletionAnnouncements(AnnouncementFile(commits.fs, commits.home))
 
     def retain(self, report: Report, *, at_once: bool = False) -> None:
-        """Delete expired segments, close idle segments, and remove what is not needed any more.
+        """Delete expired segments, roll idle segments, and do the housekeeping of the log dirs.
 
         A topic's first deletion is announced, and done in the next round, unless `at_once`.
         """
@@ -66,6 +66,8 @@ class LogDirRetention:
         if self._manager is not None:
             remote_log = self._manager.remote_log
             partitions = remote_log.with_planned_starts(partitions, dry_run=report.dry_run)
+        # Reading copies takes long, so it comes before the lock on the metadata. Within the lock
+        # the copies are only listed again: in between, an expiration may have deleted some.
         confirmation = self._read_copies(partitions, floors, report)
         with self._terms(partitions, floors, report) as (cache, terms):
             due = self._due_partitions.due(partitions, terms, now_ms=now)
@@ -117,11 +119,15 @@ class LogDirRetention:
             try:
                 cache = stack.enter_context(remote_log.locked_cache())
             except DataCorruptionError as error:
-                report.errors.append(f"local segments stay: {error}")
+                report.errors.append(
+                    "no local segments of tiered topics are deleted, because the metadata of "
+                    f"their copies can't be read: {error}"
+                )
             yield cache, remote_log.terms(cache, partitions, floors)
 
     def _delete(self, left: dict[TopicPartition, RetentionConstraints], report: Report) -> None:
         """Delete the segments that are still due under the lock, in several short steps."""
+        # Writers wait for the lock, so a step takes no more segments after service.lock.budget.ms.
         now = report.time_ms
         while left:
             self._lease.check()
@@ -150,7 +156,9 @@ class LogDirRetention:
     def _housekeeping(self, report: Report) -> Iterator[str]:
         """Expire ledger segments, idle producers and silent readers, and remove dead staged files.
 
-        Yields: a sentence for each kind of thing that was removed, or would be in a dry run.
+        Yields:
+            A sentence for each kind of thing that was removed, or would be removed without
+            `dry_run`.
         """
         commits, now_ms, dry_run = self._commits, report.time_ms, report.dry_run
         retention_ms = self._options.ledger_retention_ms
@@ -170,7 +178,7 @@ class LogDirRetention:
             yield f"{pluralize(len(stray), 'producer snapshot')} without a segment {would}removed"
         staged = sweep(commits, now_ms=now_ms, dry_run=dry_run)
         if staged:
-            yield f"{pluralize(len(staged), 'staged file')} that nobody will commit {would}removed"
+            yield f"{pluralize(len(staged), 'staged file')} of uncommitted attempts {would}removed"
         yield from forget_silent_readers(
             self._groups, now_ms=now_ms, dry_run=dry_run,
             retention_ms=commits.options.offsets_retention_ms,
@@ -178,7 +186,7 @@ class LogDirRetention:
 
 
 def offline_partitions(commits: LogDirCommits, topics: Collection[str]) -> list[str]:
-    """Return a message for each partition of some topics that is offline. Under the lock."""
+    """Return a message for each offline partition of these topics. Requires the write lock."""
     return [
         f"{topic}-{p}: {error}"
         for (topic, p), error in commits.offline.items()

@@ -28,12 +28,12 @@ from sparklog.storage.round_report import Cleanable, Report
 from sparklog.storage.upkeep import AS_DUE, Due, ErasureRequest, Loan, Request, Work
 
 _WITH_TIER: Final[tuple[Work, ...]] = ("tier", "retain", "clean")
-_HURRY_EVERY_MS: Final = 10_000
+_HURRY_EVERY_MS: Final = 10_000  # a disk that stays full must not cause a round every second
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
 def open_log_dirs(arguments: ServiceArguments) -> "LogDirUpkeep":
-    """Open log dirs for background work. Raises: the errors of `sparklog.open`."""
+    """Open log dirs for background work. Raises the errors of `sparklog.open`."""
     log = open_log(
         arguments.path, mode="rw", options=arguments.log_options, fs=arguments.fs,
         clock=arguments.clock, tidy=False,
@@ -87,10 +87,8 @@ class LogDirUpkeep:
 
     @property
     def paused_while_lent(self) -> tuple[Work, ...]:
-        """The kinds of work that change copies, and so must stop while the lease is lent.
-
-        The cleaner may continue: a swap is rejected if an erasure rewrote the segment first.
-        """
+        """The kinds of work that change copies, and so must stop while the lease is lent."""
+        # The cleaner may continue: a swap is rejected if an erasure rewrote the segment first.
         return ("tier", "retain")
 
     @property
@@ -100,19 +98,20 @@ class LogDirUpkeep:
 
     @property
     def compacted(self) -> Sequence[Cleanable]:
-        """How dirty the compacted partitions were at the cleaner's last look."""
+        """The compacted partitions with their dirty ratios, as of the cleaner's last round."""
         return self._cleaner.compacted
 
     def is_replaced(self) -> bool:
         """Return True if another log has replaced these log dirs.
 
-        Raises: LogReplacedError: there is no log; none is created.
+        Raises:
+            LogReplacedError: The log was deleted, and there is no new log.
         """
         commits = self._commits
         if commits.lost is None:
             commits.lock.check_exists()
             return False
-        if not has_ledger(self._fs, commits.home):
+        if not has_ledger(self._fs, commits.home):  # opening would create a log, in a wrong place
             raise LogReplacedError(commits.lost)
         return True
 
@@ -121,25 +120,26 @@ class LogDirUpkeep:
         self._retired.adopt(now_ms)
 
     def pressing(self, now_ms: int) -> Collection[Work]:
-        """Return urgent work: if a disk is nearly full, retention, and the copies that it needs."""
+        """Return urgent work. If a disk is nearly full, retention and the copies for retention."""
         self._probe.probe_if_due(now_ms)
         with contextlib.suppress(StorageUnavailableError):  # the probe reports it
             self.lease.heartbeat()
         if not self._is_short_of_space(now_ms):
             return ()
         manager = self.remote_log_manager
+        # Retention deletes local segments of tiered topics only if they have been copied.
         copies = manager is not None and not manager.is_failing
         return ["tier", "retain"] if copies else ["retain"]
 
     def _is_short_of_space(self, now_ms: int) -> bool:
-        """Return True if a disk is nearly full and retention must run now; at most every 10 s."""
+        """Return True, at most every 10 s, if a disk is nearly full and retention must run now."""
         if now_ms - self._hurried_ms < _HURRY_EVERY_MS:
             return False
         short = below_floor(self._commits.manager)
         if short:
             self._hurried_ms = now_ms
             _LOGGER.warning(
-                "%s: %d bytes free, %d wanted (log.min.free.bytes): retention runs now",
+                "%s: %d bytes are free, but log.min.free.bytes is %d; retention runs now",
                 short[0].directory, short[0].free_bytes, short[0].floor_bytes,
             )  # fmt: skip
         return bool(short)
@@ -153,6 +153,7 @@ class LogDirUpkeep:
             return due | ({"retain": now} if report.uploaded else {})
         if work == "retain":
             if request.at_once and manager is not None:
+                # Expired copies first: local segments below the new log start then go as well.
                 manager.work(report, copying=False)
             self._retention.retain(report, at_once=request.at_once)
             return {"retain": now + self._options.retention_check_interval_ms}

@@ -127,7 +127,10 @@ def verify(
     """
     if quick:
         if repair:
-            raise InvalidRequestError("quick=True finds too little for a repair: leave one out")
+            raise InvalidRequestError(
+                "quick=True can't be combined with repair=True, because a quick check finds too "
+                "little for a repair: leave out quick=True"
+            )
         return verify_quickly(
             path, storage_options=storage_options, options=options, fs=fs, clock=clock
         )
@@ -205,8 +208,8 @@ def _of_store(
         is_home = True
     if not is_home:
         raise InvalidRequestError(
-            f"{url} holds no log, or an archive, of which `sparklog tier verify` checks the "
-            "segments",
+            f"{url} contains no log: correct the URL, or, if it is an archive, check its segments "
+            "by `sparklog tier verify`",
             path=url,
         )
     from sparklog.service.repair.store_repair import StoreRepair
@@ -230,6 +233,7 @@ def _of_store(
 
 def _unchecked_copies(fs: FileSystem, directories: list[str], clock: Clock) -> str | None:
     """Describe the copies in remote storage, which `verify` does not check."""
+    # For the user: a log without findings may still have lost records that are only remote.
     metadata = partition_dir(REMOTE_METADATA, 0)
     if not any(fs.is_dir(os.path.join(directory, metadata)) for directory in directories):
         return None
@@ -237,14 +241,14 @@ def _unchecked_copies(fs: FileSystem, directories: list[str], clock: Clock) -> s
         settings = read_settings(fs, directories[0])
         cache = RemoteLogMetadataConsumer(LogDirView(fs, directories), clock).catch_up()
     except (SparklogError, FileNotFoundError) as error:
-        return f"what is in remote storage, for its metadata can't be read: {error}"
+        return f"the copies in remote storage, because their metadata can't be read: {error}"
     copies = [copy for key in cache.keys() for copy in cache.readable(key)]  # noqa: SIM118
     if not copies:
         return None
     size = sum(copy.size for copy in copies)
     return (
         f"{pluralize(len(copies), 'copy', 'copies')}, {pluralize(size, 'byte')} in "
-        f"{'remote storage' if settings is None else settings.url}: `sparklog tier verify` does"
+        f"{'remote storage' if settings is None else settings.url}; run `sparklog tier verify`"
     )
 
 
@@ -276,7 +280,7 @@ def _after_repair(
 
 
 class _Verifier:
-    """Verifies a log; repeatedly if it is being written."""
+    """A verification of log dirs. Repeats checks while a writer changes files."""
 
     def __init__(
         self,
@@ -294,7 +298,7 @@ class _Verifier:
         self.log_dir_state: LogDirState
 
     def run(self) -> Verification:
-        """Verify; partitions with findings in a live log are checked again."""
+        """Verify the log. Checks partitions with findings again if the log is being written."""
         suspects: set[TopicPartition] | None = None
         for look in range(LOOKS_MAX):
             if look:
@@ -303,7 +307,7 @@ class _Verifier:
             general, keys = self._read_until_stable()
             self._appends = self.log_dir_state.appends_by_partition()
             self._check_all(keys, suspects)
-            if look:  # only findings of every check count
+            if look:  # only findings of every check count: a writer changed the others since
                 for key in self.checked.keys() & (suspects or set()):
                     out = self.checked[key].out
                     out.found = [f for f in out.found if f.severity not in BAD or f.place in before]
@@ -340,7 +344,7 @@ class _Verifier:
                 )  # fmt: skip
 
     def _read_until_stable(self) -> tuple[Findings, list[TopicPartition]]:
-        """Read all files of the log, again while a writer changes them."""
+        """Read all small files of the log, and repeat this while a writer changes the files."""
         for look in range(LOOKS_MAX):
             if look:
                 pause(PAUSE_MS)
@@ -390,16 +394,17 @@ class _Verifier:
                 general.add(Severity.DAMAGE, path, not_of_log(path, why, key).reason)
             elif log_dir_state.situation is Situation.CLOSED:
                 what = (
-                    "the ledger does not know this partition; the next open takes it over"
+                    "the ledger does not contain this partition; the next open adds it"
                     if is_partition(self._fs, log_dir_state.path(key))
-                    else "not a partition, but a broker would take it for one by its name"
+                    else "the directory is not a partition, but its name makes brokers load it"
                 )
                 general.add(Severity.WARNING, log_dir_state.path(key), what)
             elif log_dir_state.situation is Situation.CRASHED:
                 general.add(
                     Severity.LEFTOVER,
                     log_dir_state.path(key),
-                    "made or dropped by a step that was cut",
+                    "the directory belongs to an interrupted step; the next open completes or "
+                    "undoes the step",
                 )
         missing = known - log_dir_state.found.keys()
         # A broker has deleted partitions that are in no available log dir.
@@ -409,7 +414,7 @@ class _Verifier:
         return keys
 
     def _why_foreign(self, key: TopicPartition) -> str | None:
-        """Return why a directory that the ledger does not know is another partition's."""
+        """Return why a directory that is not in the ledger belongs to another partition."""
         with suppress(SparklogError, OSError):
             found = stored_metadata(self._fs, self.log_dir_state.path(key))
             return why_foreign(found, key, None)
@@ -421,7 +426,7 @@ class _Verifier:
         for key in sorted(missing):
             assert state is not None
             start, end = state.starts.get(key, 0), state.ends[key]
-            why = self.log_dir_state.why_absent(key) or "its directory is gone"
+            why = self.log_dir_state.why_absent(key) or "its directory is missing"
             general.add(
                 Severity.DAMAGE if end > start else Severity.DIFFERENCE,
                 self.log_dir_state.path(key),

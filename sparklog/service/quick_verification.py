@@ -45,10 +45,10 @@ def verify_quickly(
     fs: FileSystem,
     clock: Clock,
 ) -> Verification:
-    """Return the findings that need no data; see `sparklog.service.verify`.
+    """Check a log without reading data; see `sparklog.service.verify`.
 
-    Cost: as of `examine`, the ledger's newest segment, a listing per partition, a stat per
-        segment.
+    Cost: the cost of `examine`, the ledger's newest segment, a listing per partition, and a stat
+    per segment.
     """
     began = monotonic_ms()
     health = examine(path, storage_options=storage_options, options=options, fs=fs, clock=clock)
@@ -58,15 +58,15 @@ def verify_quickly(
         directories = split_path(path) if url is None else [url]
         report = Verification(directories=directories, situation=health.kind, health=health)
         if health.kind == "archive":
-            report.unseen = "the copies themselves: of their log dir `sparklog tier verify` does"
+            report.unseen = "the copies of segments; run `sparklog tier verify`"
         elif health.kind != "nothing":
-            report.unseen = f"entries, states, extents, manifests: `{full}`"
+            report.unseen = f"entries, states, extents and manifests (`{full}` checks them)"
     else:
         report = _of_log_dirs(fs, split_path(path))
         report.health = health
         report.unseen = (
             f"the contents of {pluralize(report.segments, 'segment')} and their indexes, the "
-            f"ledger's history, producer snapshots: `{full}`"
+            f"ledger's history and producer snapshots (`{full}` checks them)"
         )
     report.took_ms = monotonic_ms() - began
     return report
@@ -92,6 +92,7 @@ def _of_log_dirs(fs: FileSystem, directories: list[str]) -> Verification:
         try:
             segments, size = _listed(fs, part, out)
         except (SparklogError, FileNotFoundError) as error:
+            # One unreadable directory must not hide the findings of the other partitions.
             out.add(Severity.DIFFERENCE, part.path, f"the directory can't be listed: {error}")
             segments, size = 0, 0
         found += out.found

@@ -15,21 +15,20 @@ from sparklog.storage.round_report import Report
 
 
 class RetiredFiles:
-    """The files that readers may still have open. Thread-safe."""
+    """Files renamed to `.deleted`, which readers may still have open. Thread-safe."""
 
     def __init__(self, commits: LogDirCommits, lease: Lease) -> None:
         self._commits, self._lease = commits, lease
         self._pending: dict[str, int] = {}  # path -> when it may be unlinked (ms)
 
     def schedule(self, paths: Iterable[str], when_ms: int) -> None:
-        """Schedule the deletion of files that were renamed to `.deleted`."""
         self._pending |= dict.fromkeys(paths, when_ms)
 
     def adopt(self, now_ms: int) -> None:
         """Schedule the deletion of `.deleted` files that any process has left."""
         with self._commits.exclusive():
             self._pending |= waiting(self._commits.manager, now_ms=now_ms)
-            # The process that had to remove the directories may have died.
+            # The process that had to remove the directories of deleted topics may have died.
             settle_directories(self._commits.manager)
 
     @property
@@ -48,6 +47,7 @@ class RetiredFiles:
             if when <= report.time_ms or any(is_within(path, directory) for directory in full)
         )
         for path in due:
+            # The lease is checked for each file: the unlinks of a large round may take long.
             if not report.dry_run:
                 self._lease.check()
             with contextlib.suppress(FileNotFoundError):  # opening a log removes such files, too
@@ -64,6 +64,7 @@ class RetiredFiles:
         due = [one for one in known if one.until_ms <= now_ms]
         if not due:
             return
+        # Listed before the purge, because the report names the files and their sizes.
         held = {one.id: deleted_files(commits.manager, one) for one in due}
         if not report.dry_run:
             self._lease.check()
@@ -74,6 +75,6 @@ class RetiredFiles:
             report.purged_bytes += sum(files.values())
             would = "would be removed" if report.dry_run else "is removed for good"
             report.notes.append(
-                f"topic {one.name} (id {one.id}), which was deleted, {would}: "
-                f"file.delete.delay.ms={one.delay_ms} is over"
+                f"the deleted topic {one.name} (id {one.id}) {would}: "
+                f"file.delete.delay.ms={one.delay_ms} has passed"
             )

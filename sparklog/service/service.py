@@ -208,7 +208,7 @@ class Service:
         self.close()
 
     def _run(self, work: Work, alive: Callable[[], bool]) -> None:
-        waits = False
+        waits = False  # for a log that was deleted, and may be created again
         while not self._stop.is_set() and alive():
             try:
                 self._hand_over()
@@ -227,6 +227,8 @@ class Service:
                 _LOGGER.exception("%s: %s failed; trying again later", self.path, work)
                 self._meters.failed(work)
                 wait = _POLL_MS
+            # Short waits, because work may become due earlier (a full disk, a request of the
+            # lease), and because no event reports the end of a Spark session.
             self._stop.wait(min(wait, _POLL_MS) / 1000)
         if not self._stop.is_set():
             _LOGGER.info("%s: the service stops because the Spark session ended", self.path)
@@ -242,9 +244,10 @@ class Service:
         return min(self._run_due_work(work) for work in self._work_locks)
 
     def _hand_over(self) -> None:
-        """Let another process lead for a while if it requests the lease, as an erasure does."""
+        """Hand the lease over if another process requests it, for example for an erasure."""
         upkeep = self._leadership.requested_upkeep()
         if upkeep is not None:
+            # Other threads may be in a step that relies on the lease: wait for its end.
             with contextlib.ExitStack() as turns:
                 for work in upkeep.paused_while_lent:
                     turns.enter_context(self._work_locks[work])
@@ -374,12 +377,14 @@ class Service:
         self, wanted: set[Work], request: Request = AS_DUE, *, now_ms: int | None, dry_run: bool
     ) -> Report:
         with contextlib.ExitStack() as turns:
+            # Always in this order, or two threads could wait for each other's lock.
             for turn in self._work_locks.values():
                 turns.enter_context(turn)
             upkeep = turns.enter_context(self._opened_log())
             report = Report(
                 path=self.path, time_ms=self._clock() if now_ms is None else now_ms, dry_run=dry_run
             )
+            # A dry run changes nothing, so it needs no lease and runs beside another service.
             leading = upkeep if dry_run else self._leadership.leading()
             if leading is None:
                 report.standing_by = upkeep.lease.describe()
@@ -416,7 +421,9 @@ class Service:
             _LOGGER.warning("%s", error)
         except (SparklogError, OSError) as error:
             report.errors.append(str(error))
-            _LOGGER.warning("%s: %s; trying again later", self.path, error)
+            _LOGGER.warning(
+                "%s: a round of the service failed and is repeated later: %s", self.path, error
+            )
             for name in wanted:
                 self._due[name] = report.time_ms + self._options.cleaner_backoff_ms
         report.took_ms = monotonic_ms() - began
@@ -453,7 +460,8 @@ class Service:
         return ServiceStatus(dead=dead, uncleanable=uncleanable)
 
     def _dead_threads(self) -> dict[str, bool]:
-        """{kind of work: whether its thread died}"""
+        """Return {kind of work: whether the thread of this work died}."""
+        # `_run` catches every error of the work, but not an error of its own handling of errors.
         stopped = self._stop.is_set()
         return {
             thread.name.removeprefix("sparklog-"): not (stopped or thread.is_alive())
@@ -461,8 +469,9 @@ class Service:
         }
 
     def _health(self) -> tuple[list[str], dict[str, object]]:
-        """Return what /healthz reports: faults, and the verdict. Takes at most ten seconds."""
+        """Return the content of /healthz: faults, and the verdict. Takes at most ten seconds."""
         home = self._observer.directories[0]
+        # A hung NFS mount or store must turn the check red, not make it hang as well.
         try:
             found = call_with_timeout(self._observer.observe, CHECK_MS, home)
         except StorageUnavailableError as error:
@@ -487,7 +496,8 @@ class Service:
 
     @contextlib.contextmanager
     def _opened_log(self) -> Iterator[Upkeep]:
-        """Provide the background work. If the log was opened for this, the last user closes it."""
+        """Provide the background work. Closes a log that no thread of the service has opened."""
+        # Several rounds may run at once, from several threads: the last user closes the log.
         with self._using:
             upkeep, opened = self._open()
             self._users += 1
@@ -503,10 +513,8 @@ class Service:
 
 
 def _spark_session_check() -> Callable[[], bool]:
-    """Return a function that returns True while the present Spark session is active.
-
-    Does not import Spark: if it is not loaded, there is no session to wait for.
-    """
+    """Return a function that returns True while the present Spark session is active."""
+    # Not imported: a process that hasn't loaded pyspark has no session, and may not have pyspark.
     pyspark = sys.modules.get("pyspark")
     context: Any = getattr(pyspark, "SparkContext", None)
     active = getattr(context, "_active_spark_context", None)

@@ -380,9 +380,9 @@ def test_leftovers_that_an_erasure_reports_are_removed_and_it_is_complete(tmp_pa
     os.link(segment, backup)
     report = erase(path, "t", [b"a"])
     said = "\n".join(report.pending)
-    assert "in quarantine, not looked at: remove it" in said
-    assert "it goes with its time, or remove it" in said
-    assert "where the old file still is: erase there too" in said
+    assert "in quarantine and was not checked: remove it" in said
+    assert "wait until the service deletes it, or remove it" in said
+    assert "still refer to the old file: erase the records there, too" in said
     assert not report.complete
     assert b"a" in backup.read_bytes()
     for left in (aside, backup):

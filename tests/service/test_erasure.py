@@ -300,7 +300,7 @@ def test_a_service_hands_over_and_leads_again(tmp_path: Path, clock: ManualClock
         mine = leader.erase("t", [ALICE])  # by itself: nobody is waited for
         assert (mine.complete, mine.records) == (True, 0), (mine.pending, mine.errors)
     assert awaited.count(other) == 1
-    services = [who for who in awaited if "hands over at the end of its step" in who]
+    services = [who for who in awaited if "hands the lease over at the end of its step" in who]
     assert len(services) == len(awaited) - 1
     assert 1 <= len(services) <= 2  # it may lead again before the second one comes
     left = everything(path, store)
@@ -346,7 +346,7 @@ def test_a_service_that_hands_over_to_nobody(
         leader.tick()
         report = erased(path, clock, store, wait_ms=300, waiting=awaited.append)
         assert not report.complete
-        assert "didn't hand over" in report.pending[0]
+        assert "did not hand the lease over" in report.pending[0]
         assert "older sparklog" in awaited[0]
         assert ALICE not in b"".join(file.read_bytes() for file in path.glob("t-0/*"))
     mine = erased(path, clock, store)  # once it is stopped
@@ -361,7 +361,7 @@ def test_two_erasures_take_turns(tmp_path: Path, clock: ManualClock) -> None:
         assert other.try_lock(0, 1, exclusive=True)
         report = erased(path, clock, store, wait_ms=0)
         assert not report.complete
-        assert "wait for it, then run this one again" in report.errors[0]
+        assert "wait for its end, then run this erasure again" in report.errors[0]
     assert erased(path, clock, store).complete
     assert ALICE not in everything(path, store)
 

@@ -251,7 +251,7 @@ def test_a_directory_with_a_partitions_name_is_warned_of(log: Path) -> None:
     (log / "checkpoint-1" / "offsets").mkdir(parents=True)
     (finding,) = verify(log).findings
     assert finding.severity is Severity.WARNING
-    assert "not a partition, but a broker would take it for one" in finding.what
+    assert "not a partition, but its name makes brokers load it" in finding.what
 
 
 def test_another_topics_id_is_no_repair(log: Path) -> None:

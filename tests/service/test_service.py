@@ -135,7 +135,7 @@ def test_a_log_that_is_replaced_under_a_service(path, clock, caplog):
         os.rename(path, away)
         shutil.copytree(other, path)
         ticked()
-        assert "holds another log" in caplog.text
+        assert "contains another log" in caplog.text
         assert ticked() == []
         assert list(service._leadership.upkeep.log.topics()) == ["another"]
 

@@ -1,4 +1,4 @@
-"""Checks that a copy in the store is complete before its local segment is deleted.
+"""Checks that a copy in the store is complete before the local segment is deleted.
 
 The log's metadata contains which segments were copied. Since then the bucket may have been emptied,
 restored from an older state, damaged, or replaced by another bucket of the same name. So before the
@@ -42,10 +42,13 @@ class CopyConfirmation:
     """The check of a round: `read` takes no lock, `confirm` runs while copies can't change.
 
     Args:
+        remote_log: The metadata of the copies.
         store: None for a store that could not be opened.
-        log_id: the log's id in the store.
-        threads: number of copies that are read at the same time.
-        stopping: returns True to end the reading early.
+        log_id: The log's id in the store.
+        report: The report of the round.
+        keyring: The keys of encrypted copies.
+        threads: Number of copies that are read at the same time.
+        stopping: Returns True to end the reading early.
     """
 
     def __init__(
@@ -87,7 +90,7 @@ class CopyConfirmation:
         """Read these copies, and remember the complete copies.
 
         Cost: a GET for a manifest and another for each 8 MiB of its log. Each copy is read only
-            once, because its local segment is deleted in this round.
+        once, because its local segment is deleted in this round.
         """
         if copies and self._is_store_ours():
             with ThreadPoolExecutor(self._threads, "sparklog-confirmer") as pool:
@@ -122,9 +125,9 @@ class CopyConfirmation:
     ) -> dict[TopicPartition, RetentionConstraints]:
         """Return the retention constraints, with complete copies only.
 
-        Missing copies are reported. If the store lacks the log's owner object, no copy counts,
-        because the copies may have been written to a wrong place. Cost: a GET, and a listing of
-        each partition with due segments.
+        Missing copies are reported.
+
+        Cost: a GET, and a listing of each partition with due segments.
         """
         checked = dict(terms)
         for key, found in due.items():
@@ -151,13 +154,15 @@ class CopyConfirmation:
 
     def _is_store_ours(self) -> bool:
         """Return True if the store answers, and contains this log's owner object."""
+        # Without the owner object no copy counts: it is another store, where copies of the same
+        # names may belong to another history of the log.
         if self._answers and not self._looked:
             assert self._store is not None
             try:
                 if not is_owned(self._store, self._log_id):
                     raise StorageUnavailableError(
-                        f"{self._store.url} no longer has this log's owner object: is it another "
-                        "store, or a disk that isn't mounted?",
+                        f"{self._store.url} no longer contains this log's owner object: check that "
+                        "it is the right store, and that its disk is mounted",
                         path=self._store.url,
                     )
             except StorageUnavailableError as error:
@@ -189,7 +194,7 @@ class CopyConfirmation:
                 self._note(key, copy, f"{self._store.url}/{manifest_object(copy)} is missing")
             elif listed.get(log_object(copy)) not in sizes:
                 stored_bytes = listed.get(log_object(copy), 0)
-                what = f"{stored_bytes} bytes, {copy.size} were copied"
+                what = f"the object has {stored_bytes} bytes, but {copy.size} were copied"
                 self._note(key, copy, f"{self._store.url}/{log_object(copy)}: {what}")
             elif self._report.dry_run or copy.id in self._whole:
                 complete.append(copy)
@@ -201,6 +206,7 @@ class CopyConfirmation:
         assert self._bad is not None
         self._bad.add(copy.id)
         self._faults.setdefault(key, []).append(f"offsets [{copy.base}, {copy.end}): {what}")
+        # In a file of the log dir, because a service that restarts must not rely on this copy.
         if not self._report.dry_run:
             note_damaged(commits.fs, commits.home, copy.id, what)
 
@@ -209,8 +215,8 @@ class CopyConfirmation:
             shown = "; ".join(sorted(faults)[:_SHOWN]) + ("; ..." if faults[_SHOWN:] else "")
             self._report.errors.append(
                 f"{key}: {pluralize(len(faults), 'copy', 'copies')} missing or damaged in the "
-                f"store, so local segments that rely on them stay, and the next round copies them "
-                f"again (is it the right store?): {shown}"
+                f"store (is it the right store?), so the local segments stay, and the next round "
+                f"copies them again: {shown}"
             )
 
 

@@ -101,13 +101,13 @@ class CopyTask:
         segments: Sequence[CandidateSegment],
         report: Report,
     ) -> None:
-        """Copy local segments that were rewritten, whether or not they are due; see `run`."""
+        """Copy local segments that were rewritten, even if they are not due; see `run`."""
         self.run([_SegmentToCopy(key, partition, each) for each in segments], report)
 
     def run(self, wanted: list[_SegmentToCopy], report: Report) -> None:
-        """Copy the segments batch by batch. Raises errors that end the round.
+        """Copy the segments batch by batch. Raises errors of the store, which end the round.
 
-        The report includes all other errors.
+        Errors of a segment are added to the report.
         """
         self._appends.load((one.key, one.candidate.base) for one in wanted)
         for first in range(0, len(wanted), self._batch):
@@ -119,10 +119,8 @@ class CopyTask:
                 return
 
     def _begin(self, wanted: list[_SegmentToCopy], report: Report) -> list[_Put]:
-        """Check the chosen segments again under the lock, because a roll may be undone.
-
-        A roll within a commit that is still running looks like a closed segment (PROTOCOL, H5).
-        """
+        # Checked again under the lock, because a roll within a commit that is still running looks
+        # like a closed segment, and may be undone (PROTOCOL, H5).
         commits = self._remote_log.commits
         with commits.exclusive():
             known = retention_by_partition(commits, only=is_tiered)
@@ -151,7 +149,7 @@ class CopyTask:
         return [copy.become(SegmentState.COPY_FINISHED, now) for copy in copies]
 
     def _is_still_there(self, wanted: _SegmentToCopy, place: PartitionRetention | None) -> bool:
-        """Return True if a chosen segment is unchanged and followed by another. Under the lock.
+        """Return True if a chosen segment is unchanged, and closed. Requires the write lock.
 
         Cost: a listing.
         """
@@ -211,9 +209,10 @@ class CopyTask:
     # --- copies that an earlier process started --------------------------------------------------
 
     def resume(self, known: dict[TopicPartition, TieredPartition], report: Report) -> bool:
-        """Resume copies that were started, and remove those that can't be resumed.
+        """Resume copies that an earlier process started. Remove copies that can't be resumed.
 
-        Returns: whether there were any.
+        Returns:
+            Whether any copy was started.
         """
         by_id = {one.id: one for one in known.values()}
         resumed: list[tuple[RemoteSegment, TieredPartition]] = []
@@ -256,6 +255,7 @@ class CopyTask:
         fatal: Exception | None = None
         for done in self._store.put(puts, check=self._check):
             if done.segment is not None:
+                # Commits are published in groups, because each takes the write lock and an fsync.
                 finished.append(done.segment)
                 report.uploaded.append(_uploaded(done))
                 report.remote_lag_bytes -= done.segment.size
@@ -266,15 +266,16 @@ class CopyTask:
                 failed.append(done.put.segment)
             else:
                 fatal = fatal or done.error
-        if not isinstance(fatal, LeaseLostError):
+        if not isinstance(fatal, LeaseLostError):  # else the new leader resumes these copies
             self._remote_log.publish(finished)
         if fatal is not None:
             raise fatal
-        # Source: testFailedCopyShouldDeleteTheDanglingSegment (Kafka).
+        # Otherwise objects without an end of their copy would stay in the bucket. Source:
+        # testFailedCopyShouldDeleteTheDanglingSegment (Kafka).
         self._remote_log.delete(self._store, failed)
 
     def _is_given_up(self, done: PutResult[RemoteSegment], report: Report) -> bool:
-        """Return True if a failed copy is given up; otherwise it is retried under its id."""
+        """Return True if a failed copy is given up. Other copies are retried under the same id."""
         error, segment = done.error, done.put.segment
         key = TopicPartition(segment.topic, segment.partition)
         if isinstance(error, SourceChangedError | FileNotFoundError):
@@ -287,7 +288,9 @@ class CopyTask:
 
     def _check(self) -> None:
         if self._stopping():
-            raise LeaseLostError("the service is stopping; copying continues at its next start")
+            raise LeaseLostError(
+                "the service is stopping; it continues to copy segments at the next start"
+            )
         self._remote_log.lease.check()
 
     def _quarantine(

@@ -1,4 +1,4 @@
-"""Erases records from a partition's copies, after its local segments were erased.
+"""Erases records from a partition's copies, after they were erased from local segments.
 
     a copy of a local segment       is replaced by a copy of the segment's current content if they
                                     differ in size or checksum (a batch that loses a record may
@@ -93,10 +93,13 @@ class CopyErasure:
 
     def note_left(self, segments: Sequence[CandidateSegment]) -> None:
         """Remember the segments left to copy. Raises SparklogError if they stay the same."""
+        # Another process may rewrite a segment again and again; the erasure must not loop forever.
         self.tries = self.tries + 1 if segments and segments == self.left else 0
         self.left = segments
         if self.tries >= _TRIES:
-            raise SparklogError(f"its segments changed {_TRIES} times while they were copied")
+            raise SparklogError(
+                f"the local segments changed {_TRIES} times while they were copied"
+            )
 
     def counted(self, copy: RemoteSegment, tally: Tally) -> None:
         """Remember the result of reading a copy."""
@@ -151,9 +154,12 @@ class ErasableCopies:
     def scan(self) -> None:
         """Read the copies that have no local segment. Requires no lease.
 
-        Raises: StorageUnavailableError, DataCorruptionError, SparklogError, OSError.
-        Cost: reads each copy once, also over several calls; of copies with a local segment the
-            manifest and that segment.
+        Raises:
+            StorageUnavailableError: The store does not answer.
+            DataCorruptionError: A copy is damaged.
+
+        Cost: reads each copy once, also over several calls. Of a copy with a local segment, reads
+        the manifest and that segment.
         """
         tiered = self._remote_log.partitions().get(self._key)
         if tiered is None:
@@ -165,12 +171,22 @@ class ErasableCopies:
                     self._erasure.counted(copy, self._eraser.count(copy))
 
     def erase(self, is_over: Callable[[], bool] = lambda: False) -> list[str] | None:
-        """Erase from the copies, or count only. Return messages on copies left to others.
+        """Erase records from the copies, or only count them in a dry run.
 
-        Returns None after at least one step if `is_over` and there is more to do; call it again.
-        Raises: StorageUnavailableError, DataCorruptionError, LeaseLostError, SparklogError. The
-            report includes the work done until then.
-        Cost: as `scan`, unless that was called; copies with such records are read once more.
+        Returns:
+            Messages on copies that remain. None if `is_over` returned True after a step and there
+            is more to do; the method must then be called again.
+
+        Raises:
+            StorageUnavailableError: The store does not answer.
+            DataCorruptionError: A copy is damaged.
+            LeaseLostError: Another service leads now.
+            SparklogError: A local segment changed during each attempt to copy it.
+
+        After an error, the report includes the work done until then.
+
+        Cost: the cost of `scan`, unless `scan` was called. Copies with such records are read once
+        more.
         """
         erasure, dry_run = self._erasure, self._erasure.dry_run
         round_report = Report(path="", time_ms=self._remote_log.clock(), dry_run=dry_run)
@@ -207,9 +223,9 @@ class ErasableCopies:
     ) -> tuple[list[CandidateSegment], list[RemoteSegment]]:
         """Return (local segments with different copies, other copies that may have such records).
 
-        A copy that equals its local segment needs no erasure, because the segment was erased
-        before. Copies to replace are added to the report, unless they were `reported` before.
+        Copies to replace are added to the report, unless they were `reported` before.
         """
+        # A copy that equals its local segment needs no erasure: the segment was erased before.
         erasure = self._erasure
         held = self._remote_log.segments(self._key, tiered.place)
         closed = [
@@ -245,9 +261,9 @@ class ErasableCopies:
         return list(outdated.values()), remote
 
     def _differs(self, copy: RemoteSegment, tiered: TieredPartition) -> bool:
-        """Return True if a copy of the same size has another checksum than its local segment.
+        """Return True if a copy and a local segment of the same size have other checksums.
 
-        Cost: a GET of its manifest, and a pass over the segment.
+        Cost: a GET of the manifest, and a pass over the segment.
         """
         name, crc = manifest_object(copy), 0
         path = joined(tiered.place.directory, log_name(copy.base))
@@ -343,14 +359,12 @@ class ErasableCopies:
     # --- deletions --------------------------------------------------------------------------------
 
     def _delete_unreferenced(self) -> list[str]:
-        """Delete unreferenced copies. Return messages on objects that stay.
-
-        Also aborts unfinished uploads to this partition, however young: they may contain erased
-        records, and under the lease no other process copies.
-        """
+        """Delete unreferenced copies and unfinished uploads. Return messages on other objects."""
         key = self._key
         tiered = self._remote_log.partitions()[key]
         self._check()
+        # However young: uploads may contain erased records, and no other process copies now,
+        # because this process has the lease.
         self._store.sweep_uploads(_ANY_TIME_MS, Directory(*key, tiered.topic_id).prefix)
         with self._remote_log.locked_cache() as cache:
             copies = cache.all(tiered.id)
@@ -367,9 +381,9 @@ class ErasableCopies:
         )
         if others:
             pending.append(
-                f"{pluralize(others, 'copy', 'copies')} below {where} of another history of {key}, "
-                "or past the log's end, not looked at: delete them if no log needs them, and none "
-                "was restored to an earlier state"
+                f"{pluralize(others, 'copy', 'copies')} below {where} belong to another history of "
+                f"{key}, or end past the log end, and were not checked: delete them if no log "
+                "needs them, and none was restored to an earlier state"
             )
         if left:
             found = find_orphans(
@@ -380,9 +394,9 @@ class ErasableCopies:
             unknown = [o for o in found.orphans if o.name not in names]
             if unknown:
                 pending.append(
-                    f"{pluralize(len(unknown), 'object')} below {where} that belong to no copy of "
-                    "this log, not looked at: a service's sweep deletes them an hour after they "
-                    "came"
+                    f"{pluralize(len(unknown), 'object')} below {where} belong to no copy of this "
+                    "log, and were not checked: a service's sweep deletes them an hour after their "
+                    "creation"
                 )
-        _LOGGER.info("%s: copies gone through, %d deleted", key, len(gone))
+        _LOGGER.info("%s: all copies were checked, %d were deleted", key, len(gone))
         return pending

@@ -97,6 +97,8 @@ class ExpirationTask:
                     ]
                     starts[key] = due.log_start
         ids = {key.topic: one.topic_id for key, one in known.items()}
+        # A mistake in a topic's config must not delete everything at once: the user has a round to
+        # notice the announcement.
         held = self._announcements.unannounced(gone, ids, report, at_once=at_once)
         for key in [] if report.dry_run else [key for key in gone if key.topic in held]:
             del gone[key], starts[key]
@@ -105,6 +107,8 @@ class ExpirationTask:
             self._remote_log.preview.starts = starts
             self._delete(known, report)
             return
+        # The log start first: after a crash in between, the next round deletes the copies. In the
+        # other order, readers would look for copies that no longer exist.
         if starts:
             self._remote_log.lease.check()
             raise_starts(self._remote_log.commits, starts)
@@ -112,11 +116,9 @@ class ExpirationTask:
         self._mark_starts(known)
 
     def _mark_starts(self, known: dict[TopicPartition, TieredPartition]) -> None:
-        """Publish log starts that are within a copy, for readers of the bucket alone.
-
-        The log start is part of an object's name. Copies completely below the log start are
-        deleted, so that they need no such object.
-        """
+        """Publish log starts that are within a copy, for readers of the bucket alone."""
+        # The log start is part of an object's name, so a listing shows it without a GET. Copies
+        # completely below the log start are deleted, and need no such object.
         starts = self._remote_log.log_starts(known)
         for key, one in known.items():
             start = starts[key]
@@ -178,10 +180,12 @@ class ExpirationTask:
                 state=PartitionDeleteState.FINISHED,
                 time_ms=self._remote_log.clock(),
             )
+            # Recorded before the objects are deleted. After a crash in between, the reconciliation
+            # deletes the objects that are left.
             self._remote_log.lease.check()
             publish_deleted_partitions(
                 commits, self._remote_log.clock, [record]
-            )  # the reconciliation then looks for leftovers
+            )
             gone = self._deleted(copies)
             report.removed += [_removed(s, "topic", "its topic was deleted") for s in gone]
             self._remove(self._store.list(directory.prefix))
@@ -271,10 +275,10 @@ class ExpirationTask:
         if others:
             where = directory_of(others[0]).prefix
             report.notes.append(
-                f"{len(others)} copies below {self._store.url}/{where} are of another history of "
-                f"this topic, or past the log's end {tiered.place.end}; they stay. If this log was "
-                "restored to an earlier state, they are the only copies of records that it lost: "
-                "delete them only if no log needs them"
+                f"{len(others)} copies below {self._store.url}/{where} belong to another history "
+                f"of this topic, or end past the log end {tiered.place.end}; they stay. If this "
+                "log was restored to an earlier state, they are the only copies of records that "
+                "it lost: delete them only if no log needs them"
             )
         return kept.union(*(orphans.objects_of(s) for s in (*wanted, *others)))
 
@@ -295,9 +299,9 @@ class ExpirationTask:
                     safe.append(segment)
                     continue
                 report.errors.append(
-                    f"{key}: offsets [{first}, {min(segment.end, local_start)}) are "
-                    f"gone: {self._store.url}/{log_object(segment)} or its manifest is missing; "
-                    "restore both from a copy of the bucket"
+                    f"{key}: offsets [{first}, {min(segment.end, local_start)}) can't be read: "
+                    f"{self._store.url}/{log_object(segment)} or its manifest is missing; restore "
+                    "both objects from a copy of the bucket"
                 )
             if safe and not report.dry_run:
                 copies = pluralize(len(safe), "copy", "copies")

@@ -37,7 +37,7 @@ _UNREADABLE: Final = (DataCorruptionError, StaleReadError, FileNotFoundError)
 
 
 class LedgerAppends:
-    """The recorded appends to partitions from given offsets on; reads the ledger on demand."""
+    """The appends to partitions that the ledger recorded. Reads the ledger on demand."""
 
     def __init__(self, commits: LogDirCommits) -> None:
         self._commits = commits
@@ -88,7 +88,7 @@ class LedgerAppends:
 
 
 def _read(commits: LogDirCommits, lows: Mapping[TopicPartition, int], end: int) -> AppendsById:
-    """Return the appends that the ledger recorded before `end`, as far as `lows` needs them."""
+    """Return the appends that the ledger recorded before `end`, from the offsets `lows` on."""
     known: AppendsById = {}
     bases = _needed(commits, lows, end)
     for base, stop in zip(bases, [*bases[1:], end], strict=True):

@@ -103,7 +103,7 @@ class DryRunState:
 
 
 class RemoteLog:
-    """Metadata of a log's remote segments, and listings of its local segments.
+    """Metadata of a log's remote segments, and listings of the log's local segments.
 
     `foreign_topics`: {topic id: reason} of topics with copies that another log owns; None before
     the first check. These copies are not changed, and local retention does not rely on them.
@@ -142,14 +142,16 @@ class RemoteLog:
     def locked_cache(self) -> Iterator[RemoteLogMetadataCache]:
         """Provide the current metadata. No thread deletes a copy within the context.
 
-        Retention deletes local segments within this block, because it relies on their copies.
-        Raises: DataCorruptionError: the metadata topic can't be read.
+        Retention deletes local segments within this context, because it relies on their copies.
+
+        Raises:
+            DataCorruptionError: The metadata topic can't be read.
         """
         with self._mutex:
             yield self._consumer.catch_up()
 
     def publish(self, segments: list[RemoteSegment], *, found: bool = False) -> None:
-        """Publish new states of copies. Raises: LeaseLostError."""
+        """Publish new states of copies. Raises LeaseLostError if another service leads now."""
         if segments:
             with self._mutex:
                 self.lease.check()
@@ -158,15 +160,17 @@ class RemoteLog:
     def delete(
         self, store: SegmentStore[RemoteSegment], copies: Sequence[RemoteSegment]
     ) -> list[RemoteSegment]:
-        """Delete copies in any state, and return them; see `delete_copies`.
+        """Delete copies in any state, and return the deleted copies; see `delete_copies`.
 
-        Raises: LeaseLostError, StorageUnavailableError.
+        Raises:
+            LeaseLostError: Another service leads now.
+            StorageUnavailableError: The store does not answer.
         """
         check = self.lease.check
         return list(delete_copies(self.commits, self.clock, store, copies, check=check))
 
     def log_starts(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the current log starts, without those that a dry run would have set."""
+        """Return the current log starts, regardless of the changes of a dry run."""
         with self.commits.exclusive():
             return {key: self.commits.state.starts.get(key, 0) for key in keys}
 
@@ -272,6 +276,8 @@ class RemoteLog:
         seen = self._valid.get(key)
         if seen is not None and seen.is_current(readable, place, epoch):
             return seen.valid_copies
+        # Copies of another history (after a restore) have other epochs, and must not replace
+        # local segments.
         try:
             lineage = read_epochs(self.fs, place.directory)
         except SparklogError:  # damaged; the next open rebuilds the file
@@ -285,8 +291,12 @@ class RemoteLog:
 
         The size of the last segment may come from an earlier listing.
 
-        Raises: FileNotFoundError: the partition is being deleted.
+        Raises:
+            FileNotFoundError: The partition is being deleted.
         """
+        # A listing is repeated only if the directory changed. Appends don't change its time, so the
+        # last size may be old. A young time is not trusted: a change within the clock's resolution
+        # would not show.
         changed = self.fs.mtime_ms(place.directory)
         seen = self._listed.get(key)
         if seen is None or seen[:2] != (place.directory, changed):
@@ -315,11 +325,19 @@ def delete_copies(
     ignored. Before the deletion, the log start must have been raised above the copies, or other
     copies must contain their offsets: see plan.unreferenced_segments.
 
-    Yields: each copy when DELETE_FINISHED is recorded.
+    Args:
+        commits: The log.
+        clock: The time of the records.
+        store: The store of the copies.
+        copies: The copies.
+        check: Called before each step, also by `store`. An error of `check`, such as a lost lease,
+            ends the deletion.
 
-    `check` is called before each step, including those of `store`; an error that it raises (a lost
-    lease) ends the deletion.
-    Raises: StorageUnavailableError: the copies remain in DELETE_STARTED, for a later call.
+    Yields:
+        Each copy when DELETE_FINISHED is recorded.
+
+    Raises:
+        StorageUnavailableError: The copies remain in DELETE_STARTED, for a later call.
     """
     for first in range(0, len(copies), _DELETED_TOGETHER):
         step = copies[first : first + _DELETED_TOGETHER]

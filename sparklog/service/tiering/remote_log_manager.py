@@ -58,7 +58,7 @@ class RemoteLogManager:
     """Does the rounds of tiering. Not thread-safe; `remote_log` is shared."""
 
     def __init__(self, log: Log, lease: Lease, arguments: ServiceArguments) -> None:
-        """Raises: InvalidRequestError: the given URL can't be used."""
+        """Open the store of a URL in `arguments`. Raises InvalidRequestError for a wrong URL."""
         self.remote_log = RemoteLog(log, lease, arguments.clock)
         self._options, self._clock = arguments.options, arguments.clock
         self._tier, self._stopping = arguments.tier, arguments.stopping
@@ -74,18 +74,18 @@ class RemoteLogManager:
 
     @staticmethod
     def wanted(log: Log, url: str | None) -> bool:
-        """Return True if a log has remote storage, or is about to get it."""
+        """Return True if a log has remote storage, or if `url` gives the log remote storage."""
         commits = commits_of(log)
         return url is not None or read_settings(commits.fs, commits.home) is not None
 
     @property
     def store(self) -> Store | None:
-        """The store, once it has been opened."""
+        """The store; None before a round has opened the store."""
         return self._store
 
     @property
     def log_id(self) -> str:
-        """The log's id in the store; "" if it has none yet."""
+        """The log's id in the store; "" before the first round has chosen an id."""
         settings = self._stored_settings()
         return "" if settings is None else settings.log_id
 
@@ -113,7 +113,10 @@ class RemoteLogManager:
     def work(self, report: Report, *, copying: bool = True) -> None:
         """Do a round: copy, delete, reconcile; without `copying` only delete.
 
-        Reports errors. Raises: LeaseLostError.
+        Other errors than a lost lease are added to the report.
+
+        Raises:
+            LeaseLostError: Another service leads now.
         """
         self.remote_log.preview = DryRunState() if report.dry_run else None
         try:
@@ -123,7 +126,8 @@ class RemoteLogManager:
             raise
         except (SparklogError, OSError) as error:
             if self.remote_log.foreign_topics is None:
-                # Without an answer of the store, local retention relies on the log's metadata.
+                # Without an answer of the store, local retention relies on the log's metadata, or
+                # a store that is down would stop the deletion of local segments for its duration.
                 self.remote_log.foreign_topics = {}
             self._failures += 1
             report.errors.append(f"remote storage: {error}")
@@ -147,7 +151,7 @@ class RemoteLogManager:
             self._copy(copy_task, report)
             self._replace_damaged(copy_task, report)
         else:
-            copy_task.plan(self.remote_log.partitions(), report)  # says what waits
+            copy_task.plan(self.remote_log.partitions(), report)  # only to report the lag
         commits = self.remote_log.commits
         with commits.exclusive():
             floors = group_retention_floors(
@@ -158,21 +162,24 @@ class RemoteLogManager:
         expiration_task.remove_deleted_topics(report)
 
     def scan(self, erasure: CopyErasure) -> None:
-        """Read a partition's copies in preparation of `erase`; without the lease.
+        """Read a partition's copies in preparation of `erase`. Requires no lease.
 
-        Raises: as `ErasableCopies.scan`.
+        Raises the errors of `ErasableCopies.scan`.
         """
         self._erasable(erasure, self._prepare(dry_run=True), self._check_running).scan()
 
     def erase(
         self, erasure: CopyErasure, is_over: Callable[[], bool] = lambda: False
     ) -> list[str] | None:
-        """Erase from a partition's copies, after its local segments; see `ErasableCopies`.
+        """Erase records from a partition's copies, after they were erased from local segments.
 
-        Returns: messages on copies left to others; None means that `is_over` and that it must be
-            called again.
-        Raises: the errors of `ErasableCopies.erase`; InvalidRequestError: the store can't be used,
-            or the keyring is missing.
+        Returns:
+            Messages on copies that remain. None if `is_over` returned True before the end; the
+            method must then be called again.
+
+        Raises:
+            InvalidRequestError: The store can't be used, or the keyring is missing. Also raises the
+                errors of `ErasableCopies.erase`.
         """
         key, dry_run = erasure.key, erasure.dry_run
         self.remote_log.preview = None
@@ -216,7 +223,7 @@ class RemoteLogManager:
         if refused is not None:
             report.errors.append(f"remote storage: {refused}")
             _LOGGER.error("%s", refused)
-            copy_task.plan(known, report)  # says what waits
+            copy_task.plan(known, report)  # only to report the lag
             return
         if self.remote_log.preview is not None:
             for copy in copy_task.planned_copies(copy_task.plan(known, report), report):
@@ -228,6 +235,7 @@ class RemoteLogManager:
                     )
                 )  # fmt: skip
             return
+        # First: a started copy that can't be resumed would count as a copy that is under way.
         if copy_task.resume(known, report):
             known = self.remote_log.partitions()
         wanted = copy_task.plan(known, report)
@@ -246,9 +254,9 @@ class RemoteLogManager:
                 first, end = max(copy.base, tiered.place.log_start), copy.end
                 if not segments:
                     report.errors.append(
-                        f"{key}: the copy of offsets [{first}, {end}) is damaged, and no local "
-                        f"segments hold them all: restore {manifest_object(copy)} and "
-                        f"{log_object(copy)} from a copy of the bucket"
+                        f"{key}: the copy of offsets [{first}, {end}) is damaged, and local "
+                        f"segments do not contain all of these offsets: restore "
+                        f"{manifest_object(copy)} and {log_object(copy)} from a copy of the bucket"
                     )
                     continue
                 report.notes.append(f"{key}: the damaged copy of [{first}, {end}) is replaced")
@@ -260,10 +268,12 @@ class RemoteLogManager:
     def _local_segments(
         self, key: TopicPartition, tiered: TieredPartition, copy: RemoteSegment
     ) -> list[CandidateSegment]:
-        """Return closed local segments that contain a copy's records, and all that it overlaps.
+        """Return closed local segments with which a damaged copy can be replaced.
 
-        Empty if there are none: a new copy replaces all copies that it overlaps.
+        Empty if there are none.
         """
+        # A new copy replaces all copies with which it overlaps, so the segments must contain the
+        # records of all of these copies.
         with contextlib.suppress(FileNotFoundError):
             held = self.remote_log.segments(key, tiered.place)
             closed = [
@@ -289,7 +299,7 @@ class RemoteLogManager:
             forget_damaged(commits.fs, commits.home, segment_id)
 
     def _reconcile(self, expiration_task: ExpirationTask, report: Report) -> None:
-        """Reconcile before copying, because this may find copies that the metadata has lost."""
+        # Before copying, because this may find copies that the metadata has lost.
         if self._is_reconciliation_due(report):
             expiration_task.reconcile_bucket(self.remote_log.partitions(), report)
             if not report.dry_run:
@@ -304,7 +314,7 @@ class RemoteLogManager:
         return wanted and (report.time_ms >= self._next_reconciliation_ms or report.dry_run)
 
     def _find_foreign_topics(self, store: Store, report: Report) -> None:
-        """Find topics with copies that another log owns; the round does not touch them."""
+        """Find topics with copies that another log owns. The round does not change such copies."""
         if report.dry_run and self._stored_settings() is None:
             return  # the log has no id in the store yet
         if self._topic_owners is None:
@@ -339,7 +349,7 @@ class RemoteLogManager:
         )
 
     def _prepare(self, *, dry_run: bool) -> Store:
-        """Open the store, store its URL in the log's settings, and create the metadata topic."""
+        """Open the store, write the URL to the log's settings, and create the metadata topic."""
         commits = self.remote_log.commits
         settings = self._stored_settings()
         url = self._tier.url or (settings.url if settings is not None else None)
@@ -385,18 +395,20 @@ class RemoteLogManager:
     def _check_store_is_ours(self, store: Store, log_id: str, *, strict: bool = False) -> None:
         """Raise StorageUnavailableError if the store lacks the owner object and copies of this log.
 
-        Then the endpoint or account is probably wrong. `strict` samples the oldest copies, because
-        the newest copies may have been written to the wrong store.
+        Then the endpoint or the account is probably wrong. With `strict`, the oldest copies are
+        sampled, and all of them must exist.
+
         Cost: a GET; without the owner object two more for each sampled copy.
         """
         if log_id and is_owned(store, log_id):
             return
+        # The newest copies may have been written to the wrong store since the mistake.
         asked = self._sample_copies(oldest=strict)
         lost = (is_lost(store, copy) for copy in asked)
         if asked and (any(lost) if strict else all(lost)):
             raise StorageUnavailableError(
-                f"{store.url} has neither this log's owner object nor its copies, so it is another "
-                "store than the one they are in: correct endpoint_url and credentials "
+                f"{store.url} contains neither this log's owner object nor its copies, so the "
+                "copies are probably in another store: correct endpoint_url and credentials "
                 "(storage_options, or the environment). If it is the right store, but was emptied, "
                 "start again there, once: sparklog serve PATH --take-over, or Service(path, "
                 "take_over=True)",

@@ -117,7 +117,7 @@ def test_a_copy_that_came_to_a_wrong_place(
         shrink(log)
         report = it.run_once()
         assert (report.deleted, bases(path)) == ([], before)
-        assert any("no longer has this log's owner object" in e for e in report.errors)
+        assert any("no longer contains this log's owner object" in e for e in report.errors)
         clock.advance(HOUR)
         assert any("another store" in e for e in it.run_once().errors)
         assert bases(path) == before

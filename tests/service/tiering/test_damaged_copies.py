@@ -123,7 +123,7 @@ def test_local_retention_never_takes_the_last_good_copy(
         options = {"service.remote.sweep.interval.ms": "-1"}
         report = once(path, clock, store, options=options)
         assert bases(path)[0] == before[1]  # what is before it has a whole copy
-        assert any("local segments that rely on them stay" in error for error in report.errors)
+        assert any("so the local segments stay" in error for error in report.errors)
         for _ in range(2):
             once(path, clock, store, options=options)
         assert bases(path)[0] >= before[-1]

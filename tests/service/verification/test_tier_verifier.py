@@ -170,7 +170,7 @@ def test_the_commands(
         Service(path, remote=f"file://{bucket}", clock=clock).run_once()
     assert cli(["verify", str(path)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "not looked at: " in said and f"in file://{bucket}: `sparklog tier verify` does" in said
+    assert "not looked at: " in said and f"in file://{bucket}; run `sparklog tier verify`" in said
     assert cli(["tier", "verify", str(path)]) == 0
     assert cli(["tier", "verify", f"file://{bucket}", "--deep", "--json"]) == 0
     capsys.readouterr()
