@@ -267,8 +267,8 @@ class LogDirErasure:
                 )
             else:
                 report.pending.append(
-                    f"{path} is staged, not committed, and contains such records. It belongs to a "
-                    "running micro-batch, or to a failed attempt, which is swept within a week"
+                    f"{path} is staged and not committed, and contains such records. It belongs to "
+                    "a running micro-batch, or to a failed attempt, which is swept within a week"
                 )
 
     def _blocks(self, path: str, report: ErasureReport) -> None:

@@ -60,13 +60,13 @@ def verify_quickly(
         if health.kind == "archive":
             report.unseen = "the copies of segments; run `sparklog tier verify`"
         elif health.kind != "nothing":
-            report.unseen = f"entries, states, extents and manifests (`{full}` checks them)"
+            report.unseen = f"entries, states, extents and manifests: `{full}`"
     else:
         report = _of_log_dirs(fs, split_path(path))
         report.health = health
         report.unseen = (
             f"the contents of {pluralize(report.segments, 'segment')} and their indexes, the "
-            f"ledger's history and producer snapshots (`{full}` checks them)"
+            f"ledger's history and producer snapshots: `{full}`"
         )
     report.took_ms = monotonic_ms() - began
     return report

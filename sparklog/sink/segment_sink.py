@@ -248,7 +248,7 @@ def commit_chunks(
         identity = None if planned is None else planned.identity
         result = log.commit(chunks, identity=identity, app=app, source=source or None)
     except BaseException as error:
-        plan.staging.discard(chunks, cause=error)  # keeps chunks if the commit may have succeeded
+        plan.staging.discard(chunks, cause=error)
         raise
     if result.replayed:
         plan.staging.discard(chunks)

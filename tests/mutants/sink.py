@@ -301,8 +301,8 @@ MUTANTS = (
     mutant(
         "aborted-micro-batch-leaves-its-files",
         "sink/writers.py",
-        'regardless of what Spark reports."""\n        _discard(messages)\n',
-        'regardless of what Spark reports."""\n',
+        'even if Spark reports a failed batch."""\n        _discard(messages)\n',
+        'even if Spark reports a failed batch."""\n',
         f"{WRITERS}::test_abort_after_commit",
     ),
     mutant(

@@ -63,7 +63,7 @@ def test_what_is_not_there_is_not_relied_on(
         report = running.run_once()
         assert bases(path) == before
         assert not report.deleted
-        assert any("stay" in e and "is it" in e for e in report.errors)
+        assert any("stay" in e and "right store" in e for e in report.errors)
 
 
 def test_what_was_made_anew_is_relied_on(path: str, clock: ManualClock, store: FaultStore) -> None:
