@@ -167,7 +167,7 @@ OF_LOG: list[Case] = [
 ]  # fmt: skip
 
 OF_DIRECTORIES: list[Case] = [
-    ("open it by file://{} alone", lambda p: sparklog.open(f"{own_store(p)},{p.new('b')}", "rw"),
+    ("open it as file://{}, alone", lambda p: sparklog.open(f"{own_store(p)},{p.new('b')}", "rw"),
      (lambda p: sparklog.open(f"file://{p.new('s')}", "rw").append("t", ROW),)),
     ("open the log dir itself", lambda p: commits_of(sparklog.open(store_log(p), "rw")),
      (on_log(commits_of),)),
