@@ -14,7 +14,8 @@ import yaml
 
 import sparklog
 from sparklog.cli.app import app
-from sparklog.cli.examples import example
+from sparklog.cli.arguments import ARGUMENTS
+from sparklog.cli.examples import examples
 from sparklog.config import KEYS, LOG_KEYS
 from sparklog.configdef import markdown
 from sparklog.kafka import Endpoint, network_metrics
@@ -71,8 +72,7 @@ def cli_page() -> str:
     intro = (
         "# The command line\n\n"
         "`pip install 'sparklog[cli]'`, or `sparklog[ui]` with `sparklog ui` and `serve --ui`. "
-        "PATH is a log dir, or several joined by commas. "
-        f"{app.epilog}\n"
+        f"{_paragraphs(app.help or '')}\n\n{_paragraphs(app.epilog or '')}\n"
     )
     found = list(commands(app))
     parts = [
@@ -106,16 +106,19 @@ def _command(words: tuple[str, ...], command: click.Command) -> str:
         for names, text in (p.get_help_record(context) or ("", "") for p in command.params)
         if text  # the usage shows the arguments
     )
-    # Paragraphs of a docstring are wrapped for the source; a \b block keeps its lines.
-    paragraphs = re.split(r"\n\s*\n", (command.help or "").strip())
-    said = "\n\n".join(
-        f"```\n{p[1:].strip()}\n```" if p.startswith("\b") else " ".join(p.split())
-        for p in paragraphs
-    )
-    table = f"\n| option | |\n|--|--|\n{rows}" if rows else ""
-    shown = example(" ".join(words))  # tests/cli/test_examples.py sees to it that each has one
-    call = f"\n```\n{shown}\n```\n" if shown else ""
-    return f"\n### {' '.join(words)}\n\n```\n{usage}\n```\n\n{said}\n{call}{table}"
+    names = [p.human_readable_name for p in command.params if isinstance(p, click.Argument)]
+    described = zip(names, ARGUMENTS[" ".join(words)], strict=True)
+    arguments = "".join(f"| `{name}` | {_escaped(text)} |\n" for name, text in described)
+    table = f"\n| argument, option | |\n|--|--|\n{arguments}{rows}"
+    calls = "\n".join(examples(" ".join(words)))
+    title = " ".join(words)
+    said = _paragraphs(command.help or "")
+    return f"\n### {title}\n\n```\n{usage}\n```\n\n{said}\n\n```\n{calls}\n```\n{table}"
+
+
+def _paragraphs(text: str) -> str:
+    """Return the paragraphs of a help text, a line each."""
+    return "\n\n".join(" ".join(p.split()) for p in re.split(r"\n\s*\n", text.strip()))
 
 
 def _escaped(text: str) -> str:

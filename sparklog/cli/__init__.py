@@ -8,7 +8,7 @@ is wrong; 130 stopped by Ctrl-C; 141 the reader of the output has ended, as with
   (checkpoint archive, restore, ...), all others by their names
 - `command`, `parsing`, `output`, `findings`, `exit_codes`: shared by commands; `terminal`: safe
   output of a log's data on terminals
-- `examples`: an example of each command
+- `arguments`, `examples`: descriptions of each command's arguments, and examples of the command
 - `kafka_tools`: names and flags of Kafka's tools
 - `open_log`: opens the log of a command; `storage`: options of remote storage
 """

@@ -15,12 +15,14 @@ from sparklog.cli.terminal import RowFormatter
 from sparklog.errors import SparklogError
 
 _EPILOG: Final = (
-    "Exit codes: 0 success; 1 damage or a difference was found, or the command failed; "
-    "2 the command line is wrong; 130 stopped by Ctrl-C; 141 the reader of the output has ended. "
-    "Commands also accept the names and flags of Kafka's tools, with PATH as --bootstrap-server: "
-    "sparklog kafka-topics.sh --create --topic t --bootstrap-server PATH. "
-    'Enable completion in bash by eval "$(_SPARKLOG_COMPLETE=bash_source sparklog)", in other '
-    "shells by zsh_source or fish_source."
+    "Exit codes: 0 success; 1 the command failed, or found damage or a difference; "
+    "2 the command line is wrong; 130 stopped by Ctrl-C; 141 the reader of the output has ended."
+    "\n\n"
+    "The names and flags of Kafka's tools are also accepted, with PATH as --bootstrap-server: "
+    "sparklog kafka-topics.sh --create --topic t --bootstrap-server PATH."
+    "\n\n"
+    'To enable completion in bash, run eval "$(_SPARKLOG_COMPLETE=bash_source sparklog)"; for '
+    "other shells replace bash_source by zsh_source or fish_source."
 )
 
 
@@ -31,43 +33,45 @@ _COMMANDS: Final = {  # heading: {name: (module and attribute, line in the list 
         "produce": ("produce:produce", "Append lines, JSON, CSV or Parquet to a topic."),
         "consume": ("consume:consume", "Print a topic's records (kafka-console-consumer)."),
         "get-offsets": (
-            "get_offsets:offsets", "Print earliest and latest offsets, or offsets by time.",
+            "get_offsets:offsets", "Print offsets of partitions: first, last or by time.",
         ),
-        "delete-records": ("delete_records:delete", "Delete the records before an offset."),
+        "delete-records": (
+            "delete_records:delete", "Delete the records before an offset permanently.",
+        ),
         "log-dirs": (
             "log_dirs:log_dirs", "Show sizes of partitions, and move partitions.",
         ),
         "dump-log": ("dump_log:dump_log", "Print the contents of segment files (kafka-dump-log)."),
         "readers": (
-            "readers:readers", "Show and reset offsets of queries and groups.",
+            "readers:readers", "Show and reset offsets of queries and consumer groups.",
         ),
-        "commits": ("ledger:commits", "Show which micro-batch wrote which offsets."),
+        "commits": ("ledger:commits", "Show which micro-batch wrote which offsets, and when."),
     },
     "Operate": {
-        "serve": ("serve:serve", "Roll, delete, compact and tier segments."),
-        "status": ("status:status", "Report whether a log is healthy."),
-        "verify": ("verify:verify", "Check a log, repair it, or give up missing data."),
+        "serve": ("serve:serve", "Run the background service, and serve Kafka clients."),
+        "status": ("status:status", "Report whether a log is healthy, and why not."),
+        "verify": ("verify:verify", "Check a log for damage, and repair it."),
         "metrics": ("metrics:metrics", "Print metrics, alert rules or a Grafana dashboard."),
-        "ui": ("ui:ui", "Show a log in a browser, or write one HTML page."),
-        "erase": ("erase:erase", "Erase the records of some keys for good."),
+        "ui": ("ui:ui", "Show a log in a browser, or export an HTML report."),
+        "erase": ("erase:erase", "Erase all records with given keys permanently."),
     },
     "Copy": {
-        "tier": ("tier:tier", "Show, verify and restore segments in object storage."),
-        "fork": ("fork:fork", "Create a log from an earlier state of a log."),
-        "import": ("import_export:import_", "Copy a topic from Kafka, offsets kept."),
+        "tier": ("tier:tier", "Show, verify and restore copies in tiered storage."),
+        "fork": ("fork:fork", "Copy a log as of an earlier commit."),
+        "import": ("import_export:import_", "Copy a topic from Kafka, with its offsets."),
         "export": (
-            "import_export:export", "Copy a topic to Kafka or to another log, offsets kept.",
+            "import_export:export", "Copy a topic to Kafka or to another log.",
         ),
-        "handover": ("handover:handover", "Hand a log dir over to a Kafka broker."),
+        "handover": ("handover:handover", "Prepare a log dir for a Kafka broker."),
     },
     "Spark": {
         "checkpoint": (
-            "checkpoint:checkpoint", "Inspect, verify, reset and archive checkpoints.",
+            "checkpoint:checkpoint", "Inspect, verify, reset and back up checkpoints.",
         ),
         "spark-conf": ("spark_conf:spark_conf", "Print the settings that Spark needs."),
     },
     "Kafka": {
-        "kafka-users": ("kafka_users:users", "Manage users of `serve --kafka` and their rights."),
+        "kafka-users": ("kafka_users:users", "Manage the users of the endpoint (serve --kafka)."),
     },
 }  # fmt: skip
 
@@ -83,10 +87,15 @@ _COMMANDS: Final = {  # heading: {name: (module and attribute, line in the list 
 @click.version_option(sparklog.__version__, prog_name="sparklog", message="%(prog)s %(version)s")
 @click.option(
     "-v", "--verbose", count=True,
-    help="Log informational messages. -vv also logs debug messages.",
+    help="Log informational messages on standard error. -vv also logs debug messages.",
 )  # fmt: skip
 def app(verbose: int) -> None:
-    """Work with a sparklog log: its directory, several joined by ",", or its URL."""
+    """Read, write and operate logs: Kafka topics that are stored in directories or in a bucket.
+
+    A command's PATH is the directory of a log (several log dirs are joined by commas) or its URL,
+    such as s3://bucket/log. No server needs to run. `sparklog COMMAND --help` describes a command
+    and shows examples.
+    """
     level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
     handler = logging.StreamHandler()
     handler.setFormatter(RowFormatter("%(asctime)s %(levelname)s %(message)s"))

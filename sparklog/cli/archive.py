@@ -23,19 +23,25 @@ from sparklog.pluralize import pluralize
 from sparklog.quantities import size_text
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-_keyring = click.option("--keyring", help="Encrypt the archive with the keys in this file.")
+_keyring = click.option(
+    "--keyring", metavar="FILE",
+    help="Encrypt the archive with the keys in this file (docs/encryption.md). The default is no "
+    "encryption.",
+)  # fmt: skip
 output_option = click.option(
     "--output", metavar="DIRECTORY",
-    help="Name the directory of the query's file sink. Its _spark_metadata is changed as well, so "
-    "that the sink writes the repeated batches.",
+    help="Name the output directory of a query that writes files (parquet, csv, ...). The command "
+    "also removes the later batches from the directory's _spark_metadata; otherwise Spark would "
+    "skip these batches when the query repeats them.",
 )  # fmt: skip
 sink_option = click.option(
     "--sink", type=click.Choice([str(kind) for kind in NAMED]),
-    help="Name the kind of sink, if the checkpoint does not record it or it will change.",
+    help="Name the sink to which the query will write. Required only if the checkpoint does not "
+    "record the sink, or if the sink will be a different one.",
 )  # fmt: skip
 _threads = click.option(
-    "--threads", default=4, show_default=True, type=click.IntRange(1, 64),
-    help="Upload this many files at once.",
+    "--threads", default=4, show_default=True, type=click.IntRange(1, 64), metavar="N",
+    help="Transfer this many files at the same time.",
 )  # fmt: skip
 
 
@@ -50,22 +56,27 @@ def check_checkpoint(path: str) -> None:
 @click.argument("path")
 @click.argument("url")
 @click.option(
-    "--batch", type=int,
-    help="Archive the checkpoint as of this batch. The default is the newest possible one.",
+    "--batch", type=int, metavar="N",
+    help="Archive the checkpoint as of this batch. The default is the newest batch that can be "
+    "archived.",
 )  # fmt: skip
-@click.option("--log", help="Archive this log of the sink as of the same batch.")
 @click.option(
-    "--writer", callback=as_text,
-    help="Identify the query in the log by this name. The default is the query's id.",
+    "--log", metavar="PATH",
+    help="Archive the log to which the query writes as well, as of the same batch.",
+)  # fmt: skip
+@click.option(
+    "--writer", callback=as_text, metavar="NAME",
+    help="Name the query's writer in the log of --log. The default is the query's id.",
 )  # fmt: skip
 @click.option(
     "--leave-remote", is_flag=True,
-    help="Leave out segments that exist in remote storage only.",
+    help="Leave out segments of the log that exist in remote storage only.",
 )  # fmt: skip
 @click.option(
     "--rewrite-days", default=30, show_default=True, type=click.IntRange(1), metavar="DAYS",
-    help="Upload files again that the archive holds for longer. A lifecycle rule that deletes "
-    "points after N days must keep files for at least N + DAYS + 2 days.",
+    help="Upload a file again if the archive's copy is older than this many days, so that "
+    "lifecycle rules can delete files by age. If a rule deletes points after N days, files must be "
+    "kept for at least N + DAYS + 2 days.",
 )  # fmt: skip
 @_keyring
 @_threads
@@ -84,10 +95,11 @@ def archive(
     storage_options: str,
     as_json: bool,
 ) -> int:
-    """Archive the checkpoint at PATH as a new point of the archive at URL.
+    """Back up a streaming query's checkpoint, as a new point of an archive in an object store.
 
-    The query may be running. Files that the archive already has are not uploaded again. Each query
-    needs a URL of its own.
+    A point is a snapshot of the checkpoint after a batch, and with --log also of the log to which
+    the query writes. `checkpoint restore` restores a point. The query may be running. Files that
+    the archive already has are not uploaded again.
     """
     check_checkpoint(path)
     with bytes_bar("archiving", shown=not as_json) as progress:
@@ -119,17 +131,24 @@ def archive(
 @click.argument("url")
 @click.argument("path")
 @click.option(
-    "--batch", type=int,
-    help="Restore the newest point of this batch. The default is the newest point.",
+    "--batch", type=int, metavar="N",
+    help="Restore the newest point of this batch. The default is the newest point of all.",
 )  # fmt: skip
 @click.option(
-    "--point",
-    help="Restore the point with this name (see `sparklog checkpoint points`).",
+    "--point", metavar="NAME",
+    help="Restore the point with this name, from the list of `sparklog checkpoint points`.",
 )  # fmt: skip
-@click.option("--log", help="Restore the point's log, if it has one, to this path.")
+@click.option(
+    "--log", metavar="PATH",
+    help="Restore the log of the point as well, to this new path. The default is only the "
+    "checkpoint.",
+)  # fmt: skip
 @output_option
 @sink_option
-@click.option("--keyring", help="Decrypt the archive with the keys in this file.")
+@click.option(
+    "--keyring", metavar="FILE",
+    help="Decrypt the archive with the keys in this file (docs/encryption.md).",
+)  # fmt: skip
 @_threads
 @storage_option
 @_json
@@ -146,9 +165,10 @@ def restore(
     storage_options: str,
     as_json: bool,
 ) -> int:
-    """Restore the checkpoint PATH from a point of the archive at URL, and check every byte.
+    """Restore a checkpoint from a point of an archive, verifying the checksum of every file.
 
-    A query that is started with it continues behind the point's batch.
+    A query that is started with the restored checkpoint continues with the batch after the point's
+    batch.
     """
     with bytes_bar("restoring", shown=not as_json) as progress:
         done = restore_checkpoint(
@@ -182,7 +202,10 @@ def restore(
 @storage_option
 @_json
 def points(url: str, storage_options: str, as_json: bool) -> int:
-    """List the points of the archive at URL, oldest first."""
+    """List the points that `checkpoint archive` created in an archive, oldest first.
+
+    The list shows the name, time and batch of each point, and whether the point contains a log.
+    """
     found = list_points(url, storage_options=parse_storage_options(storage_options))
     if not found:
         raise no_snapshots(url)

@@ -39,31 +39,39 @@ _DIGITS_MAX: Final = 100  # Python parses numbers of this length whatever its li
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _to = click.option(
     "--to", "wanted", required=True, metavar="BATCH|TIME|OFFSETS",
-    help="Go back to this batch: its number; an ISO time (2013-07-03T14:00Z) for the last batch "
-    'planned by then; or offsets as JSON, {"topic": {"0": 123}}, for the last batch that reads '
-    "past none of them.",
+    help="Go back to the state after this batch. BATCH is its number. TIME, in ISO form "
+    "(2013-07-03T14:00Z, UTC unless it has a zone), selects the last batch planned by then. "
+    'OFFSETS, as JSON ({"topic": {"0": 123}}), selects the last batch that reads beyond none of '
+    "these offsets.",
 )  # fmt: skip
 _source = click.option(
     "--source", "sources", multiple=True, metavar="NAME=PATH",
-    help="Name a log that the query reads by the number of the source: 0=/data/in. A batch whose "
-    "records retention has deleted is refused. Repeatable.",
+    help="Check that the records which the query will read again still exist in this log. NAME is "
+    "the number of the query's source, from 0: 0=/data/in. Repeatable.",
 )  # fmt: skip
 _writer = click.option(
-    "--writer", callback=as_text,
-    help="Identify the query in the log by this name, if not by the query's id."
+    "--writer", callback=as_text, metavar="NAME",
+    help="Name the query's writer in the log of --log. The default is the query's id.",
 )
 
 
 @click.group(cls=Group)
 def checkpoint() -> None:
-    """Inspect, check and change a streaming query's checkpoint, in Spark's files or log-backed."""
+    """Inspect, verify, reset, fork, back up and convert the checkpoints of streaming queries.
+
+    Most commands accept Spark's own checkpoints (directories of files) and log-backed checkpoints,
+    which sparklog stores as records.
+    """
 
 
 @checkpoint.command()
 @click.argument("path")
 @_json
 def history(path: str, as_json: bool) -> int:
-    """List the batches in the checkpoint at PATH, and to which of them a reset can go back."""
+    """List the batches of a checkpoint with times, rows, offsets, and whether a reset can use them.
+
+    The query may be running.
+    """
     check_checkpoint(path)
     found = read_history(path)
     if as_json:
@@ -104,14 +112,15 @@ def _when(iso: str | None) -> str:
 @click.argument("path")
 @click.option(
     "--repair", is_flag=True,
-    help="Remove damaged records from a log-backed checkpoint whose query is stopped. The "
-    "original segment is kept beside it as .damaged.",
+    help="Remove damaged records from a log-backed checkpoint. Stop the query first. A copy of "
+    "the damaged segment is kept in the same directory, with the suffix .damaged.",
 )  # fmt: skip
 @_json
 def verify(path: str, repair: bool, as_json: bool) -> int:
-    """Check that every batch has its offsets, commit and state, and that every file is sound.
+    """Check that a checkpoint's batches have offsets, commits and state, and no file is damaged.
 
-    The check makes no changes without --repair, and works while the query runs.
+    Without --repair the command makes no changes, and the query may be running. The exit code is 1
+    if something is missing or damaged.
     """
     check_checkpoint(path)
     report = verify_checkpoint(path, repair=repair)
@@ -143,13 +152,19 @@ def _print_report(report: CheckpointReport) -> None:
 @click.argument("path")
 @click.argument("new_path")
 @_to
-@click.option("--log", help="Fork this log of the sink to the same batch.")
-@click.option("--new-log", help="Write the forked log to this path.")
+@click.option(
+    "--log", metavar="PATH",
+    help="Fork the log to which the query writes as well, at the same batch. Requires --new-log.",
+)  # fmt: skip
+@click.option(
+    "--new-log", metavar="PATH", help="Create the fork of --log at this new path."
+)
 @output_option
 @click.option(
     "--new-output",
     metavar="DIRECTORY",
-    help="Write the output up to the batch to this new directory, for the fork's file sink.",
+    help="Link or copy the output of the batches up to --to into this new directory, to which "
+    "the new query will write. Requires --output.",
 )
 @sink_option
 @_writer
@@ -170,9 +185,10 @@ def fork(
     storage_options: str,
     as_json: bool,
 ) -> int:
-    """Create a checkpoint at NEW_PATH. Its query continues after a batch of the checkpoint at PATH.
+    """Copy a checkpoint as of a batch, so that a second query can continue after that batch.
 
-    The original is not changed and may be in use.
+    Use it to try a changed query on real data. The original checkpoint is not changed, and its
+    query may be running.
     """
     check_checkpoint(path)
     done = fork_checkpoint(
@@ -199,7 +215,11 @@ def fork(
 @checkpoint.command()
 @click.argument("path")
 @_to
-@click.option("--log", help="Let this log of the sink accept the repeated batches.")
+@click.option(
+    "--log", metavar="PATH",
+    help="Reset the query's writer in the log to which it writes, so that the log accepts the "
+    "repeated batches. Without a reset the log drops them as replays.",
+)  # fmt: skip
 @output_option
 @sink_option
 @_writer
@@ -219,7 +239,10 @@ def reset(
     storage_options: str,
     as_json: bool,
 ) -> int:
-    """Cut the checkpoint at PATH back to a batch, in place. Stop the query first."""
+    """Remove the batches after a batch from a checkpoint, so that the query repeats them.
+
+    Stop the query first. The checkpoint is changed in place; use --dry-run to see the effect.
+    """
     check_checkpoint(path)
     done = reset_checkpoint(
         path,
@@ -244,9 +267,9 @@ def reset(
 @click.argument("path")
 @_json
 def import_(path: str, as_json: bool) -> int:
-    """Convert the files of the checkpoint at PATH into records, in place. Stop the query first.
+    """Convert a checkpoint of Spark's files into a log-backed checkpoint, in place.
 
-    A repeated call continues an interrupted conversion.
+    Stop the query first. If the command is interrupted, run it again to continue.
     """
     check_checkpoint(path)
     return _converted(import_checkpoint(path), "files became records", as_json=as_json)
@@ -256,7 +279,10 @@ def import_(path: str, as_json: bool) -> int:
 @click.argument("path")
 @_json
 def export(path: str, as_json: bool) -> int:
-    """Convert the log-backed checkpoint at PATH into files, for Spark's own manager."""
+    """Convert a log-backed checkpoint back into Spark's files, in place.
+
+    Stop the query first. Afterwards the query runs with Spark's own checkpoint manager.
+    """
     check_checkpoint(path)
     return _converted(export_checkpoint(path), "records became files", as_json=as_json)
 

@@ -16,7 +16,8 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from sparklog.cli.examples import example
+from sparklog.cli.arguments import ARGUMENTS
+from sparklog.cli.examples import examples
 from sparklog.cli.exit_codes import EXIT_UNREAD
 from sparklog.errors import InvalidRequestError, SparklogError
 
@@ -71,13 +72,30 @@ class Command(click.Command):
                 message = re.sub(rf"(?<![\w./-]){name}(?![\w/-])", option, message)
         return message
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the arguments, which click does not describe, and the options."""
+        described = ARGUMENTS.get(_words(ctx), ())
+        if described:
+            given = [param for param in self.params if isinstance(param, click.Argument)]
+            names = [param.human_readable_name for param in given]
+            with formatter.section("Arguments"):
+                formatter.write_dl(list(zip(names, described, strict=True)))
+        super().format_options(ctx, formatter)
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write an example of the command on a single line, ready to be copied."""
-        shown = example(ctx.command_path.partition(" ")[2])
-        if shown is not None:
-            with formatter.section("Example"):
-                formatter.write(f"{'':>{formatter.current_indent}}{shown}\n")
+        """Write the examples of the command."""
+        shown = examples(_words(ctx))
+        if shown:
+            with formatter.section("Examples" if len(shown) > 1 else "Example"):
+                for line in shown:
+                    # Not write_text, which wraps: a wrapped command line can't be copied.
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         super().format_epilog(ctx, formatter)
+
+
+def _words(ctx: click.Context) -> str:
+    """Return the command's name without the program's: "topics create"."""
+    return ctx.command_path.partition(" ")[2]
 
 
 def refuse_dropped(ctx: click.Context, name: str) -> None:

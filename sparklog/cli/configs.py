@@ -47,32 +47,32 @@ def _topics_only(
 
 _entity_type = click.option(
     "--entity-type", multiple=True, callback=_topics_only, expose_value=False, metavar="TYPE",
-    help="Select the kind of entity. Only topics have configs here.",
+    help="Select the kind of entity, as in kafka-configs. The only kind is topics, the default.",
 )  # fmt: skip
 
 
 @click.group(cls=KafkaToolGroup, actions={"--describe": "describe", "--alter": "alter"})
 def configs() -> None:
-    """Describe and alter topic configs (kafka-configs --entity-type topics)."""
+    """Describe and alter the configs of topics, like kafka-configs --entity-type topics."""
 
 
 @configs.command()
 @click.argument("path")
 @_entity_type
 @click.option(
-    "--entity-name", "--topic", "topic",
-    help="Describe this topic. The default is all topics.",
+    "--entity-name", "--topic", "topic", metavar="NAME",
+    help="Describe only this topic. The default is all topics.",
 )  # fmt: skip
-@click.option("--all", "everything", is_flag=True, help="Print default values as well.")
+@click.option("--all", "everything", is_flag=True, help="Show configs with default values as well.")
 @access_options
 @_json
 def describe(
     path: str, topic: str | None, everything: bool, access: StoreAccess, as_json: bool
 ) -> int:
-    """Show configs and the source of each value.
+    """Show the configs that were set on topics, with --all also the defaults.
 
-    The source is DYNAMIC_TOPIC_CONFIG if the config was set on the topic, and DEFAULT_CONFIG if it
-    was not.
+    For each config the table shows its value, source, default and valid values. The source is
+    DYNAMIC_TOPIC_CONFIG if the config was set on the topic, and DEFAULT_CONFIG otherwise.
     """
     with to_read(path, access) as log:
         infos = log.topics().values() if topic is None else [log.topic(topic)]
@@ -101,18 +101,21 @@ def _print(entries: list[ConfigEntry]) -> None:
 @configs.command()
 @click.argument("path")
 @_entity_type
-@click.option("--entity-name", "--topic", "topic", required=True, help="Alter this topic.")
+@click.option(
+    "--entity-name", "--topic", "topic", metavar="NAME", required=True, help="Alter this topic."
+)
 @click.option(
     "--add-config", multiple=True, metavar="K1=V1,K2=[V2,V3]",
-    help="Set these configs. Repeatable.",
+    help="Set these configs. Enclose a value that contains commas in brackets. Excludes "
+    "--add-config-file. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--add-config-file", type=click.File("r", encoding="utf-8"), metavar="FILE",
-    help="Set the configs in this properties file.",
+    help="Set the configs in this properties file, with key=value on each line.",
 )  # fmt: skip
 @click.option(
     "--delete-config", multiple=True, metavar="K1,K2",
-    help="Reset these configs to their defaults.",
+    help="Reset these configs to their defaults. Repeatable.",
 )  # fmt: skip
 @access_options
 @_json
@@ -125,7 +128,10 @@ def alter(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Set and reset configs of a topic, either all of them or none."""
+    """Set configs of a topic, or reset them to their defaults.
+
+    All changes of a call are made together; if a config is invalid, none is made.
+    """
     if add_config and add_config_file is not None:
         raise click.UsageError("give --add-config or --add-config-file")
     added = (

@@ -40,71 +40,92 @@ def _formatter(context: click.Context, option: click.Parameter, given: str) -> s
 
 @click.command(cls=KafkaTool)
 @click.argument("path")
-@click.option("--topic", required=True)
+@click.option("--topic", metavar="NAME", required=True, help="Print the records of this topic.")
 @click.option(
-    "--partition", "partitions", type=int, multiple=True,
-    help="Read only this partition. Repeatable.",
+    "--partition", "partitions", type=int, multiple=True, metavar="N",
+    help="Read only this partition. The default is all partitions. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--offset", metavar="OFFSET",
-    help="Begin at this offset: a number (with one --partition), earliest, latest, or an ISO "
-    "time. -10 begins ten offsets before the end of each partition.",
+    help="Begin at this offset: a number (requires one --partition), earliest, latest, or an ISO "
+    "time. A negative number counts from the end: -10 begins ten offsets before the end of each "
+    "partition. Excludes --timestamp and --from-beginning.",
 )  # fmt: skip
 @click.option(
     "--timestamp", metavar="TIME",
-    help="Begin at the first record of this time, in ms since the epoch or as an ISO time.",
+    help="Begin at the first record whose timestamp is at or after this time, in ms since the "
+    "epoch or in ISO form (2013-07-03T14:00Z, UTC unless it has a zone).",
 )  # fmt: skip
 @click.option(
     "--from-beginning", is_flag=True,
-    help="Begin at the log start. This is the default without -f.",
+    help="Begin at the log start. This is the default without --follow.",
 )  # fmt: skip
 @click.option(
     "-f", "--follow", is_flag=True,
-    help="Continue with records that are committed later.",
+    help="Wait for records that are committed later, until Ctrl-C. Without another start, begin at "
+    "the end of the log.",
 )  # fmt: skip
-@click.option("--max-messages", type=click.IntRange(1), help="Stop after this many records.")
 @click.option(
-    "--timeout-ms", type=click.IntRange(0),
-    help="With -f: stop when no record has arrived for this long."
-)
+    "--max-messages", type=click.IntRange(1), metavar="N",
+    help="Stop after this many records. The default is no limit.",
+)  # fmt: skip
+@click.option(
+    "--timeout-ms", type=click.IntRange(0), metavar="MS",
+    help="Stop when no record has arrived for this many milliseconds. Applies to --follow. The "
+    "default is to wait until Ctrl-C.",
+)  # fmt: skip
 @click.option(
     "--isolation-level", type=click.Choice(ISOLATION), default="read_uncommitted",
-    show_default=True, help="Set the isolation level, as in Kafka's tool.",
+    show_default=True, help="Set the isolation level. `read_committed` leaves out the "
+    "records of aborted transactions, and stops before the first open transaction.",
 )  # fmt: skip
 @click.option(
     "--timeline", type=click.Choice(TIMELINES), default="all", show_default=True,
-    help="Choose the records to read. `current` leaves out micro-batches that a reset of their "
-    "query abandoned.",
+    help="Select the records to print. `current` leaves out the micro-batches that were abandoned "
+    "when their query was reset to an earlier batch.",
 )  # fmt: skip
 @click.option(
-    "--group",
-    help="Read as this group: continue at its committed offsets. A broker's directory and an "
-    "archive keep no groups.",
+    "--group", metavar="NAME",
+    help="Read as a member of this consumer group: begin at its committed offsets, unless a "
+    "start is given, and commit the offsets of printed records. Not possible in an archive or a broker's directory, which store "
+    "no groups. The default is to commit no offsets.",
 )
 @click.option(
     "--formatter", "form", callback=_formatter, default="text", show_default=True,
     metavar="|".join(FORMATS),
-    help="Choose the output format. `json` prints an object per line, `raw` only the values "
-    "without separators.",
+    help="Select the output format. `text` prints a record per line as Kafka's console consumer "
+    "does, `hex` prints keys and values in hexadecimal, `json` prints a JSON object per line, and "
+    "`raw` prints the bytes of the values without separators.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, as --formatter json does.")
+@click.option(
+    "--json", "as_json", is_flag=True,
+    help="Print a JSON object per line, as --formatter json does.",
+)  # fmt: skip
 @click.option(
     "--property", "--formatter-property", "properties", multiple=True, metavar="KEY=VALUE",
-    help="Set a property of the text and hex formats: print.key, print.value, print.headers, "
+    help="Set a property of the formats text and hex: print.key, print.value, print.headers, "
     "print.timestamp, print.offset, print.partition (true or false), key.separator, "
     "line.separator, headers.separator, null.literal, key.deserializer, value.deserializer "
-    "(String, ByteArray, Long, Integer or Short).",
+    "(String, ByteArray, Long, Integer or Short). The default prints only values. Repeatable.",
 )  # fmt: skip
-@click.option("--key", help="Print only records with this key.")
-@click.option("--key-regex", metavar="RE2", help="Print only records whose key matches.")
-@click.option("--value-regex", metavar="RE2", help="Print only records whose value matches.")
+@click.option("--key", metavar="TEXT", help="Print only records with this key.")
+@click.option(
+    "--key-regex", metavar="RE2",
+    help="Print only records whose key contains a match of this regular expression.",
+)  # fmt: skip
+@click.option(
+    "--value-regex", metavar="RE2",
+    help="Print only records whose value contains a match of this regular expression.",
+)  # fmt: skip
 @click.option(
     "--header", "headers", metavar="KEY[=VALUE]", multiple=True,
-    help="Print only records with this header. Repeatable; a record must have all of them.",
+    help="Print only records with this header, with any value or the given one. Repeatable; a "
+    "record must then have all of these headers.",
 )  # fmt: skip
 @click.option(
     "--header-regex", "header_regexes", metavar="KEY=RE2", multiple=True,
-    help="Print only records with a header of this name whose value matches.",
+    help="Print only records with a header of this name whose value contains a match of this "
+    "regular expression. Repeatable.",
 )  # fmt: skip
 @access_options
 def consume(
@@ -130,11 +151,12 @@ def consume(
     header_regexes: Sequence[str],
     access: StoreAccess,
 ) -> int:
-    """Print the records of a topic in the log at PATH, which may be an archive's URL.
+    """Print the records of a topic, like kafka-console-consumer.
 
-    The options have the names of kafka-console-consumer's. The command stops at the current end of
-    the log. With -f the command starts there and waits for more records, as Kafka's tool does. If
-    it meets damage, it exits with code 1, and the records that it has printed are complete.
+    Unlike Kafka's tool, the command begins at the log start and stops at the current end of the
+    log. With --follow it begins at the end and waits for more records, as Kafka's tool does. The
+    exit code is 1 if the command finds a damaged record batch; the records before it have been
+    printed.
     """
     layout = Layout.parse(parse_properties(properties, "--property"))
     write, columns = formatter("json" if as_json else form, layout)

@@ -25,13 +25,14 @@ from sparklog.tools.delete_records import (
 @click.argument("path")
 @click.option(
     "--offset-json-file", type=click.File("r", encoding="utf-8"), metavar="FILE",
-    help='Read partitions and offsets from this file ("-" is stdin), such as {"partitions": '
-    '[{"topic": "t", "partition": 0, "offset": 5}], "version": 1}.',
+    help="Read partitions and offsets from this JSON file, as kafka-delete-records does: "
+    '{"partitions": [{"topic": "t", "partition": 0, "offset": 5}], "version": 1}. "-" is standard '
+    "input. Excludes --offset.",
 )  # fmt: skip
 @click.option(
     "--offset", "offsets", multiple=True, metavar="TOPIC:PARTITION:OFFSET",
-    help="Delete the records of a partition before this offset; -1 deletes all committed records. "
-    "Repeatable.",
+    help="Delete the records of a partition before this offset. The offset -1 deletes all "
+    "committed records. Repeatable.",
 )  # fmt: skip
 @access_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -42,9 +43,10 @@ def delete(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Delete the records before an offset for good.
+    """Delete the records of partitions before an offset, permanently, by raising the log start.
 
-    Readers no longer see them at once. The next retention round deletes their files.
+    The records are hidden from readers at once. The service (`sparklog serve`) deletes their
+    segments in its next round. The exit code is 1 if a partition failed.
     """
     if (offset_json_file is None) == (not offsets):
         raise click.UsageError("give either --offset-json-file or --offset")

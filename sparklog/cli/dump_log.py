@@ -26,39 +26,52 @@ def _refuse(context: click.Context, option: click.Parameter, given: bool) -> Non
 
 @click.command("dump-log", cls=KafkaTool)
 @click.option(
-    "--files", required=True,
-    help="Read these files of partitions, several joined by ','.",
+    "--files", metavar="FILE,...", required=True,
+    help="Read these files of partitions, joined by commas.",
 )  # fmt: skip
-@click.option("--print-data-log", is_flag=True, help="Print keys and values as well.")
-@click.option("--deep-iteration", is_flag=True, help="Print a line for each record.")
+@click.option(
+    "--print-data-log", is_flag=True,
+    help="Print a line for each record, with key and value.",
+)  # fmt: skip
+@click.option(
+    "--deep-iteration", is_flag=True,
+    help="Print a line for each record, without key and value.",
+)  # fmt: skip
 @click.option(
     "--skip-record-metadata", is_flag=True,
-    help="Print only the key and value of records.",
+    help="Print only the key and value of each record. Applies to --print-data-log.",
 )  # fmt: skip
-@click.option("--verify-index-only", is_flag=True, help="Only compare indexes with their log.")
+@click.option(
+    "--verify-index-only", is_flag=True,
+    help="Compare index files with their log, and print no entries.",
+)  # fmt: skip
 @click.option(
     "--index-sanity-check", is_flag=True,
-    help="Check what a broker checks when it starts.",
+    help="Check index files as a broker does when it starts, and print no entries.",
 )  # fmt: skip
 @click.option(
     "--max-message-size", default=MAX_MESSAGE_SIZE, show_default=True, type=click.IntRange(0),
-    help="Accept batches of up to this many bytes when an index is verified.",
+    metavar="BYTES",
+    help="Accept record batches of up to this many bytes when an index is compared with its log.",
 )  # fmt: skip
 @click.option(
-    "--max-bytes", default=SIZE_MAX, type=click.IntRange(0, SIZE_MAX),
-    help="Read at most this many bytes of a log.",
+    "--max-bytes", default=SIZE_MAX, show_default=True, type=click.IntRange(0, SIZE_MAX),
+    metavar="BYTES", help="Read at most this many bytes of each .log file.",
 )  # fmt: skip
 @click.option(
-    "--key-decoder-class", is_flag=False, flag_value=STRING,
-    help="Decode keys with StringDecoder (the default), LongDecoder or IntegerDecoder.",
+    "--key-decoder-class", is_flag=False, flag_value=STRING, metavar="[CLASS]",
+    help="Decode keys with StringDecoder (the default), LongDecoder or IntegerDecoder. Implies "
+    "--print-data-log.",
 )  # fmt: skip
 @click.option(
-    "--value-decoder-class", is_flag=False, flag_value=STRING,
-    help="Decode values with one of these."
-)
+    "--value-decoder-class", is_flag=False, flag_value=STRING, metavar="[CLASS]",
+    help="Decode values with StringDecoder (the default), LongDecoder or IntegerDecoder. Implies "
+    "--print-data-log.",
+)  # fmt: skip
 @click.option(
     "--remote-log-metadata-decoder", is_flag=True,
-    help="Decode values of __remote_log_metadata, which describe remote segments.",
+    help="Decode the values of the topic __remote_log_metadata, which describe remote segments. "
+    "Implies --print-data-log.",
 )  # fmt: skip
 @click.option(
     "--json", "as_json", is_flag=True,
@@ -78,10 +91,11 @@ def dump_log(
     remote_log_metadata_decoder: bool,
     as_json: bool,
 ) -> int:
-    """Print batches, records, index entries and producers line for line as kafka-dump-log does.
+    """Print the contents of segment, index and producer snapshot files, like kafka-dump-log.
 
-    The command reads the .log, .index, .timeindex, .txnindex and .snapshot files of brokers and of
-    sparklog.
+    The command reads .log, .index, .timeindex, .txnindex and .snapshot files that sparklog or a
+    Kafka broker wrote. By default it prints a line for each record batch or entry. The exit code is
+    1 if a file is damaged.
     """
     options = DumpOptions(
         # A decoder option implies printing the data that it decodes.

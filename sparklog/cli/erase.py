@@ -31,50 +31,55 @@ _WANTED = 'want a JSON array of strings or of {"base64": "..."}'
 @click.command(cls=Command)
 @click.argument("path")
 @click.option(
-    "--topic", required=True,
-    help="Erase records of this topic, whatever its cleanup.policy.",
+    "--topic", metavar="NAME", required=True,
+    help="Erase records of this topic. Its cleanup.policy does not matter.",
 )  # fmt: skip
 @click.option(
-    "--key", "keys", multiple=True,
-    help="Erase the records with this key, given as UTF-8. Repeatable.",
+    "--key", "keys", metavar="TEXT", multiple=True,
+    help="Erase the records with this key, in UTF-8. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--key-base64", "encoded", multiple=True, metavar="TEXT",
-    help="Erase the records with this key, given in base64.",
+    help="Erase the records with this key, encoded in base64. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--key-hex", "hexed", multiple=True, metavar="TEXT",
-    help="Erase the records with this key, given in hexadecimal.",
+    help="Erase the records with this key, encoded in hexadecimal. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--key-file", type=click.File("rb"), metavar="FILE",
-    help='Erase the records with the keys in this file, one per line ("-" is stdin).',
+    help='Erase the records with the keys in this file, one key per line. "-" is standard input.',
 )  # fmt: skip
 @click.option(
     "--keys-json", type=click.File("rb"), metavar="FILE",
-    help='Erase the records with the keys in this JSON array ("-" is stdin) of "text" or '
-    '{"base64": "..."}.',
+    help="Erase the records with the keys in this file, which contains a JSON array. A key is a "
+    'string or {"base64": "..."}. "-" is standard input.',
 )  # fmt: skip
 @click.option("--null-key", is_flag=True, help="Erase the records without a key as well.")
 @click.option("--partition", "partitions", multiple=True, type=click.IntRange(0),
-              help="Erase only records of this partition. Repeatable.")  # fmt: skip
+              metavar="N",
+              help="Erase only records of this partition. The default is all partitions. "
+              "Repeatable.")  # fmt: skip
 @click.option("--before", metavar="OFFSET|TIME",
-              help="Erase only records below this offset, or with an earlier timestamp than this "
-              "time.")  # fmt: skip
+              help="Erase only records before this offset, or with a timestamp before this time in "
+              "ISO form (2013-07-03T14:00Z, UTC unless it has a zone). The default is all "
+              "records.")  # fmt: skip
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE",
-              help="Set an option of the service by Kafka's name.")  # fmt: skip
+              help="Set an option of the service under its Kafka name (docs/options.md). "
+              "Repeatable.")  # fmt: skip
 @click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=WAIT_MS / 1000,
               metavar="SECONDS", show_default=True,
-              help="Wait this long for the service of another process to hand over.")  # fmt: skip
+              help="Wait at most this many seconds until a service that runs in another process "
+              "hands over the log.")  # fmt: skip
 @click.option(
     "--dry-run", is_flag=True,
-    help="Count the records that would be erased and change nothing.",
+    help="Count the records that would be erased, and change nothing.",
 )  # fmt: skip
 @storage_option
 @keyring_option
 @click.option(
     "--json", "as_json", is_flag=True,
-    help="Print one JSON document, to be kept as proof.",
+    help="Print the report as one JSON document, which can be kept as proof of the erasure.",
 )  # fmt: skip
 def erase(
     path: str,
@@ -94,13 +99,13 @@ def erase(
     keyring: str | None,
     as_json: bool,
 ) -> int:
-    """Erase the records of some keys from the log at PATH for good. Offsets do not change.
+    """Erase all records with given keys from a topic permanently, for example for the GDPR.
 
-    Every record with one of the keys that was committed to the topic before the command began is
-    erased from local segments, from copies in remote storage, from objects and entries of a log in
-    a store, and from files that wait to be unlinked. Other records do not change. The exit code is
-    0 if all of them are erased. The exit code is 1 if some are left; the report names them, and the
-    same command continues.
+    Records with one of the keys that were committed before the command began are erased from local
+    segments, from their copies in remote storage, from the objects and ledger entries of a log in a
+    bucket, and from deleted files that are not unlinked yet. Other records and all offsets are
+    unchanged. At least one key is required. The exit code is 1 if some records could not be erased
+    yet; the report lists them, and the same command continues the erasure.
     """
     wanted = [os.fsencode(key) for key in keys]  # the bytes that were typed
     wanted += [_decoded(text) for text in encoded]

@@ -31,21 +31,32 @@ from sparklog.tiered.target import open_store
 @click.option(
     "--writer",
     callback=as_text,
-    help="With --batch: name the writer, or a query's id for all of its sinks.",
+    metavar="NAME",
+    help="Fork after a micro-batch of this writer. The id of a query selects all sinks of the "
+    "query. Requires --batch.",
 )
-@click.option("--batch", type=int, help="Fork after this micro-batch of the writer.")
-@click.option("--time", "when", help="Fork after the last commit up to this ISO time.")
+@click.option(
+    "--batch", type=int, metavar="N",
+    help="Fork after the micro-batch with this number. Requires --writer.",
+)  # fmt: skip
+@click.option(
+    "--time", "when", metavar="TIME",
+    help="Fork after the last commit at or before this time, in ms since the epoch or in ISO form "
+    "(2013-07-03T14:00Z, UTC unless it has a zone).",
+)  # fmt: skip
 @click.option(
     "--offsets", metavar="JSON",
-    help='Fork after the last commit that passes none of these end offsets: {"topic": {"0": 500}}.',
+    help="Fork after the last commit after which no partition extends beyond these end offsets: "
+    '{"topic": {"0": 500}}.',
 )  # fmt: skip
 @click.option(
     "--leave-remote", is_flag=True,
-    help="Begin at the local log start where earlier offsets exist in remote storage only.",
+    help="Leave out records that exist in remote storage only: the fork's partitions begin at the "
+    "local log start.",
 )  # fmt: skip
 @click.option(
     "--dry-run", is_flag=True,
-    help="Of a log in a store: show what the fork would hold and create nothing.",
+    help="Show what the fork would contain, and create nothing. Only for logs in a bucket.",
 )  # fmt: skip
 @access_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -61,10 +72,12 @@ def fork(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Create the log NEW_PATH with the contents of the log at PATH right after a commit.
+    """Create a new log with the contents that a log had after an earlier commit.
 
-    Closed segments are shared by hard links, so a fork takes little time and space. In a store
-    (both are URLs) the store copies them. The log at PATH is not changed and may be in use.
+    Select the commit by --writer with --batch, by --time or by --offsets. Use a fork to test
+    changes on real data, or to go back to an earlier state. The original log is not changed and may
+    be in use. Log dirs share closed segments by hard links, so a fork takes little time and space.
+    In a bucket the object store copies the segments. Both logs must be of the same kind.
     """
     if (writer is None) != (batch is None):
         raise click.UsageError("--writer and --batch belong together")

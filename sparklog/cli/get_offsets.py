@@ -13,30 +13,32 @@ from sparklog.tools.get_offsets import OffsetQuery, get_offsets, parse_partition
 @click.command("get-offsets", cls=KafkaTool)
 @click.argument("path")
 @click.option(
-    "--topic",
-    help="Print offsets of this topic, or of those that match a regular expression. The default "
-    "is all topics.",
+    "--topic", metavar="NAME|REGEX",
+    help="Print the offsets of this topic, or of all topics whose entire name matches this regular "
+    "expression. The default is all topics.",
 )  # fmt: skip
-@click.option("--partitions", metavar="0,1,...", help="Print only these partitions.")
+@click.option("--partitions", metavar="0,1,...", help="Print only these partitions of each topic.")
 @click.option(
     "--topic-partitions", metavar="TOPIC:PARTITION,...",
-    help="Print these partitions: topics or regular expressions, each alone, with a partition "
-    "(t:2) or with a range without its end (t:0-3, t:2-, t:-3).",
+    help="Print these partitions. TOPIC is a name or a regular expression. PARTITION is a number "
+    "(t:2) or a range whose end is excluded (t:0-3, t:2-, t:-3); without it all partitions are "
+    "printed. Excludes --topic and --partitions.",
 )  # fmt: skip
 @click.option(
-    "--time", "when", default="latest", show_default=True,
-    help="Print offsets by this: -1 or latest, -2 or earliest, -3 or max-timestamp, -4 or "
-    "earliest-local, -5 or latest-tiered; or milliseconds or an ISO time, for the first record at "
-    "or after it.",
+    "--time", "when", default="latest", show_default=True, metavar="TIME",
+    help="Print the offset of the first record at or after this time, in ms since the epoch or in "
+    "ISO form. Or a special value: -1 or latest (the end), -2 or earliest (the log start), -3 or "
+    "max-timestamp (the record with the highest timestamp), -4 or earliest-local (the first offset "
+    "in local segments), -5 or latest-tiered (the last offset in remote storage).",
 )  # fmt: skip
 @click.option(
     "--exclude-internal-topics", is_flag=True,
-    help="Leave out the internal topics of brokers.",
+    help="Leave out the internal topics of Kafka brokers, such as __consumer_offsets.",
 )  # fmt: skip
 @access_options
 @click.option(
     "--json", "as_json", is_flag=True,
-    help='Print one JSON document: {"topic": {"0": 5}}.',
+    help='Print one JSON document, such as {"topic": {"0": 5}}.',
 )  # fmt: skip
 def offsets(
     path: str,
@@ -48,10 +50,10 @@ def offsets(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Print the offset of each partition at a time.
+    """Print the first, last or next offset of each partition, or its offset at a time.
 
-    A partition that has only older records is left out, as in Kafka's tool. PATH may be an
-    archive's URL.
+    The output has a line TOPIC:PARTITION:OFFSET per partition, like kafka-get-offsets. As there, a
+    partition without a record at or after the time is left out.
     """
     query = OffsetQuery(
         topic=topic,

@@ -22,38 +22,43 @@ from sparklog.tools.handover.server_properties import DEFAULT_LISTENERS
 
 @click.command(cls=Command)
 @click.argument("path")
-@click.option("--check", is_flag=True, help="Show what would be done and change nothing.")
+@click.option("--check", is_flag=True, help="Show what would be done, and change nothing.")
 @click.option(
-    "--node-id", type=click.IntRange(0, 2**31 - 1),
-    help="Set the broker's node id. The default is 1, or that of a broker's log dirs.",
+    "--node-id", type=click.IntRange(0, 2**31 - 1), metavar="N",
+    help="Set the broker's node.id. The default is 1, or the id in meta.properties if the log dirs "
+    "came from a broker.",
 )  # fmt: skip
 @click.option(
-    "--cluster-id",
-    help="Set the cluster's id. The default is the log's own, or that of a broker's log dirs.",
+    "--cluster-id", metavar="ID",
+    help="Set the cluster's id. The default is the log's own id, or the id in meta.properties if "
+    "the log dirs came from a broker.",
 )  # fmt: skip
 @click.option(
     "--listeners", default=DEFAULT_LISTENERS, show_default=True, metavar="NAME://HOST:PORT,...",
-    help="Set the broker's listeners. The one named CONTROLLER is the controller's.",
+    help="Set the listeners of the broker. The listener named CONTROLLER serves its controller.",
 )  # fmt: skip
 @click.option(
     "--metadata-log-dir", metavar="DIR",
-    help="Name a broker's metadata.log.dir if it is none of the log dirs.",
+    help="Name the broker's metadata.log.dir, if it is not one of the log dirs.",
 )  # fmt: skip
 @click.option(
     "--into", metavar="DIRS",
-    help="Copy topics into the log dirs of a stopped broker instead. Its cluster must have no "
-    "other broker.",
+    help="Copy topics into these log dirs of an existing Kafka broker instead, joined by commas. "
+    "Stop the broker first. Its cluster must have no other broker. Only --topic, "
+    "--metadata-log-dir and --check can be combined with this option.",
 )  # fmt: skip
 @click.option(
-    "--topic", "topics", multiple=True,
-    help="With --into: copy only this topic. Repeatable.",
+    "--topic", "topics", metavar="NAME", multiple=True,
+    help="Copy only this topic. Requires --into. The default is all topics. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--properties", metavar="FILE",
-    help="Write the broker's settings to this file as well.",
+    help="Write the broker's settings to this file, in addition to printing them.",
 )  # fmt: skip
 @click.option(
-    "--groups", metavar="FILE", help="Write the offsets of registered groups to this file, as CSV."
+    "--groups", metavar="FILE",
+    help="Write the committed offsets of consumer groups to this CSV file. The command prints how "
+    "to import the file into the broker with kafka-consumer-groups.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def handover(
@@ -69,16 +74,15 @@ def handover(
     groups: str | None,
     as_json: bool,
 ) -> int:
-    """Turn the log at PATH into a log dir that a stock Kafka 4.1 starts on and serves.
+    """Prepare a log's directories so that an unmodified Kafka 4.1 broker can start on them.
 
-    The broker is the only node and its own controller. Every topic retains its id, configs, offsets
-    and leader epochs, and clients can read sparklog's ledger as a topic. No broker starts on a log
-    before its handover. PATH is one or several log dirs, and no process may have the log open. The
-    command prints the broker's settings and the command that starts it. After the broker has
-    stopped, the next process that opens the log for writing takes it back with the records that the
-    broker appended. The log can then be handed over again.
+    The broker is the only node of its cluster and its own controller. Topics retain their ids,
+    configs, offsets and leader epochs. Before you run the command, stop all processes that have the
+    log open. The command prints the broker's settings and the command that starts the broker. When
+    the broker has stopped, the next sparklog process that opens the log for writing takes the log
+    back, with the records that the broker appended.
 
-    With --into the log stays sparklog's, and its topics are copied into an existing cluster.
+    With --into the log stays with sparklog, and its topics are copied into an existing cluster.
     """
     check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it", offline=True)
     if into is not None:

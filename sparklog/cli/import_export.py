@@ -34,16 +34,20 @@ from sparklog.tools.moving.to_store import move_to_store
 
 _codec = click.option(
     "--compression-type", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    help="Compress with this codec. A topic's own compression.type takes precedence unless it is "
-    "producer.",
+    help="Compress record batches with this codec. If the topic's compression.type is not "
+    "producer, that codec is used instead. By default an export to a log keeps the codec of each "
+    "batch; other copies are not compressed if the topic's compression.type is producer.",
 )  # fmt: skip
 _isolation = click.option(
-    "--isolation-level", type=click.Choice(ISOLATION), default="read_committed", show_default=True
-)
+    "--isolation-level", type=click.Choice(ISOLATION), default="read_committed", show_default=True,
+    help="Set the isolation level. `read_committed` leaves out the records of aborted "
+    "transactions, and stops before the first open transaction.",
+)  # fmt: skip
 _config = click.option(
     "--command-config", metavar="FILE",
-    help="Read librdkafka's settings from this file, key=value per line."
-)
+    help="Read settings of the Kafka client (librdkafka) from this file, key=value per line, such "
+    "as security.protocol=SSL.",
+)  # fmt: skip
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
@@ -78,22 +82,29 @@ def _no_table_file(ctx: click.Context, param: click.Parameter, path: str | None)
 @click.command("import", cls=Command)
 @click.argument("path")
 @click.option(
-    "--topic", required=True,
-    help="Import into this topic, which is created if it does not exist.",
+    "--topic", metavar="NAME", required=True,
+    help="Import into this topic of the log. The command creates a topic that does not exist.",
 )  # fmt: skip
-@click.option("--bootstrap-server", required=True, metavar="HOST:PORT")
-@click.option("--kafka-topic", help="Name Kafka's topic if it has another name.")
+@click.option(
+    "--bootstrap-server", required=True, metavar="HOST:PORT",
+    help="Connect to the Kafka cluster through this broker. Several are joined by commas.",
+)  # fmt: skip
+@click.option(
+    "--kafka-topic", metavar="NAME",
+    help="Import the topic with this name in Kafka. The default is the name of --topic.",
+)  # fmt: skip
 @_config
 @click.option(
     "--config", "configs", multiple=True, metavar="KEY=VALUE",
-    help="Set a config of the new topic, in addition to the configs of Kafka's topic or in place "
-    "of them.",
+    help="Set a config of the new topic. Other configs are copied from the topic in Kafka. "
+    "Repeatable.",
 )  # fmt: skip
 @_codec
 @_isolation
 @click.option(
     "--fail-on-data-loss/--no-fail-on-data-loss", default=True, show_default=True,
-    help="Fail if Kafka deleted records before they were copied, or leave a gap.",
+    help="Fail if Kafka deleted records before they were copied; with --no-fail-on-data-loss skip "
+    "them, which leaves a gap in the offsets.",
 )  # fmt: skip
 @access_options
 @_as_json
@@ -110,11 +121,11 @@ def import_(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Copy a topic of a running Kafka cluster to the log at PATH, with its offsets and timestamps.
+    """Copy a topic of a running Kafka cluster into a log, with the same offsets and timestamps.
 
-    A repeated import copies the records that were added since. An interrupted import continues
-    where it stopped, and copies no record twice. Compacted records and transactions leave the same
-    gaps in the offsets as in Kafka.
+    Run the command again to continue an interrupted import, or to copy the records that were added
+    since. No record is copied twice. Offsets of compacted records and transaction markers stay
+    unused, as in Kafka. The exit code is 130 if the import was stopped by Ctrl-C or SIGTERM.
     """
     config = {} if command_config is None else read_config(command_config)
     kafka = KafkaSource(bootstrap_server, kafka_topic or topic, config, isolation_level)
@@ -144,15 +155,18 @@ def import_(
 
 @click.command(cls=Command)
 @click.argument("path")
-@click.option("--topic", help="Export this topic. Give it or --all.")
+@click.option(
+    "--topic", metavar="NAME", help="Export this topic. Either this option or --all is required."
+)
 @click.option(
     "--all", "whole", is_flag=True,
-    help="Export the whole log with topic ids, epochs, writers and groups, from log dirs to a "
-    "store or back.",
+    help="Move the whole log from log dirs to a bucket or back, with topic ids, leader epochs, "
+    "writers and groups. Requires --to, and excludes all options that select or change records.",
 )  # fmt: skip
 @click.option(
     "--to", metavar="PATH", callback=_no_table_file,
-    help="Copy to the log at this path or URL. Offsets are kept.",
+    help="Copy to the log at this path or URL, with the same offsets. A log or topic that does not "
+    "exist is created.",
 )  # fmt: skip
 @click.option(
     "--to-parquet", "--to-delta", "to_table", metavar="PATH", callback=_no_table,
@@ -160,22 +174,38 @@ def import_(
 )  # fmt: skip
 @click.option(
     "--to-kafka", metavar="HOST:PORT",
-    help="Copy to a running Kafka cluster in transactions. A repeated call continues.",
+    help="Copy to the running Kafka cluster with this bootstrap server, in transactions. Excludes "
+    "--to.",
 )  # fmt: skip
-@click.option("--kafka-topic", help="Name Kafka's topic if it has another name.")
+@click.option(
+    "--kafka-topic", metavar="NAME",
+    help="Copy to the topic with this name in Kafka. Requires --to-kafka. The default is the name "
+    "of --topic.",
+)  # fmt: skip
 @click.option(
     "--create", is_flag=True,
-    help="Create Kafka's topic if it does not exist, with this topic's retention.ms."
-)
+    help="Create the topic in Kafka if it does not exist, with the topic's retention.ms. Requires "
+    "--to-kafka.",
+)  # fmt: skip
 @_config
 @click.option(
     "--from-offset", "from_offsets", multiple=True, metavar="[PARTITION=]OFFSET",
-    help="Begin at this offset of a partition. The default is the log start. Repeatable.",
+    help="Begin at this offset of a partition. PARTITION= can be omitted if there is one "
+    "partition. The default is the log start. Repeatable.",
 )  # fmt: skip
 @click.option("--to-offset", "to_offsets", multiple=True, metavar="[PARTITION=]OFFSET",
-              help="End before this offset of a partition. Repeatable.")  # fmt: skip
-@click.option("--from-time", metavar="TIME", help="Begin at the first record of this ISO time.")
-@click.option("--to-time", metavar="TIME", help="End before the first record of this ISO time.")
+              help="End before this offset of a partition. The default is the end. "
+              "Repeatable.")  # fmt: skip
+@click.option(
+    "--from-time", metavar="TIME",
+    help="Begin at the first record at or after this time, in ms since the epoch or in ISO form "
+    "(2013-07-03T14:00Z, UTC unless it has a zone). Excludes --from-offset.",
+)  # fmt: skip
+@click.option(
+    "--to-time", metavar="TIME",
+    help="End before the first record at or after this time, in the forms of --from-time. Excludes "
+    "--to-offset.",
+)  # fmt: skip
 @_codec
 @_isolation
 @access_options
@@ -192,18 +222,17 @@ def export(
     as_json: bool,
     **target: Unpack[_Target],
 ) -> int:
-    """Copy a range of a topic in the log at PATH to another place.
+    """Copy a topic, or a range of its records, to another log or to Kafka; or move a whole log.
 
-    A repeated export continues where the last export ended, and copies no record twice. PATH may be
-    an archive's URL.
+    Exactly one of --to and --to-kafka is required. Run the command again to continue an interrupted
+    export, or to copy the records that were added since. No record is copied twice.
 
-    Batches are copied to a log dir unchanged, codec and producers included. --compression-type
-    compresses the records again.
+    Record batches are copied to another log unchanged, with codec and producer ids. With
+    --compression-type they are compressed again.
 
-    With --all the log itself moves, from a log dir to an empty place in a store (--to URL) or from
-    a store to a new log dir. The checkpoints of its queries remain valid there, and a micro-batch
-    that is replayed is dropped. Stop its writers first, because records that they write later are
-    not moved.
+    With --all the whole log moves from log dirs to an empty place in a bucket, or from a bucket to
+    a new log dir. The checkpoints of its queries remain valid with the moved log. Stop its writers
+    first, because later records are not copied.
     """
     if whole:
         given = (topic, from_offsets, to_offsets, from_time, to_time)

@@ -237,6 +237,7 @@ def _one_replica(context: click.Context, option: click.Parameter, given: int | N
 
 
 replication_factor = click.option(
-    "--replication-factor", type=int, callback=_one_replica, expose_value=False,
-    help="Accept 1, the number of replicas of every partition.",
+    "--replication-factor", type=int, metavar="1", callback=_one_replica, expose_value=False,
+    help="Accept 1, the number of replicas of every partition. Provided for scripts that use "
+    "kafka-topics.",
 )  # fmt: skip

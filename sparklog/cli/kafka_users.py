@@ -22,29 +22,37 @@ from sparklog.kafka.users import User, change_users, check_name, parse_rights, r
 
 @click.command("kafka-users", cls=Command)
 @click.argument("path", metavar="FILE")
-@click.option("--add", metavar="NAME", help="Add a user and ask for the password.")
-@click.option("--alter", metavar="NAME", help="Change a user's rights or password.")
-@click.option("--delete", metavar="NAME", help="Delete a user, who can no longer connect.")
+@click.option("--add", metavar="NAME", help="Add a user, and ask for the password.")
+@click.option(
+    "--alter", metavar="NAME",
+    help="Change the rights or the password of a user. Requires --rights, --password or "
+    "--password-file.",
+)  # fmt: skip
+@click.option(
+    "--delete", metavar="NAME", help="Delete a user, so that the user can no longer connect."
+)
 @click.option(
     "--rights", metavar="R1,R2",
-    help="Set the user's rights: `read` to consume and use groups, `write` to produce, `admin` to "
-    "create, alter and delete topics and to delete records and groups. The default with --add is "
-    "`read`.",
+    help="Set the user's rights, joined by commas: `read` to consume and to use consumer groups, "
+    "`write` to produce, `admin` to create, alter and delete topics and to delete records and "
+    "groups. Requires --add or --alter. The default with --add is `read`.",
 )  # fmt: skip
-@click.option("--password", is_flag=True, help="With --alter: ask for a new password.")
+@click.option("--password", is_flag=True, help="Ask for a new password. Requires --alter.")
 @click.option(
     "--password-file", type=click.File("r", encoding="utf-8"), metavar="FILE",
-    help='Read the password from the first line of this file ("-" is stdin).',
+    help="Read the password from the first line of this file instead of asking for it. \"-\" is "
+    "standard input.",
 )  # fmt: skip
 @click.option(
     "--no-password", is_flag=True,
-    help="With --add: add the user of a client certificate (NAME is CN=loader,O=x), without a "
-    "password.",
+    help="Add a user without a password, who connects with a client certificate. NAME is the "
+    "certificate's subject, such as CN=loader,O=x. Requires --add.",
 )  # fmt: skip
 @click.option(
     "--iterations", type=click.IntRange(ITERATIONS_MIN, ITERATIONS_MAX), default=ITERATIONS,
-    show_default=True,
-    help="Hash passwords with this many iterations. More make them harder to guess from the file.",
+    show_default=True, metavar="N",
+    help="Hash the password with this many iterations. More iterations make a password harder to "
+    "guess from FILE, and connecting slower.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def users(
@@ -59,12 +67,12 @@ def users(
     iterations: int,
     as_json: bool,
 ) -> int:
-    """Show or change the users of `serve --kafka` (kafka-configs --entity-type users).
+    """Show or change the users, passwords and rights of the Kafka endpoint (`serve --kafka`).
 
-    FILE is the file that --kafka-option sasl.users.location=FILE names. The first --add creates it.
-    FILE contains no passwords, only the keys by which passwords are checked (SCRAM-SHA-256,
-    SCRAM-SHA-512). An endpoint reads a changed file within 5 s. Clients that are connected keep
-    their connection and their earlier rights.
+    Without --add, --alter or --delete the command lists the users. The endpoint reads the users
+    from FILE if it is started with --kafka-option sasl.users.location=FILE. FILE contains no
+    passwords, only SCRAM keys (SCRAM-SHA-256, SCRAM-SHA-512) that verify them. A running endpoint
+    reads a changed FILE within 5 seconds; connected clients keep their connections and rights.
     """
     names = [name for name in (add, alter, delete) if name is not None]
     if len(names) > 1:

@@ -14,11 +14,14 @@ from sparklog.cli.storage import StoreAccess, access_options
 @click.command(cls=Command)
 @click.argument("path")
 @click.option(
-    "--writer", callback=as_text,
-    help="Show only commits of this writer, or of all sinks of the query with this id."
+    "--writer", callback=as_text, metavar="NAME",
+    help="Show only commits of this writer. The id of a query selects all sinks of the query.",
 )
-@click.option("--topic", help="Show only commits to this topic.")
-@click.option("--last", metavar="N", type=click.IntRange(1), help="Show only the newest N commits.")
+@click.option("--topic", metavar="NAME", help="Show only commits to this topic.")
+@click.option(
+    "--last", metavar="N", type=click.IntRange(1),
+    help="Show only the newest N commits. The default is all commits in the ledger.",
+)  # fmt: skip
 @access_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def commits(
@@ -29,7 +32,10 @@ def commits(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Show which micro-batch wrote which offsets of the log at PATH, from its ledger."""
+    """Show the commits of a log: which micro-batch of which query wrote which offsets, and when.
+
+    The commits are read from the log's ledger, oldest first.
+    """
     with to_read(path, access, archives=False) as log:
         table = log.commits()
     if writer is not None:

@@ -15,18 +15,30 @@ from sparklog.tools.log_dirs import describe_log_dirs
 
 @click.group(cls=KafkaToolGroup, actions={}, default="describe")
 def log_dirs() -> None:
-    """Show the sizes of the partitions in each log dir, or move a partition to another log dir."""
+    """Show the sizes of partitions by log dir, or move a partition to another log dir.
+
+    `sparklog log-dirs PATH` is the same as `sparklog log-dirs describe PATH`.
+    """
 
 
 @log_dirs.command(cls=KafkaTool)
 @click.argument("path")
-@click.option("--describe", is_flag=True, help="Accepted for compatibility; has no effect.")
-@click.option("--topic-list", help="Show only these topics, joined by ','.")
-@click.option("--json", "as_json", is_flag=True, help="Print the JSON document of kafka-log-dirs.")
+@click.option(
+    "--describe", is_flag=True,
+    help="Accept this flag of kafka-log-dirs. It has no effect.",
+)  # fmt: skip
+@click.option(
+    "--topic-list", metavar="NAME,...",
+    help="Show only these topics, joined by commas. The default is all topics.",
+)  # fmt: skip
+@click.option(
+    "--json", "as_json", is_flag=True,
+    help="Print the JSON document that kafka-log-dirs prints.",
+)  # fmt: skip
 def describe(path: str, describe: bool, topic_list: str | None, as_json: bool) -> int:
-    """Show the size of each partition in each log dir: the bytes of its .log files.
+    """Show the size of each partition, the total of its .log files, by log dir.
 
-    PATH is one or several log dirs.
+    The exit code is 1 if a log dir cannot be read.
     """
     check_log_dirs(path, "`sparklog topics describe` shows its sizes")
     wanted = None if topic_list is None else [name for name in topic_list.split(",") if name]
@@ -49,16 +61,21 @@ def describe(path: str, describe: bool, topic_list: str | None, as_json: bool) -
 
 @log_dirs.command(cls=Command)
 @click.argument("path")
-@click.option("--topic", required=True, help="Move a partition of this topic.")
-@click.option("--partition", type=click.IntRange(0), required=True, help="Move this partition.")
+@click.option(
+    "--topic", metavar="NAME", required=True, help="Move a partition of this topic."
+)
+@click.option(
+    "--partition", type=click.IntRange(0), metavar="N", required=True,
+    help="Move the partition with this number.",
+)  # fmt: skip
 @click.option("--to", metavar="DIR", required=True, help="Move the partition to this log dir.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def move(path: str, topic: str, partition: int, to: str, as_json: bool) -> int:
-    """Move a partition to another log dir, while no other process writes to the log.
+    """Move a partition to another log dir, for example to another disk.
 
-    Stop services, endpoints and queries that write first; readers may continue. PATH names all log
-    dirs of the log, joined by ','. A log dir that is named behind them is new, and empty. Each
-    batch is checked. Damage, a full disk or any other failure leaves the partition where it was.
+    Stop the services, endpoints and queries that write to the log first; readers may continue. To
+    add a log dir to the log, append it to PATH; it must be empty. The CRC of each record batch is
+    verified. If the move fails, the partition stays in its old log dir.
     """
     check_log_dirs(path, "its partitions are all in that store")
     with to_change(path, topic) as log, bytes_bar("moving", shown=not as_json) as progress:

@@ -20,31 +20,32 @@ from sparklog.service.metrics.samples import samples, to_json
 
 @click.command(cls=Command)
 @click.argument("path", required=False)
-@click.option("--table", "as_table", is_flag=True, help="Print tables for people.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--table", "as_table", is_flag=True, help="Print tables instead. Excludes --json.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead.")
 @click.option(
     "--alert-rules", "rules", is_flag=True,
-    help="Print the alert rules for Prometheus instead, as YAML. They need no PATH.",
+    help="Print a file of alert rules for Prometheus instead. Omit PATH and all other options.",
 )  # fmt: skip
 @click.option(
     "--dashboard", "board", is_flag=True,
-    help="Print the dashboard for Grafana 10 and later instead, as JSON. It needs no PATH.",
+    help="Print a dashboard for Grafana 10 or later instead, as JSON. Omit PATH and all other "
+    "options.",
 )  # fmt: skip
 @access_options
 def metrics(
     path: str | None, as_table: bool, as_json: bool, rules: bool, board: bool, access: StoreAccess
 ) -> int:
-    """Print the metrics of the log at PATH once, in Prometheus' text format.
+    """Print the metrics of a log once, in the text format of Prometheus.
 
-    The command reads them from the log's files: sizes, offsets, lags, overdue work, and all commits
-    that the ledger still contains. PATH may be the URL of a log in a store. Then the command reads
-    its state: unmerged data, the working service, and the commits of the last 1024 entries. The
-    endpoint of `sparklog serve --metrics-port` also has what that process counts. The exit code is
-    1 if something could not be read.
+    The metrics are read from the log's files or objects: sizes, offsets, the lag of readers,
+    overdue work, and commits (of a log in a bucket those of the last 1024 ledger entries). No
+    service needs to run. For continuous scraping use `sparklog serve --metrics-port`, which also
+    exports counters of its process. The exit code is 1 if a part of the log could not be read.
 
-    Redirect --alert-rules to a file and name it under rule_files in prometheus.yml. The rules
-    expect the endpoint of `sparklog serve --metrics-port` to be scraped by a job named sparklog.
-    Import the file that --dashboard prints into Grafana (Dashboards, New, Import), or provision it.
+    To set up alerts, redirect the output of --alert-rules to a file and list the file under
+    rule_files in prometheus.yml. The rules expect a scrape job named sparklog, with the address of
+    `sparklog serve --metrics-port`. Import the output of --dashboard into Grafana (Dashboards, New,
+    Import).
     """
     if rules or board:
         if (rules and board) or path is not None or as_table or as_json:

@@ -70,24 +70,30 @@ def pages_options(command: Callable[..., int]) -> Callable[..., int]:
 _OPTIONS: Final = (
     click.option(
         "--ui-token-file", metavar="FILE",
-        help="Show the pages only to users who give the token in this file (chmod 600) or in the "
-        f"environment variable {TOKEN_VARIABLE}. Required beyond 127.0.0.1.",
+        help="Show the pages only to users who enter the token in this file. Other users must not "
+        "be"
+        "able to read the file (chmod 600). The default is the environment variable "
+        f"{TOKEN_VARIABLE}, or no token. A token is required on hosts other than 127.0.0.1.",
     ),
     click.option(
         "--ui-certificate", metavar="FILE",
-        help="Serve the pages over HTTPS with this certificate (PEM). Required beyond 127.0.0.1.",
+        help="Serve the pages over HTTPS with the certificate in this PEM file. Required on hosts "
+        "other than 127.0.0.1, unless --ui-insecure is set.",
     ),
     click.option(
         "--ui-key", metavar="FILE",
-        help="Read the certificate's key (PEM) from this file, if it is not in the certificate's.",
+        help="Read the private key of the certificate from this PEM file. The default is the file "
+        "of --ui-certificate.",
     ),
     click.option(
         "--ui-name", multiple=True, metavar="NAME",
-        help="Accept this host name in requests of a proxy for the pages on 127.0.0.1. Repeatable.",
+        help="Accept requests for this host name, which a proxy forwards to the pages on "
+        "127.0.0.1. Repeatable.",
     ),
     click.option(
         "--ui-insecure", is_flag=True,
-        help="Serve the pages beyond 127.0.0.1 without HTTPS, in a network that you trust.",
+        help="Allow pages without HTTPS on hosts other than 127.0.0.1. Use it only in a network "
+        "that you trust, because the token and the records are sent unencrypted.",
     ),
 )  # fmt: skip
 

@@ -32,45 +32,53 @@ from sparklog.tools.console.producing import produce as write
 @click.command(cls=KafkaTool)
 @click.argument("path")
 @click.argument("files", nargs=-1, type=click.Path())
-@click.option("--topic", required=True)
+@click.option("--topic", metavar="NAME", required=True, help="Append to this topic.")
 @click.option(
     "--format", "form", type=click.Choice(FORMATS), default="lines", show_default=True,
-    help="Choose the input format. `json` reads an object per line, as consume --json prints it. "
-    "`csv` begins with a header line. `csv` and `parquet` have columns value, key, timestamp and "
-    "partition, `parquet` also headers.",
+    help="Select the input format. `lines` reads a value per line. `json` reads an object per "
+    "line, in the form that `sparklog consume --json` prints. `csv` reads rows after a header "
+    "line. The columns of `csv` and `parquet` are value, key, timestamp and partition, of "
+    "`parquet` also headers.",
 )  # fmt: skip
 @click.option(
     "--property", "--reader-property", "properties", multiple=True, metavar="KEY=VALUE",
-    help="Set a property of lines: parse.key, parse.headers, ignore.error (true or false), "
-    "key.separator, headers.delimiter, headers.separator, headers.key.separator, null.marker.",
+    help="Set a property of the format lines, as for kafka-console-producer: parse.key, "
+    "parse.headers, ignore.error (true or false), key.separator, headers.delimiter, "
+    "headers.separator, headers.key.separator, null.marker. Repeatable.",
 )  # fmt: skip
 @click.option(
-    "--partition", type=int,
-    help="Append all records to this partition. The default is by key, as Kafka does.",
+    "--partition", type=int, metavar="N",
+    help="Append all records to this partition. By default the key of a record selects its "
+    "partition, with Kafka's hash function.",
 )  # fmt: skip
 @click.option(
     "--compression-type", "--compression-codec",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    help="Compress with this codec. A topic's own compression.type takes precedence unless it is "
-    "producer.",
+    help="Compress record batches with this codec. If the topic's compression.type is not "
+    "producer, that codec is used instead. The default is no compression.",
 )  # fmt: skip
 @click.option(
     "--create", type=click.IntRange(1), metavar="PARTITIONS",
-    help="Create the topic with this many partitions, and the log, if they do not exist.",
+    help="Create the topic with this many partitions if it does not exist, and the log if there is "
+    "none. By default a missing topic is an error.",
 )  # fmt: skip
 @click.option(
     "--linger-ms", "--timeout", "linger_ms", type=click.IntRange(0), default=1000,
     show_default=True, metavar="MS",
-    help="Commit lines and JSON from a pipe after this long without more input.",
+    help="Commit when a pipe has provided no input for this many milliseconds. Applies to the "
+    "formats lines and json.",
 )  # fmt: skip
 @click.option(
     "--writer",
     callback=as_text,
-    help="With --batch: write all input as one micro-batch of this writer, only once.",
+    metavar="NAME",
+    help="Append all input in a single commit, as a micro-batch of this writer. If the command is "
+    "repeated with the same --batch and input, no record is appended again. Requires --batch.",
 )
 @click.option(
-    "--batch", type=click.IntRange(0),
-    help="Set the number of the micro-batch, higher than that of the one before.",
+    "--batch", type=click.IntRange(0), metavar="N",
+    help="Set the number of the micro-batch. It must be higher than the number of the writer's "
+    "previous micro-batch. Requires --writer.",
 )  # fmt: skip
 @access_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -89,13 +97,15 @@ def produce(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Append the records of FILES, or of standard input, to a topic of the log at PATH.
+    """Append records from files or standard input to a topic, like kafka-console-producer.
 
-    A line that cannot be read is refused with its number before any record of its commit is
-    written. A commit is 64 MiB, or the input that a pipe provides within --linger-ms. Parquet from
-    a pipe is stored in a temporary file first. SIGTERM and Ctrl-C end the input, and the complete
-    lines before are committed. With --writer and --batch all input is a single commit, which a
-    signal discards. A repeated call with the same bytes writes no records.
+    Records are committed in parts of 64 MiB, and when a pipe pauses for --linger-ms. An invalid
+    line stops the command with the line's number; no record of its commit is written. Ctrl-C and
+    SIGTERM end the input, and the complete lines before are committed.
+
+    With --writer and --batch all input is written in a single commit, exactly once: a signal
+    discards the input, and a repeated call with the same input appends no records. Parquet from a
+    pipe is stored in a temporary file first.
     """
     lines = Lines.parse(parse_properties(properties, "--property"))
     if properties and form != "lines":

@@ -32,32 +32,39 @@ Plan = Callable[[Log, str], ResetPlan | None]
 """Plans the reset of a group, or None if there is no plan for it."""
 
 _SCENARIOS: Final = {
-    "to_earliest": click.option("--to-earliest", is_flag=True, help="Reset to the log start."),
-    "to_latest": click.option("--to-latest", is_flag=True, help="Reset to the end."),
+    "to_earliest": click.option(
+        "--to-earliest", is_flag=True, help="Reset to the log start offset."
+    ),
+    "to_latest": click.option(
+        "--to-latest", is_flag=True, help="Reset to the end (the high watermark)."
+    ),
     "to_offset": click.option(
         "--to-offset", type=int, metavar="OFFSET",
-        help="Reset to this offset.",
+        help="Reset to this offset in each partition. An offset outside the log is replaced by the "
+        "log start or the end.",
     ),
     "to_datetime": click.option(
         "--to-datetime", metavar="TIME",
-        help="Reset to the first record of this time, ISO (UTC unless it has a zone) or ms since "
-        "the epoch.",
+        help="Reset to the first record at or after this time, in ISO form (UTC unless it has a "
+        "zone) or in ms since the epoch.",
     ),
     "by_duration": click.option(
         "--by-duration", metavar="PnDTnHnMnS",
-        help="Reset to the first record since this long ago, such as PT1H or P2D."
+        help="Reset to the first record of this duration before now: PT1H is an hour, P2D two "
+        "days.",
     ),
     "shift_by": click.option(
         "--shift-by", type=int, metavar="N",
-        help="Move forward by this many offsets, or back if the number is negative."
+        help="Move the committed offset forward by this many offsets, or back if N is negative.",
     ),
     "to_current": click.option(
         "--to-current", is_flag=True,
-        help="Keep the committed offset. Use the end where none is committed."
+        help="Keep the committed offset, or use the end in partitions without a committed offset.",
     ),
     "from_file": click.option(
         "--from-file", type=click.File("r", encoding="utf-8"), metavar="CSV",
-        help='Reset to the offsets in a file that --export wrote ("-" is stdin).',
+        help="Reset to the offsets in a CSV file that --export printed. Excludes --topic and "
+        '--all-topics. "-" is standard input.',
     ),
 }  # fmt: skip
 
@@ -82,23 +89,29 @@ def _scenarios(command: Callable[..., int]) -> Callable[..., int]:
 
 @click.command("reset", cls=KafkaTool)
 @click.argument("path")
-@click.option("--group", "groups", multiple=True, help="Reset this group. Repeatable.")
-@click.option("--all-groups", is_flag=True, help="Reset all groups but streaming queries.")
+@click.option(
+    "--group", "groups", metavar="NAME", multiple=True, help="Reset this group. Repeatable."
+)
+@click.option(
+    "--all-groups", is_flag=True,
+    help="Reset all groups except streaming queries. Either this option or --group is required.",
+)  # fmt: skip
 @click.option(
     "--topic", "topics", multiple=True, metavar="TOPIC[:0,1]",
-    help="Reset this topic, or some of its partitions. Repeatable.",
+    help="Reset the offsets of this topic, or only of these partitions. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--all-topics", is_flag=True,
-    help="Reset all topics for which the group has committed offsets.",
+    help="Reset all topics for which the group has committed offsets. Either this option or "
+    "--topic is required, except with --from-file.",
 )  # fmt: skip
 @_scenarios
-@click.option("--execute", is_flag=True, help="Commit the new offsets.")
+@click.option("--execute", is_flag=True, help="Commit the new offsets. Excludes --dry-run.")
 @click.option(
     "--dry-run", is_flag=True,
-    help="Show the new offsets and commit none. This is the default.",
+    help="Show the new offsets, and commit none. This is the default.",
 )  # fmt: skip
-@click.option("--export", is_flag=True, help="Print CSV for --from-file.")
+@click.option("--export", is_flag=True, help="Print the new offsets as CSV, for --from-file.")
 @access_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def reset(
@@ -114,13 +127,13 @@ def reset(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Reset the offsets of groups of readers and Kafka clients, or show the new offsets.
+    """Set the committed offsets of consumer groups, like kafka-consumer-groups --reset-offsets.
 
-    The command and its flags follow kafka-consumer-groups --reset-offsets: without --execute it
-    only shows the new offsets. The command registers a group that does not exist, and does not
-    change a group that has members. A streaming query is reset by `sparklog checkpoint reset`.
-    Offsets beyond the log become its start or end. A running endpoint (serve --kafka) gives the new
-    offsets to the clients that join next.
+    Without --execute the command only shows the new offsets. Exactly one option for the new offset
+    is required: --to-earliest, --to-latest, --to-offset, --to-datetime, --by-duration, --shift-by,
+    --to-current or --from-file. A group that does not exist is created. A group with active members
+    is not changed, and the exit code is then 1. Reset a streaming query with `sparklog checkpoint
+    reset` instead.
     """
     if execute and dry_run:
         raise click.UsageError("give --execute or --dry-run")

@@ -25,8 +25,12 @@ from sparklog.tools.reader_groups import (
 )
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-_groups = click.option("--group", "groups", multiple=True, help="Select this group. Repeatable.")
-_all_groups = click.option("--all-groups", is_flag=True, help="Select all groups.")
+_groups = click.option(
+    "--group", "groups", metavar="NAME", multiple=True, help="Select this group. Repeatable."
+)
+_all_groups = click.option(
+    "--all-groups", is_flag=True, help="Select all groups. Excludes --group."
+)
 _MEMBER: Final = ("member", "host", "client")
 _NO_MEMBER: Final = (None, None, None)
 _FORGOTTEN: Final = "forgotten"
@@ -54,19 +58,24 @@ class _Readers(KafkaToolGroup):
     default="show",
 )  # fmt: skip
 def readers() -> None:
-    """Show, reset and delete the offsets of queries and groups (kafka-consumer-groups).
+    """Show, reset and delete the offsets of readers, like kafka-consumer-groups.
 
-    `sparklog readers PATH` is `sparklog readers show PATH`.
+    Readers of a log are streaming queries and consumer groups. A log remembers how far each of its
+    registered readers has read, and retention can wait for them. `sparklog readers PATH` is the
+    same as `sparklog readers show PATH`.
     """
 
 
 @readers.command("show")
 @click.argument("path")
-@click.option("--topic", help="Show only this one.")
-@click.option("--group", help="Show only this one.")
+@click.option("--topic", metavar="NAME", help="Show only the offsets in this topic.")
+@click.option(
+    "--group", metavar="NAME", help="Show only the reader with this group name or query id."
+)
 @click.option(
     "--delete", metavar="GROUP",
-    help="Delete this group, so that retention no longer waits for it.",
+    help="Delete the offsets of this reader instead, so that retention no longer waits for it. "
+    "Excludes --topic and --group.",
 )  # fmt: skip
 @access_options
 @_json
@@ -78,9 +87,9 @@ def show_readers(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Show the offsets of streaming queries and other registered readers of the log at PATH.
+    """Show the offsets of all registered readers of a log: streaming queries and consumer groups.
 
-    The lag is the number of offsets between a reader and the high watermark.
+    The column lag shows the number of offsets between the reader and the high watermark.
     """
     with to_read(path, access, archives=False) as log:
         if delete is not None:
@@ -108,18 +117,20 @@ def show_readers(
 @click.argument("path")
 @click.option(
     "--state", is_flag=False, flag_value="", metavar="[S1,S2]",
-    help=f"Show states, or only groups in these: {', '.join(STATES)}.",
+    help=f"Show the state of each group, and only groups in these states: {', '.join(STATES)}. The "
+    "default is all states.",
 )  # fmt: skip
 @click.option(
     "--type", "kind", is_flag=False, flag_value="", metavar="[T1,T2]",
-    help=f"Show types, or only groups of these: {', '.join(TYPES)}.",
+    help=f"Show the type of each group, and only groups of these types: {', '.join(TYPES)}. The "
+    "default is both types.",
 )  # fmt: skip
 @access_options
 @_json
 def list_groups(
     path: str, state: str | None, kind: str | None, access: StoreAccess, as_json: bool
 ) -> int:
-    """Print the names of the groups of the log at PATH."""
+    """Print the names of all readers of a log, like kafka-consumer-groups --list."""
     states, kinds = _wanted(state, STATES, "--state"), _wanted(kind, TYPES, "--type")
     with to_read(path, access, archives=False) as log:
         found = [
@@ -153,12 +164,18 @@ def _wanted(text: str | None, known: Sequence[str], option: str) -> set[str]:
 @click.argument("path")
 @_groups
 @_all_groups
-@click.option("--offsets", is_flag=True, help="Show the offsets of groups. This is the default.")
-@click.option("--members", is_flag=True, help="Show the members of groups.")
-@click.option("--state", is_flag=True, help="Show the state and the coordinator of groups.")
+@click.option("--offsets", is_flag=True, help="Show offsets and lag. This is the default.")
+@click.option(
+    "--members", is_flag=True, help="Show the members instead. Excludes --offsets and --state."
+)
+@click.option(
+    "--state", is_flag=True,
+    help="Show the state, the coordinating endpoint and the number of members instead. Excludes "
+    "--offsets and --members.",
+)  # fmt: skip
 @click.option(
     "--verbose", is_flag=True,
-    help="Show leader epochs and the partitions of members as well.",
+    help="Show the leader epochs of offsets, and the partitions of members, as well.",
 )  # fmt: skip
 @access_options
 @_json
@@ -173,9 +190,10 @@ def describe(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Show how far groups are, their members or their state; all groups where none is named.
+    """Show the offsets, the members or the state of groups, like kafka-consumer-groups --describe.
 
-    Members are the clients of a running endpoint (serve --kafka), as of a second ago.
+    Without --group all groups are shown. Members are the Kafka clients that are connected to a
+    running endpoint (`sparklog serve --kafka`). The exit code is 1 if a group does not exist.
     """
     if offsets + members + state > 1:
         raise click.UsageError("give at most one of --offsets, --members, --state")
@@ -251,7 +269,11 @@ def _print_state(group: ReaderGroup, holder: Mapping[str, object]) -> None:
 def delete(
     path: str, groups: Sequence[str], all_groups: bool, access: StoreAccess, as_json: bool
 ) -> int:
-    """Delete groups that have no members, so that retention no longer waits for them."""
+    """Delete groups, so that retention no longer waits for them.
+
+    Either --group or --all-groups is required. Groups with active members are not deleted, and the
+    exit code is then 1.
+    """
     _check_one_scope(groups, all_groups, needed=True)
     done, failed = [], {}
     with to_read(path, access, archives=False) as log:
@@ -275,17 +297,22 @@ def delete(
 
 @readers.command("delete-offsets")
 @click.argument("path")
-@click.option("--group", required=True, help="Name the group.")
+@click.option(
+    "--group", metavar="NAME", required=True, help="Delete the offsets of this group."
+)
 @click.option(
     "--topic", "topics", multiple=True, required=True, metavar="TOPIC[:0,1]",
-    help="Delete offsets of this topic, or of some of its partitions. Repeatable.",
+    help="Delete the offsets in this topic, or only in these partitions. Repeatable.",
 )  # fmt: skip
 @access_options
 @_json
 def delete_offsets(
     path: str, group: str, topics: Sequence[str], access: StoreAccess, as_json: bool
 ) -> int:
-    """Delete the offsets of a group in some topics."""
+    """Delete the committed offsets of a group in some topics or partitions.
+
+    The exit code is 1 if offsets could not be deleted.
+    """
     status: list[tuple[str, int | None, str]] = []
     with to_read(path, access, archives=False) as log:
         known, infos = home_of(log).groups.positions(group), log.topics()

@@ -31,66 +31,78 @@ _TASKS: Final = ("retain", "compact")
 @click.argument("path")
 @click.option(
     "--option", "options", multiple=True, metavar="KEY=VALUE",
-    help="Set an option of the service by Kafka's name. Repeatable.",
+    help="Set an option of the service or of the log under its Kafka name, such as "
+    "log.retention.hours=24 (docs/options.md). Repeatable.",
 )  # fmt: skip
 @click.option(
     "--remote", metavar="URL",
-    help="Copy closed segments of tiered topics to this URL, s3://bucket/prefix. The log "
-    "remembers it.",
+    help="Copy closed segments of topics with remote.storage.enable=true to this URL, such as "
+    "s3://bucket/prefix. The log stores the URL, so pass it only once.",
 )  # fmt: skip
 @storage_option
 @click.option(
     "--keyring", metavar="FILE",
-    help="Encrypt copies with the keys in this file (docs/encryption.md). Required from then on.",
+    help="Encrypt copies in remote storage with the keys in this file (docs/encryption.md). Once "
+    "set, the option is required at each start. The default is no encryption.",
 )  # fmt: skip
 @click.option(
     "--plain", is_flag=True,
-    help="Stop encrypting copies. Required once.",
+    help="Stop encrypting new copies. Pass it once, when you no longer pass --keyring.",
 )  # fmt: skip
 @click.option(
     "--take-over", is_flag=True,
-    help="Take the copies over for this log, whose log dir was restored or copied. Stop the other "
-    "log first.",
+    help="Make this log the owner of the copies at --remote. Use it after a log dir was restored "
+    "or copied, and stop the service of the other log first.",
 )  # fmt: skip
 @click.option(
     "--metrics-port", metavar="N", type=click.IntRange(0, 65535),
-    help="Serve /metrics for Prometheus, and /healthz, on this port; 0 takes a free one.",
+    help="Serve /metrics for Prometheus, and /healthz, on this port. Port 0 selects a free port, "
+    "which is printed. The default is to serve no metrics.",
 )  # fmt: skip
 @click.option(
     "--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
-    help="Listen for --metrics-port at this address. 0.0.0.0 is every network of this host.",
+    help="Serve the metrics at this address. 0.0.0.0 listens on all networks of the host.",
 )  # fmt: skip
 @click.option(
     "--ui", "address", metavar="[HOST:]PORT",
-    help="Show the log and its records live in a browser (docs/ui.md). The default host is "
-    "127.0.0.1; port 0 takes a free one.",
+    help="Serve web pages that show the log and its records (docs/ui.md). The default host is "
+    "127.0.0.1. Port 0 selects a free port, which is printed.",
 )  # fmt: skip
 @pages_options
 @click.option(
     "--kafka", "kafka", metavar="[HOST:]PORT",
-    help="Serve Kafka's clients (docs/kafka.md). The default host is 127.0.0.1; port 0 takes a "
-    "free one.",
+    help="Serve Kafka clients at this address (docs/kafka.md). The default host is 127.0.0.1. Port "
+    "0 selects a free port, which is printed.",
 )  # fmt: skip
 @click.option(
     "--kafka-option", "kafka_options", multiple=True, metavar="KEY=VALUE",
-    help="Set an option of --kafka by Kafka's name. Repeatable.",
+    help="Set an option of the Kafka endpoint under its Kafka name, such as "
+    "sasl.users.location=FILE (docs/options.md). Requires --kafka. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--read-only", is_flag=True,
-    help="Run only --kafka and --ui, and let clients only read. Use this for an archive or a "
-    "broker's directory.",
+    help="Serve clients read-only, and do no background work. Required for an archive or a "
+    "broker's directory. Requires --kafka or --ui.",
 )  # fmt: skip
-@click.option("--once", is_flag=True, help="Do one whole round and stop.")
-@click.option("--dry-run", is_flag=True, help="Show what one round would do and change nothing.")
+@click.option(
+    "--once", is_flag=True,
+    help="Do one round of all work, and stop. Excludes --kafka and --ui.",
+)  # fmt: skip
+@click.option(
+    "--dry-run", is_flag=True,
+    help="Show what one round would do, and change nothing. Excludes --kafka and --ui.",
+)  # fmt: skip
 @click.option(
     "--task", type=click.Choice(_TASKS),
-    help="With --once or --dry-run: run this task alone, now. `retain` deletes expired segments "
-    "and does not announce the first deletion of a topic a round ahead. `compact` compacts topics "
-    "however few of their bytes are dirty.",
+    help="Run only this task. Requires --once or --dry-run. `retain` deletes expired segments; "
+    "otherwise the first deletion in a topic is announced one round earlier. `compact` compacts "
+    "topics even if their dirty ratio is below min.cleanable.dirty.ratio. The default is all "
+    "tasks.",
 )  # fmt: skip
 @click.option(
     "--topic", "topics", multiple=True, metavar="NAME",
-    help="With --task compact: compact this topic alone. Repeatable.",
+    help="Compact only this topic. Requires --task compact. The default is all compacted topics. "
+    "Repeatable.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def serve(
@@ -114,10 +126,13 @@ def serve(
     topics: Sequence[str],
     as_json: bool,
 ) -> int:
-    """Roll, delete, compact and tier segments of the log at PATH until SIGTERM or SIGINT.
+    """Run the background service of a log until Ctrl-C or SIGTERM.
 
-    Several services may run on a log. One of them works, and the others stand by. --kafka also
-    serves Kafka's clients, and --ui also shows the log in a browser.
+    The service does the work that brokers do in Kafka: it rolls segments, applies retention,
+    compacts topics and copies segments to remote storage, and in a bucket it merges small objects.
+    Run one service for each log. If several run, one works and the others stand by. With --kafka
+    the process also serves Kafka clients, and with --ui web pages. With --once the exit code is 1
+    if a task failed or another service is working.
     """
     once = once or dry_run
     _check_task(task, topics, once=once)

@@ -13,25 +13,25 @@ from sparklog.session.setup import spark_conf as settings
 @click.command("spark-conf", cls=Command)
 @click.option(
     "--args", "as_arguments", is_flag=True,
-    help="Print the settings as arguments of spark-submit.",
+    help="Print the settings as arguments of spark-submit (--conf KEY=VALUE ...).",
 )  # fmt: skip
 @click.option(
     "--daemon",
     is_flag=True,
-    help="Use Python workers that start faster. This requires sparklog to be installed for the "
-    "Python of all executors; --py-files does not suffice.",
+    help="Add a setting for Python workers that start faster. They require sparklog to be "
+    "installed in the Python of all executors; --py-files does not suffice.",
 )
 @click.option(
     "--jar",
     "jar_file",
     metavar="FILE",
-    help="Write the jar to FILE, a file or a directory, and name it in the settings. Use this for "
-    "hosts without a compiler or a cache, where SPARKLOG_JAR or spark.jars can name it, too.",
+    help="Write the jar to this file or into this directory, and refer to it in the settings. Copy "
+    "it to hosts that cannot compile it, and name it there in SPARKLOG_JAR or spark.jars.",
 )
 @click.option(
     "--no-checkpoints",
     is_flag=True,
-    help="Leave checkpoints to Spark's own manager. The jar still reads and writes logs.",
+    help="Omit the settings of log-backed checkpoints, so that Spark stores checkpoints in files.",
 )
 @click.option(
     "--json", "as_json", is_flag=True,
@@ -40,11 +40,11 @@ from sparklog.session.setup import spark_conf as settings
 def spark_conf(
     as_arguments: bool, daemon: bool, jar_file: str | None, no_checkpoints: bool, as_json: bool
 ) -> int:
-    """Print the Spark settings for logs in the JVM and for log-backed checkpoints.
+    """Print the Spark settings with which the JVM reads and writes logs and checkpoints.
 
-    The settings are lines for spark-defaults.conf. With --args, use them as spark-submit $(sparklog
-    spark-conf --args) APP. The first call compiles the jar for the installed Spark, unless
-    SPARKLOG_JAR names a jar that --jar wrote.
+    The output is in the format of spark-defaults.conf. The settings refer to a jar, which the first
+    call compiles for the installed Spark, unless the environment variable SPARKLOG_JAR names a jar
+    that --jar wrote.
     """
     given = {} if jar_file is None else {JARS_KEY: write_jar(jar_file)}
     conf = settings(given, daemon=daemon, checkpoints=not no_checkpoints)

@@ -22,28 +22,31 @@ _NAGIOS_UNKNOWN: Final = 3
 @click.argument("path")
 @click.option(
     "--fail-on", type=click.Choice(["amber", "red", "never"]), default="red", show_default=True,
-    help="Exit with code 1 from this level on.",
+    help="Exit with code 1 at this level or worse. `never` always exits with code 0.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option(
+    "--json", "as_json", is_flag=True,
+    help="Print one JSON document. Excludes --nagios and --watch.",
+)  # fmt: skip
 @click.option(
     "--nagios", is_flag=True,
-    help="Print one line and use the exit codes of monitoring plugins: 0 green, 1 amber, 2 red, 3 "
-    "unknown.",
+    help="Print one line, and use the exit codes of Nagios plugins: 0 green, 1 amber, 2 red, 3 "
+    "unknown. --fail-on has no effect.",
 )  # fmt: skip
 @click.option(
     "--watch", "every_s", metavar="SECONDS", type=click.FloatRange(0.2),
-    help="Check again after this many seconds, until Ctrl-C.",
+    help="Repeat the checks every this many seconds, until Ctrl-C.",
 )  # fmt: skip
 @access_options
 def status(
     path: str, fail_on: str, as_json: bool, nagios: bool, every_s: float | None, access: StoreAccess
 ) -> int:
-    """Report whether the log at PATH is healthy: green, amber or red, why, and which command helps.
+    """Report whether a log is healthy (green), needs attention (amber) or fails (red), and why.
 
-    The checks cover writes, offline partitions, the lag of readers, copies and the cleaner, the
-    time until the disk is full, the service that leads, and the last commit of each writer. PATH is
-    log dirs, a broker's too, or the URL of a log or an archive. The command reads no records, takes
-    no lock and makes no changes. The exit code is 1 if the log is red; see --fail-on.
+    Each problem is shown with the command that helps. The checks cover writes, offline partitions,
+    the lag of readers, of copies to remote storage and of the log cleaner, the time until the disk
+    is full, the service, and the last commit of each writer. The command reads no records, takes no
+    locks and makes no changes. The exit code is 1 if the log is red; see --fail-on.
     """
     if as_json + nagios + (every_s is not None) > 1:
         raise click.UsageError("--json, --nagios and --watch exclude each other")

@@ -13,19 +13,22 @@ from sparklog.errors import InvalidRequestError
 
 storage_option = click.option(
     "--storage-options", metavar="JSON|@FILE", default="{}", envvar="SPARKLOG_STORAGE_OPTIONS",
-    help="Pass these fsspec options (endpoint_url, key, secret, ...) to the store, as a JSON "
-    "object. Every user of the host can read the arguments of a process, so give secrets as "
-    "@FILE, a file that holds the object, or in SPARKLOG_STORAGE_OPTIONS. By default the store "
-    "uses its own environment variables and profiles.",
+    help="Pass these fsspec options to the object store (endpoint_url, key, secret, ...), as a "
+    "JSON object. Every user of the host can read the arguments of a process, so pass secrets as "
+    "@FILE, a file that contains the object, or in the environment variable "
+    "SPARKLOG_STORAGE_OPTIONS. The default is the provider's own configuration: its environment "
+    "variables and profiles.",
 )  # fmt: skip
 keyring_option = click.option(
     "--keyring", metavar="FILE", envvar="SPARKLOG_KEYRING",
-    help="Decrypt segments with the keys in this file (docs/encryption.md).",
+    help="Decrypt segments with the keys in this file (docs/encryption.md). The default is the "
+    "environment variable SPARKLOG_KEYRING, or no key.",
 )  # fmt: skip
 _patience_option = click.option(
     "--patience-ms", type=click.IntRange(0), metavar="MS",
-    help="Wait this long for a store that does not answer. The default is one minute, and two "
-    "hours for commands that run until they are stopped.",
+    help="Wait at most this many milliseconds for an object store that does not answer. The "
+    "default is 60000 (one minute), and 7200000 (two hours) for commands that run until they are "
+    "stopped.",
 )  # fmt: skip
 
 

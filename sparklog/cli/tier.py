@@ -48,18 +48,26 @@ class _Span(TypedDict):
 
 @click.group(cls=Group)
 def tier() -> None:
-    """Show, verify, rebuild and restore the copies of segments in object storage."""
+    """Show, verify, restore and rebuild the copies of segments in remote storage.
+
+    `sparklog serve PATH --remote URL` copies closed segments of a log dir to an object store
+    (tiered storage, KIP-405). The copies at a URL are called an archive.
+    """
 
 
 @tier.command()
 @click.argument("path")
-@click.option("--keys", is_flag=True, help="Ask the store which key encrypts each copy.")
+@click.option(
+    "--keys", is_flag=True,
+    help="Show which key encrypts the copies. Sends a request per copy to the object store.",
+)  # fmt: skip
 @storage_option
 @_json
 def status(path: str, keys: bool, storage_options: str, as_json: bool) -> int:
-    """Show per topic the local, remote, pending and lagging data, their cost, and the key.
+    """Show the state of tiered storage per topic: local, remote and pending segments, and the lag.
 
-    The command reads the log at PATH, and sends requests to the store only with --keys.
+    The table also shows the number of PUT requests that copies needed. Without --keys the command
+    reads only the log dir, and sends no requests to the object store.
     """
     check_log_dirs(path, _UNTIERED)
     found = tier_status(path)
@@ -116,21 +124,27 @@ def _encryption(key_id: str | None) -> str:
 @click.argument("url")
 @click.argument("path")
 @click.option(
-    "--topic", "topics", multiple=True,
-    help="Restore this topic. The default is all topics. Repeatable.",
+    "--topic", "topics", metavar="NAME", multiple=True,
+    help="Restore only this topic. The default is all topics. Repeatable.",
 )  # fmt: skip
 @click.option(
-    "--start",
-    help='Begin at this ISO time (2013-07-03T14:00Z), or at offsets as JSON: {"0": 5}.',
+    "--start", metavar="TIME|OFFSETS",
+    help="Begin at this time in ISO form (2013-07-03T14:00Z, UTC unless it has a zone), or at "
+    'these offsets by partition, as JSON: {"0": 5}. Offsets require one --topic. The default is '
+    "the first record.",
 )  # fmt: skip
-@click.option("--end", help="End before this time or these offsets, rounded up to a record batch.")
 @click.option(
-    "--threads", default=4, show_default=True, type=click.IntRange(1, 64),
-    help="Download this many segments at once.",
+    "--end", metavar="TIME|OFFSETS",
+    help="End before this time or these offsets, in the forms of --start, rounded up to the end of "
+    "a record batch. The default is the last record.",
+)  # fmt: skip
+@click.option(
+    "--threads", default=4, show_default=True, type=click.IntRange(1, 64), metavar="N",
+    help="Download this many segments at the same time.",
 )  # fmt: skip
 @click.option(
     "--dry-run", is_flag=True,
-    help="For a log in a store: show what would be restored and write nothing.",
+    help="Show what would be restored, and write nothing. Only if PATH is a URL.",
 )  # fmt: skip
 @access_options
 @_json
@@ -145,15 +159,17 @@ def restore(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Restore the log dir PATH from the archive at URL. `handover` then makes it a broker's.
+    """Create a log from the copies of segments in an object store, for example after a disk failed.
 
-    If PATH is a URL, the copies become a log in that store, which continues at their end, and the
-    store copies them itself. A repeated call continues an interrupted restore.
+    If PATH is a directory, segments are downloaded into a new log dir. `sparklog handover` can then
+    prepare the log dir for a Kafka broker. If PATH is a URL, the object store copies the segments
+    to a new log in that bucket, and --start and --end are not possible. Run the command again to
+    continue an interrupted restore.
 
-    If URL is a log in a store, the entire log becomes the new log dir PATH, with its writers' last
-    micro-batches and its groups' offsets. Stop its writers first. With --topic, --start or --end
-    only those records are restored, at their offsets, and a repeated call adds the records that
-    were committed since.
+    URL may also be a log in a bucket instead of an archive. Then the whole log is copied to the new
+    log dir, with its writers and the offsets of its groups; stop its writers first. With --topic,
+    --start or --end only these records are copied, with their offsets, and a repeated call adds the
+    records that were committed since.
     """
     if url_of(path, mode="rw") is not None:
         if start is not None or end is not None:
@@ -244,20 +260,20 @@ def _of_log(
 
 @tier.command()
 @click.argument("path")
-@click.option("--deep", is_flag=True, help="Read every byte and compare checksums.")
+@click.option("--deep", is_flag=True, help="Download every copy, and compare checksums.")
 @click.option(
-    "--threads", default=4, show_default=True, type=click.IntRange(1, 64),
-    help="With --deep: read this many copies at once.",
+    "--threads", default=4, show_default=True, type=click.IntRange(1, 64), metavar="N",
+    help="Read this many copies at the same time. Applies to --deep.",
 )  # fmt: skip
 @access_options
 @_json
 def verify(path: str, deep: bool, threads: int, access: StoreAccess, as_json: bool) -> int:
-    """Check that the copies of the log at PATH, or of an archive's URL, exist and are complete.
+    """Check that the copies of segments in remote storage exist and are complete.
 
-    A listing of the bucket shows missing and truncated copies. With --deep every byte is read.
-
-    Damaged copies of records that are still in local segments are recorded in the log dir, so that
-    the service's next round copies them again. The command makes no other change.
+    Without --deep the command only lists the bucket, which shows missing and truncated copies.
+    Damaged copies of segments that still exist locally are recorded in the log dir, so that the
+    service copies them again in its next round. The command makes no other changes. The exit code
+    is 1 if a copy is missing or damaged.
     """
     check_log(path)
     with count_bar("verifying", shown=deep and not as_json) as progress:
@@ -279,16 +295,17 @@ def verify(path: str, deep: bool, threads: int, access: StoreAccess, as_json: bo
 @tier.command()
 @click.argument("path")
 @click.option(
-    "--remote", "url",
-    help="Name the URL of the copies, if the log has lost sparklog.remote.",
+    "--remote", "url", metavar="URL",
+    help="Find the copies at this URL. The default is the URL in the log's file sparklog.remote.",
 )  # fmt: skip
 @storage_option
 @_json
 def rebuild(path: str, url: str | None, storage_options: str, as_json: bool) -> int:
-    """Rebuild the metadata of the copies of the log at PATH from its bucket.
+    """Rebuild the list of remote segments of a log from the objects in its bucket.
 
-    Use it if the log's __remote_log_metadata or sparklog.remote was lost or damaged. Stop its
-    service first. The topics in the bucket become topics of this log.
+    Use it if the log's topic __remote_log_metadata or its file sparklog.remote was lost or damaged.
+    Stop the log's service first. Topics that exist only in the bucket become topics of the log. The
+    exit code is 1 if a copy is damaged.
     """
     check_log_dirs(path, _UNTIERED)
     given = parse_storage_options(storage_options)
@@ -305,15 +322,16 @@ def rebuild(path: str, url: str | None, storage_options: str, as_json: bool) -> 
 @tier.command()
 @click.argument("url")
 @click.option(
-    "--keyring", required=True,
-    help="Read the old keys and the new, current one from this file.",
+    "--keyring", metavar="FILE", required=True,
+    help="Read the old keys, and the new, current key, from this file (docs/encryption.md).",
 )  # fmt: skip
 @storage_option
 @_json
 def rotate(url: str, keyring: str, storage_options: str, as_json: bool) -> int:
-    """Encrypt the keys of all copies at URL with the key ring's current key.
+    """Encrypt the data keys of all copies in an archive with a new key of the keyring.
 
-    Logs and indexes are not written again. The old key can then be removed.
+    Only the data keys are encrypted again; segments and indexes are not rewritten. Afterwards the
+    old key can be removed from the keyring. Copies without encryption are not changed.
     """
     ring = Keyring.load(keyring)
     done = rotate_keys(url, ring, storage_options=parse_storage_options(storage_options))

@@ -26,14 +26,16 @@ from sparklog.tools.topics import TopicDescription, describe_topics, matching
 
 _FAR_MS: Final = 253_402_300_799_000  # the year 9999
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-_topic = click.option("--topic", required=True, help="Name the topic.")
+_topic = click.option("--topic", metavar="NAME", required=True, help="Select the topic by name.")
 _config = click.option(
     "--config", "configs", multiple=True, metavar="KEY=VALUE",
-    help="Set a topic config of Kafka, such as retention.ms=86400000. Repeatable.",
+    help="Set a config of the topic under its Kafka name, such as retention.ms=86400000 "
+    "(docs/options.md). Repeatable.",
 )  # fmt: skip
 _exclude = click.option(
-    "--exclude-internal", is_flag=True, help="Leave out the internal topics of brokers."
-)
+    "--exclude-internal", is_flag=True,
+    help="Leave out the internal topics of Kafka brokers, such as __consumer_offsets.",
+)  # fmt: skip
 
 _if_exists = click.option(
     "--if-exists", is_flag=True,
@@ -46,16 +48,21 @@ _if_exists = click.option(
     actions={f"--{name}": name for name in ("list", "describe", "create", "alter", "delete")},
 )
 def topics() -> None:
-    """List, describe, create, alter, delete and undelete topics (kafka-topics)."""
+    """List, describe, create, alter, delete and undelete topics, like kafka-topics."""
 
 
 @topics.command("list")
 @click.argument("path")
-@click.option("--topic", help="Select this topic, or those that match a regular expression.")
+@click.option(
+    "--topic", metavar="NAME|REGEX",
+    help="Select this topic, or all topics whose entire name matches this regular expression. The "
+    "default is all topics.",
+)  # fmt: skip
 @_exclude
 @click.option(
     "--deleted", is_flag=True,
-    help="List deleted topics that `topics undelete` can restore, and until when.",
+    help="List the deleted topics that `sparklog topics undelete` can restore instead, and until "
+    "when it can.",
 )
 @access_options
 @_json
@@ -67,7 +74,7 @@ def list_topics(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Print the names of the topics of the log at PATH."""
+    """Print the names of a log's topics, one per line."""
     if deleted:
         return _list_deleted(path, topic, access, as_json=as_json)
     with to_read(path, access) as log:
@@ -124,13 +131,18 @@ def _left_text(one: DeletedTopicInfo, now_ms: int) -> str:
 
 @topics.command()
 @click.argument("path")
-@click.option("--topic", help="Select this topic, or those that match a regular expression.")
-@click.option("--topic-id", help="Describe only the topic with this id.")
+@click.option(
+    "--topic", metavar="NAME|REGEX",
+    help="Select this topic, or all topics whose entire name matches this regular expression. The "
+    "default is all topics.",
+)  # fmt: skip
+@click.option("--topic-id", metavar="ID", help="Describe only the topic with this id.")
 @_exclude
 @click.option("--if-exists", is_flag=True, help="Print nothing if the topic does not exist.")
 @click.option(
-    "--topics-with-overrides", is_flag=True, help="Describe only topics with configs of their own."
-)
+    "--topics-with-overrides", is_flag=True,
+    help="Describe only topics for which configs were set.",
+)  # fmt: skip
 @click.option("--unavailable-partitions", is_flag=True, help="Describe only offline partitions.")
 @access_options
 @_json
@@ -145,9 +157,10 @@ def describe(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Show topic ids, configs that were set, and the place, offsets and size of each partition.
+    """Show the ids and configs of topics, and the offsets, size and directory of each partition.
 
-    START is the log start offset, END the high watermark. PATH may be an archive's URL.
+    The column start shows the log start offset, end the high watermark, and remote only the number
+    of segments that exist in remote storage only.
     """
     with to_read(path, access) as log:
         known = log.topics()
@@ -202,9 +215,9 @@ def _print(found: TopicDescription) -> None:
 @click.argument("path")
 @_topic
 @click.option(
-    "--partitions", default=1, show_default=True, type=click.IntRange(1),
-    help="Create this many partitions."
-)
+    "--partitions", default=1, show_default=True, type=click.IntRange(1), metavar="N",
+    help="Create the topic with this many partitions.",
+)  # fmt: skip
 @replication_factor
 @_config
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
@@ -219,7 +232,11 @@ def create(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Create a topic, and the log at PATH if there is none."""
+    """Create a topic, and the log at PATH if there is none.
+
+    Topics can also be created by the first write of a query. Without --if-not-exists the command
+    fails if the topic exists.
+    """
     config = parse_configs(configs)
     check_creation(path, topic, config)
     with open_log(path, mode="rw", storage_options=access.storage, options=access.options) as log:
@@ -236,12 +253,12 @@ def create(
 @click.argument("path")
 @_topic
 @click.option(
-    "--partitions", type=click.IntRange(1),
-    help="Increase the number of partitions to this. It cannot decrease.",
+    "--partitions", type=click.IntRange(1), metavar="N",
+    help="Increase the number of partitions to this number. It cannot decrease.",
 )  # fmt: skip
 @_config
 @click.option(
-    "--delete-config", "deleted", multiple=True,
+    "--delete-config", "deleted", metavar="KEY", multiple=True,
     help="Reset this config to its default. Repeatable.",
 )  # fmt: skip
 @_if_exists
@@ -257,7 +274,10 @@ def alter(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Add partitions to a topic or change its configs."""
+    """Add partitions to a topic, or change its configs.
+
+    At least one of --partitions, --config and --delete-config is required.
+    """
     config = parse_configs(configs)
     if partitions is None and not config and not deleted:
         raise click.UsageError("nothing to alter: give --partitions, --config or --delete-config")
@@ -278,18 +298,19 @@ def alter(
 @_if_exists
 @click.option(
     "--now", is_flag=True,
-    help="Delete the topic for good and free its space at once. It may have been deleted before.",
+    help="Delete the topic permanently, and free its space at once. The topic may already have "
+    "been deleted without --now.",
 )
 @access_options
 @_json
 def delete(
     path: str, topic: str, if_exists: bool, now: bool, access: StoreAccess, as_json: bool
 ) -> int:
-    """Delete a topic. `topics undelete` can restore it until its file.delete.delay.ms has passed.
+    """Delete a topic with all its records.
 
-    The default is 60000, unless the topic or the log has another value. After that the service, or
-    the next process that opens the log for writing, deletes its files and its copies in remote
-    storage.
+    `sparklog topics undelete` can restore the topic until its file.delete.delay.ms has passed
+    (default: 60000, one minute). Afterwards the service, or the next process that opens the log for
+    writing, deletes the topic's files and its copies in remote storage.
     """
     with to_read(path, access) as log:
         there = topic in log.topics()
@@ -314,11 +335,18 @@ def delete(
 
 @topics.command()
 @click.argument("path")
-@click.option("--topic", required=True, help="Name the deleted topic.")
-@click.option("--topic-id", help="Restore the topic with this id, if several had the name.")
+@click.option(
+    "--topic", metavar="NAME", required=True, help="Restore the deleted topic with this name."
+)
+@click.option(
+    "--topic-id", metavar="ID",
+    help="Restore the topic with this id, if several topics of the name were deleted. The default "
+    "is the topic that was deleted last.",
+)  # fmt: skip
 @click.option(
     "--as", "new_name", metavar="NAME",
-    help="Give the topic this name, if another topic of its name was created since.",
+    help="Restore the topic under this name. Required if a new topic has the old name, and only "
+    "possible in log dirs. The default is the old name.",
 )
 @access_options
 @_json
@@ -330,10 +358,10 @@ def undelete(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Restore a deleted topic with its id, configs, records, offsets, producers and copies.
+    """Restore a deleted topic with its id, configs, records and offsets.
 
-    This is possible until its file.delete.delay.ms has passed. `topics list --deleted` shows such
-    topics.
+    A topic can be restored until its file.delete.delay.ms has passed. `sparklog topics list PATH
+    --deleted` shows the topics that can be restored.
     """
     with to_change(path, access=access) as log:
         given = log.undelete_topic(topic, topic_id=topic_id, new_name=new_name)

@@ -24,18 +24,20 @@ _LOOK_S = 1.0
 @click.argument("path")
 @click.option(
     "--listen", "address", metavar="[HOST:]PORT",
-    help="Listen at this address, on 127.0.0.1 if it has no host, on a free port if the port is "
-    f"0.  [default: {PORT}]",
+    help="Serve the pages at this address. The default host is 127.0.0.1, the default port is "
+    f"{PORT}. Port 0 selects a free port, which is printed.",
 )  # fmt: skip
 @click.option(
     "--export", metavar="FILE",
-    help='Write one HTML page to FILE ("-" is stdout) and exit, instead of serving pages.',
+    help="Write a report as one HTML page to this file and exit, instead of serving pages. \"-\" "
+    "is standard output. Excludes --listen and the --ui options.",
 )  # fmt: skip
 @pages_options
 @access_options
 @click.option(
     "--json", "as_json", is_flag=True,
-    help="Print events as JSON. With --export, write one JSON document instead of a page.",
+    help="Print events as JSON, one object per line. With --export, write one JSON document "
+    "instead of a page.",
 )  # fmt: skip
 def ui(
     path: str,
@@ -45,14 +47,15 @@ def ui(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Show the log at PATH, its topics and its records in a browser, until SIGTERM or SIGINT.
+    """Serve web pages that show a log, its topics and its records, until Ctrl-C or SIGTERM.
 
-    PATH may be log dirs, a broker's too, a log in a store, or an archive's URL. Nothing is changed
-    or locked. `sparklog serve PATH --ui` also does the log's background work.
+    Open the URL that the command prints in a browser. The command makes no changes and takes no
+    locks. `sparklog serve PATH --ui PORT` serves the same pages and also does the log's background
+    work.
 
-    --export writes the report into one self-contained HTML page instead: segments by offset and
-    time, growth, what retention will delete, compaction, commits, readers and damage. The exit code
-    is 1 if something is damaged.
+    With --export the command writes a report as one self-contained HTML page instead: segments by
+    offset and time, growth, the segments that retention will delete, compaction, commits, readers
+    and damage. The exit code is then 1 if a part of the log is damaged.
     """
     if export is not None:
         if address is not None or pages != NO_PAGES:

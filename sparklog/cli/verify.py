@@ -24,36 +24,39 @@ from sparklog.storage.home import GivenUp
 @click.argument("path")
 @click.option(
     "--repair", is_flag=True,
-    help="Rebuild what can be derived from the log, and set aside what does not belong to it.",
+    help="Rebuild indexes and other files that can be derived from the records, and move foreign "
+    "files to a quarantine. Excludes --give-up and --quick.",
 )  # fmt: skip
 @click.option(
     "--give-up", is_flag=True,
-    help="Bring offline partitions back online without their missing records.",
+    help="Bring offline partitions back online without their missing records, which are lost. "
+    "Excludes --repair, --quick and --batches.",
 )  # fmt: skip
 @click.option(
     "--dry-run", is_flag=True,
-    help="With --repair or --give-up: show what would be done and change nothing.",
+    help="Show what --repair or --give-up would do, and change nothing.",
 )  # fmt: skip
 @click.option(
-    "--topic", metavar="NAME", help="With --give-up: only the offline partitions of this topic.",
+    "--topic", metavar="NAME", help="Give up only partitions of this topic. Requires --give-up.",
 )  # fmt: skip
 @click.option(
     "--partition", "partitions", type=int, multiple=True, metavar="N",
-    help="With --give-up and --topic: only this partition. Repeatable.",
+    help="Give up only this partition. Requires --give-up and --topic. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--batches", is_flag=True,
-    help="Print records and bytes per batch and the compression ratio even for many topics.",
+    help="Print the statistics of record batches (records, bytes, compression) even if the table "
+    "has more than 5 rows.",
 )  # fmt: skip
 @click.option(
     "--quick", is_flag=True,
-    help="Check only what takes about a second and reads no data: what `sparklog status` checks, "
-    "and the names and sizes of files.",
+    help="Check only the health, as `sparklog status` does, and the names and sizes of files. "
+    "Reads no records, and takes about a second.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
 @click.option(
-    "--threads", default=4, show_default=True, type=click.IntRange(1, 256),
-    help="Read this many partitions at once, or extents of a log in a store.",
+    "--threads", default=4, show_default=True, type=click.IntRange(1, 256), metavar="N",
+    help="Read this many partitions at the same time (in a bucket: extents).",
 )  # fmt: skip
 @access_options
 def verify(
@@ -69,24 +72,22 @@ def verify(
     threads: int,
     access: StoreAccess,
 ) -> int:
-    """Check every invariant of the log at PATH, which may be a URL.
+    """Read a whole log, and report damage and differences between its files.
 
-    The command works on a log that is open, closed, left by a crash, or a broker's. The command
-    makes no changes without --repair or --give-up, and never removes a damaged record.
+    The command checks the records, indexes, producer snapshots, leader epochs and the ledger, and
+    counts the record batches by topic and codec. Other processes may have the log open. Without
+    --repair or --give-up the command makes no changes. The exit code is 1 if damage or a difference
+    was found.
 
-    --repair rebuilds indexes, snapshots, leader epochs, watermarks and checkpoints, and moves what
-    does not belong to the log into files sparklog-quarantine-* of the log dir. The option also
-    rebuilds a damaged commit ledger and reports which of its facts are lost. In a store it writes
-    sparklog.home, manifests and states again, and damaged segments from the objects that they were
-    merged from while these exist. Originals are copied to quarantine/. All batches are counted by
-    topic and codec; their size before compression is estimated by decompressing a few of each
-    segment.
+    --repair rebuilds indexes, producer snapshots, leader epochs and checkpoint files, and a damaged
+    ledger as far as possible. Files that do not belong to the log are renamed to
+    sparklog-quarantine-* in their log dir. In a bucket --repair rewrites manifests and states, and
+    damaged segments while the objects exist from which they were merged; the originals are copied
+    to quarantine/. A damaged record is never removed.
 
-    --give-up brings partitions back online that are offline because their log dir is not mounted,
-    or because their directory or segments are missing. A partition is online again as soon as its
-    files are back; use --give-up only if they are lost. The table shows which records are given up.
-    Offsets continue behind them, and no offset is assigned twice. The remains of a directory stay
-    beside it under Kafka's name for strays. Give all log dirs of the log, joined by ",".
+    --give-up brings partitions back online whose log dir, directory or segments are lost. If the
+    files can be found, put them back instead: the partition is then online at once. The table shows
+    the lost offsets, which are never assigned again. PATH must name all log dirs of the log.
     """
     if give_up:
         if repair or quick or batches:
