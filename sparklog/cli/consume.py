@@ -86,9 +86,9 @@ def _formatter(context: click.Context, option: click.Parameter, given: str) -> s
 )  # fmt: skip
 @click.option(
     "--group", metavar="NAME",
-    help="Read as a member of this consumer group: begin at its committed offsets, unless a "
-    "start is given, and commit the offsets of printed records. Not possible in an archive or a broker's directory, which store "
-    "no groups. The default is to commit no offsets.",
+    help="Read as a member of this consumer group: begin at its committed offsets, unless a start "
+    "is given, and commit the offsets of printed records. Not possible in an archive or a "
+    "broker's directory, which store no groups. The default is to commit no offsets.",
 )
 @click.option(
     "--formatter", "form", callback=_formatter, default="text", show_default=True,

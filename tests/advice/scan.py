@@ -41,7 +41,7 @@ _DOCUMENTATION: Final = ("doc", "epilog", "help", "metavar", "short_help")
 """Keyword arguments that hold documentation."""
 
 _PAGES: Final = (
-    "cli/app.py", "cli/examples.py", "service/metrics/names.py",
+    "cli/app.py", "cli/arguments.py", "cli/examples.py", "service/metrics/names.py",
     "testing/", "ui/report/",
 )  # fmt: skip
 """Modules whose strings are parts of pages, help, lists of metrics, and contracts of tests."""
