@@ -100,6 +100,7 @@ def app(verbose: int) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(RowFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
+    # basicConfig does nothing if the root logger has handlers already, for example under pytest.
     logging.getLogger("sparklog").setLevel(level)
 
 
@@ -107,6 +108,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
     try:
         code = app.main(args=arguments, prog_name="sparklog", standalone_mode=False)
+        # Here, where a full disk or a closed pipe can still become an exit code: at the
+        # interpreter's exit Python only prints the error.
         sys.stdout.flush()
     except click.ClickException as error:
         error.show()

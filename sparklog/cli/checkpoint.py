@@ -316,7 +316,9 @@ def _sources(given: Sequence[str]) -> dict[str, str]:
     for each in given:
         name, equals, path = each.partition("=")
         if not equals or not name or not path:
-            raise click.BadParameter(f"{each!r}: want NAME=PATH", param_hint="'--source'")
+            raise click.BadParameter(
+                f"{each!r} must have the form NAME=PATH", param_hint="'--source'"
+            )
         found[name] = path
     return found
 

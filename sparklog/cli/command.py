@@ -215,6 +215,7 @@ class LazyGroup(Group):
 
 def drop_output() -> None:
     """Redirect further output to /dev/null, so that the interpreter reports no error at exit."""
+    # stdout may be an object without a descriptor, as in click's test runner.
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -229,11 +230,14 @@ def one_line(error: Exception) -> str:
 def stop_signal() -> Iterator[threading.Event]:
     """Yield an event that SIGTERM and SIGINT set. A second signal ends the process at once."""
     stop = threading.Event()
+    # Restored at the end, because tests and embedding programs run several commands in a process.
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def handle(number: int, _: FrameType | None) -> None:
         _LOGGER.info("%s: stopping", signal.Signals(number).name)
         stop.set()
+        # From now on the default action: a clean stop can wait for a store for minutes, and a user
+        # who presses Ctrl-C again does not want to wait.
         for known, handler in before.items():
             signal.signal(known, handler)
 

@@ -41,7 +41,9 @@ def _topics_only(
     for kind in given:
         if kind not in ("topics", "topic"):
             why = _OTHER_ENTITIES.get(kind, "this entity type does not exist")
-            raise click.BadParameter(f"{kind}: want topics; {why}", ctx=context, param=option)
+            raise click.BadParameter(
+                f"{kind} is not supported, only topics are; {why}", ctx=context, param=option
+            )
     return given
 
 
@@ -133,7 +135,7 @@ def alter(
     All changes of a call are made together; if a config is invalid, none is made.
     """
     if add_config and add_config_file is not None:
-        raise click.UsageError("give --add-config or --add-config-file")
+        raise click.UsageError("--add-config and --add-config-file exclude each other")
     added = (
         parse_configs(pair for text in add_config for pair in split_configs(text))
         if add_config_file is None
@@ -141,7 +143,7 @@ def alter(
     )
     deleted = [name.strip() for text in delete_config for name in text.split(",") if name.strip()]
     if not added and not deleted:
-        raise click.UsageError("nothing to alter: give --add-config or --delete-config")
+        raise click.UsageError("no change is requested: pass --add-config or --delete-config")
     with to_change(path, topic, access=access) as log:
         log.alter_topic(topic, config=changed_configs(log.topic(topic), added, deleted))
         entries = describe_configs(log.topic(topic))

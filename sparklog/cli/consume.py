@@ -33,8 +33,8 @@ _OFFSETS: Final = "a number, earliest, latest, or an ISO time"
 def _formatter(context: click.Context, option: click.Parameter, given: str) -> str:
     name = _FORMATTERS.get(given, given)
     if name not in FORMATS:
-        wanted = f"want one of {', '.join(FORMATS)}, or Kafka's class {', '.join(_FORMATTERS)}"
-        raise click.BadParameter(f"{given}: {wanted}", ctx=context, param=option)
+        wanted = f"{', '.join(FORMATS)}, or Kafka's class {', '.join(_FORMATTERS)}"
+        raise click.BadParameter(f"{given} must be {wanted}", ctx=context, param=option)
     return name
 
 
@@ -173,6 +173,7 @@ def consume(
         def stopped() -> bool:
             return stop.is_set() or _has_no_reader()
 
+        # `stopped` also ends the wait for a store, so that Ctrl-C works before the first record.
         log = stack.enter_context(to_read(path, access, stopped=stopped))
         start = _start(offset, timestamp, from_beginning, follow, partitions, log, topic)
         request = ConsumeRequest(
@@ -194,7 +195,10 @@ def _header(text: str) -> tuple[str, bytes | None]:
 def _header_regex(text: str) -> tuple[str, str]:
     key, equals, pattern = text.partition("=")
     if not equals:
-        raise click.BadParameter(f"{text!r}: want KEY=RE2", param_hint="'--header-regex'")
+        raise click.BadParameter(
+            f"{text!r} must have the form KEY=RE2",
+            param_hint="'--header-regex'",
+        )
     return key, pattern
 
 
@@ -262,5 +266,5 @@ def _start(
             for number, (start, end) in zip(numbers, known, strict=True)
         }
     if len(numbers) != 1:
-        raise click.UsageError("--offset with a number needs exactly one --partition")
+        raise click.UsageError("--offset with a number requires --partition exactly once")
     return {numbers[0]: int(offset)}

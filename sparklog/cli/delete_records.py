@@ -49,7 +49,7 @@ def delete(
     segments in its next round. The exit code is 1 if a partition failed.
     """
     if (offset_json_file is None) == (not offsets):
-        raise click.UsageError("give either --offset-json-file or --offset")
+        raise click.UsageError("pass either --offset-json-file or --offset")
     wanted: Offsets = (
         offsets_by_partition(parse_offset(text) for text in offsets)
         if offset_json_file is None

@@ -114,7 +114,7 @@ def dump_log(
     )
     names = [name for name in files.split(",") if name]
     if not names:
-        raise click.BadParameter("want at least one file", param_hint="'--files'")
+        raise click.BadParameter("the option must name at least one file", param_hint="'--files'")
     dump = Dump(names, options)
     dump.check()
     out, err = sys.stdout, sys.stderr

@@ -25,7 +25,7 @@ from sparklog.storage.erasure_report import ErasedOffsets, ErasureReport
 from sparklog.tiered.keyring import Keyring
 
 _RANGES_SHOWN = 3
-_WANTED = 'want a JSON array of strings or of {"base64": "..."}'
+_WANTED = 'the file must contain a JSON array of strings or of {"base64": "..."}'
 
 
 @click.command(cls=Command)
@@ -114,8 +114,10 @@ def erase(
     wanted += [] if keys_json is None else _listed(keys_json)
     if not wanted and not null_key:
         raise click.UsageError(
-            "no key is given: --key, --key-base64, --key-hex, --key-file, --keys-json"
+            "no key is named: --key, --key-base64, --key-hex, --key-file, --keys-json or "
+            "--null-key is required"
         )
+    # Before the log is opened: a mistyped option must not wait for another process's service.
     offset, time_ms = _bound(before)
     storage = parse_storage_options(storage_options)
     check_log(path, StoreAccess(storage), archives=False)
@@ -173,7 +175,7 @@ def _each(found: list[object]) -> Iterator[bytes]:
         elif isinstance(one, dict) and isinstance(one.get("base64"), str):
             yield _decoded(one["base64"])
         else:
-            raise click.BadParameter(f"{one!r}: {_WANTED}", param_hint="'--keys-json'")
+            raise click.BadParameter(f"{one!r} is not a key; {_WANTED}", param_hint="'--keys-json'")
 
 
 def _encoded(text: str) -> bytes:
@@ -181,7 +183,7 @@ def _encoded(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         raise click.BadParameter(
-            f"{text!r} contains an unpaired surrogate: give it as base64",
+            f"{text!r} contains an unpaired surrogate: encode the key in base64",
             param_hint="'--keys-json'",
         ) from None
 
@@ -216,7 +218,7 @@ def _show(report: ErasureReport) -> None:
         console().print(table)
     read, took_s = size_text(report.bytes_read), report.took_ms / 1000
     click.echo(f"{report.topic}: {pluralize(report.records, 'record')} {would}erased; {read} "
-               f"looked through in {took_s:.1f} s")  # fmt: skip
+               f"read in {took_s:.1f} s")  # fmt: skip
     removed = [one for part in report.partitions for one in part.removed]
     if removed:
         click.echo(f"{pluralize(len(removed), 'file or object', 'files and objects')} {would}"

@@ -80,9 +80,11 @@ def fork(
     In a bucket the object store copies the segments. Both logs must be of the same kind.
     """
     if (writer is None) != (batch is None):
-        raise click.UsageError("--writer and --batch belong together")
+        raise click.UsageError("--writer and --batch require each other")
     if [writer, when, offsets].count(None) != 2:
-        raise click.UsageError("give a fork point: --writer with --batch, --time or --offsets")
+        raise click.UsageError(
+            "pass exactly one fork point: --writer with --batch, --time or --offsets"
+        )
     wanted = ForkPointRequest(
         writer=writer,
         batch=batch,
@@ -93,7 +95,7 @@ def fork(
     if url_of(path) is not None or url_of(new_path, mode="rw") is not None:
         return _fork_in_store(path, new_path, wanted, access, dry_run=dry_run, as_json=as_json)
     if dry_run:
-        raise click.UsageError("--dry-run is for a log in a store")
+        raise click.UsageError("--dry-run requires a log in a bucket")
     check_log(path, archives=False)
     made = fork_log(path, new_path, wanted)
     if as_json:
@@ -119,7 +121,7 @@ def _fork_in_store(
     for one, mode in ((path, "r"), (new_path, "rw")):
         if url_of(one, mode=mode) is None:
             raise InvalidRequestError(
-                f"{one} is a log dir and the other path a store: a fork must have the same kind of "
+                f"{one} is a log dir and the other path a URL: a fork must have the same kind of "
                 "home; use `sparklog export --all --to` instead",
                 path=one,
             )
@@ -183,6 +185,6 @@ def _offsets(text: str | None) -> dict[str, dict[int, int]] | None:
         }
     except (ValueError, AttributeError, TypeError):
         raise click.BadParameter(
-            f'{text!r}: want JSON as {{"topic": {{"0": 500}}}}', param_hint="'--offsets'"
+            f'{text!r} must be JSON, such as {{"topic": {{"0": 500}}}}', param_hint="'--offsets'"
         ) from None
     return found

@@ -88,10 +88,13 @@ def handover(
     if into is not None:
         given = (node_id, cluster_id, properties, groups)
         if any(each is not None for each in given) or listeners != DEFAULT_LISTENERS:
-            raise click.UsageError("--into keeps the broker's settings: only --topic may be added")
+            raise click.UsageError(
+                "--into does not change the broker's settings; only --topic, --metadata-log-dir "
+                "and --check can be combined with --into"
+            )
         return _join(path, into, topics, metadata_log_dir, check=check, as_json=as_json)
     if topics:
-        raise click.UsageError("--topic needs --into: without it a log is handed over as a whole")
+        raise click.UsageError("--topic requires --into: without --into all topics are handed over")
     broker = BrokerSettings(
         node_id=node_id, cluster_id=cluster_id, listeners=listeners,
         metadata_log_dir=metadata_log_dir, properties_file=properties, groups_file=groups,

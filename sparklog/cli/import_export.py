@@ -239,9 +239,9 @@ def export(
         _check_alone(target, any(one not in (None, ()) for one in given))
         return _move(path, target["to"] or "", access, as_json=as_json)
     if topic is None:
-        raise click.UsageError("give --topic, or --all for the whole log")
+        raise click.UsageError("pass --topic, or --all to export all topics")
     if (target["to"] is None) == (target["to_kafka"] is None):
-        raise click.UsageError("give one of --to, --to-kafka")
+        raise click.UsageError("pass either --to or --to-kafka")
     with to_read(path, access) as log:
         start = _position(log, topic, from_offsets, from_time, "from", "earliest")
         end = _position(log, topic, to_offsets, to_time, "to", "latest")
@@ -263,7 +263,7 @@ def _check_alone(target: "_Target", is_range: bool) -> None:
     changed = target["compression_type"] or target["kafka_topic"] or target["create"]
     to_kafka = target["to_kafka"] or target["command_config"]
     if target["to"] is None or to_kafka or is_range or changed:
-        raise click.UsageError("--all exports the log unchanged: give only --to with it")
+        raise click.UsageError("--all exports the whole log unchanged: use only --to with it")
 
 
 def _move(path: str, to: str, access: StoreAccess, *, as_json: bool) -> int:
@@ -272,7 +272,7 @@ def _move(path: str, to: str, access: StoreAccess, *, as_json: bool) -> int:
     into_store, home = url_of(to, mode="rw") is not None, url_of(path)
     if into_store == (home is not None):
         raise InvalidRequestError(
-            f"{path} and {to} are the same kind of home: --all copies from a log dir to a store, "
+            f"{path} and {to} are the same kind of home: --all copies from log dirs to a bucket, "
             "or back; use `sparklog fork` for a copy in the same kind of home",
             path=path,
         )
@@ -294,7 +294,7 @@ def _export(
 ) -> Exported:
     codec = target["compression_type"]
     if target["to_kafka"] is None and (target["kafka_topic"] or target["command_config"]):
-        raise click.UsageError("--kafka-topic and --command-config need --to-kafka")
+        raise click.UsageError("--kafka-topic and --command-config require --to-kafka")
     if target["to_kafka"] is not None:
         config = {} if target["command_config"] is None else read_config(target["command_config"])
         config |= {} if codec is None else {"compression.type": codec}
@@ -326,12 +326,13 @@ def _position(
     for text in offsets:
         partition, equals, offset = text.rpartition("=")
         if not (offset.isdigit() and (partition.isdigit() or not equals)):
-            raise click.BadParameter(f"{text!r}: want OFFSET or PARTITION=OFFSET",
+            raise click.BadParameter(f"{text!r} must have the form OFFSET or PARTITION=OFFSET",
                                      param_hint=f"'--{side}-offset'")  # fmt: skip
         numbers = [int(partition)] if equals else view_of(log).partitions(topic)
         if len(numbers) != 1:
             raise click.UsageError(
-                f"--{side}-offset needs PARTITION=OFFSET: there are several partitions"
+                f"--{side}-offset requires PARTITION=OFFSET, because topic {topic} has several "
+                "partitions"
             )
         found[numbers[0]] = int(offset)
     return found

@@ -45,9 +45,9 @@ class KafkaServing:
         """
         if address is None:
             if read_only and alone:
-                raise click.UsageError("--read-only needs --kafka or --ui: give one of them")
+                raise click.UsageError("--read-only requires --kafka or --ui")
             if options:
-                raise click.UsageError("--kafka-option needs --kafka: give it")
+                raise click.UsageError("--kafka-option requires --kafka")
             return None
         # `serve` itself does not need the extra `endpoint`
         from sparklog.kafka.listeners import parse_address
@@ -81,7 +81,10 @@ class KafkaServer:
     def reopen_if_replaced(self) -> None:
         """Reopen the log if it was replaced. Called periodically. Cost: a stat."""
         if self._log is not None and is_replaced(self._log):
-            _LOGGER.warning("%s was replaced: opening the new log", self._serving.path)
+            _LOGGER.warning(
+                "%s was replaced by another log; the endpoint opens the new log",
+                self._serving.path,
+            )
             self._close()
         if self._log is None:
             try:
@@ -90,11 +93,12 @@ class KafkaServer:
                 if str(error) != self._refused:  # log an error only once
                     self._refused = str(error)
                     _LOGGER.warning(
-                        "%s can't be served, trying again: %s", self._serving.path, error
-                    )
+                        "%s can't be served to Kafka clients; the endpoint tries again: %s",
+                        self._serving.path, error,
+                    )  # fmt: skip
             else:
                 self._refused = ""
-                _LOGGER.warning("%s is served again", self._serving.path)
+                _LOGGER.warning("%s is served to Kafka clients again", self._serving.path)
 
     def _open(self) -> None:
         from sparklog.kafka import Endpoint
@@ -107,6 +111,7 @@ class KafkaServer:
                 Endpoint(log, host=serving.host, port=self._port, options=serving.options)
             )
             self._opened = stack.pop_all()
+        # The port is kept for the next opening: clients know the port that port 0 selected.
         self._log, self._port = log, endpoint.port
         self.bootstrap_servers = endpoint.bootstrap_servers
 

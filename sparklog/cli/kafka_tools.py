@@ -92,8 +92,8 @@ _REPLICAS: Final = (
 UNSUPPORTED_FLAGS: Final[Mapping[str, str]] = {
     "--command-config": _CONNECTION,
     "--admin.config": _CONNECTION,
-    "--bootstrap-controller": "a log has no controller: give its PATH",
-    "--zookeeper": "a log has no ZooKeeper: give its PATH",
+    "--bootstrap-controller": "a log has no controller: pass its PATH",
+    "--zookeeper": "a log has no ZooKeeper: pass its PATH",
     "--timeout": "there is no server to wait for; --patience-ms limits the wait for a store",
     "--replica-assignment": "a partition has one replica, in the log dir with the fewest "
     "partitions",
@@ -101,9 +101,9 @@ UNSUPPORTED_FLAGS: Final[Mapping[str, str]] = {
     "--under-min-isr-partitions": _REPLICAS,
     "--at-min-isr-partitions": _REPLICAS,
     "--partition-size-limit-per-response": "all partitions are shown at once",
-    "--broker-list": "a log has no brokers to choose: give its PATH",
-    "--include": "one topic at a time: --topic",
-    "--whitelist": "one topic at a time: --topic",
+    "--broker-list": "a log has no brokers to choose: pass its PATH",
+    "--include": "the command reads a single topic, named by --topic",
+    "--whitelist": "the command reads a single topic, named by --topic",
     "--consumer-property": _CONSUMER,
     "--consumer.config": _CONSUMER,
     "--command-property": _CONSUMER,
@@ -112,11 +112,11 @@ UNSUPPORTED_FLAGS: Final[Mapping[str, str]] = {
     "--enable-systest-events": "--json prints output for scripts",
     "--key-deserializer": "use --property key.deserializer=CLASS",
     "--value-deserializer": "use --property value.deserializer=CLASS",
-    "--formatter-config": "give --formatter-property KEY=VALUE",
+    "--formatter-config": "use --formatter-property KEY=VALUE",
     "--producer-property": _PRODUCER,
     "--producer.config": _PRODUCER,
-    "--reader-config": "give --reader-property KEY=VALUE",
-    "--line-reader": "give --format",
+    "--reader-config": "use --reader-property KEY=VALUE",
+    "--line-reader": "use --format",
     "--sync": "each commit is durable before the next one begins; --linger-ms bounds its size",
     "--request-required-acks": _PRODUCER,
     "--request-timeout-ms": _PRODUCER,
@@ -182,7 +182,7 @@ def path_first(args: Sequence[str]) -> list[str]:
         else:
             rest.append(word)
     if len(paths) > 1:
-        raise click.UsageError(f"{name} is given twice")
+        raise click.UsageError(f"{name} is passed twice")
     return [*paths, *rest]
 
 
@@ -230,8 +230,8 @@ def _one_replica(context: click.Context, option: click.Parameter, given: int | N
     if given in (None, 1):
         return given
     raise click.BadParameter(
-        f"{given}: want 1. A log stores one copy of each record; redundancy is the task of its "
-        "disk or bucket",
+        f"{given} must be 1. A log stores a single copy of each record; redundancy is the task of "
+        "its disk or bucket",
         ctx=context, param=option,
     )  # fmt: skip
 

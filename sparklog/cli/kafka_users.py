@@ -76,12 +76,16 @@ def users(
     """
     names = [name for name in (add, alter, delete) if name is not None]
     if len(names) > 1:
-        raise click.UsageError("give one of --add, --alter, --delete")
+        raise click.UsageError(
+            "--add, --alter and --delete exclude each other: choose a single action"
+        )
     asks = password or password_file is not None
     if add is None and alter is None and (asks or rights is not None or no_password):
-        raise click.UsageError("--rights and the password options need --add or --alter")
+        raise click.UsageError("--rights and the password options require --add or --alter")
     if no_password and (asks or alter is not None):
-        raise click.UsageError("--no-password needs --add, without a password option")
+        raise click.UsageError(
+            "--no-password requires --add, and excludes the other password options"
+        )
     if add is not None:
         check_name(add)
         granted = parse_rights("read" if rights is None else rights)
@@ -89,7 +93,9 @@ def users(
         change_users(path, lambda users: _add(users, User(add, granted, keys), path))
     elif alter is not None:
         if not asks and rights is None:
-            raise click.UsageError("nothing to alter: give --rights, --password or --password-file")
+            raise click.UsageError(
+                "no change is requested: pass --rights, --password or --password-file"
+            )
         _find(read_users(path), alter, path)
         changed = None if rights is None else parse_rights(rights)
         new = _keys(_password(password_file), iterations) if asks else None
@@ -116,10 +122,13 @@ def _password(file: IO[str] | None) -> str:
         except UnicodeDecodeError:
             found = ""
         if not found:
-            raise click.BadParameter("its first line has no password", param_hint="--password-file")
+            raise click.BadParameter(
+                "the first line of the file has no password",
+                param_hint="--password-file",
+            )
         return found
     if not sys.stdin.isatty():
-        raise click.UsageError("there is no terminal to ask for a password: give --password-file -")
+        raise click.UsageError("there is no terminal to ask for a password: use --password-file -")
     return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
 
 
@@ -141,7 +150,7 @@ def _delete(users: dict[str, User], name: str, path: str) -> None:
 def _find(users: dict[str, User], name: str, path: str) -> User:
     if name not in users:
         known = ", ".join(users) or "none"
-        raise InvalidRequestError(f"{path} has no user {name!r}; there are {known}")
+        raise InvalidRequestError(f"{path} has no user {name!r}; its users: {known}")
     return users[name]
 
 

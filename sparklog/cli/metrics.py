@@ -50,14 +50,15 @@ def metrics(
     if rules or board:
         if (rules and board) or path is not None or as_table or as_json:
             raise click.UsageError(
-                "--alert-rules and --dashboard print a file: give one of them and nothing else"
+                "--alert-rules and --dashboard each print a file: leave out PATH and the other "
+                "options"
             )
         click.echo(alert_rules() if rules else dashboard(), nl=False)
         return EXIT_OK
     if path is None:
         raise click.MissingParameter(param_hint="'PATH'", param_type="argument")
     if as_table and as_json:
-        raise click.UsageError("--table and --json: want one of them")
+        raise click.UsageError("--table and --json exclude each other")
     check_log(path, access, archives=False)
     found = collect(path, storage_options=access.storage, options=access.options)
     examiner = Examiner(path, storage_options=access.storage, options=access.options)

@@ -34,9 +34,9 @@ def check_directory(path: str, what: str = "the log's directory") -> None:
     if LOCAL.is_dir(path):
         return
     if LOCAL.exists(path):
-        raise InvalidRequestError(f"{path} is a file: give {what}")
+        raise InvalidRequestError(f"{path} is a file: pass {what}")
     check_reachable(LOCAL, path)
-    raise InvalidRequestError(f"{path} does not exist: give {what}")
+    raise InvalidRequestError(f"{path} does not exist: pass {what}")
 
 
 def refuse_address(path: str) -> None:
@@ -47,9 +47,9 @@ def refuse_address(path: str) -> None:
     for part in path.split(","):
         if _ADDRESS.fullmatch(part) and not LOCAL.exists(part):
             raise InvalidRequestError(
-                f"{part} looks like a server's address: give the log's directory or URL (./{part} "
-                "if that is a directory). A log needs no server; Kafka's own tools can use the one "
-                "that `sparklog serve PATH --kafka 9092` runs"
+                f"{part} looks like a server's address: pass the log's directory or URL (./{part} "
+                "if that is a directory). A log needs no server; Kafka's own tools can use the "
+                "server that `sparklog serve PATH --kafka 9092` runs"
             )
 
 
@@ -125,7 +125,7 @@ def check_log(
         raise InvalidRequestError(
             f"{','.join(directories)} contains no log: neither a partition (NAME-NUMBER with .log "
             f"files) nor {TOPICS_NAME} nor {META_PROPERTIES} exists. "
-            f"Give a log's directory; {cure}"
+            f"Pass a log's directory; {cure}"
         )
 
 
@@ -141,7 +141,7 @@ def check_dry_run(path: str, *, dry_run: bool) -> None:
     if not is_ours and holds_log(LOCAL, home):
         raise InvalidRequestError(
             f"{home} is a broker's directory, and even a dry run would take it over: open the log "
-            "for writing first, or rehearse on a copy of it"
+            "for writing first, or try the command on a copy of the directory"
         )
 
 
@@ -153,7 +153,7 @@ def _is_home(url: str, access: StoreAccess | None) -> bool:
 def _archive(path: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"{path} is an archive, which has only segments and no ledger, readers or service, or it "
-        "is empty: give a log's directory (`sparklog tier restore` makes one), or the URL "
+        "is empty: pass a log's directory (`sparklog tier restore` makes one), or the URL "
         f"of a log in a store. {SERVED_READ_ONLY}"
     )
 

@@ -39,7 +39,7 @@ def read_text(file: IO[str], option: str) -> str:
         raise click.BadParameter("the file is not UTF-8", param_hint=f"'{option}'") from None
     if len(text) > _TEXT_MAX:
         raise click.BadParameter(
-            f"the file has more than {_TEXT_MAX} characters: is it the right one?",
+            f"the file has more than {_TEXT_MAX} characters; check that it is the right file",
             param_hint=f"'{option}'",
         )
     return text.removeprefix("\ufeff")
@@ -54,7 +54,7 @@ def parse_when(text: str, option: str, wanted: str = _WANTED) -> datetime:
     """Return a time given in ms since the epoch, as in Kafka, or in ISO form.
 
     An ISO time without a zone is UTC, as in Kafka's tools; eight digits are a date (20130703).
-    Raises: click.BadParameter with the forms in `wanted`.
+    Raises: click.BadParameter with the accepted forms, `wanted`.
     """
     try:
         if text.isascii() and text.isdecimal() and len(text) != _DATE_DIGITS:
@@ -62,7 +62,7 @@ def parse_when(text: str, option: str, wanted: str = _WANTED) -> datetime:
         when = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         raise click.BadParameter(
-            f"{text!r}: want {wanted}{_EXAMPLE}", param_hint=f"'{option}'"
+            f"{text!r} must be {wanted}{_EXAMPLE}", param_hint=f"'{option}'"
         ) from None
     return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
 
@@ -77,7 +77,10 @@ def parse_properties(given: Sequence[str], option: str) -> dict[str, str]:
         for pair in text.split(",") if _is_list(text) else [text]:
             key, equals, value = pair.partition("=")
             if not equals or not key.strip():
-                raise click.BadParameter(f"{pair!r}: want key=value", param_hint=f"'{option}'")
+                raise click.BadParameter(
+                    f"{pair!r} must have the form key=value",
+                    param_hint=f"'{option}'",
+                )
             found[key.strip()] = value.replace("\\t", "\t").replace("\\n", "\n")
     return found
 
@@ -88,7 +91,10 @@ def key_values(given: Sequence[str], option: str) -> dict[str, str]:
     for text in given:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise click.BadParameter(f"{text!r}: want key=value", param_hint=f"'{option}'")
+            raise click.BadParameter(
+                f"{text!r} must have the form key=value",
+                param_hint=f"'{option}'",
+            )
         found[key.strip()] = value.strip()
     return found
 

@@ -109,9 +109,9 @@ def produce(
     """
     lines = Lines.parse(parse_properties(properties, "--property"))
     if properties and form != "lines":
-        raise click.UsageError("--property needs --format lines")
+        raise click.UsageError("--property requires --format lines")
     if (writer is None) != (batch is None):
-        raise click.UsageError("--writer and --batch belong together")
+        raise click.UsageError("--writer and --batch require each other")
     codec = None if compression_type is None else Codec.parse(compression_type)
     _check(path, topic, partition, create, access)
     with contextlib.ExitStack() as stack:
@@ -125,6 +125,7 @@ def produce(
                 linger_ms=linger_ms, stopped=stop.is_set,
             )  # fmt: skip
         except Stopped:
+            # Before the log is opened for writing, which would create it or take it over.
             return _end(Produced(topic=topic, stopped=True), as_json=as_json)
         log = stack.enter_context(
             open_log(path, mode="rw", storage_options=access.storage, options=access.options)
@@ -163,7 +164,7 @@ def _check(
     assert count is not None
     if partition is not None and not 0 <= partition < count:
         raise InvalidRequestError(
-            f"topic {topic} has no partition {partition}: want 0 to {count - 1}"
+            f"topic {topic} has no partition {partition}; its partitions are 0 to {count - 1}"
         )
 
 
@@ -214,7 +215,7 @@ def _show(done: Produced) -> None:
         console().print(table)
     outcome = pluralize(done.records, "record")
     if done.replayed:
-        outcome = "committed before, nothing was written"
+        outcome = "this micro-batch was committed before; no record was written"
     if done.stopped:
         outcome += "; stopped, an incomplete further record was discarded"
     click.echo(f"{done.topic}: {outcome}", err=True)

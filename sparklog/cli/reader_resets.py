@@ -78,7 +78,7 @@ def _scenarios(command: Callable[..., int]) -> Callable[..., int]:
         named = {n: value for n, value in taken.items() if value is not None and value is not False}
         if len(named) != 1:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in _SCENARIOS)
-            raise click.UsageError(f"want exactly one of {options}")
+            raise click.UsageError(f"exactly one of these options is required: {options}")
         return command(*args, scenario=named, **given)
 
     decorated: Callable[..., int] = run
@@ -136,9 +136,9 @@ def reset(
     reset` instead.
     """
     if execute and dry_run:
-        raise click.UsageError("give --execute or --dry-run")
+        raise click.UsageError("choose --execute or --dry-run: the options exclude each other")
     if bool(groups) == all_groups:
-        raise click.UsageError("want either --group or --all-groups")
+        raise click.UsageError("pass either --group or --all-groups")
     plan = _plan_of(scenario, topics, all_topics, groups)
     with to_read(path, access, archives=False) as log:
         wanted = list(dict.fromkeys(groups)) if groups else _all(log)

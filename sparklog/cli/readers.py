@@ -155,7 +155,8 @@ def _wanted(text: str | None, known: Sequence[str], option: str) -> set[str]:
     for name in named:
         if name not in by_name:
             raise click.BadParameter(
-                f"{name}: want some of {', '.join(known)}", param_hint=f"'{option}'"
+                f"{name} is unknown; the known values are {', '.join(known)}",
+                param_hint=f"'{option}'",
             )
     return {by_name[name] for name in named}
 
@@ -196,7 +197,9 @@ def describe(
     running endpoint (`sparklog serve --kafka`). The exit code is 1 if a group does not exist.
     """
     if offsets + members + state > 1:
-        raise click.UsageError("give at most one of --offsets, --members, --state")
+        raise click.UsageError(
+            "--offsets, --members and --state exclude each other: use a single option"
+        )
     _check_one_scope(groups, all_groups)
     with to_read(path, access, archives=False) as log:
         found = describe_groups(log, groups or None)
@@ -278,6 +281,7 @@ def delete(
     done, failed = [], {}
     with to_read(path, access, archives=False) as log:
         at_work = log.groups_at_work()
+        # delete_reader checks this as well, but its error would end the command before the others.
         for name in _named(log, groups):
             if name in at_work:
                 failed[name] = "has members"
@@ -346,9 +350,9 @@ def _forget(log: Log, group: str, topic: str, partition: int, *, is_there: bool)
 
 def _check_one_scope(groups: Sequence[str], all_groups: bool, *, needed: bool = False) -> None:
     if groups and all_groups:
-        raise click.UsageError("give --group or --all-groups")
+        raise click.UsageError("--group and --all-groups exclude each other")
     if needed and not groups and not all_groups:
-        raise click.UsageError("want either --group or --all-groups")
+        raise click.UsageError("pass either --group or --all-groups")
 
 
 def _named(log: Log, groups: Sequence[str]) -> list[str]:

@@ -203,9 +203,9 @@ def _store_access(
 
 def _check_task(task: str | None, topics: Sequence[str], *, once: bool) -> None:
     if task is not None and not once:
-        raise click.UsageError("--task runs a task once: give --once or --dry-run as well")
+        raise click.UsageError("--task runs a task once: add --once or --dry-run")
     if topics and task != "compact":
-        raise click.UsageError("--topic selects topics to compact: give --task compact as well")
+        raise click.UsageError("--topic selects topics to compact: add --task compact")
 
 
 def _run_once(
@@ -271,7 +271,7 @@ def _pages(
     """Return the pages to serve, None without --ui."""
     if address is None:
         if options != NO_PAGES:
-            raise click.UsageError("the options --ui-... need --ui: give it")
+            raise click.UsageError("the options --ui-... require --ui")
         return None
     given: dict[str, object] = {} if keyring is None else {"remote.keyring": keyring}
     return Pages(path, address, options, storage_options, given)

@@ -173,10 +173,12 @@ def restore(
     """
     if url_of(path, mode="rw") is not None:
         if start is not None or end is not None:
-            raise click.UsageError("--start and --end need a log dir as PATH, not a store")
+            raise click.UsageError("--start and --end require a log dir as PATH, not a URL")
         return _into_store(url, path, topics, threads, access, dry_run=dry_run, as_json=as_json)
     if dry_run:
-        raise click.UsageError("--dry-run is for a log in a store")
+        raise click.UsageError(
+            "--dry-run requires a URL as PATH: it shows the restore of a log to a bucket"
+        )
     span: _Span = {
         "start": _position(start, "--start") or "earliest",
         "end": _position(end, "--end") or "latest",
@@ -245,7 +247,9 @@ def _of_log(
     with open_log(url, storage_options=access.storage, options=access.options) as log:
         wanted = topics or sorted(log.topics())
         if len(wanted) > 1 and any(isinstance(at, dict) for at in span.values()):
-            raise click.UsageError("offsets apply to one topic: name it, or give a time")
+            raise click.UsageError(
+                "offsets apply to a single topic: pass --topic once, or use a time"
+            )
         done = [export_log(TopicRange(log, topic, **span), path) for topic in wanted]
     records = sum(one.records for one in done)
     if as_json:
@@ -365,4 +369,4 @@ def _position(text: str | None, option: str) -> Any:
     try:
         return {int(p): int(offset) for p, offset in json.loads(text).items()}
     except (ValueError, TypeError):
-        raise click.BadParameter(f"{text!r}: want {wanted}", param_hint=f"'{option}'") from None
+        raise click.BadParameter(f"{text!r} must be {wanted}", param_hint=f"'{option}'") from None

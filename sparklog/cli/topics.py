@@ -280,7 +280,9 @@ def alter(
     """
     config = parse_configs(configs)
     if partitions is None and not config and not deleted:
-        raise click.UsageError("nothing to alter: give --partitions, --config or --delete-config")
+        raise click.UsageError(
+            "no change is requested: pass --partitions, --config or --delete-config"
+        )
     if if_exists and not _is_there(path, topic, access):
         return EXIT_OK
     with to_change(path, topic, access=access) as log:

@@ -94,7 +94,7 @@ def _write(found: LogReport, raw: bytes, target: str) -> None:
             file.write(raw)
     except OSError as error:
         raise StorageUnavailableError(
-            f"{target} can't be written ({error.strerror}): give another file by --export"
+            f"{target} can't be written ({error.strerror}): pass another file to --export"
         ) from error
     click.echo(
         f"{target}: {size_text(len(raw))}, {pluralize(len(found.topics), 'topic')}, "

@@ -92,16 +92,21 @@ def verify(
     if give_up:
         if repair or quick or batches:
             raise click.UsageError(
-                "--give-up checks nothing: leave out --repair, --quick and --batches"
+                "--give-up does not check the log: leave out --repair, --quick and --batches"
             )
         if partitions and topic is None:
-            raise click.UsageError("--partition needs a topic: give --topic as well")
+            raise click.UsageError("--partition requires a topic: add --topic")
         return _give_up(path, topic, partitions, dry_run=dry_run, as_json=as_json)
     if topic is not None or partitions:
-        raise click.UsageError("--topic and --partition select what to give up: give --give-up")
+        raise click.UsageError(
+            "--topic and --partition select partitions to give up: add --give-up"
+        )
     if quick:
         if repair or dry_run:
-            raise click.UsageError("--quick checks too little for a repair: leave one of them out")
+            raise click.UsageError(
+                "--quick checks too little for a repair: leave out --quick, or --repair and "
+                "--dry-run"
+            )
         report = verify_log(
             path, quick=True, storage_options=access.storage, options=access.options
         )

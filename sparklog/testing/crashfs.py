@@ -93,6 +93,7 @@ class CrashFile:
             node = self._node("write", write=True)
             self._fs.writing = raw
             fault = self._fs.meet("pwrite", self.path, at, len(raw))
+            # A full disk also leaves a part of the write, as pwrite(2) returns a short count first.
             if fault in (Fault.TORN_KILL, Fault.NO_SPACE):
                 part = self._fs.torn_size(at, len(raw))
                 if part:
@@ -108,6 +109,8 @@ class CrashFile:
             self._fs.suffer(fault, "truncate", self.path)
             for reference in node.mappings:
                 mapping = reference()
+                # A real process would die of SIGBUS, but only when it reads the lost pages. Here
+                # the truncation itself fails, so that no test depends on a later read.
                 if mapping is not None and mapping.live and size < len(mapping.data):
                     raise AssertionError(f"{self.path} is cut under its mapping: SIGBUS")
             node.change(FileOp(size, None))
@@ -193,6 +196,7 @@ class CrashMapping:
     def __init__(self, fs: "CrashFS", node: FileNode) -> None:
         self.data = memoryview(bytes(node.data))
         self._fs, self._closed = fs, False
+        # Weak, so that a mapping that was dropped without close() doesn't forbid truncations.
         node.mappings[:] = [r for r in node.mappings if r() is not None]
         node.mappings.append(weakref.ref(self))
 
@@ -337,11 +341,13 @@ class CrashFS:
         if self.dead:
             self.check_alive()
         call = Call(len(self.calls) + 1, op, path, at, size, to)
+        # Before the call has an effect: a clone made in the callback is the machine without it.
         if self.on_call is not None:
             self.on_call(call)
         self.calls.append(call)
         if not self._plans:
             return None
+        # Every plan counts every call, also if an earlier plan's fault is the one that happens.
         struck = [plan.fault for plan in self._plans if plan.strikes(call)]
         return struck[0] if struck else None
 
@@ -470,6 +476,7 @@ class CrashFS:
                 raise refuse(errno.ENOTEMPTY, "remove directory", path)
             self._count("rmdir", "remove directory", path)
             parent.change(name, None)
+            # The cache of directories by path may contain this directory.
             self.disk.places.clear()
 
     def unlink(self, path: str) -> None:

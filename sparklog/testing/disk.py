@@ -80,6 +80,8 @@ class FileNode:
         if not self.ops:
             return
         if self.limbo:
+            # The writes of the failed sync stay uncertain, and later writes must not become durable
+            # before them: an image is made from all operations in order.
             for op in self.ops:
                 op.synced = True
             return
@@ -97,6 +99,7 @@ class FileNode:
         """Return the content of the platter after a power cut."""
         if mode == "all" or not self.ops:
             return bytearray(self.data)
+        # A later sync made the size durable, also where the data of a failed sync are lost.
         least = max((n + 1 for n, op in enumerate(self.ops) if op.synced), default=0)
         prefix = least if mode == "strict" else rng.randint(least, len(self.ops))
         image = bytearray(self.durable)
@@ -176,6 +179,7 @@ class DirNode:
     def sync(self) -> None:
         ops, self.ops = self.ops, []
         for op in ops:
+            # fsync of one directory makes a rename durable in both: journals never split it.
             if op.needs is not None:
                 op.needs.directory._settle_to(op.needs)
             _apply_name(self.durable, op)

@@ -279,9 +279,12 @@ class FaultDriver:
                 assert crc32c.crc32c(data) == crc
                 if self._meets(self.faults.conflict):
                     raise _Answer("ConditionalRequestConflict", 409)
+                # Also if the object exists: a late creation is decided when it lands.
                 self._postpone(name, bytes(data), create=True)
                 if made:
                     self._store(name, bytes(data))
+            # As if the client had repeated a request that was carried out: the second attempt finds
+            # the object of the first, so a 412 doesn't prove that another process created it.
             if self._meets(self.faults.again):
                 raise _Answer("PreconditionFailed", 412)
             return made
@@ -362,6 +365,7 @@ class FaultDriver:
         old = self.bucket.objects.get(name)
         if self.rng.random() < self.faults.stale:
             until_ms = self.clock() + self.rng.randint(1, self.faults.stale_ms)
+            # setdefault: while listings are stale, they show the oldest state, not the last one.
             self.bucket.unlisted.setdefault(name, (old, until_ms))
         if data is None:
             self.bucket.objects.pop(name, None)
@@ -383,6 +387,7 @@ class FaultDriver:
         due = sorted((one for one in self.bucket.late if one.at_ms <= self.clock()), key=_at_ms)
         self.bucket.late = [one for one in self.bucket.late if one.at_ms > self.clock()]
         for one in due:
+            # Whether an object exists is decided now, as S3 decides an If-None-Match at the commit.
             if not one.create or one.name not in self.bucket.objects:
                 self._store(one.name, one.data)
 
@@ -391,6 +396,7 @@ class FaultDriver:
 
     def before(self, effect: str) -> None:
         """Apply faults that strike before a request is carried out."""
+        # Held until done(), so that another thread sees all of the effect of a request, or none.
         self.bucket.lock.acquire()
         try:
             if self.dead:

@@ -81,6 +81,7 @@ class ScheduledBucket:
         """Apply all pending writes now, or a random share of them."""
         due = [each for each in self.pending if self.schedule.chance(share)]
         self.pending = [each for each in self.pending if each not in due]
+        # An object store gives no order to requests that are under way at the same time.
         self.schedule.rng.shuffle(due)
         for _, write in due:
             self._apply(write, "after all")
@@ -125,6 +126,7 @@ class ScheduledBucket:
         """
         rates, some = self.schedule.fault_rates, self.schedule.rng
         fault = some.choice(FAULTS) if self.schedule.chance(rates.writes) else ""
+        # late: only later; echo: now and once more later, as a retry that a proxy held back.
         if fault in ("late", "echo"):
             at = self.schedule.step + some.choice(rates.late_steps)
             self.pending.append((at, write))
@@ -169,6 +171,7 @@ class ScheduledBucket:
     def _whole_or_half(self, write: Write, is_new: bool) -> bytes:
         some = StoreFlaw.HALF in self.flaws and write.verb == "create" and is_new
         if some and self.schedule.chance(0.2):
+            # A put, because a creation of the same name would find the half object.
             self.send_later(self.schedule.rng.randint(*HALF_STEPS), write._replace(verb="put"))
             return write.data[: len(write.data) // 2]
         return write.data

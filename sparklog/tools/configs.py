@@ -62,9 +62,9 @@ def parse_configs(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise InvalidRequestError(f"config {pair!r}: want key=value")
+            raise InvalidRequestError(f"config {pair!r} must have the form key=value")
         if name.strip() in found:
-            raise InvalidRequestError(f"config {name.strip()} is given twice")
+            raise InvalidRequestError(f"config {name.strip()} is passed twice")
         found[name.strip()] = value.strip()
     return found
 
@@ -109,7 +109,7 @@ def changed_configs(
     known = info.config.to_dict()
     if missing := sorted(name for name in delete if name not in known):
         raise InvalidRequestError(
-            f"config {', '.join(missing)} isn't set on topic {info.name}; set are: "
+            f"config {', '.join(missing)} isn't set on topic {info.name}; the topic's configs are "
             f"{', '.join(sorted(known)) or 'none'}"
         )
     kept = {name: value for name, value in known.items() if name not in delete}

@@ -34,13 +34,18 @@ def parse_offset_json(text: str) -> Offsets:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"the offset file is not JSON ({error}): want {wanted}") from None
+        raise InvalidRequestError(
+            f"the offset file is not JSON ({error}): it must be like {wanted}"
+        ) from None
     rows = document.get("partitions") if isinstance(document, dict) else None
     if not isinstance(rows, list):
-        raise InvalidRequestError(f"the offset file has no list 'partitions': want {wanted}")
+        raise InvalidRequestError(
+            f"the offset file has no list 'partitions': it must be like {wanted}"
+        )
     if document.get("version", 1) != 1:
         raise InvalidRequestError(
-            f"the offset file has version {document['version']!r} instead of 1: want {wanted}"
+            f"the offset file has version {document['version']!r} instead of 1: it must be like "
+            f"{wanted}"
         )
     return offsets_by_partition(_row(row, wanted) for row in rows)
 
@@ -49,7 +54,9 @@ def _row(row: Any, wanted: str) -> tuple[str, int, int]:
     found = row if isinstance(row, dict) else {}
     topic, partition, offset = (found.get(name) for name in ("topic", "partition", "offset"))
     if not isinstance(topic, str) or type(partition) is not int or type(offset) is not int:
-        raise InvalidRequestError(f"the offset file's entry {json.dumps(row)}: want {wanted}")
+        raise InvalidRequestError(
+            f"the offset file has an invalid entry {json.dumps(row)}: it must be like {wanted}"
+        )
     return topic, partition, offset
 
 
@@ -61,7 +68,7 @@ def parse_offset(text: str) -> tuple[str, int, int]:
         return topic, int(partition), int(offset)
     except ValueError:
         raise InvalidRequestError(
-            f"offset {text!r}: want topic:partition:offset, where -1 means all committed records"
+            f"offset {text!r} must have the form topic:partition:offset; -1 selects all records"
         ) from None
 
 
@@ -74,7 +81,9 @@ def offsets_by_partition(rows: Iterable[tuple[str, int, int]]) -> Offsets:
             raise InvalidRequestError(f"{key} is named twice")
         found[key] = offset
     if not found:
-        raise InvalidRequestError("no partition is named: nothing to delete")
+        raise InvalidRequestError(
+            "the offset file names no partition: the list 'partitions' is empty"
+        )
     return found
 
 

@@ -46,7 +46,7 @@ def parse_time(text: str) -> int:
     if not -5 <= when < 2**63:
         names = ", ".join(f"{number} or {name}" for name, number in TIMES.items())
         raise InvalidRequestError(
-            f"time {text!r}: want {names}, or milliseconds since the epoch or an ISO time"
+            f"time {text!r} must be {names}, milliseconds since the epoch or an ISO time"
         )
     return when
 
@@ -66,7 +66,7 @@ def parse_partitions(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise InvalidRequestError(
-            f"partitions {text!r}: want numbers joined by ',', such as 0,2"
+            f"partitions {text!r} must be numbers joined by ',', such as 0,2"
         ) from None
 
 
@@ -79,7 +79,7 @@ def get_offsets(log: Log, query: OffsetQuery) -> dict[str, dict[int, int]]:
     chosen = _chosen(log, query)
     if not any(chosen.values()):
         raise InvalidRequestError(
-            "could not match any topic-partitions with the specified filters; there are "
+            "could not match any topic-partitions with the specified filters; the log has "
             + (", ".join(sorted(log.topics())) or "no topics")
         )
     answer: dict[str, dict[int, int]] = {}
@@ -95,7 +95,9 @@ def _chosen(log: Log, query: OffsetQuery) -> dict[str, list[int]]:
     topics = log.topics()
     if query.topic_partitions is not None:
         if query.topic is not None or query.partitions is not None:
-            raise InvalidRequestError("--topic-partitions can't be used with --topic, --partitions")
+            raise InvalidRequestError(
+                "--topic-partitions can't be used with --topic or --partitions"
+            )
         rules = [_rule(part) for part in query.topic_partitions.split(",")]
         hidden = KAFKA_INTERNAL if query.exclude_internal_topics else frozenset()
         return {
@@ -119,14 +121,16 @@ def _rule(text: str) -> Callable[[str, int], bool]:
     match = _PATTERN.fullmatch(text)
     if match is None:
         raise InvalidRequestError(
-            f"topic-partitions {text!r}: want a topic (or a regular expression), and after ':' "
+            f"topic-partitions {text!r} must be a topic (or a regular expression), and after ':' "
             "a partition or a range such as 0-3"
         )
     topic, number, low, high = match.groups()
     try:
         expression = re.compile(topic or ".*")
     except re.error as error:
-        raise InvalidRequestError(f"topic-partitions {text!r}: {error}") from None
+        raise InvalidRequestError(
+            f"topic-partitions {text!r} is not a regular expression: {error}"
+        ) from None
 
     def holds(name: str, partition: int) -> bool:
         if name != topic and not expression.fullmatch(name):

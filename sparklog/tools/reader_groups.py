@@ -163,7 +163,9 @@ def parse_duration(text: str) -> timedelta:
     """Parse an ISO duration as Java does: PnDTnHnMnS. Raises InvalidRequestError."""
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()[1:]) or text[-1] in "tT":
-        raise InvalidRequestError(f"duration {text!r}: want PnDTnHnMnS, such as PT1H or P1DT12H")
+        raise InvalidRequestError(
+            f"duration {text!r} must have the form PnDTnHnMnS, such as PT1H or P1DT12H"
+        )
     sign, days, hours, minutes, seconds = match.groups()
     try:
         found = timedelta(
@@ -194,7 +196,9 @@ def parse_plans(text: str, groups: Sequence[str]) -> dict[str, Offsets]:
         except ValueError:
             wanted = "topic,partition,offset (of one --group) or group,topic,partition,offset"
             given = ",".join(row)[:200]
-            raise InvalidRequestError(f"plan, row {at}: {given!r}: want {wanted}") from None
+            raise InvalidRequestError(
+                f"plan, row {at}: {given!r} must have the form {wanted}"
+            ) from None
     return dict(found)
 
 

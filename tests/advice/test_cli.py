@@ -127,14 +127,14 @@ OF_KAFKAS_TOOLS: list[Case] = [
      (cli("consume", "LOG", "--topic", "t", "--group", "g"),
       cli("consume", "LOG", "--topic", "t", "--isolation-level", "read_committed"),
       says("^v$", cli("consume", "LOG", "--topic", "t", "--partition", "0", "--offset", "1")))),
-    ("give its PATH", cli("topics", "list", "--zookeeper", "x"),
+    ("pass its PATH", cli("topics", "list", "--zookeeper", "x"),
      (cli("topics", "list", "LOG"),)),
-    ("give --reader-property KEY=VALUE",
+    ("use --reader-property KEY=VALUE",
      cli("produce", "LOG", "IN", "--topic", "t", "--reader-config", "x"),
      (typed("k:w\n", cli("produce", "LOG", "-", "--topic", "t", "--reader-property",
                          "parse.key=true", "--reader-property", "key.separator=:")),
       says(r"\bw\b", cli("consume", "LOG", "--topic", "t", "--from-beginning")))),
-    ("give --format", cli("produce", "LOG", "IN", "--topic", "t", "--line-reader", "x"),
+    ("use --format", cli("produce", "LOG", "IN", "--topic", "t", "--line-reader", "x"),
      (typed('{"value": "w"}\n', cli("produce", "LOG", "-", "--topic", "t", "--format", "json")),
       says(r"\bw\b", cli("consume", "LOG", "--topic", "t", "--from-beginning")))),
     ("sparklog.open(..., options={...}), `sparklog serve --option`",
@@ -145,13 +145,13 @@ OF_KAFKAS_TOOLS: list[Case] = [
 ]  # fmt: skip
 
 OF_PATHS: list[Case] = [
-    ("give the log's directory or URL (./{} if that is a directory)",
+    ("pass the log's directory or URL (./{} if that is a directory)",
      cli("topics", "list", "localhost:9092"),
      (cli("topics", "list", "LOG"), lambda p: p.cli("topics", "list", store_log(p)),
       lies_at("localhost:9092"))),
-    ("Give a log's directory",
+    ("Pass a log's directory",
      lambda p: (Path(p.new("n")).mkdir(), p.cli("verify", p.new("n"))), (cli("verify", "LOG"),)),
-    ("give {}", cli("topics", "list", "IN"), (cli("topics", "list", "LOG"),)),
+    ("pass {}", cli("topics", "list", "IN"), (cli("topics", "list", "LOG"),)),
     ("`sparklog topics describe` shows its sizes",
      lambda p: p.cli("log-dirs", "describe", store_log(p)),
      (says(r"\b\d+ B\b", cli("topics", "describe", "URL")),)),
@@ -164,16 +164,16 @@ OF_PATHS: list[Case] = [
 ]  # fmt: skip
 
 OF_OPTIONS: list[Case] = [
-    ("give it as base64",
+    ("encode the key in base64",
      lambda p: p.cli("erase", p.log, "--topic", "t", "--keys-json",
                      p.file("keys.json", '["\\ud800"]')),
      (lambda p: p.cli("erase", p.log, "--topic", "t", "--keys-json", p.file(
          "keys.json", json.dumps([{"base64": base64.b64encode(b"k").decode()}]))),
       on_log(lambda log: expect(log.read("t").read_all().num_rows, 0), "r"))),
-    ("give --password-file -", typed("", cli("kafka-users", "NEW/u", "--add", "a")),
+    ("use --password-file -", typed("", cli("kafka-users", "NEW/u", "--add", "a")),
      (typed("secret\n", cli("kafka-users", "NEW/u", "--add", "a", "--password-file", "-")),
       says("a", cli("kafka-users", "NEW/u")))),
-    ("give --execute or --dry-run",
+    ("choose --execute or --dry-run",
      cli("readers", "reset", "LOG", "--group", "g", "--topic", "t", "--to-earliest",
          "--execute", "--dry-run"),
      (cli("readers", "reset", "LOG", "--group", "g", "--topic", "t", "--to-earliest",
@@ -239,14 +239,14 @@ SERVED = {
     ("kafka-server-start.sh",): "`sparklog serve PATH --kafka 9092` runs one for Kafka clients",
     ("kafka-metadata-quorum.sh",): "`sparklog serve PATH --kafka 9092` runs it for Kafka clients",
     ("kafka-client-metrics.sh",): "`sparklog serve PATH --kafka 9092 --metrics-port 9404`",
-    ("topics", "list", "h:1"): "can use the one that `sparklog serve PATH --kafka 9092` runs",
+    ("topics", "list", "h:1"): "can use the server that `sparklog serve PATH --kafka 9092` runs",
     ("configs", "describe", "LOG", "--entity-type", "clients"): "`sparklog serve --kafka-option`",
     ("configs", "describe", "LOG", "--entity-type", "ips"): "`sparklog serve --kafka-option`",
     ("configs", "describe", "LOG", "--entity-type", "groups"): "`sparklog serve --kafka-option`",
     ("configs", "describe", "LOG", "--entity-type", "brokers"): "`sparklog serve --option`",
-    ("serve", "LOG", "--kafka-option", "node.id=7"): "--kafka-option needs --kafka: give it",
-    ("serve", "LOG", "--ui-insecure"): "the options --ui-... need --ui: give it",
-    ("serve", "LOG", "--read-only"): "--read-only needs --kafka or --ui: give one of them",
+    ("serve", "LOG", "--kafka-option", "node.id=7"): "--kafka-option requires --kafka",
+    ("serve", "LOG", "--ui-insecure"): "the options --ui-... require --ui",
+    ("serve", "LOG", "--read-only"): "--read-only requires --kafka or --ui",
 }  # fmt: skip
 
 

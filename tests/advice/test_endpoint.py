@@ -226,7 +226,7 @@ def test_a_writer_and_its_batch_are_given_together(sparklog_log: Log) -> None:
     def lines() -> Records:
         return Records("t", [("file", io.BytesIO(b"a\n"))])
 
-    with pytest.raises(InvalidRequestError, match="give both, or neither"):
+    with pytest.raises(InvalidRequestError, match="pass both, or none of them"):
         produce(sparklog_log, lines(), writer="w")
     produce(sparklog_log, lines(), writer="w", batch=0)
     produce(sparklog_log, lines())

@@ -116,7 +116,7 @@ def test_markup_in_a_path_is_no_markup(log: Path, tmp_path: Path, capsys: Captur
         (["verify", "no/log/here"], "does not exist"),
         (["verify", ".", "--what"], "No such option"),
         (["fix"], "No such command"),
-        (["serve", ".", "--option", "retention"], "want key=value"),
+        (["serve", ".", "--option", "retention"], "must have the form key=value"),
     ],
 )
 def test_wrong_use_is_2(

@@ -66,10 +66,10 @@ def test_one_that_cant_be_stops_no_other(log: Path, capsys: Capture) -> None:
         ("[1]", "no list 'partitions'"),
         ('{"partitions": {}}', "no list 'partitions'"),
         ('{"partitions": [1]}', "entry 1: want"),
-        ('{"partitions": [{"topic": "t", "partition": "0", "offset": 1}]}', "want"),
-        ('{"partitions": [{"topic": "t", "partition": true, "offset": 1}]}', "want"),
+        ('{"partitions": [{"topic": "t", "partition": "0", "offset": 1}]}', "it must be like"),
+        ('{"partitions": [{"topic": "t", "partition": true, "offset": 1}]}', "it must be like"),
         ('{"partitions": [], "version": 2}', "has version 2"),
-        ('{"partitions": []}', "nothing to delete"),
+        ('{"partitions": []}', "names no partition"),
     ],
 )
 def test_files_that_cant_be(
@@ -87,8 +87,8 @@ def test_wrong_use_is_2(log: Path, tmp_path: Path, capsys: Capture) -> None:
     latin = tmp_path / "latin"
     latin.write_bytes(b'{"\xe4": 1}')
     for options, says in (
-        ([], "give either"),
-        (["--offset", "t:0:1", "--offset-json-file", twice], "give either"),
+        ([], "pass either"),
+        (["--offset", "t:0:1", "--offset-json-file", twice], "pass either"),
         (["--offset-json-file", twice], "t-0 is named twice"),
         (["--offset-json-file", str(latin)], "not UTF-8"),
         (["--offset-json-file", "none"], "No such file"),

@@ -97,7 +97,7 @@ def test_json_of_damage(partition: Path, tmp_path: Path, capsys: Capture) -> Non
         (["--files", "0.log/"], "does not exist"),
         (["--files", "7.log"], "is a directory"),
         (["--files", "00000000000000000005-0000000001.checkpoint"], "with kafka-dump-log"),
-        (["--files", "x.log"], "doesn't begin with an offset"),
+        (["--files", "x.log"], "must begin with an offset"),
         (["--files", "s3://bucket/0.log"], "is a URL"),
         (["--files", "5.log", "--max-bytes", "-1"], "--max-bytes"),
         (["--files", "5.log", "--value-decoder-class", "my.Own"], "my.Own is not supported"),

@@ -93,7 +93,7 @@ def test_what_is_left_is_told(log: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([], "no key is given"),
+        ([], "no key is named"),
         (["--key-base64", "?"], "not base64"),
         (["--key-hex", "6g"], "not hexadecimal"),
         (["--key", "a", "--partition", "9"], "no partitions [9]"),

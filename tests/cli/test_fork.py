@@ -52,10 +52,10 @@ def test_for_scripts(log: Path, clock: ManualClock, capsys: Capture) -> None:
     ("way", "words"),
     [
         (["--writer", "q", "--batch", "9"], "no commit of batch 9"),
-        (["--writer", "q"], "belong together"),
-        ([], "give a fork point"),
+        (["--writer", "q"], "require each other"),
+        ([], "pass exactly one fork point"),
         (["--time", "yesterday"], "an ISO time"),
-        (["--offsets", "[1]"], "want JSON as"),
+        (["--offsets", "[1]"], "must be JSON"),
     ],
 )
 def test_wrong_use_is_2(log: Path, capsys: Capture, way: list[str], words: str) -> None:

@@ -83,12 +83,12 @@ def test_json(log: str, capsys: Capture) -> None:
     [
         (["--topic", "none"], "could not match any topic-partitions"),
         (["--topic", "a", "--partitions", "7"], "could not match any topic-partitions"),
-        (["--topic", "a", "--partitions", "x"], "want numbers joined by ','"),
-        (["--topic-partitions", "a:x"], "want a topic"),
+        (["--topic", "a", "--partitions", "x"], "must be numbers joined by ','"),
+        (["--topic-partitions", "a:x"], "must be a topic"),
         (["--topic-partitions", "a:1", "--topic", "a"], "can't be used with"),
-        (["--time", "-6"], "or milliseconds"),
-        (["--time", "now"], "or milliseconds"),
-        (["--time", str(2**63)], "or milliseconds"),
+        (["--time", "-6"], ", milliseconds"),
+        (["--time", "now"], ", milliseconds"),
+        (["--time", str(2**63)], ", milliseconds"),
     ],
 )
 def test_wrong_use_is_2(options: list[str], says: str, log: str, capsys: Capture) -> None:

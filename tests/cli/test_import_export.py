@@ -66,8 +66,8 @@ def test_by_time(log: str, tmp_path: Path, capsys: Capture) -> None:
     [
         ([], "give one of --to"),
         (["--to", "a", "--to-kafka", "b"], "give one of --to"),
-        (["--to", "a", "--from-offset", "5"], "there are several"),
-        (["--to", "a", "--from-offset", "x=5"], "want OFFSET or PARTITION=OFFSET"),
+        (["--to", "a", "--from-offset", "5"], "has several partitions"),
+        (["--to", "a", "--from-offset", "x=5"], "must have the form OFFSET or PARTITION=OFFSET"),
         (["--to", "a", "--from-offset", "0=1", "--from-time", "2020-01-01"], "exclude each other"),
         (["--to", "a", "--kafka-topic", "k"], "need --to-kafka"),
         (["--to", "a", "--from-offset", "9=1"], "not among the partitions to read"),
@@ -122,7 +122,7 @@ def test_no_broker(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPa
     assert "retention.ms" in capsys.readouterr().err
     (tmp_path / "bad").write_text("nonsense\n")
     assert run([*command, "localhost:1", "--command-config", str(tmp_path / "bad")]) == 2
-    assert "line 1: want key=value" in capsys.readouterr().err
+    assert "line 1 must have the form key=value" in capsys.readouterr().err
     (tmp_path / "unknown").write_text("# a comment\nsasl.jaas.config=x\n")
     assert run([*command, "localhost:1", "--command-config", str(tmp_path / "unknown")]) == 2
 

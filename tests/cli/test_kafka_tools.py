@@ -137,7 +137,7 @@ def test_a_path_is_given_once_and_by_either_name(folder: Path, capsys: Capture) 
         assert capsys.readouterr().out == "t\n"
     for given, why in (
         (["list", path, "--bootstrap-server", path], "unexpected extra argument"),
-        (["list", "--bootstrap-server", path, f"--bootstrap-server={path}"], "given twice"),
+        (["list", "--bootstrap-server", path, f"--bootstrap-server={path}"], "passed twice"),
         (["list", "--bootstrap-server"], "requires an argument"),
         (["list", "localhost:9092"], "looks like a server's address"),
         (["create", "--topic", "t", "--bootstrap-server", "h1:9092,h2:9092"], "h1:9092 looks like"),
@@ -168,7 +168,7 @@ def test_configs_from_a_file(folder: Path, capsys: Capture) -> None:
     assert (config.retention_ms, config.cleanup_policy) == (5000, ("compact", "delete"))
     both = [*options, "--add-config-file", str(file), "--add-config", "retention.ms=1"]
     assert run(["configs", *both]) == 2
-    assert "give --add-config or" in capsys.readouterr().err
+    assert "pass --add-config or" in capsys.readouterr().err
 
 
 def test_a_command_that_is_mistyped(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,7 @@ def test_no_log_looks_like_a_healthy_one(command: list[str], capsys: Capture) ->
     Path("empty").mkdir()
     said = refused(command, "empty", capsys)
     assert said.startswith(f"{here}/empty contains no log: ")
-    assert "Give a log's directory" in said
+    assert "Pass a log's directory" in said
     # Something else, with a name that could be a partition's.
     Path("other/jdk-17").mkdir(parents=True)
     Path("other/jdk-17/release").write_text("x")

@@ -289,7 +289,7 @@ def test_the_same_file_twice(
     ("arguments", "words"),
     [
         (["--topic", "none"], "its topics: t, two; --create PARTITIONS makes it"),
-        (["--topic", "t", "--writer", "w"], "belong together"),
+        (["--topic", "t", "--writer", "w"], "require each other"),
         (["--topic", "t", "--writer", "", "--batch", "0"], "writer is empty"),
         (["--topic", "t", "--partition", "9"], "has no partition 9"),
         (["--topic", "t", "--format", "csv", "--property", "parse.key=true"], "--format lines"),

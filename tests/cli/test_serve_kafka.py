@@ -76,8 +76,8 @@ def test_an_archive_is_served_read_only(
     [
         (["--kafka", "nowhere"], "want PORT or HOST:PORT"),
         (["--kafka", "0", "--kafka-option", "node.id=x"], "node.id=x: expected"),
-        (["--kafka-option", "node.id=2"], "needs --kafka: give it"),
-        (["--read-only"], "needs --kafka or --ui"),
+        (["--kafka-option", "node.id=2"], "requires --kafka"),
+        (["--read-only"], "requires --kafka or --ui"),
         (["--kafka", "0", "--once"], "leave out --once"),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_log_that_is_made_again_is_served_at_the_same_address(
         def looked_in_vain() -> bool:
             nonlocal said
             said += capfd.readouterr().err
-            return "can't be served, trying again" in said
+            return "can't be served to Kafka clients; the endpoint tries again" in said
 
         until(looked_in_vain)
         time.sleep(3)  # some more looks at what isn't there say nothing
@@ -128,8 +128,8 @@ def test_a_log_that_is_made_again_is_served_at_the_same_address(
 
         until(is_served, "the new log")
     said += capfd.readouterr().err
-    assert said.count("can't be served, trying again") == 1, said
-    assert said.count("is served again") == 1
+    assert said.count("can't be served to Kafka clients; the endpoint tries again") == 1, said
+    assert said.count("is served to Kafka clients again") == 1
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--once"], 0), (["--kafka", "0"], 2)])

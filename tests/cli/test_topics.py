@@ -97,7 +97,7 @@ def test_create(tmp_path: Path, capsys: Capture) -> None:
     ("options", "says"),
     [
         (["--topic", "a/b"], "other characters"),
-        (["--topic", "a", "--config", "retention.ms"], "want key=value"),
+        (["--topic", "a", "--config", "retention.ms"], "must have the form key=value"),
         (["--topic", "a", "--config", "retention.ms=-7"], "expected -1..2^63-1"),
         (["--topic", "a", "--config", "retain=1"], "unknown option retain"),
         (["--topic", "a", "--partitions", "0"], "not in the range"),
@@ -124,7 +124,7 @@ def test_alter(log: Path, capsys: Capture) -> None:
     with sparklog.open(log) as opened:
         assert opened.topic("t").config.segment_ms == 9  # all of it or nothing
     nothing = ["topics", "alter", str(log), "--topic", "t"]
-    assert "nothing to alter" in printed(capsys, *nothing, code=2)
+    assert "no change is requested" in printed(capsys, *nothing, code=2)
 
 
 def test_delete(log: Path, capsys: Capture) -> None:
@@ -198,10 +198,10 @@ def test_configs(log: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ([], "nothing to alter"),
-        (["--delete-config", "segment.ms"], "segment.ms isn't set on topic t; set are: "),
+        ([], "no change is requested"),
+        (["--delete-config", "segment.ms"], "segment.ms isn't set on topic t; the "),
         (["--add-config", "segment.ms=x"], "segment.ms=x: expected"),
-        (["--add-config", "segment.ms=1,segment.ms=2"], "given twice"),
+        (["--add-config", "segment.ms=1,segment.ms=2"], "passed twice"),
         (["--add-config", "retention.ms=1", "--delete-config", "retention.ms"], "is both added"),
         (["--add-config", "no.such=1"], "unknown option no.such"),
     ],

@@ -74,9 +74,9 @@ def test_a_log_is_shown(path: Path) -> None:
         (["ui", "LOG", "--listen", "http://h:80"], "leave out http://"),
         (["ui", "nowhere", "--listen", "0"], "does not exist"),
         (["serve", "LOG", "--ui", "0.0.0.0:0"], "--ui-token-file"),
-        (["serve", "LOG", "--ui-insecure"], "need --ui"),
+        (["serve", "LOG", "--ui-insecure"], "require --ui"),
         (["serve", "LOG", "--ui", "0", "--once"], "leave out --once"),
-        (["serve", "LOG", "--read-only"], "needs --kafka or --ui"),
+        (["serve", "LOG", "--read-only"], "requires --kafka or --ui"),
     ],
 )
 def test_what_is_refused(

@@ -114,7 +114,7 @@ def test_nobody_else_may_write_to_a_copy(log: sparklog.Log, tmp_path: Path) -> N
     with sparklog.open(tmp_path / "to", "rw") as copy:
         copy.append("t", pa.table({"value": ["mine"]}), partition=0)
     log.append("t", rows(100, 120), partition=0)
-    with pytest.raises(InvalidRequestError, match="holds records of its own"):
+    with pytest.raises(InvalidRequestError, match="contains records that were not copied"):
         export_log(TopicRange(log, "t"), tmp_path / "to")
     with sparklog.open(tmp_path / "to", "rw") as copy:
         run = preserved_offsets.Run(100, 101, [])
@@ -127,7 +127,7 @@ def test_a_place_that_is_taken(log: sparklog.Log, tmp_path: Path) -> None:
     with sparklog.open(tmp_path / "other", "rw") as other:
         other.create_topic("t")
         other.append("t", pa.table({"value": ["mine"]}))
-    advice = "t-0 holds records of its own.*: choose another name or place for the copy"
+    advice = "t-0 contains records that.*: choose another name or place for the copy"
     with pytest.raises(InvalidRequestError, match=advice):
         export_log(TopicRange(log, "t"), tmp_path / "other")
     assert export_log(TopicRange(log, "t"), tmp_path / "free").records == 150

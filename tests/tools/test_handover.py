@@ -209,13 +209,13 @@ def test_directories_that_a_broker_would_not_leave_alone(tmp_path: Path, name: s
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"listeners": "PLAINTEXT://localhost:9092"}, "want one named CONTROLLER"),
-        ({"listeners": "CONTROLLER://localhost:9093"}, "one for clients"),
+        ({"listeners": "PLAINTEXT://localhost:9092"}, "must contain a listener CONTROLLER"),
+        ({"listeners": "CONTROLLER://localhost:9093"}, "a listener for clients"),
         ({"listeners": "localhost:9092,CONTROLLER://:1"}, "NAME://HOST:PORT"),
         ({"listeners": "A://h:70000,CONTROLLER://:1"}, "NAME://HOST:PORT"),
         ({"listeners": "A://h:1,A://h:2,CONTROLLER://:1"}, "each name once"),
         ({"cluster_id": "me"}, "16 bytes"),
-        ({"node_id": -1}, "node_id=-1"),
+        ({"node_id": -1}, "got -1"),
         ({"metadata_log_dir": "/nowhere"}, "does not exist"),
     ],
 )
@@ -308,12 +308,12 @@ def test_a_cluster_whose_metadata_log_lies_elsewhere(tmp_path: Path) -> None:
     (path / "bootstrap.checkpoint").unlink()
     with sparklog.open(path, "rw") as log:
         log.create_topic("v")
-    with pytest.raises(InvalidRequestError, match="metadata log is elsewhere"):
+    with pytest.raises(InvalidRequestError, match="metadata log of the cluster is not in"):
         hand_over(path)
-    with pytest.raises(InvalidRequestError, match=r"exist: give the broker's metadata\.log\.dir"):
+    with pytest.raises(InvalidRequestError, match=r"exist: pass the broker's metadata\.log\.dir"):
         hand_over(path, BrokerSettings(metadata_log_dir=str(tmp_path / "away")))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InvalidRequestError, match=r"holds no .*: give the broker's metadata"):
+    with pytest.raises(InvalidRequestError, match=r"contains no .*: pass the broker's metadata"):
         hand_over(path, BrokerSettings(metadata_log_dir=str(tmp_path / "empty")))
     done = hand_over(path, BrokerSettings(metadata_log_dir=str(metadata)))
     assert not done.is_new_cluster
@@ -356,7 +356,7 @@ def test_of_two_metadata_logs_one_is_moved_away(tmp_path: Path) -> None:
     hand_over(path)
     run_broker(LOCAL, [str(each) for each in dirs])
     shutil.copytree(dirs[0] / METADATA_DIR, dirs[1] / METADATA_DIR)
-    with pytest.raises(InvalidRequestError, match="move away the one that is not its metadata"):
+    with pytest.raises(InvalidRequestError, match="move away the directory that is not in"):
         hand_over(path)
     (dirs[1] / METADATA_DIR).rename(tmp_path / "away")
     hand_over(path)
@@ -587,9 +587,9 @@ def test_what_is_refused_into_a_cluster(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="a log of sparklog:"):
         _make(tmp_path / "other")
         hand_over_into(log, str(tmp_path / "other"))
-    with pytest.raises(InvalidRequestError, match="contain each other: give the log"):
+    with pytest.raises(InvalidRequestError, match="contain each other: pass the log"):
         hand_over_into(log, str(log))
-    with pytest.raises(InvalidRequestError, match="away does not exist: give a broker's log dirs"):
+    with pytest.raises(InvalidRequestError, match="away does not exist: pass a broker's log dirs"):
         hand_over_into(log, str(tmp_path / "away"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidRequestError, match=r"is missing, or lacks node\.id"):

@@ -72,15 +72,15 @@ def test_no_two_records_at_one_offset(path: Path) -> None:
         with pytest.raises(InvalidRequestError, match=r"ends at 120, but .* at offset 119:"):
             commit_runs(log, "t", {0: run(119, 121, [120])}, writer="w")
         log.append("t", pa.table({"value": ["own"]}), partition=1)
-        with pytest.raises(InvalidRequestError, match="t-1 holds records of its own"):
+        with pytest.raises(InvalidRequestError, match="t-1 contains records that were not copied"):
             copied_ends(log, "t", "w", "Kafka")
-        with pytest.raises(InvalidRequestError, match="t-0 holds records of its own"):
+        with pytest.raises(InvalidRequestError, match="t-0 contains records that were not copied"):
             copied_ends(log, "t", "another", "Kafka")
         log.delete_topic("t")
         with pytest.raises(InvalidRequestError, match="an offset must not be used for two records"):
             log.create_topic("t", 2, starts={0: 7, 1: 0})
         log.create_topic("plain")
-        advice = "made for records of its own.*; choose the name of a new topic"
+        advice = "not created as a copy.*; choose the name of a new topic"
         with pytest.raises(InvalidRequestError, match=advice):
             commit_runs(log, "plain", {0: run(0, 1, [0])}, writer="w")
         log.create_topic("new", 1, starts={0: 0})
@@ -99,7 +99,7 @@ def test_a_stranger_is_not_taken_for_the_copy(tmp_path: Path) -> None:
         log.append("t", pa.table({"value": ["own"]}), partition=1)
         with pytest.raises(InvalidRequestError, match=r"t-1 ends at 6, but .* at offset 5:"):
             commit_runs(log, "t", {0: run(50, 60, [])}, writer="w")
-        with pytest.raises(InvalidRequestError, match="t-1 holds records of its own"):
+        with pytest.raises(InvalidRequestError, match="t-1 contains records that were not copied"):
             copied_ends(log, "t", "w", "Kafka")
         assert log.offsets("t") == {0: (7, 50), 1: (5, 6)}
 
@@ -116,7 +116,7 @@ def test_a_copy_that_is_begun_anew(tmp_path: Path) -> None:
         assert copied_ends(log, "t", "w", "Kafka") == {0: 80, 1: 12}
         log.append("t", pa.table({"value": ["own"]}), partition=0)
         log.delete_records("t", {0: 81})
-        with pytest.raises(InvalidRequestError, match="t-0 holds records of its own"):
+        with pytest.raises(InvalidRequestError, match="t-0 contains records that were not copied"):
             copied_ends(log, "t", "w", "Kafka")
 
 
@@ -133,7 +133,7 @@ def test_a_copy_whose_topic_is_deleted_meanwhile_is_made_anew(
                 return found
 
             patch.setattr(log, "offsets", offsets)
-            with pytest.raises(UnknownTopicError, match="deleted meanwhile; repeat the copy"):
+            with pytest.raises(UnknownTopicError, match="deleted during the copy; repeat the copy"):
                 copied_ends(log, "t", "w", "Kafka")
         log.create_topic("t", 1, starts={0: 7})
         assert copied_ends(log, "t", "w", "Kafka") == {0: 7}

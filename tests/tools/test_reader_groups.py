@@ -51,7 +51,7 @@ def test_what_names_no_partitions(text: str) -> None:
 )  # fmt: skip
 def test_durations_are_javas(text: str, seconds: float | None) -> None:
     if seconds is None:
-        with pytest.raises(InvalidRequestError, match="want PnDTnHnMnS"):
+        with pytest.raises(InvalidRequestError, match="must have the form PnDTnHnMnS"):
             parse_duration(text)
     else:
         assert parse_duration(text) == timedelta(seconds=seconds)

@@ -50,7 +50,9 @@ class Match:
                 try:
                     pc.match_substring_regex(pa.array([b""]), pattern)
                 except pa.ArrowInvalid as error:
-                    raise InvalidRequestError(f"{pattern!r}: {error}") from None
+                    raise InvalidRequestError(
+                        f"{pattern!r} is not a regular expression of RE2: {error}"
+                    ) from None
 
     def mask(self, rows: pa.RecordBatch) -> Any | None:
         """Return a mask of the matching rows; None selects all. Nulls match no value."""
@@ -116,7 +118,7 @@ class ConsumeRequest:
         self.match.check()
         check_isolation(self.isolation)
         if self.max_messages is not None and self.max_messages < 1:
-            raise InvalidRequestError(f"max_messages={self.max_messages}: want at least 1")
+            raise InvalidRequestError(f"max_messages must be at least 1; got {self.max_messages}")
 
 
 def consume(
@@ -172,7 +174,7 @@ def _numbers(log: Log, topic: str, partitions: Sequence[int] | None) -> list[int
     for number in numbers:
         if number not in known:
             raise InvalidRequestError(
-                f"topic {topic} has no partition {number}: want one of {known}"
+                f"topic {topic} has no partition {number}; its partitions are {known}"
             )
     return numbers
 

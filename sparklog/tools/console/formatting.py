@@ -62,7 +62,7 @@ class Layout:
         for name, value in properties.items():
             if name in shown:
                 if value.lower() not in ("true", "false"):
-                    raise InvalidRequestError(f"{name}={value}: want true or false")
+                    raise InvalidRequestError(f"{name}={value} must be true or false")
                 shown[name] = value.lower() == "true"
             elif name in texts:
                 texts[name] = value.encode()
@@ -71,7 +71,7 @@ class Layout:
                 widths |= {} if width is None else {_DECODED[name]: width}
             else:
                 known = ", ".join([*shown, *texts, *_DECODED])
-                raise InvalidRequestError(f"property {name} is unknown; there are {known}")
+                raise InvalidRequestError(f"property {name} is unknown; the properties are {known}")
         return cls(
             prints=tuple(column for name, column in _PRINTS.items() if shown[name]),
             separator=texts["key.separator"],
@@ -91,7 +91,7 @@ def _width(name: str, value: str) -> int | None:
     plain = plain.removesuffix("Deserializer")
     if plain not in _DESERIALIZERS:
         raise InvalidRequestError(
-            f"{name}={value}: want Kafka's class for {', '.join(_DESERIALIZERS)}; for other "
+            f"{name}={value} must be Kafka's class for {', '.join(_DESERIALIZERS)}; for other "
             "formats read the topic with sparklog.open(path).read(topic) and decode its columns"
         )
     return _DESERIALIZERS[plain]
@@ -106,7 +106,9 @@ def formatter(name: str, layout: Layout | None = None) -> tuple[Format, list[str
         return _json, ["topic", "partition", "offset", "timestamp", "timestampType", "headers",
                        "key", "value"]  # fmt: skip
     if name not in ("text", "hex"):
-        raise InvalidRequestError(f"formatter {name}: want one of {', '.join(FORMATS)}")
+        raise InvalidRequestError(
+            f"formatter {name} is unknown; it must be one of {', '.join(FORMATS)}"
+        )
     columns = [*layout.prints, *(["timestampType"] if "timestamp" in layout.prints else [])]
     return lambda rows: _text(rows, layout, to_hex if name == "hex" else _same), columns
 

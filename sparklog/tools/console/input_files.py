@@ -101,6 +101,7 @@ class Source:
                 if self._stopped():
                     break
                 continue
+            # Not file.read: it blocks until the buffer is full, and would hold back a slow pipe.
             data = os.read(pipe, min(_PIPE_BYTES, size - held))
             if not data:
                 break

@@ -68,7 +68,7 @@ class Lines:
             field = name.replace(".", "_")
             if name in _FLAGS:
                 if value.lower() not in ("true", "false"):
-                    raise InvalidRequestError(f"{name}={value}: want true or false")
+                    raise InvalidRequestError(f"{name}={value} must be true or false")
                 given[field] = value.lower() == "true"
             elif name in _TEXTS:
                 if not value and name != "null.marker":
@@ -76,7 +76,8 @@ class Lines:
                 given[field] = value.encode()
             else:
                 raise InvalidRequestError(
-                    f"property {name} is unknown; there are {', '.join([*_FLAGS, *_TEXTS])}"
+                    f"property {name} is unknown; the properties are "
+                    f"{', '.join([*_FLAGS, *_TEXTS])}"
                 )
         return cls(**given)
 
@@ -98,7 +99,9 @@ def batches(file: Any, form: str, lines: Lines | None = None) -> Iterator[pa.Rec
     elif form == "parquet":
         yield from _of_parquet(file)
     else:
-        raise InvalidRequestError(f"format {form}: want one of {', '.join(FORMATS)}")
+        raise InvalidRequestError(
+            f"format {form} is unknown; it must be one of {', '.join(FORMATS)}"
+        )
 
 
 def blocks(file: Any) -> Iterator[bytes]:
@@ -207,7 +210,7 @@ def _headers(texts: Any, first: int, how: Lines) -> Any:
     if not pc.all(whole, min_count=0).as_py():
         at = int(np.searchsorted(np.cumsum(lengths), pc.index(whole, False).as_py(), "right"))
         raise InvalidRequestError(
-            f"line {first + at}: a header without headers.key.separator "
+            f"line {first + at} has a header without headers.key.separator "
             f"{how.headers_key_separator.decode()!r}"
         )
     flat = parts.flatten()
@@ -216,7 +219,7 @@ def _headers(texts: Any, first: int, how: Lines) -> Any:
         keys = flat.take(pa.array(evens)).cast(pa.string())
     except pa.ArrowInvalid:
         raise InvalidRequestError(
-            f"lines from {first} on: a header's key is not UTF-8"
+            f"a line from line {first} on has a header key that is not UTF-8"
         ) from None
     pairs = pa.StructArray.from_arrays(
         [keys, flat.take(pa.array(evens + 1))], fields=list(HEADERS_TYPE.value_type)
@@ -281,7 +284,7 @@ def _decoded(text: Any, coded: Any, name: str, first: int) -> Any:
                 found[at] = base64.b64decode(code, validate=True)
             except (binascii.Error, ValueError):
                 raise InvalidRequestError(
-                    f"line {first + at}: its {name} is not base64: {code[:40]!r}"
+                    f"the {name} of line {first + at} is not base64: {code[:40]!r}"
                 ) from None
     return pa.array(found, pa.binary())
 
@@ -306,7 +309,7 @@ def _fault(line: bytes) -> str:
         return f"not a JSON object: {line[:60]!r}"
     unknown = sorted(found.keys() - set(_JSON.names))
     if unknown:
-        return f"unknown fields {unknown}; want some of {_JSON.names}"
+        return f"the object has unknown fields {unknown}; the fields are {_JSON.names}"
     try:
         options = pa.json.ParseOptions(explicit_schema=_JSON, unexpected_field_behavior="error")
         pa.json.read_json(pa.BufferReader(line), parse_options=options)
@@ -378,7 +381,7 @@ def _check_names(names: list[str], known: Any) -> None:
     if unknown or "value" not in names or len(set(names)) < len(names):
         others = ", ".join(name for name in known if name != "value")
         raise InvalidRequestError(
-            f"columns {names}: want value and optionally {others}, each once"
+            f"the columns are {names}: they must be value and optionally {others}, each once"
         )
 
 
@@ -394,6 +397,7 @@ def _stamped(rows: pa.RecordBatch) -> pa.RecordBatch:
             stamps = text.cast(_MS)
         except pa.ArrowInvalid as error:
             raise InvalidRequestError(
-                f"column timestamp: want ms since the epoch or ISO times with a zone: {error}"
+                "column timestamp must contain ms since the epoch or ISO times with a zone: "
+                f"{error}"
             ) from None
     return rows.set_column(at, "timestamp", stamps)

@@ -83,6 +83,7 @@ class Records:
         how: Any = {"linger": self.linger, "stopped": stopped}
         sources = [(name, Source(file, self.digest, seen, **how), file) for name, file in files]
         rows = _rows(sources, form, lines)
+        # Read now: an invalid first block must be an error before --create makes a log and a topic.
         self._rows = itertools.chain(list(itertools.islice(rows, 1)), rows)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -108,11 +109,11 @@ def produce(
         before with other content; and the errors of `Log.append`.
     """
     if (writer is None) != (batch is None):
-        raise InvalidRequestError("writer and batch belong together: give both, or neither")
+        raise InvalidRequestError("writer and batch require each other: pass both, or none of them")
     if writer == "":
-        raise InvalidRequestError("writer is empty: give the writer a name")
+        raise InvalidRequestError("writer is empty: pass a name")
     if batch is not None and batch < 0:
-        raise InvalidRequestError(f"batch={batch}: want 0 or more")
+        raise InvalidRequestError(f"batch must be at least 0; got {batch}")
     topic, partition, framing = records.topic, records.partition, framing or Framing()
     if writer is None or batch is None:
         return _in_commits(log, records, framing)
@@ -133,6 +134,7 @@ def produce(
         stager.discard()
         raise
     if result.replayed:
+        # The commit didn't take the chunks, so their files would stay until the service's clean-up.
         stager.discard()
         done.records, done.replayed = 0, True
     done.add(result.ends.get(topic, {}))
@@ -173,6 +175,7 @@ def _in_commits(log: Log, records: Records, framing: Framing) -> Produced:
     largest = _Largest()
     while True:
         stager, size, count = log.stager(framing), 0, 0
+        # Again for each commit: another process may have added partitions or changed configs.
         info = log.topic(topic)
         largest.size = 0
         with largest.named():

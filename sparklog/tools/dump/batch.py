@@ -91,14 +91,14 @@ class DumpedBatch:
             else:
                 yield from _legacy_records(self)
         except (IndexError, ValueError, struct.error) as error:
-            raise self.damage(f"bad record: {error}") from None
+            raise self.damage(f"a record is damaged: {error}") from None
 
     def marker(self, record: DumpedRecord) -> str:
         """Return the text of a control record. Raises DataCorruptionError."""
         try:
             return _marker(record)
         except (ValueError, struct.error) as error:
-            raise self.damage(f"bad control record: {error}") from None
+            raise self.damage(f"a control record is damaged: {error}") from None
 
     def damage(self, reason: str) -> DataCorruptionError:
         """Return an error about this batch."""
@@ -177,7 +177,7 @@ def last_sequence(base: int, delta: int) -> int:
 
 def _records(batch: DumpedBatch) -> Iterator[DumpedRecord]:
     if batch.count < 0:
-        raise ValueError(f"{batch.count} records are declared")
+        raise ValueError(f"the batch header declares {batch.count} records")
     if not batch.count:
         return
     packed = batch.data[HEADER_SIZE:]
@@ -203,12 +203,12 @@ def _record(reader: "_Reader", batch: DumpedBatch) -> DumpedRecord:
     key, value = body.field(), body.field()
     count = body.varint(5)
     if not 0 <= count <= body.left:
-        raise ValueError(f"{count} headers")
+        raise ValueError(f"a record declares {count} headers")
     names = []
     for _ in range(count):
         name = body.field()
         if name is None:
-            raise ValueError("a header without a key")
+            raise ValueError("a header has no key")
         names.append(name)
         body.field()
     if body.left:
@@ -227,11 +227,11 @@ def _marker(record: DumpedRecord) -> str:
     """Return the text of a control record; KRaft's own are not decoded."""
     version, kind = struct.unpack_from(">hh", _present(record.key))
     if version < 0:
-        raise ValueError(f"control record of version {version}")
+        raise ValueError(f"the control record has the unknown version {version}")
     if kind in (0, 1):
         value_version, epoch = struct.unpack_from(">hi", _present(record.value))
         if value_version < 0:
-            raise ValueError(f"transaction marker of version {value_version}")
+            raise ValueError(f"the transaction marker has the unknown version {value_version}")
         name = "COMMIT" if kind else "ABORT"
         return f" endTxnMarker: {name} coordinatorEpoch: {epoch}"
     if kind in range(3, 7):
@@ -244,7 +244,7 @@ def _marker(record: DumpedRecord) -> str:
 
 def _present(data: bytes | None) -> bytes:
     if data is None:
-        raise ValueError("a control record without a key or value")
+        raise ValueError("a control record has no key or no value")
     return data
 
 
@@ -278,7 +278,7 @@ class _Reader:
             if byte < 0x80:
                 bits &= (1 << (32 if most == 5 else 64)) - 1
                 return (bits >> 1) ^ -(bits & 1)
-        raise ValueError(f"a varint of more than {most} bytes")
+        raise ValueError(f"a varint has more than {most} bytes")
 
 
 # --- magic 0 and 1 ---------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class Dump:
     def _check(self, path: str) -> None:
         if "://" in path:
             raise InvalidRequestError(
-                f"{path} is a URL, only local files can be dumped; `sparklog tier restore` "
+                f"{path} is a URL, and only local files can be dumped; `sparklog tier restore` "
                 "restores segments to a disk"
             )
         if self.fs.is_dir(path):
@@ -121,7 +121,7 @@ class Dump:
         name = os.path.basename(_shown(path))
         dot = name.rfind(".")
         if dot < 0:
-            raise InvalidRequestError(f"{path}: its name has no suffix; {_KNOWN}")
+            raise InvalidRequestError(f"{path}: the file name has no suffix; {_KNOWN}")
         suffix = name[dot:]
         if suffix == ".checkpoint":
             raise InvalidRequestError(
@@ -223,12 +223,13 @@ class Dump:
 
 
 _SUFFIXES: Final = (LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT)
-_KNOWN: Final = f"want files of a partition, which end with {', '.join(_SUFFIXES)}"
+_KNOWN: Final = f"the files of a partition end with {', '.join(_SUFFIXES)}"
 
 
 def _missing(path: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"{path} does not exist: give the files of one segment, an index with its .log beside it"
+        f"{path} does not exist: pass files of a segment; an index needs its .log in the "
+        "same directory"
     )
 
 

@@ -47,7 +47,7 @@ def base_of(path: str) -> int:
     stem = os.path.basename(path).partition(".")[0]
     if not (stem.removeprefix("-").removeprefix("+").isascii() and _is_number(stem)):
         raise InvalidRequestError(
-            f"{path}: its name doesn't begin with an offset, as 00000000000000000000 does"
+            f"{path}: the file name must begin with an offset, as 00000000000000000000 does"
         )
     return int(stem)
 
@@ -130,7 +130,7 @@ def dump_txn_index(fs: FileSystem, path: str) -> Iterator[bytes]:
     entries, _ = whole_entries(fs, path, TXN_ENTRY)
     for version, producer, first, last, stable in entries.tolist():
         if (version := version >> 8) > 0:
-            raise DataCorruptionError(f"an entry of version {version} is unknown", path=path)
+            raise DataCorruptionError(f"an entry has the unknown version {version}", path=path)
         yield (
             f"version: {version} producerId: {producer} firstOffset: {first} "
             f"lastOffset: {last} lastStableOffset: {stable}\n"

@@ -57,7 +57,8 @@ def size_of(file: File) -> int:
     size = file.size()
     if size > SIZE_MAX:
         raise InvalidRequestError(
-            f"{file.path} has {size} bytes; a segment has at most {SIZE_MAX}: this is not one"
+            f"{file.path} has {size} bytes; a segment has at most {SIZE_MAX}, so the file is not "
+            "a segment"
         )
     return size
 

@@ -99,7 +99,7 @@ def hand_over_into(
     own, theirs = split_path(path), split_path(log_dirs)
     if any(is_nested(a, b) for a in own for b in theirs):
         raise InvalidRequestError(
-            f"{log_dirs} and {path} contain each other: give the log, and with --into the log "
+            f"{log_dirs} and {path} contain each other: pass the log, and with --into the log "
             "dirs of a broker in another place"
         )
     join = _Join(fs, clock, own, theirs, metadata_log_dir, topics)
@@ -138,7 +138,10 @@ class _Join:
             here = {topic.name: topic for topic in take_inventory(log, fs, self._own)}
         chosen = here.keys() - RESERVED if self._topics is None else set(self._topics)
         if unknown := sorted(chosen - (here.keys() - RESERVED)):
-            raise UnknownTopicError(f"{', '.join(unknown)} can't be handed over: no such topic")
+            raise UnknownTopicError(
+                f"topic {', '.join(unknown)} can't be handed over: the log has no topic of this "
+                "name"
+            )
         if taken := sorted(chosen & known.topics.keys()):
             raise InvalidRequestError(
                 f"the cluster has a topic {', '.join(taken)}: delete it there, or leave it out here"
@@ -148,7 +151,7 @@ class _Join:
         size = sum(self._size(topic) for topic in mine.values())
         if size > (free := sum(fs.free_bytes(each) for each in self._theirs)):
             raise StorageUnavailableError(
-                f"{','.join(self._theirs)}: {size} bytes are to be copied, {free} are free"
+                f"{','.join(self._theirs)}: {size} bytes must be copied, but only {free} are free"
             )
         result = HandedOverTopics(
             directories=self._theirs, node_id=node_id, topics=placed, copied_bytes=size,
@@ -188,10 +191,10 @@ class _Join:
         nodes = set()
         for path in self._theirs:
             if not self._fs.is_dir(path):
-                raise InvalidRequestError(f"{path} does not exist: give a broker's log dirs")
+                raise InvalidRequestError(f"{path} does not exist: pass a broker's log dirs")
             said = read_properties(self._fs, path)
             if is_kept_from_brokers(self._fs, path) or has_ledger(self._fs, path):
-                raise InvalidRequestError(f"{path} is a log of sparklog: give a broker's log dir")
+                raise InvalidRequestError(f"{path} is a log of sparklog: pass a broker's log dir")
             if not {NODE_ID, DIRECTORY_ID} <= said.keys():
                 raise InvalidRequestError(
                     f"{path} is not a log dir of a KRaft broker of 3.7 or later: its "
@@ -199,7 +202,9 @@ class _Join:
                 )
             nodes.add(int(said[NODE_ID]))
         if len(nodes) > 1:
-            raise InvalidRequestError(f"{','.join(self._theirs)} are of several brokers: {nodes}")
+            raise InvalidRequestError(
+                f"{','.join(self._theirs)} belong to several brokers: {nodes}"
+            )
         return nodes.pop()
 
     def _known(self, node_id: int) -> ClusterMetadata:
@@ -208,7 +213,8 @@ class _Join:
         known = read_cluster_metadata(self._fs, held[0]) if held else None
         if known is None or not known.has_controller_records:
             raise InvalidRequestError(
-                f"{','.join(places)}: no metadata log of a cluster that has run: give all of the "
+                f"{','.join(places)}: there is no metadata log of a cluster that has run: pass "
+                "all of the "
                 "broker's log.dirs, and its metadata.log.dir; for a new cluster hand the log over "
                 "without --into"
             )

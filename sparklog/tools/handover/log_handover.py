@@ -146,12 +146,12 @@ def hand_over(
     check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it", fs)
     directories = split_path(path)
     if not any(holds_log(fs, directory) for directory in directories):
-        raise InvalidRequestError(f"{os.fspath(path)} holds no log: give a log's directory")
+        raise InvalidRequestError(f"{os.fspath(path)} contains no log: pass a log's directory")
     handover = _Handover(fs, clock, directories, broker)
     metadata = handover.metadata
     handover.check_files()
     if metadata is not None and not fs.is_dir(metadata):
-        raise InvalidRequestError(f"{metadata} does not exist: give the broker's metadata.log.dir")
+        raise InvalidRequestError(f"{metadata} does not exist: pass the broker's metadata.log.dir")
     if check:
         _check_present(fs, directories)
         return handover.plan(check=True).result
@@ -234,6 +234,8 @@ class _Handover:
             path and os.path.abspath(path)
             for path in (broker.metadata_log_dir, broker.properties_file, broker.groups_file)
         )
+        # Drawn once: plan() runs twice, before the log is closed and in run(), and both plans must
+        # contain the same ids.
         self._new_cluster_id = new_topic_id()
         self._new_ids = [new_topic_id() for _ in directories]
 
@@ -292,6 +294,7 @@ class _Handover:
             for path in present
         }
         for path in present:
+            # A KRaft broker has node.id; the former key would stay with an id that may differ.
             properties[path].pop(_ZOOKEEPER_ID, None)
         records = [*first, *records]
         result = HandedOver(
@@ -324,6 +327,7 @@ class _Handover:
             write_durably(fs, self._properties_file, plan.result.properties.encode())
         if self._groups_file and plan.result.groups:
             write_durably(fs, self._groups_file, csv_text(plan.result.groups).encode())
+        # Last: from here on a broker can start on the log dirs, so all metadata must be durable.
         for directory, properties in plan.properties.items():
             give_to_brokers(fs, directory, properties)
         return plan.result
@@ -349,7 +353,7 @@ class _Handover:
             _check_cluster_id(self._cluster_id)
         node_id = int(node) if node is not None else (self._node_id or 1)
         if node_id < 0:
-            raise InvalidRequestError(f"node_id={node_id}: want 0..2^31-1")
+            raise InvalidRequestError(f"node_id must be between 0 and 2^31-1; got {node_id}")
         ledger = [topic.id for topic in topics if topic.name == LEDGER_TOPIC]
         return node_id, cluster or self._cluster_id or (*ledger, self._new_cluster_id)[0]
 
@@ -361,13 +365,15 @@ class _Handover:
         if self.metadata is not None and self.metadata not in present:
             if not metadata_dirs(self._fs, [self.metadata]):
                 raise InvalidRequestError(
-                    f"{self.metadata} holds no {METADATA_DIR}: give the broker's metadata.log.dir"
+                    f"{self.metadata} contains no {METADATA_DIR}: pass the broker's "
+                    "metadata.log.dir"
                 )
             return self.metadata
         if len(held) > 1:
             raise InvalidRequestError(
-                f"{METADATA_DIR} is in {' and '.join(held)}, and a broker accepts only one: move "
-                "away the one that is not its metadata.log.dir"
+                f"{METADATA_DIR} is in {' and '.join(held)}, and a broker accepts a single "
+                "directory "
+                "of this name: move away the directory that is not in the broker's metadata.log.dir"
             )
         if held:
             return held[0]
@@ -375,9 +381,9 @@ class _Handover:
         is_kafkas = any(CLUSTER_ID in said and _ZOOKEEPER_ID not in said for said in found.values())
         if is_kafkas and not begun:
             raise InvalidRequestError(
-                "the log dirs belong to a cluster whose metadata log is elsewhere: give its "
-                "directory (metadata_log_dir, --metadata-log-dir); where other nodes are its "
-                "controllers, copy the records instead: `sparklog export --to-kafka`"
+                "the metadata log of the cluster is not in these log dirs: pass its directory "
+                "(metadata_log_dir, --metadata-log-dir); if the cluster has controllers on other "
+                "nodes, copy the records instead: `sparklog export --to-kafka`"
             )
         return self.metadata or (begun or present)[0]
 
@@ -411,7 +417,9 @@ def _agreed(found: Mapping[str, Mapping[str, str]], key: str) -> str | None:
     values = {path: said[key] for path, said in found.items() if said.get(key)}
     if len(set(values.values())) > 1:
         told = ", ".join(f"{path}: {value}" for path, value in values.items())
-        raise InvalidRequestError(f"the log dirs belong to several brokers: {key} is {told}")
+        raise InvalidRequestError(
+            f"the log dirs belong to several brokers: {key} has the values {told}"
+        )
     return next(iter(values.values()), None)
 
 
@@ -420,6 +428,6 @@ def _check_cluster_id(text: str) -> None:
         topic_id_bytes(text)
     except ValueError as error:
         raise InvalidRequestError(
-            f"cluster_id={text}: {error}; want 16 bytes as base64, as `kafka-storage random-uuid` "
-            "gives them"
+            f"cluster_id={text}: {error}; it must be 16 bytes as base64, as `kafka-storage "
+            "random-uuid` prints them"
         ) from None

@@ -69,13 +69,14 @@ def _parsed(listeners: str) -> dict[str, tuple[str, int]]:
         match = _LISTENER.fullmatch(part.strip())
         if match is None or not 0 < int(match[3]) < 1 << 16 or match[1].upper() in found:
             raise InvalidRequestError(
-                f"listeners={listeners}: want NAME://HOST:PORT, joined by ',', each name once, "
+                f"listeners={listeners} must be NAME://HOST:PORT, joined by ',', each name once, "
                 f"such as {DEFAULT_LISTENERS}"
             )
         found[match[1].upper()] = match[2], int(match[3])
     if CONTROLLER not in found or len(found) < 2:
         raise InvalidRequestError(
-            f"listeners={listeners}: want one named {CONTROLLER}, and one for clients, such as "
+            f"listeners={listeners} must contain a listener {CONTROLLER} and a listener for "
+            "clients, such as "
             f"{DEFAULT_LISTENERS}"
         )
     return found

@@ -57,15 +57,17 @@ def export_kafka(
     name = kafka_topic or topic
     done = Exported(topic=topic, to=f"{bootstrap_servers}/{name}")
     first, last = records.offsets()
+    # The topic id, not the name: a topic that was deleted and created again starts a new export.
     group = f"sparklog-export-{view_of(log).topic_id(topic, min(first))}"
     target = Target(bootstrap_servers, name, group, dict(config or {}))
     try:
         kept = log.topic(topic).config.to_dict().get("retention.ms", "-1") if create else None
         origin = target.check(max(first) + 1, topic, retention_ms=kept)
+        # An import of the topic and an export back would append each record to its own source.
         if origin is not None and _came_from(log, topic, origin):
             raise InvalidRequestError(
                 f"topic {topic} was imported from {done.to}: each record would be in that topic "
-                "twice; choose another one"
+                "twice; choose another topic"
             )
         at = records.resume(first, last, target.begin(sorted(first)), done.to)
         meter = Meter(at, last, progress)
@@ -129,14 +131,14 @@ class Target:
         except UnknownTopicError as error:
             if retention_ms is None:
                 raise UnknownTopicError(
-                    f"{error}; make it in Kafka with {partitions} partitions, or give --create"
+                    f"{error}; make it in Kafka with {partitions} partitions, or use --create"
                 ) from None
             self._create(partitions, retention_ms)
             return None
         if len(held) < partitions:
             raise InvalidRequestError(
-                f"{self.what} has {len(held)} partitions, {partitions} are needed: add some, or "
-                "export to another topic"
+                f"{self.what} has {len(held)} partitions, but {partitions} are needed: add some, "
+                "or export to another topic"
             )
         return import_writer(self._admin(), cluster, self._topic, source, self.what)
 
@@ -153,6 +155,8 @@ class Target:
     def begin(self, partitions: list[int]) -> dict[int, int]:
         """End an open transaction of an earlier export; return the offset after its last one."""
         with errors(self.what):
+            # First: it fences an earlier export that is still running, and aborts its open
+            # transaction. Before that the group's committed offset could still change.
             self._producer.init_transactions(TIMEOUT_S)
             places = [self._kafka.TopicPartition(self._topic, p) for p in partitions]
             found = self._group.committed(places, TIMEOUT_S)
@@ -165,6 +169,8 @@ class Target:
             try:
                 self._produce(p, rows)
                 place = self._kafka.TopicPartition(self._topic, p, upto)
+                # Part of the transaction: the records and the offset after them become visible
+                # together, so a failure in between neither loses nor repeats records.
                 about = self._group.consumer_group_metadata()
                 self._producer.send_offsets_to_transaction([place], about, TIMEOUT_S)
                 self._producer.commit_transaction(TIMEOUT_S)
@@ -192,6 +198,7 @@ class Target:
                 except BufferError:  # its queue is full
                     self._producer.poll(0.1)
             self._producer.poll(0)
+        # Before the commit, so that a failed delivery is raised with the record's own error.
         self._producer.flush(TIMEOUT_S)
         if self._failed:
             raise self._kafka.KafkaException(self._failed[0])

@@ -67,13 +67,13 @@ class TopicRange:
         if isinstance(start, datetime) and isinstance(end, datetime) and end < start:
             raise InvalidRequestError(
                 f"topic {self.topic} would begin at {start.isoformat()} and end at "
-                f"{end.isoformat()}: give an end after the start"
+                f"{end.isoformat()}: set an end after the start"
             )
         if isinstance(start, Mapping) and isinstance(end, Mapping):
             for p in sorted(start.keys() & end.keys()):
                 if last[p] < first[p]:
                     raise InvalidRequestError(
-                        f"{self.topic}-{p} would begin at {first[p]} and end at {last[p]}: give "
+                        f"{self.topic}-{p} would begin at {first[p]} and end at {last[p]}: set "
                         "an end after the start"
                     )
 

@@ -75,6 +75,8 @@ class KafkaSource:
         settings = {
             "group.id": "sparklog-import",  # no offsets are committed to it
             "enable.partition.eof": True, "check.crcs": True, **self.config,
+            # After `config`, so that it can't override them: the log's ends are the progress, and
+            # a reset would skip deleted offsets silently instead of reporting the loss.
             "enable.auto.commit": False, "auto.offset.reset": "error",
             "isolation.level": self.isolation,
         }  # fmt: skip
@@ -158,6 +160,7 @@ class _Source:
                     TopicConfig.parse({name: entry.value})
                 except InvalidRequestError:
                     continue  # of replication, for example
+                # The cluster's tiered storage doesn't apply to the log, which has its own or none.
                 if not name.startswith(("remote.", "local.")):
                     found[name] = entry.value
         return found
@@ -173,17 +176,22 @@ def _prepare(
     """Make the topic, or check that it is a copy of Kafka's; return where each partition ends."""
     spans, known = source.spans, log.topics().get(done.topic)
     if known is None:
+        # Otherwise the log's default retention would delete old records right after the import.
         wanted = {"retention.ms": "-1", **source.configs(), **topic_config}
         starts = {p: low for p, (low, _) in spans.items()}
         log.create_topic(done.topic, len(spans), wanted, starts=starts)
         return starts
     ends = copied_ends(log, done.topic, source.writer, source.what)
+    # Partitions that are added now have no copied records, so no record of theirs can be lost:
+    # below, only `copied` partitions are checked for data loss.
     copied = set(ends)
     if len(spans) > len(ends):
         log.alter_topic(done.topic, partitions=len(spans))
         ends |= {p: end for p, (_, end) in log.offsets(done.topic).items() if p not in ends}
     for p, (low, high) in spans.items():
         at = ends[p]
+        # After an unclean leader election a broker assigns offsets again. To continue would mix two
+        # histories in a partition.
         if at > high:
             raise OffsetOutOfRangeError(
                 f"{done.topic}-{p} ends at {at}, and Kafka's ends at {high}: Kafka has lost "
@@ -193,8 +201,8 @@ def _prepare(
             )  # fmt: skip
         if at < low and p in copied and fail_on_data_loss:
             raise OffsetOutOfRangeError(
-                f"{done.topic}-{p}: offsets [{at}, {low}) are gone from Kafka, by retention or "
-                "kafka-delete-records, before they were copied; give --no-fail-on-data-loss "
+                f"{done.topic}-{p}: offsets [{at}, {low}) were deleted from Kafka, by retention or "
+                "kafka-delete-records, before they were copied; use --no-fail-on-data-loss "
                 "to continue without them",
                 offset=at, start=low, end=high,
             )  # fmt: skip
@@ -210,6 +218,7 @@ class _Copying:
         self._log, self._source, self._done, self._framing = log, source, done, framing
         self._at = dict(at)  # where each partition of the log ends
         self._first = dict(at)
+        # The end is fixed at the start; otherwise an import of a busy topic would never finish.
         self._ends = {p: max(high, at[p]) for p, (_, high) in source.spans.items()}
         self._reading = {p for p, end in self._ends.items() if at[p] < end}
         self._held: dict[int, list[pa.RecordBatch]] = {}
@@ -238,7 +247,7 @@ class _Copying:
             elif monotonic_ms() - heard > _SILENCE_MS:
                 raise StorageUnavailableError(
                     f"{self._source.what}: no message for {_SILENCE_MS // 1000} s; all messages "
-                    "until then are committed, do it again to continue"
+                    "until then are committed; run the command again to continue"
                 )
             if self._bytes >= COMMIT_BYTES:
                 self._commit()
@@ -282,6 +291,7 @@ class _Copying:
         self._reading.discard(p)
 
     def _commit(self) -> None:
+        # Also partitions without messages: their end may move over compacted records and markers.
         runs = {
             p: Run(at, self._seen[p], self._held.get(p, []))
             for p, at in self._at.items()

@@ -51,7 +51,9 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, str]:
             continue
         key, equals, value = line.partition("=")
         if not equals:
-            raise InvalidRequestError(f"{os.fspath(path)}, line {number}: want key=value")
+            raise InvalidRequestError(
+                f"{os.fspath(path)}, line {number} must have the form key=value"
+            )
         found[key.strip()] = value.strip()
     return found
 

@@ -71,8 +71,8 @@ def copied_ends(log: Log, topic: str, writer: str, what: str) -> dict[int, int]:
     for p, (_, end) in spans.items():
         if not known or left[p] != end:
             raise InvalidRequestError(
-                f"{topic}-{p} holds records of its own, which did not come from {what} as it is "
-                "now: choose another name or place for the copy"
+                f"{topic}-{p} contains records that were not copied from the present {what}: "
+                "choose another name or place for the copy"
             )
     return {p: end for p, (_, end) in spans.items()}
 
@@ -81,8 +81,10 @@ def _left(state: LogState, topic: str, writer: str) -> dict[int, int]:
     """Return {partition: end} of a topic as `writer` left it, or after its creation."""
     last, known = state.writers.get(writer), state.topics.get(topic)
     if known is None:
-        raise UnknownTopicError(f"topic {topic} was deleted meanwhile; repeat the copy")
+        raise UnknownTopicError(f"topic {topic} was deleted during the copy; repeat the copy")
     ends: dict[str, int] = {}
+    # The fingerprint of a copy's last batch is the JSON of the ends that it left. Any other writer
+    # of this name has the fingerprint of a micro-batch, which says nothing about ends.
     if last is not None and last.fingerprint.startswith("{"):
         ends = json.loads(last.fingerprint)
     # An end below the partition's base belongs to a former topic of this name.
@@ -136,7 +138,7 @@ def commit_copied(
 def _placed(log: Log, topic: str) -> TopicInfo:
     if not preserves_offsets(log, topic):
         raise InvalidRequestError(
-            f"topic {topic} was made for records of its own, so no offset may be missing there; "
+            f"topic {topic} was not created as a copy, so no offset may be missing there; "
             "choose the name of a new topic"
         )
     return log.topic(topic)

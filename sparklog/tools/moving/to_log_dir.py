@@ -92,7 +92,7 @@ def move_to_log_dir(
     for damaged in readers.damaged:
         raise DataCorruptionError(
             "the position of a group can't be read, so it can't be moved: let its reader commit "
-            "again, or forget it by Log.delete_reader", path=damaged,
+            "again, or delete it with Log.delete_reader", path=damaged,
         )  # fmt: skip
     with new:
         (directory,) = new.directories
@@ -119,7 +119,9 @@ def move_to_log_dir(
 def _one(path: Path) -> list[str]:
     targets = split_path(path)
     if len(targets) != 1:
-        raise InvalidRequestError(f"{path}: a log in a store becomes one log dir: give one")
+        raise InvalidRequestError(
+            f"{path}: a log in a bucket is moved to a single log dir: pass a single directory"
+        )
     return targets
 
 
@@ -227,13 +229,14 @@ class _Move:
                 self._count(len(window.data))
         except FileNotFoundError as error:
             raise DataCorruptionError(
-                f"{error}: it was merged or deleted meanwhile, so move again; if that doesn't help "
-                "restore the object from a copy of the bucket",
+                f"{error}: the object was merged or deleted during the move, so move again; if "
+                "that "
+                "fails, restore the object from a copy of the bucket",
                 path=where, first=extent.base, end=extent.end,
             ) from error  # fmt: skip
         if held < extent.size:
             raise DataCorruptionError(
-                "it ends within a batch; restore the object from a copy of the bucket",
+                "the object ends within a batch; restore the object from a copy of the bucket",
                 path=where, position=held, first=extent.base, end=extent.end,
             )  # fmt: skip
 

@@ -94,7 +94,7 @@ def move_to_store(
     """
     watch = stopwatch()
     if url_of(path) is not None or not holds_own_log(path):
-        raise InvalidRequestError(f"{path} is not a log dir of sparklog: give one")
+        raise InvalidRequestError(f"{path} is not a log dir of sparklog: pass a log dir")
     store = open_store(url, storage_options)
     target = BucketTarget(store=store, threads=threads, clock=clock)
     remote = options or RemoteOptions()
@@ -200,7 +200,7 @@ class _Plan:
         for path in readers.damaged:
             raise DataCorruptionError(
                 "the position of a group can't be read, so it can't be moved: let its reader "
-                "commit again, or delete the file to forget it", path=path,
+                "commit again, or delete the file to forget the group", path=path,
             )  # fmt: skip
         for reader in readers.groups:
             name, raw = first_position(reader)
