@@ -63,7 +63,7 @@ def test_for_scripts_and_encrypted(
         (["archive", "/", "memory://x", "--rewrite-days", "0"], "0 is not in the range x>=1"),
         (
             ["archive", "/nowhere/at/all", "memory://x"],
-            "does not exist: give the query's checkpointLocation",
+            "does not exist: pass the query's checkpointLocation",
         ),
     ],
 )

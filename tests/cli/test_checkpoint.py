@@ -74,13 +74,13 @@ def test_import_and_export(golden: Golden, capsys: Capture) -> None:
     [
         (["history", "{}/state"], 2, "is no checkpoint"),
         (["reset", "{}", "--to", "3"], 2, "the earliest that can be is 8"),
-        (["reset", "{}", "--to", "soon"], 2, "want a batch, offsets as JSON or an ISO time"),
+        (["reset", "{}", "--to", "soon"], 2, "must be a batch, offsets as JSON or an ISO time"),
         (["reset", "{}", "--to", '{"t"'], 2, "is not JSON"),
         (["reset", "{}", "--to", '{"t": {"a": null}}'], 2, "want {'offsets': {'topic'"),
-        (["reset", "{}", "--to", "9" * 5000], 2, "want a batch, offsets as JSON or an ISO time"),
+        (["reset", "{}", "--to", "9" * 5000], 2, "must be a batch, offsets as JSON"),
         (["reset", "{}"], 2, "Missing option '--to'"),
         (["fork", "{}", "{}/x", "--to", "9"], 2, "are nested"),
-        (["fork", "{}", "{}-x", "--to", "9", "--source", "x"], 2, "want NAME=PATH"),
+        (["fork", "{}", "{}-x", "--to", "9", "--source", "x"], 2, "must have the form NAME=PATH"),
     ],
 )
 def test_wrong_use(

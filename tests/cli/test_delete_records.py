@@ -65,7 +65,7 @@ def test_one_that_cant_be_stops_no_other(log: Path, capsys: Capture) -> None:
         ("", "is not JSON"),
         ("[1]", "no list 'partitions'"),
         ('{"partitions": {}}', "no list 'partitions'"),
-        ('{"partitions": [1]}', "entry 1: want"),
+        ('{"partitions": [1]}', "entry 1: it must be"),
         ('{"partitions": [{"topic": "t", "partition": "0", "offset": 1}]}', "it must be like"),
         ('{"partitions": [{"topic": "t", "partition": true, "offset": 1}]}', "it must be like"),
         ('{"partitions": [], "version": 2}', "has version 2"),
@@ -92,8 +92,8 @@ def test_wrong_use_is_2(log: Path, tmp_path: Path, capsys: Capture) -> None:
         (["--offset-json-file", twice], "t-0 is named twice"),
         (["--offset-json-file", str(latin)], "not UTF-8"),
         (["--offset-json-file", "none"], "No such file"),
-        (["--offset", "t:0"], "want topic:partition:offset"),
-        (["--offset", "t:0:x"], "want topic:partition:offset"),
+        (["--offset", "t:0"], "must have the form topic:partition:offset"),
+        (["--offset", "t:0:x"], "must have the form topic:partition:offset"),
     ):
         assert run(["delete-records", str(log), *options]) == 2
         assert says in capsys.readouterr().err

@@ -100,5 +100,5 @@ def test_in_python(log: str) -> None:
     with sparklog.open(log) as opened:
         query = OffsetQuery(topic="a", partitions=(1,), time=parse_time("latest"))
         assert get_offsets(opened, query) == {"a": {1: 3}}
-        with pytest.raises(InvalidRequestError, match=r"there are a, b\.1"):
+        with pytest.raises(InvalidRequestError, match=r"the log has a, b\.1"):
             get_offsets(opened, OffsetQuery(topic="c"))

@@ -20,7 +20,7 @@ VERBS = frozenset(
         """
         Accept Add Allow Alter Append Archive Ask Back Begin Bring Change Check Commit
         Compact Compare Compress Connect Convert Copy Count Create Decode Decrypt Delete
-        Describe Do Download Encrypt End Erase Exit Export Fail Find Fork Go Hash Import
+        Describe Do Download Encrypt End Erase Exit Export Fail Find Fork Give Go Hash Import
         Increase Inspect Keep Leave Link List Log Make Manage Move Name Omit Pass Prepare
         Print Read Rebuild Remove Repeat Report Reset Restore Run Select Serve Set Show
         Stop Transfer Upload Use Verify Wait Write

@@ -64,12 +64,12 @@ def test_by_time(log: str, tmp_path: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "give one of --to"),
-        (["--to", "a", "--to-kafka", "b"], "give one of --to"),
+        ([], "pass either --to"),
+        (["--to", "a", "--to-kafka", "b"], "pass either --to"),
         (["--to", "a", "--from-offset", "5"], "has several partitions"),
         (["--to", "a", "--from-offset", "x=5"], "must have the form OFFSET or PARTITION=OFFSET"),
         (["--to", "a", "--from-offset", "0=1", "--from-time", "2020-01-01"], "exclude each other"),
-        (["--to", "a", "--kafka-topic", "k"], "need --to-kafka"),
+        (["--to", "a", "--kafka-topic", "k"], "require --to-kafka"),
         (["--to", "a", "--from-offset", "9=1"], "not among the partitions to read"),
         (["--to", "a", "--from-offset", "0=3", "--to-offset", "0=1"],
          "t-0 would begin at 3 and end at 1"),

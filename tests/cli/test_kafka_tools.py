@@ -168,7 +168,7 @@ def test_configs_from_a_file(folder: Path, capsys: Capture) -> None:
     assert (config.retention_ms, config.cleanup_policy) == (5000, ("compact", "delete"))
     both = [*options, "--add-config-file", str(file), "--add-config", "retention.ms=1"]
     assert run(["configs", *both]) == 2
-    assert "pass --add-config or" in capsys.readouterr().err
+    assert "--add-config-file exclude each other" in capsys.readouterr().err
 
 
 def test_a_command_that_is_mistyped(capsys: pytest.CaptureFixture[str]) -> None:
