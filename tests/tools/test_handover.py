@@ -599,7 +599,7 @@ def test_what_is_refused_into_a_cluster(tmp_path: Path) -> None:
         hand_over_into(log, str(kafka))
     (kafka / "t-0").rmdir()
     (kafka / METADATA_DIR).rename(tmp_path / METADATA_DIR)
-    advice = "no metadata log of.*: give all of the broker's log.dirs, and its metadata.log.dir"
+    advice = "no metadata log of.*: pass all of the broker's log.dirs, and its metadata.log.dir"
     with pytest.raises(InvalidRequestError, match=advice):
         hand_over_into(log, str(kafka))
     told = hand_over_into(log, str(kafka), metadata_log_dir=str(tmp_path), check=True)

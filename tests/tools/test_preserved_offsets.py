@@ -86,7 +86,7 @@ def test_no_two_records_at_one_offset(path: Path) -> None:
         log.create_topic("new", 1, starts={0: 0})
         commit_runs(log, "new", {0: run(0, 1, [0])}, writer="w")
         assert log.offsets("new") == {0: (0, 1)}
-        with pytest.raises(InvalidRequestError, match=r"partitions in 0\.\.0"):
+        with pytest.raises(InvalidRequestError, match=r"partitions 0\.\.0"):
             log.create_topic("bad", 1, starts={3: 7})
     assert verify(path).ok
 
