@@ -130,9 +130,8 @@ def serve(
 
     The service does the work that brokers do in Kafka: it rolls segments, applies retention,
     compacts topics and copies segments to remote storage, and in a bucket it merges small objects.
-    Run one service for each log. If several run, one works and the others stand by. With --kafka
-    the process also serves Kafka clients, and with --ui web pages. With --once the exit code is 1
-    if a task failed or another service is working.
+    If several services of a log run, one works and the others stand by. With --once the exit code
+    is 1 if a task failed or another service is working.
     """
     once = once or dry_run
     _check_task(task, topics, once=once)

@@ -146,7 +146,7 @@ def test_several_log_dirs_each_with_an_id_of_its_own(tmp_path: Path) -> None:
 def test_a_log_that_is_open_elsewhere_is_refused_and_goes_on(tmp_path: Path) -> None:
     _make(tmp_path / "log")
     with sparklog.open(tmp_path / "log", "rw") as log:
-        with pytest.raises(LogLockedError, match="open in another process"):
+        with pytest.raises(LogLockedError, match="open elsewhere, or in this process"):
             hand_over(tmp_path / "log")
         log.append("u", _rows(b"1"))
     assert not starts(LOCAL, [str(tmp_path / "log")])
