@@ -66,7 +66,7 @@ def verify_quickly(
         report.health = health
         report.unseen = (
             f"the contents of {pluralize(report.segments, 'segment')} and their indexes, the "
-            f"ledger's history and producer snapshots: `{full}`"
+            f"ledger's history, producer snapshots: `{full}`"
         )
     report.took_ms = monotonic_ms() - began
     return report

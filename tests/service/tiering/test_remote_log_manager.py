@@ -661,7 +661,7 @@ def test_what_a_restored_log_does_not_know_stays_in_the_bucket(
     with sparklog.open(backup, "rw", clock=clock) as log:
         assert any("restored from a backup" in e for e in once(backup, clock, store).errors)
         report = once(backup, clock, store, take_over=True)
-        (note,) = [note for note in report.notes if "past the log's end 12" in note]
+        (note,) = [note for note in report.notes if "past the log end 12" in note]
         assert "the only copies of records that it lost" in note
         assert "delete them only if no log needs them" in note
         assert copied_names(store.bucket) == every
