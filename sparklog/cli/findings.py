@@ -92,10 +92,7 @@ def print_findings(findings: Sequence[Finding], directories: Sequence[str]) -> N
 
 
 def _file(directories: Sequence[str], finding: Finding) -> str:
-    """Return the path relative to its log dir.
-
-    With several log dirs prefixed with the dir's name.
-    """
+    """Return the path relative to the log dir, after the log dir's name if there are several."""
     for directory in directories:
         if finding.file.startswith(directory + os.sep):
             name = os.path.relpath(finding.file, directory)

@@ -61,7 +61,7 @@ def check_directories(path: str) -> None:
 
 
 def check_creation(path: str, topic: str, config: Mapping[str, str]) -> None:
-    """Raise InvalidRequestError if a topic cannot be created, before a log is created for it.
+    """Raise InvalidRequestError if a topic cannot be created, before the log is created.
 
     A store is checked only when the log is opened there.
     """

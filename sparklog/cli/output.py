@@ -86,12 +86,12 @@ def print_event(event: str, path: str, *, as_json: bool, **urls: str) -> None:
 
 
 def bytes_bar(what: str, *, shown: bool) -> AbstractContextManager[Progress | None]:
-    """Return a progress bar of bytes on stderr, if it is a terminal."""
+    """Return a progress bar of bytes on stderr, if stderr is a terminal."""
     return _bar(what, DownloadColumn(), TransferSpeedColumn(), shown=shown)
 
 
 def count_bar(what: str, *, shown: bool) -> AbstractContextManager[Progress | None]:
-    """Return a progress bar of (done, total) items on stderr, if it is a terminal."""
+    """Return a progress bar of (done, total) items on stderr, if stderr is a terminal."""
     return _bar(what, MofNCompleteColumn(), TimeElapsedColumn(), shown=shown)
 
 
@@ -120,7 +120,7 @@ def print_arrow(
 ) -> None:
     """Print rows: as JSON with times in ms since the epoch, as a table, or `without` for no row.
 
-    Of `columns`, `query` is left out of the table if no row has a query.
+    The column `query` is left out of the table if no row has a query.
     """
     if as_json:
         at = table.schema.get_field_index("time")

@@ -47,7 +47,7 @@ NO_PAGES: Final = PagesOptions(None, None, None, (), False)
 
 
 def pages_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of pages to a command, which gets them as its argument `pages`."""
+    """Add the options of pages to a command, as the argument `pages`."""
 
     @functools.wraps(command)
     def run(

@@ -70,7 +70,7 @@ _SCENARIOS: Final = {
 
 
 def _scenarios(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of a new offset to a command, which gets them as its argument `scenario`."""
+    """Add the options of a new offset to a command, as the argument `scenario`."""
 
     @functools.wraps(command)
     def run(*args: Any, **given: Any) -> int:

@@ -41,7 +41,7 @@ class StoreAccess:
 
 
 def access_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of remote storage to a command, which gets them as its argument `access`."""
+    """Add the options of remote storage to a command, as the argument `access`."""
 
     @functools.wraps(command)
     def run(

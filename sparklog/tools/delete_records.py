@@ -17,7 +17,7 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordDeletion:
-    """Result for a partition: its new log start, or why no records were deleted."""
+    """Result for a partition: the new log start, or why no records were deleted."""
 
     topic: str
     partition: int

@@ -16,7 +16,7 @@ class Stopped(Exception):
 
 
 class Linger:
-    """How long (ms) data may wait for its commit; None: until there is enough data."""
+    """The time (ms) that data may wait for a commit; None: until there is enough data."""
 
     def __init__(self, most_ms: int | None = None) -> None:
         self.most_ms = most_ms
