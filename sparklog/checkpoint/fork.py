@@ -178,9 +178,7 @@ def fork(
     )
 
 
-def _files_of(
-    checkpoint: Checkpoint, batch: int, request: _ForkRequest
-) -> tuple[str, str] | None:
+def _files_of(checkpoint: Checkpoint, batch: int, request: _ForkRequest) -> tuple[str, str] | None:
     """Announce the effect on the sink. Return a file sink's old and new directory, if any.
 
     Raises: InvalidRequestError: see `choose_sink`.

@@ -288,7 +288,8 @@ class _Verifier:
         for path in sorted(checkpoint.files()):
             if path.endswith(".tmp"):
                 self._out.add(
-                    Severity.LEFTOVER, checkpoint.real(path),
+                    Severity.LEFTOVER,
+                    checkpoint.real(path),
                     "a file that is being written, or was left unfinished",
                 )
 

@@ -51,7 +51,7 @@ def test_a_purged_plan_stops_nothing(path: Path, tmp_path: Path) -> None:
     where, position = checkpoint.locate("offsets/7")
     assert position is not None
     spoil(path, "offsets/7", -20)
-    with pytest.raises(DataCorruptionError, match="no newer one of that file"):
+    with pytest.raises(DataCorruptionError, match="no newer record of the file"):
         history(path)
     lenient = CheckpointPartition(LOCAL, str(path / "sparklog" / "offsets-0"), lenient=True)
     append(lenient, [Record("7", None, 0)])
@@ -150,7 +150,7 @@ def test_a_hole_over_several_records(path: Path) -> None:
     """Nobody knows whose they were: the range is told, what is whole stays."""
     before = view(path)
     spoil(path, "offsets/9", 5, count=1500)
-    with pytest.raises(DataCorruptionError, match="its file is unknown"):
+    with pytest.raises(DataCorruptionError, match="belongs to is unknown"):
         history(path)
     report = verify(path, repair=True)
     found = [f for f in report.findings if f.repaired]

@@ -614,5 +614,5 @@ class TestKinds:
         assert check_same(read, probe) == [(1, 0), (4, 0)]
 
     def test_a_plan_of_another_version(self, probe: Probe) -> None:
-        with pytest.raises(ProbeError, match="two versions of sparklog"):
+        with pytest.raises(ProbeError, match="the same sparklog version"):
             probe.call("open", pack([b'{"version": 2}', b"key"]))

@@ -29,15 +29,15 @@ MUTANTS = (
     _scala(
         "zstd-window-above-128-mib-is-read",
         "format/ZstdFrames.scala",
-        '        if (window > WindowBytesMax) throw new DamagedData("a window is over 128 MiB")\n',
-        "",
+        "if (window > WindowBytesMax)",
+        "if (false)",
         f"{DECOMPRESSION}::test_bounds_of_windows",
     ),
     _scala(
         "zstd-block-passes-its-window",
         "format/ZstdFrames.scala",
-        "if (size > blockMax && !saysSize) throw",
-        "if (size > BlockBytesMax && !saysSize) throw",
+        "if (size > blockMax && !saysSize)",
+        "if (size > BlockBytesMax && !saysSize)",
         f"{DECOMPRESSION}::test_bounds_of_windows",
     ),
     # --- Batches and records ----------------------------------------------------------------------
@@ -86,8 +86,8 @@ MUTANTS = (
     _scala(
         "lz4-header-checksum-not-checked",
         "format/Lz4Reader.scala",
-        "    if (bytes(at) != expected.toByte) throw",
-        "    if (at < 0) throw",
+        "    if (bytes(at) != expected.toByte)",
+        "    if (at < 0)",
         f"{DECOMPRESSION}::test_every_flip_and_cut_of_some_framings",
     ),
     _scala(

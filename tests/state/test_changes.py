@@ -137,9 +137,7 @@ TYPES = {
 }
 
 
-@pytest.mark.parametrize(
-    "provider", ["hdfs", pytest.param("changelog", marks=pytest.mark.deep)]
-)
+@pytest.mark.parametrize("provider", ["hdfs", pytest.param("changelog", marks=pytest.mark.deep)])
 @pytest.mark.deep
 def test_types(spark: SparkSession, tmp_path: Path, provider: str) -> None:
     def typed(spark: SparkSession) -> tuple[DataFrame, str]:

@@ -17,7 +17,7 @@ from tests.state.operators import Output, run, session
 pytestmark = pytest.mark.spark
 
 LOGGER = "sparklog.checkpoint.LogCheckpointFileManager"
-WARNING = "isn't on this host's own file system: Spark's own manager keeps it, as files"
+WARNING = "is not on a local file system, so Spark's own manager writes it as files"
 
 
 @contextmanager

@@ -155,7 +155,7 @@ def test_a_reset_that_was_cut_off_before_the_sink_followed(numbers: Numbers) -> 
     (root / "out/_spark_metadata").rename(root / "out/_spark_metadata.next")
     note = {"output": str(root / "out"), "batch": 5, "time": 1}
     (root / "ckpt/sparklog.reset").write_text(json.dumps(note))
-    with pytest.raises(Exception, match="has yet to follow"):
+    with pytest.raises(Exception, match="_spark_metadata is not finished"):
         numbers.run("ckpt", "out")
     reset(root / "ckpt", to=5, output=root / "out", clock=later)
     numbers.run("ckpt", "out", factor=2)

@@ -169,7 +169,7 @@ def test_a_log_of_that_name_is_no_checkpoint(spark: SparkSession, tmp_path: Path
         manager.write("_spark_metadata/0", b"v1")
         assert (tmp_path / "out/_spark_metadata/0").read_bytes() == b"v1"
         assert manager.list("_spark_metadata") == {"0": 2}
-        with pytest.raises(Py4JJavaError, match=r"a log lies at .*/sparklog"):
+        with pytest.raises(Py4JJavaError, match="/sparklog contains a log, but"):
             Manager(spark, tmp_path).create()
         assert {str(p): p.stat().st_size for p in (tmp_path / "sparklog").rglob("*")} == before
     with pytest.raises(sparklog.InvalidRequestError, match="is no checkpoint"):
@@ -326,7 +326,7 @@ def test_other_ways_to_flush(managers: Managers, flush: str) -> None:
 
 
 def test_an_unknown_way_to_flush(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(IllegalArgumentException, match="use commit"):
+    with pytest.raises(IllegalArgumentException, match="must be commit"):
         Manager(spark, tmp_path, flush="often")
 
 
@@ -543,7 +543,7 @@ def limited(manager: Manager, path: str, content: bytes) -> None:
     pid = int(manager._jvm.java.lang.ProcessHandle.current().pid())
     old = resource.prlimit(pid, resource.RLIMIT_FSIZE, (64 << 10, resource.RLIM_INFINITY))
     try:
-        with pytest.raises(Py4JJavaError, match=r"wasn't written to .*offsets-0"):
+        with pytest.raises(Py4JJavaError, match=r"offsets-0/.* was not written"):
             manager.write(path, content)
     finally:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, old)

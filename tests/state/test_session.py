@@ -50,9 +50,7 @@ def test_a_jar_that_is_given_is_not_compiled(
     assert sparklog.spark_conf({"spark.jars": "/a.jar"})["spark.jars"] == f"/a.jar,{own}"
     (tmp_path / "classes").mkdir()
     write(tmp_path / "old.jar", tmp_path / "classes", JarVersions("3.5.1"))
-    with pytest.raises(
-        InvalidRequestError, match=r"old\.jar can't be used: .* Spark 3\.5\.1"
-    ):
+    with pytest.raises(InvalidRequestError, match=r"old\.jar can't be used: .* Spark 3\.5\.1"):
         sparklog.spark_conf({"spark.jars": str(tmp_path / "old.jar")})
 
 

@@ -52,13 +52,13 @@ _COLUMNS: Final = ["key", "value"]
 _LOGGER: Final = logging.getLogger(__name__)
 REPAIR: Final = "`sparklog checkpoint verify PATH --repair`"
 _CURE: Final = (
-    f"with the query stopped, {REPAIR} keeps what is whole and says what "
-    "that means for the query; or restore the checkpoint from a copy"
+    f"with the query stopped, run {REPAIR}, which keeps the valid records and reports where the "
+    "query can continue; or restore the checkpoint from a copy"
 )
 
 
 class NewestRecord(NamedTuple):
-    """The newest record of a key: the place of its batch, and the size of its value."""
+    """The newest record of a key: position of the batch, and size of the value."""
 
     base: int  # base offset of the segment
     position: int
@@ -70,7 +70,7 @@ class NewestRecord(NamedTuple):
 
 @dataclass(slots=True)
 class CheckpointSegment:
-    """A segment file, read up to `end` (complete batches) and `next_offset`."""
+    """A segment file whose complete batches, up to position `end`, have been read."""
 
     base: int
     identity: tuple[int, int]
@@ -85,12 +85,15 @@ class CheckpointSegment:
 
 
 class CheckpointPartition:
-    """The content of a partition directory; `refresh` reads new records.
+    """The newest record of every key of a partition; `refresh` reads new records.
 
-    `entries` has the newest record of every key, including deletions, ordered by offset. Not
-    thread-safe. Raises DataCorruptionError (file, position, offsets) for damage: an incomplete
-    batch followed by complete batches, unless its file has a newer record. `lenient`: damage is
-    only recorded in the segments' `damaged`, for a repair.
+    Methods raise DataCorruptionError (file, position, offsets) if a batch is damaged, complete
+    batches follow, and the damaged file has no newer record. Not thread-safe.
+
+    Attributes:
+        entries: The newest record of every key, including deletions, ordered by offset.
+        segments: The segment files. With `lenient`, damage raises no error and is recorded in
+            their `damaged`, for a repair.
     """
 
     def __init__(self, fs: FileSystem, directory: str, *, lenient: bool = False) -> None:
@@ -123,7 +126,8 @@ class CheckpointPartition:
     def refresh(self) -> None:
         """Read new records; all records if a segment was rewritten. Cost: a stat per segment.
 
-        Raises: LogLockedError: the partition is being rewritten all the time.
+        Raises:
+            LogLockedError: The partition was rewritten during each of the attempts.
         """
         for _ in range(_TRIES):
             with contextlib.suppress(FileNotFoundError):  # a cleaning removed a segment
@@ -136,7 +140,8 @@ class CheckpointPartition:
                     return
             self.segments, self.entries = [], {}
         raise LogLockedError(
-            f"{self.directory} is rewritten all the time: try again", path=self.directory
+            f"{self.directory} was rewritten each time that it was read: try again",
+            path=self.directory,
         )
 
     def _refresh(self) -> None:
@@ -153,9 +158,10 @@ class CheckpointPartition:
             self._read_new_batches(segment)
 
     def read(self, key: str) -> bytes | None:
-        """Return a live file's content, or None. The batch's CRC is checked.
+        """Return the content of a file after checking the CRC, or None if the file does not exist.
 
-        Raises: DataCorruptionError: the batch was damaged since.
+        Raises:
+            DataCorruptionError: The batch was damaged after `refresh`.
         """
         entry = self.entries.get(key)
         for _ in range(_TRIES):  # a cleaning may rewrite its segment at the same time
@@ -167,7 +173,7 @@ class CheckpointPartition:
             self.refresh()
             entry = self.entries.get(key)
         assert entry is not None
-        raise self._damage(entry, "the record is missing now")
+        raise self._damage(entry, "the record was in the segment before and is missing now")
 
     def _read_value(self, entry: NewestRecord) -> bytes | None:
         segment = next(s for s in self.segments if s.base == entry.base)
@@ -181,7 +187,7 @@ class CheckpointPartition:
             return None
         crc = int.from_bytes(raw[CRC_START - 4 : CRC_START], "big")
         if len(raw) < entry.size or crc32c(memoryview(raw)[CRC_START:]) != crc:
-            raise self._damage(entry, "its CRC does not match")
+            raise self._damage(entry, "the CRC of the batch does not match")
         end = len(raw) - 1  # after the value: the number of headers, 0
         return raw[end - entry.value_bytes : end]
 
@@ -192,10 +198,7 @@ class CheckpointPartition:
         )
 
     def _is_same(self, segment: CheckpointSegment) -> bool:
-        """Return True if the segment only grew.
-
-        A rewritten segment may have the same inode again; then the last known batch is elsewhere.
-        """
+        """Return True if the segment was only appended to since it was read."""
         path = self.path(segment)
         try:
             if self.fs.identity(path) != segment.identity:
@@ -204,6 +207,8 @@ class CheckpointPartition:
                 return True
             last = segment.tables[-1][-1]
             with self.fs.open(path) as file:
+                # A rewritten segment may have the same inode again; then the last known batch is
+                # elsewhere.
                 found = file.pread(LOG_OVERHEAD, int(last["position"]))
         except FileNotFoundError:
             return False
@@ -232,8 +237,14 @@ class CheckpointPartition:
     def _skip_damage(self, segment: CheckpointSegment, file: File, position: int | None) -> None:
         """Record damage, and continue at the next complete batch.
 
-        The next batch is at `position`, or in the next segment if that is None.
-        Raises: DataCorruptionError: the damaged record's file is unknown.
+        Args:
+            segment: The segment with the damage.
+            file: The file of the segment.
+            position: The position of the next complete batch; None if the next complete batch is
+                in the next segment.
+
+        Raises:
+            DataCorruptionError: The file that the damaged record belongs to is unknown.
         """
         until = segment.size if position is None else position
         raw = file.pread(until - segment.end, segment.end)
@@ -248,8 +259,8 @@ class CheckpointPartition:
         )  # fmt: skip
         if not self._lenient and any(each.key is None for each in lost):
             raise DataCorruptionError(
-                "there is no complete batch here, though complete ones follow, and its file is "
-                f"unknown; {_CURE}",
+                "a batch is damaged, valid batches follow, and the file that the damaged batch "
+                f"belongs to is unknown; {_CURE}",
                 path=file.path,
                 position=segment.end,
                 first=segment.next_offset,
@@ -275,14 +286,14 @@ class CheckpointPartition:
                     if place not in self._warned:
                         self._warned.add(place)
                         _LOGGER.warning(
-                            "%s at byte %d: a record of %s is damaged; a newer one of that file "
-                            "follows, so that nothing is missed", self.path(segment),
+                            "%s at byte %d: a record of the file %s is damaged; no data are "
+                            "missing, because a newer record follows", self.path(segment),
                             each.position, each.key,
                         )  # fmt: skip
                 elif not self._lenient:
                     raise DataCorruptionError(
-                        f"the record of {each.key} is damaged, and no newer one of that file "
-                        f"follows; {_CURE}",
+                        f"the record of the file {each.key} is damaged, and no newer record of the "
+                        f"file follows; {_CURE}",
                         path=self.path(segment),
                         position=each.position,
                         first=each.first,
@@ -296,8 +307,8 @@ class CheckpointPartition:
         odd = np.flatnonzero((table["count"] != 1) | (table["magic"] != MAGIC))
         if len(odd):
             raise DataCorruptionError(
-                f"a batch of {table['count'][odd[0]]} records: a checkpoint's hold one each; "
-                "something else wrote here",
+                f"the batch has {table['count'][odd[0]]} records, but a batch of a checkpoint has "
+                "one record: another program wrote to this file",
                 path=path,
                 position=int(table["position"][odd[0]]),
             )
@@ -305,7 +316,8 @@ class CheckpointPartition:
         odd = np.flatnonzero(table["size"] != _batch_bytes(keys, lengths))
         if len(odd):
             raise DataCorruptionError(
-                "a record with headers: something else wrote here",
+                "the record has headers, but records of a checkpoint have none: another program "
+                "wrote to this file",
                 path=path,
                 position=int(table["position"][odd[0]]),
             )
@@ -337,7 +349,7 @@ class CheckpointPartition:
         owner = next((n for n in names if partition_tag(n) == row["base_sequence"]), None)
         raise DataCorruptionError(
             f"the record was written to {owner or 'another partition'}, not to "
-            f"{os.path.basename(self.directory)}: partitions or their segment files were swapped "
+            f"{os.path.basename(self.directory)}. Partitions or their segment files were swapped "
             "or copied. With the query stopped, move each file back to its partition, or restore "
             "the checkpoint from a copy",
             path=path,
@@ -353,10 +365,10 @@ class CheckpointPartition:
             first = int(segment.tables[0][0]["base_offset"]) if segment.tables else segment.base
             if first < segment.base or segment.base < end:
                 raise DataCorruptionError(
-                    f"the segment begins with offset {first}, its name says {segment.base}, and "
-                    f"the segment before ends at {end}: segment files were swapped or copied. With "
-                    "the query stopped, move each file back to its name, or restore the checkpoint "
-                    "from a copy",
+                    f"the segment begins with offset {first}, but its name says {segment.base}, "
+                    f"and the previous segment ends at {end}. Segment files were swapped or "
+                    "copied. With the query stopped, move each file back to its name, or restore "
+                    "the checkpoint from a copy",
                     path=self.path(segment),
                     position=0,
                     first=first,
@@ -364,20 +376,21 @@ class CheckpointPartition:
             end = segment.next_offset
 
     def live(self) -> Iterator[tuple[str, NewestRecord]]:
-        """Yield the files that exist."""
+        """Yield key and newest record of each file that was not deleted."""
         return ((key, entry) for key, entry in self.entries.items() if entry.value_bytes >= 0)
 
 
 def epochs_of(fs: FileSystem, directory: str) -> Epochs:
-    """Return a partition's leader epochs; empty without a file.
+    """Return the leader epochs of a partition; none if the file does not exist.
 
-    Raises: DataCorruptionError, with the command that repairs the file.
+    Raises:
+        DataCorruptionError: The file is damaged. The message names the command that repairs it.
     """
     try:
         return read_epochs(fs, directory)
     except DataCorruptionError as error:
         raise DataCorruptionError(
-            f"the leader epochs can't be read; {REPAIR} writes them again with the query stopped",
+            f"the leader epochs can't be read; with the query stopped, {REPAIR} writes them again",
             path=error.path,
             position=error.position,
         ) from error
@@ -399,12 +412,14 @@ def _fields(
     key = pa.concat_arrays(keys)
     if key.null_count:
         raise DataCorruptionError(
-            "a record without a key: something else wrote here", path=path, position=position
+            "the record has no key: another program wrote to this file",
+            path=path,
+            position=position,
         )
     try:
         text = key.cast(pa.string())
     except pa.ArrowInvalid as error:
-        raise DataCorruptionError(f"a key is no text: {error}", path=path) from error
+        raise DataCorruptionError(f"a key is not valid UTF-8: {error}", path=path) from error
     return text, pa.concat_arrays(lengths).to_numpy(zero_copy_only=False).astype(np.int64)
 
 

@@ -112,5 +112,5 @@ def test_damage_is_told(golden: Golden) -> None:
     raw = bytearray(log.read_bytes())
     raw[200] ^= 1
     log.write_bytes(raw)
-    with pytest.raises(DataCorruptionError, match="record of 6 is damaged"):
+    with pytest.raises(DataCorruptionError, match="record of the file 6 is damaged"):
         FileLookup(str(path)).read("offsets/12")

@@ -275,7 +275,7 @@ def test_a_live_record_is_needed_until_a_newer_one_comes(partition: CheckpointPa
     put(partition, ("0", b"x" * 90), ("1", b"y" * 90))
     flip(partition, 0, 80)
     for _ in range(2):
-        with pytest.raises(DataCorruptionError, match=r"record of 0 is.*--repair") as caught:
+        with pytest.raises(DataCorruptionError, match=r"record of the file 0.*--repair") as caught:
             CheckpointPartition(LOCAL, partition.directory)
         assert (caught.value.position, caught.value.first, caught.value.end) == (0, 0, 1)
     lenient = CheckpointPartition(LOCAL, partition.directory, lenient=True)
@@ -290,7 +290,7 @@ def test_a_live_record_is_needed_until_a_newer_one_comes(partition: CheckpointPa
 def test_an_older_record_of_the_file_doesnt_make_it_dead(partition: CheckpointPartition) -> None:
     put(partition, ("0", b"old" * 30), ("0", b"new" * 30), ("1", b"y"))
     flip(partition, 1, 80)
-    with pytest.raises(DataCorruptionError, match="record of 0 is damaged") as caught:
+    with pytest.raises(DataCorruptionError, match="record of the file 0 is damaged") as caught:
         CheckpointPartition(LOCAL, partition.directory)
     assert caught.value.first == 1
 
@@ -299,7 +299,7 @@ def test_damage_that_hides_whose_it_was(partition: CheckpointPartition) -> None:
     put(partition, ("0", b"x" * 90), ("1", b"y" * 90), ("0", None))
     for at in (25, 61, 70, 90):
         flip(partition, 0, at)
-    with pytest.raises(DataCorruptionError, match="its file is unknown") as caught:
+    with pytest.raises(DataCorruptionError, match="belongs to is unknown") as caught:
         CheckpointPartition(LOCAL, partition.directory)
     assert (caught.value.first, caught.value.end) == (0, 1)
 
@@ -309,7 +309,7 @@ def test_damage_in_a_segment_that_is_not_the_last(partition: CheckpointPartition
         put(partition, (str(number), b"x" * 300), segment_bytes=700)
     first = Path(partition.directory) / LOG
     first.write_bytes(first.read_bytes()[:-1])
-    with pytest.raises(DataCorruptionError, match="no complete batch") as caught:
+    with pytest.raises(DataCorruptionError, match="valid batches follow") as caught:
         CheckpointPartition(LOCAL, partition.directory)
     assert caught.value.path == str(first)
     assert (caught.value.first, caught.value.end) == (1, 2)
@@ -331,7 +331,7 @@ def test_records_with_headers(tmp_path: Path) -> None:
     with sparklog.open(tmp_path / "log", mode="rw") as log:
         log.create_topic("offsets")
         log.append("offsets", pa.table({"key": ["a"], "value": ["1"], "headers": headers}))
-    with pytest.raises(DataCorruptionError, match="a record with headers"):
+    with pytest.raises(DataCorruptionError, match="the record has headers"):
         CheckpointPartition(LOCAL, str(tmp_path / "log" / "offsets-0"))
 
 
@@ -348,7 +348,7 @@ def test_records_of_somebody_else(tmp_path: Path) -> None:
     with sparklog.open(tmp_path / "log", mode="rw") as log:
         log.create_topic("offsets")
         log.append("offsets", pa.table({"key": ["a", "b"], "value": ["1", "2"]}))
-    with pytest.raises(DataCorruptionError, match="a checkpoint's hold one each"):
+    with pytest.raises(DataCorruptionError, match="a batch of a checkpoint has one record"):
         CheckpointPartition(LOCAL, str(tmp_path / "log" / "offsets-0"))
 
 

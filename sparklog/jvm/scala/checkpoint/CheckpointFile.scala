@@ -8,14 +8,14 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
 
 /** A file or directory of the log-backed checkpoint at `root`. */
 final class CheckpointFile(logDir: LogDir, root: Path, val local: Path) {
-  /** Its path in the checkpoint; "" is the checkpoint itself. */
+  /** The path relative to the checkpoint's directory; "" is that directory itself. */
   val name: String = root.relativize(local).toString
 
   private val address = Layout.address(name)
   val partition: Partition = logDir.partition(address.partition)
   val key: String = address.key
 
-  /** Whether Spark's own manager has written it as a file or directory. */
+  /** Whether the path exists as a file or directory that Spark's own checkpoint manager wrote. */
   def isFile: Boolean = Files.exists(local) && !isMarker
 
   /** Whether this is the metadata marker, which is not a file of the checkpoint. */
@@ -26,7 +26,7 @@ final class CheckpointFile(logDir: LogDir, root: Path, val local: Path) {
     (child == Layout.LogDirName ||
       child == MetadataMarker.File && MetadataMarker.isAt(local.resolve(child)))
 
-  /** The content of its record, or None. */
+  /** Return the content of the file's record, or None if the file has no record. */
   def read(): Option[ByteBuffer] = {
     val content = partition.read(key)
     if (content.isEmpty && isMarker) throw MetadataMarker.lost(local)
@@ -46,11 +46,12 @@ final class CheckpointFile(logDir: LogDir, root: Path, val local: Path) {
   } yield path.substring(path.lastIndexOf('/') + 1) -> entry
 
   /**
-   * Begin the caller's run. A query first lists the planned batches of its checkpoint; from then on
-   * the checkpoint belongs to this run, before anything is computed again. Other callers that list
-   * the directory change nothing.
+   * Make the caller's run the owner of the checkpoint if the caller is this checkpoint's query and
+   * lists the directory `offsets`. Other callers that list the directory change nothing.
    */
   def beginIfOwn(caller: Caller): Unit =
+    // A query lists the planned batches before it computes anything, so earlier runs are refused
+    // before this run repeats their last batch.
     if (name == CheckpointFile.PlansDirectory && caller.query.exists(isOfQuery)) {
       logDir.runs.begin(caller)
     }
@@ -64,6 +65,7 @@ final class CheckpointFile(logDir: LogDir, root: Path, val local: Path) {
   }
 
   def write(content: Array[Byte], length: Int, overwrite: Boolean, caller: Caller): Unit = {
+    // A query may plan a batch without having listed the directory in this process.
     if (address.partition == CheckpointFile.Plans) logDir.runs.begin(caller)
     logDir.runs.check(caller)
     partition.put(key, content, length, overwrite)

@@ -6,13 +6,17 @@ import java.nio.charset.StandardCharsets
 
 import sparklog.format.{BatchHeader, Crc32c}
 
-/** A damaged record of `key`; `isDeletion`: it is known to have deleted its file. */
+/**
+ * A damaged record of the file `key`. `isDeletion`: the record is known to be the deletion of that
+ * file.
+ */
 final case class DamagedRecord(position: Long, key: String, isDeletion: Boolean)
 
 /**
- * Determines which file a damaged record belongs to, by its layout and its CRC, which matches again
- * after changing one byte of the CRC or before the end of the key. Python has the same rules:
- * sparklog/checkpoint/log_backed/damaged_records.py.
+ * Determines which file a damaged record belongs to, by the layout of the record and by its CRC. A
+ * single wrong byte of the CRC, or before the end of the key, is found because correcting that byte
+ * makes the CRC match. sparklog/checkpoint/log_backed/damaged_records.py implements the same rules
+ * in Python.
  */
 object DamagedRecord {
   import BatchHeader._
@@ -21,9 +25,9 @@ object DamagedRecord {
   private val Smallest = HeaderBytes + 7
 
   /**
-   * Return the records in the damaged bytes `raw` at `position`, between whole batches, with
-   * offsets from `first` to before `end`, in the partition with `tag`. None if they can't be
-   * determined.
+   * Return the records in the damaged bytes `raw`, which are stored at `position` between two valid
+   * batches; None if the records can't be determined. `first`: the first offset of the damaged
+   * bytes; `end`: the offset of the next valid batch; `tag`: the tag of the partition.
    */
   def examine(
       raw: Array[Byte], position: Long, first: Long, end: Long, tag: Int)
@@ -39,7 +43,8 @@ object DamagedRecord {
     }
 
   /**
-   * Return the batches according to the lengths in their headers; meaningless if these are wrong.
+   * Split the bytes by the length fields of the batch headers. The result is meaningless if a
+   * length field is damaged.
    */
   private def framed(raw: Array[Byte]): Seq[(Int, Int)] = {
     val buffer = ByteBuffer.wrap(raw)
@@ -63,12 +68,17 @@ object DamagedRecord {
       batch.putInt(LengthAt, raw.length - LogOverhead).put(MagicAt, Magic.toByte)
       val isKnown = correct(batch)
       fields(batch, tag).collect {
+        // A deletion has no value that could contain the damage, so its key is trusted only with a
+        // CRC.
         case (key, valueLength) if valueLength >= 0 || isKnown =>
           DamagedRecord(position, key, valueLength < 0)
       }
     }
 
-  /** Correct one byte of the CRC or up to the key's end; return whether the CRC then matches. */
+  /**
+   * Correct a single wrong byte of the CRC or before the end of the key. Return whether the CRC
+   * then matches.
+   */
   private def correct(batch: ByteBuffer): Boolean = {
     val actual = crcOf(batch.array, 0, batch.capacity)
     val wrong = actual ^ batch.getInt(CrcAt)
@@ -78,6 +88,7 @@ object DamagedRecord {
       true
     } else if (endsOtherwise(batch)) true
     else changes(wrong, batch.capacity - AttributesAt) match {
+      // If several changes match, the wrong byte is unknown, and a guess could name the wrong file.
       case Seq((at, change)) =>
         batch.put(AttributesAt + at, (batch.get(AttributesAt + at) ^ change).toByte)
         true
@@ -85,7 +96,7 @@ object DamagedRecord {
     }
   }
 
-  /** Set the last byte to "no headers", if the CRC then matches. */
+  /** Set the last byte, the number of headers, to 0 if the CRC then matches. */
   private def endsOtherwise(batch: ByteBuffer): Boolean = {
     val last = batch.capacity - 1
     val ending = batch.get(last)
@@ -96,8 +107,8 @@ object DamagedRecord {
   }
 
   /**
-   * Return the changes of one of the first bytes of `size` that change a CRC, which is linear, by
-   * `wrong`.
+   * Return the changes (position, XOR) of a single byte that change the CRC of `size` bytes by
+   * `wrong`. Only the first PrefixBytes bytes are tried.
    */
   private def changes(wrong: Int, size: Int): Seq[(Int, Int)] = {
     val last = math.min(size, PrefixBytes) - 1
@@ -109,12 +120,14 @@ object DamagedRecord {
     }
     val found = Seq.newBuilder[(Int, Int)]
     for (at <- last to 0 by -1) {
+      // A CRC is linear: the effect of changing a byte is the XOR of the effects of its bits.
       val effects = new Array[Int](256)
       for (change <- 1 until 256) {
         val bit = Integer.numberOfTrailingZeros(change)
         effects(change) = effects(change & (change - 1)) ^ bits(bit)
         if (effects(change) == wrong) found += at -> change
       }
+      // A bit one byte further to the front has the same effect followed by one more zero byte.
       for (bit <- 0 until 8) bits(bit) = (bits(bit) >>> 8) ^ steps(bits(bit) & 0xff)
     }
     found.result()
@@ -124,7 +137,10 @@ object DamagedRecord {
     (0 until 8).foldLeft(byte)((crc, _) => (crc >>> 1) ^ (if ((crc & 1) != 0) 0x82f63b78 else 0))
   }
 
-  /** Return key and value length, if the bytes have the layout of a checkpoint's batch. */
+  /**
+   * Return the key and the length of the value if the bytes have the layout of a batch that a
+   * checkpoint manager writes, else None.
+   */
   private def fields(batch: ByteBuffer, tag: Int): Option[(String, Int)] =
     try {
       val plain = batch.getShort(AttributesAt) == 0 && batch.getInt(LastOffsetDeltaAt) == 0 &&

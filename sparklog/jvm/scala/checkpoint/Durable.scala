@@ -12,7 +12,7 @@ object Durable {
     finally channel.close()
   }
 
-  /** Replace a small file atomically. A crash leaves at most the temporary file `next`. */
+  /** Replace a small file atomically. A crash leaves at most the temporary file `next` behind. */
   def write(path: Path, content: Array[Byte], next: Path): Unit = {
     Files.write(next, content)
     sync(next)
@@ -25,6 +25,7 @@ object Durable {
       sync)
 
   def rename(from: Path, to: Path): Unit = {
+    // A rename survives a power cut only after a sync of the directory.
     Files.move(from, to, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING)
     sync(to.getParent)
   }
@@ -36,7 +37,7 @@ object Durable {
   }
 }
 
-/** When written data are synced. */
+/** When data written to a segment are synced to disk. */
 sealed trait Flush {
   /** Whether a power cut can lose more than the last batch. */
   def isLoose: Boolean
@@ -52,15 +53,16 @@ object Flush {
   val IntervalKey = "spark.sparklog.checkpoint.flush.ms"
 
   /**
-   * Parse the option `flush`: commit, interval or none. An IllegalArgumentException for other
-   * values.
+   * Return the policy for the conf `spark.sparklog.checkpoint.flush`: commit, interval or none.
+   * Throws an IllegalArgumentException for other values.
    */
   def of(flush: String, intervalMs: Long): Flush = flush match {
     case "commit" => OnCommit
     case "interval" => new ByInterval(intervalMs)
     case "none" => Never
     case other => throw new IllegalArgumentException(
-        s"$Key is $other: use commit (each write is synced), interval (every $IntervalKey) or none")
+        s"$Key must be commit (sync each write), interval (sync every $IntervalKey) or none; got " +
+          other)
   }
 
   private object OnCommit extends Flush {
@@ -87,7 +89,9 @@ object Flush {
 
     private def sync(channel: FileChannel): Unit = if (waiting.remove(channel)) {
       try channel.force(false)
-      catch { case _: java.nio.channels.ClosedChannelException => } // the cleaning has synced it
+      catch {
+        case _: java.nio.channels.ClosedChannelException =>
+      } // closed by a cleaning, which synced the data before
     }
   }
 

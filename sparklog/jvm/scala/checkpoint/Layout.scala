@@ -12,7 +12,10 @@ object Layout {
   val LockName = "sparklog.lock"
 
   val Metadata = "metadata-0"
-  /** A log has this partition, a checkpoint does not: sparklog.logdir.ledger. */
+  /**
+   * The partition that a log has and a checkpoint does not have: the ledger
+   * (sparklog.logdir.ledger).
+   */
   val Ledger = "__sparklog_commits-0"
 
   private val Name = "[a-zA-Z0-9][a-zA-Z0-9._-]*"
@@ -21,7 +24,9 @@ object Layout {
   private val NamedStore = s"state/([0-9]+)/([0-9]+)/($Name)/([^/]+)".r
   private val StatePartition = s"state\\.([0-9]+)\\.($Name)-([0-9]+)".r
 
-  /** The address of a file. `path` is relative to the checkpoint, with "/" between its names. */
+  /**
+   * Return the address of a file. `path` is relative to the checkpoint and uses "/" as separator.
+   */
   def address(path: String): RecordAddress = path match {
     case BatchFile(log, file) => RecordAddress(s"$log-0", file)
     case DefaultStore(op, part, file) => RecordAddress(s"state.$op.default-$part", file)
@@ -31,16 +36,21 @@ object Layout {
   }
 
   /**
-   * The base sequence of a partition's batches, which identifies the partition: 30 bits of the
-   * CRC-32C of the partition's name. Batches of older versions have -1.
+   * Return the partition's tag, which is written as base sequence of its batches and shows in which
+   * partition a batch belongs: 30 bits of the CRC-32C of the partition's name. Batches of older
+   * versions have -1 instead.
    */
   def tag(partition: String): Int = {
     val crc = new CRC32C
     crc.update(partition.getBytes(UTF_8))
+    // 30 bits, because base sequences are never negative and lock positions are derived from it.
     (crc.getValue & 0x3fffffffL).toInt
   }
 
-  /** The directory of the files in a partition, relative to the checkpoint; "" is its root. */
+  /**
+   * Return the directory of a partition's files, relative to the checkpoint; "" is the checkpoint
+   * itself.
+   */
   def directory(partition: String): String = partition match {
     case "offsets-0" => "offsets"
     case "commits-0" => "commits"
@@ -49,15 +59,15 @@ object Layout {
     case _ => ""
   }
 
-  /** The partitions that may contain files of this directory. */
+  /** Return the partitions that may contain records of files in this directory. */
   def partitionsOf(directory: String): Seq[String] = {
     val own = address(if (directory.isEmpty) "x" else s"$directory/x").partition
     Seq(own, Metadata).distinct
   }
 
   /**
-   * Whether Spark reads or writes this file without its checkpoint manager, so that it must stay a
-   * file: RocksDB's snapshots, and the SST and log files beside them
+   * Return whether Spark reads or writes this file without its checkpoint manager, so that the file
+   * can't be a record. This concerns RocksDB's snapshots, and the SST and log files beside them
    * (RocksDBFileManager.copyFromLocalFile, Utils.unzipFilesFromFile).
    */
   def staysFile(path: String): Boolean = {

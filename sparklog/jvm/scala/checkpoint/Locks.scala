@@ -11,18 +11,21 @@ import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.locks.ReentrantLock
 
 /**
- * Byte ranges of `sparklog.lock`, which this JVM locks against other processes, and a thread within
- * it. POSIX releases all locks of a process on a file when the process closes any descriptor of it.
- * A JVM therefore has one channel per lock file, whatever path leads there, and closes it only
- * while it has no lock (PROTOCOL, C3). Several class loaders may load the jar, so shared state is
- * in the system properties, in classes of the JVM.
+ * Locks on bytes of the file `sparklog.lock`, which exclude other processes and, with a mutex per
+ * byte, other threads of this JVM.
+ *
+ * POSIX releases all locks of a process on a file when the process closes any descriptor of that
+ * file. A JVM therefore has a single channel per lock file, whatever path leads to the file, and
+ * closes the channel only while it holds no lock (PROTOCOL, C3). The state is stored in the system
+ * properties, in classes of the JVM, because several class loaders may load this jar.
  */
 final class Locks(file: Path, timeoutMs: () => Long) {
   import Locks._
 
   /**
-   * Run `body` while only this thread has the lock at `position`. Throws an IOException if another
-   * process has it for too long, because a process that hangs would block tasks forever.
+   * Run `body` while this thread holds the lock at `position`. Throws an IOException if another
+   * process holds the lock longer than the timeout: without a timeout a process that hangs would
+   * block tasks forever.
    */
   def hold[T](position: Long)(body: => T): T = {
     val id = name()
@@ -45,8 +48,8 @@ final class Locks(file: Path, timeoutMs: () => Long) {
     var lock = tryLock(id, position)
     while (lock.isEmpty) {
       if (System.nanoTime() > end) throw new IOException(
-        s"another process has held the lock at byte $position of $file for ${timeoutMs()} ms: " +
-          s"find it by: fuser $file. Nothing was written")
+        s"another process has held the lock at byte $position of $file for ${timeoutMs()} ms. " +
+          s"Nothing was written. Find the process with: fuser $file")
       Thread.sleep(pauseMs)
       pauseMs = math.min(20, pauseMs * 2)
       lock = tryLock(id, position)
@@ -56,8 +59,8 @@ final class Locks(file: Path, timeoutMs: () => Long) {
 
   private def tryLock(id: String, position: Long): Option[FileLock] = {
     if (isReadOnly) throw new IOException(
-      s"$file can't be written (a read-only mount, or another user's): its checkpoint can be " +
-        "read, and archived. Nothing was written")
+      s"$file is not writable (the mount is read-only, or another user owns the file). Nothing " +
+        "was written; the checkpoint can only be read and archived")
     use(id) { channel =>
       val lock =
         try Option(channel.tryLock(position, 1, false))
@@ -74,22 +77,24 @@ final class Locks(file: Path, timeoutMs: () => Long) {
     finally holders.merge(id, -1, (a: Integer, b: Integer) => a + b)
 
   /**
-   * Take the lock at `position` for `owner`, also from another owner in this JVM, until it is
-   * released. Return false if another process has it.
+   * Take the lock at `position` for `owner` until `giveBack`. The lock moves from another owner in
+   * this JVM to the new one. Return false if another process holds it.
    */
   def take(position: Long, owner: String): Boolean = {
     val id = name()
     taken.compute(
       s"$id@$position",
       (_, known) =>
+        // A restarted query of this JVM succeeds its own earlier run, whose thread may still be
+        // ending.
         if (known != null && known.getValue.isValid) new SimpleImmutableEntry(owner, known.getValue)
         else tryLock(id, position).map(new SimpleImmutableEntry(owner, _)).orNull
     ) != null
   }
 
   /**
-   * Release what `owner` took at `position` of the lock file `identity`, unless another owner has
-   * it.
+   * Release the lock at `position` of the lock file with inode `identity`, unless another owner has
+   * taken the lock since.
    */
   def giveBack(position: Long, owner: String, identity: AnyRef): Unit =
     taken.computeIfPresent(s"$identity@$position",
@@ -100,15 +105,18 @@ final class Locks(file: Path, timeoutMs: () => Long) {
           null
         })
 
-  /** The present inode of the lock file. Another inode means that the checkpoint was replaced. */
+  /**
+   * Return the present inode of the lock file. A different inode means that the checkpoint was
+   * replaced.
+   */
   def identity(): AnyRef = Files.readAttributes(file, classOf[BasicFileAttributes]).fileKey()
 
   private def name(): String = identity().toString
 
-  /** Whether the file is read-only, so that no lock is possible. */
+  /** Whether the lock file is read-only, so that locking is impossible. */
   def isReadOnly: Boolean = !Files.isWritable(file)
 
-  /** The content of the lock file (the boot id of its last user); "" for a new file. */
+  /** Return the content of the lock file (the boot id of its last user); "" for a new file. */
   def text(): String = use(name()) { channel =>
     val bytes = ByteBuffer.allocate(256)
     channel.read(bytes, 0)
@@ -120,7 +128,10 @@ final class Locks(file: Path, timeoutMs: () => Long) {
     channel.force(false)
   }
 
-  /** Use the lock file's channel for an operation that does not wait; it stays open meanwhile. */
+  /**
+   * Call `what` with the lock file's channel, which is not closed meanwhile. `what` must not wait,
+   * because it blocks all other uses of this channel.
+   */
   private def use[T](id: String)(what: FileChannel => T): T = {
     var done: Option[T] = None
     channels.compute(id,
@@ -132,14 +143,17 @@ final class Locks(file: Path, timeoutMs: () => Long) {
     done.get
   }
 
-  /** Close the channel of the lock file `identity`, unless a lock is in use. */
-  def rest(identity: AnyRef): Unit = channels.computeIfPresent(identity.toString,
+  /** Close the channel of the lock file with inode `identity`, unless this JVM holds a lock. */
+  def rest(identity: AnyRef): Unit = channels.computeIfPresent(
+    identity.toString,
+    // Closing the channel would release every lock that this process has on the file.
     (id, channel) =>
       if (holders.getOrDefault(id, 0) > 0) channel
       else {
         channel.close()
         null
-      })
+      }
+  )
 
   /** Remove the state of a lock file that was deleted. */
   def forget(identity: AnyRef): Unit = {
@@ -150,12 +164,15 @@ final class Locks(file: Path, timeoutMs: () => Long) {
 }
 
 object Locks {
-  /** For creating and deleting partition directories, and for recovery after a power cut. */
+  /**
+   * Position of the lock for creating and deleting partition directories, and for recovery after a
+   * power cut.
+   */
   val Directories = 0L
-  /** Locked while a query runs. */
+  /** Position of the lock that the driver holds while a query runs. */
   val Running = 1L
 
-  /** The write lock of a partition. */
+  /** Return the position of the write lock of a partition. */
   def ofPartition(name: String): Long = 16L + Layout.tag(name)
 
   private def open(file: Path): FileChannel =
@@ -163,7 +180,7 @@ object Locks {
       FileChannel.open(file, StandardOpenOption.READ, StandardOpenOption.WRITE)
     } else FileChannel.open(file, StandardOpenOption.READ)
 
-  // Keyed by inode, or inode and position, because a path may be a link.
+  // The keys are inodes, not paths, because several paths may lead to the same lock file.
   private val mutexes = shared[ReentrantLock]("sparklog.checkpoint.mutexes")
   private val channels = shared[FileChannel]("sparklog.checkpoint.channels")
   private val holders = shared[Integer]("sparklog.checkpoint.holders")

@@ -16,14 +16,16 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
 
 /**
  * Stores the files of streaming queries' checkpoints as records of Kafka-format partitions: a few
- * large files instead of many small ones, with every write synced. It serves every state store
- * provider, because all of them access their checkpoint through Spark's CheckpointFileManager. A
- * state store provider of sparklog could not serve transformWithState, which accepts only Spark's.
+ * large files instead of many small ones, with every write synced.
+ *
+ * The manager serves every state store provider, because all of them access their checkpoint
+ * through Spark's CheckpointFileManager. A separate state store provider could not serve
+ * transformWithState, which accepts only Spark's own providers.
  *
  * A checkpoint is log-backed if its directory contains the log dir `sparklog`, which is created
- * when a query starts. Everything else (`_spark_metadata` of file sinks, checkpoints on other file
- * systems) is delegated to Spark's own manager. A checkpoint that Spark's manager wrote is
- * continued: a file stays a file until it is written again.
+ * when a query starts. All other paths (`_spark_metadata` of file sinks, checkpoints on other file
+ * systems) are delegated to Spark's own manager. A checkpoint that Spark's manager wrote can be
+ * continued: a file remains a file until it is written again.
  */
 class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
     extends CheckpointFileManager with Logging {
@@ -61,9 +63,11 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
         directory.records
       }
       if (records.isEmpty && !Files.exists(directory.local)) {
-        throw new FileNotFoundException(s"$path doesn't exist")
+        throw new FileNotFoundException(s"the checkpoint has no file or directory $path")
       }
       val files =
+        // Files that Spark wrote before the checkpoint became a log are listed until they are
+        // written again; a record replaces the file of the same name.
         if (Files.exists(directory.local)) spark.list(path, filter) else Array.empty[FileStatus]
       val names = records.map(_._1).toSet
       val ours = records.map { case (name, entry) =>
@@ -99,8 +103,9 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
     LogCheckpointFileManager.local(qualified).filter(LogCheckpointFileManager.hasLocks) match {
       case Some(local) => found = Some(local -> Uninterruptible(LogDir.create(local, settings)))
       case None => logWarning(
-          s"the checkpoint $qualified isn't on this host's own file system: Spark's own manager " +
-            "keeps it, as files. A log needs sound locks and fsync: use a local directory for it")
+          s"the checkpoint $qualified is not on a local file system, so Spark's own manager writes " +
+            "it as files. A log-backed checkpoint needs reliable locks and fsync: use a local " +
+            "directory")
     }
     qualified
   }
@@ -108,9 +113,10 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
   override def close(): Unit = spark.close()
 
   /**
-   * The file or directory at `path`, if it is in a log dir. A manager stays with the checkpoint
-   * that it began with: state stores of an old run do their last maintenance after a new run has
-   * begun, and must not write to a checkpoint that was reset meanwhile.
+   * Return the file or directory at `path` if it belongs to a log-backed checkpoint, else None. A
+   * manager remains bound to the checkpoint that it used first: state stores of an old run do their
+   * last maintenance after a new run has begun, and must not write to a checkpoint that was reset
+   * meanwhile.
    */
   private def file(path: Path): Option[CheckpointFile] =
     LogCheckpointFileManager.local(path).flatMap { local =>
@@ -118,21 +124,29 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
         found = Uninterruptible(LogDir.around(local, settings))
       }
       for ((root, logDir) <- found) if (logDir.isReplacedAt(root)) throw new IOException(
-        s"$root was replaced (reset or restored) after this run began: start the query anew. " +
-          "Nothing was written")
+        s"the checkpoint $root was replaced (reset or restored) after this run began. Nothing was " +
+          "written. Start the query again")
       found.map { case (root, logDir) => new CheckpointFile(logDir, root, local) }
     }
 }
 
 object LogCheckpointFileManager {
-  /** The file systems that `check_file_system` rejects for a log dir (logdir/broker_lockout.py). */
+  /**
+   * File systems on which locks or fsync are unreliable; `check_file_system` rejects the same for a
+   * log dir (logdir/broker_lockout.py).
+   */
   private val Networked = "(?i)(nfs|cifs|smb|fuse|9p|ceph|glusterfs|lustre|afs).*".r
 
-  /** Whether locks work between processes, according to the file system's name. */
+  /**
+   * Return whether locks between processes work on the file system of `path`, judged by its type.
+   */
   private def hasLocks(path: LocalPath): Boolean =
     !Networked.matches(Files.getFileStore(path).`type`)
 
-  /** The path on this host's file system, without resolving symbolic links; None for others. */
+  /**
+   * Return the path on the local file system, without resolving symbolic links; None for other file
+   * systems.
+   */
   private def local(path: Path): Option[LocalPath] = {
     val scheme = path.toUri.getScheme
     if (scheme == null || scheme == "file") Some(LocalPath.of(path.toUri.getPath).toAbsolutePath)

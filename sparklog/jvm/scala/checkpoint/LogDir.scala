@@ -9,7 +9,10 @@ import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 
-/** The log dir of the checkpoint at a path without links. Partitions are created as needed. */
+/**
+ * The log dir of the checkpoint at the real path `checkpoint`. Partitions are created when they are
+ * needed.
+ */
 final class LogDir private (val checkpoint: Path, @volatile private var settings: Settings) {
   private val directory = checkpoint.resolve(Layout.LogDirName)
   private val locks = new Locks(directory.resolve(Layout.LockName), () => settings.lockTimeoutMs)
@@ -19,7 +22,9 @@ final class LogDir private (val checkpoint: Path, @volatile private var settings
   val runs = new Runs(this, locks, identity)
   val snapshots = new Snapshots(() => settings.flush)
 
-  /** Whether another checkpoint is at `path` now, because this one was reset or restored. */
+  /**
+   * Return whether `path` contains another checkpoint now, because this one was reset or restored.
+   */
   def isReplacedAt(path: Path): Boolean =
     try LogDir.identityAt(path) != identity
     catch { case _: NoSuchFileException => false }
@@ -32,7 +37,7 @@ final class LogDir private (val checkpoint: Path, @volatile private var settings
       _ => new Partition(directory.resolve(name), locks, () => settings))
   }
 
-  /** Names of the partitions on disk. */
+  /** Return the names of the partitions on disk. */
   def names(): Seq[String] = {
     val found = Seq.newBuilder[String]
     val entries = Files.newDirectoryStream(directory)
@@ -41,7 +46,7 @@ final class LogDir private (val checkpoint: Path, @volatile private var settings
     found.result()
   }
 
-  /** Close all files; they are opened again when needed. */
+  /** Close all files. A later use opens them again. */
   def rest(): Unit = {
     partitions.values().forEach(_.rest())
     locks.rest(identity)
@@ -57,23 +62,26 @@ final class LogDir private (val checkpoint: Path, @volatile private var settings
   }
 
   /**
-   * Truncate torn tails, once after a reboot. Without a reboot, an interrupted write leaves an
-   * incomplete batch; only a power cut leaves wrong bytes, and only then is damage not an error.
-   * Readers without write permission truncate nothing, and read up to the torn batch.
+   * Truncate torn tails once after a reboot. Without a reboot an interrupted write leaves only an
+   * incomplete batch; only a power cut leaves complete batches with wrong bytes, which otherwise
+   * count as damage. A process without write permission truncates nothing and reads up to the torn
+   * batch.
    */
   private def recover(): Unit = if (!locks.isReadOnly) locks.hold(Locks.Directories) {
     val boot = LogDir.bootId()
     val said = locks.text().linesIterator.toSeq
     if (!said.headOption.contains(boot)) {
       names().foreach(name => partition(name).recover(lenient = said.contains(LogDir.Loose)))
+      // After the truncation: if recovery fails, the next process must try it again.
       locks.write(s"$boot\n${if (settings.flush.isLoose) LogDir.Loose else LogDir.Strict}\n")
+      // Recorded before the first loose write, so that a power cut later is judged by it.
     } else if (settings.flush.isLoose && !said.contains(LogDir.Loose)) {
       locks.write(s"$boot\n${LogDir.Loose}\n")
     }
   }
 }
 
-/** A session's settings for checkpoints. */
+/** The settings of a Spark session for its checkpoints. */
 final case class Settings(
     flush: Flush, segmentBytes: Long, lockTimeoutMs: Long, openFiles: Int)
 
@@ -83,7 +91,7 @@ object Settings {
   val OpenFilesKey = "spark.sparklog.checkpoint.open.files"
   private val cache = new ConcurrentHashMap[(String, Long, Long, Long, Long), Settings]
 
-  /** Parse the settings. An IllegalArgumentException for an invalid value. */
+  /** Return the settings in `conf`. Throws an IllegalArgumentException for an invalid value. */
   def of(conf: Configuration): Settings = cache.computeIfAbsent(
     (conf.get(Flush.Key, "commit"), conf.getLong(Flush.IntervalKey, 1000),
       conf.getLong(SegmentBytesKey, 1L << 30), conf.getLong(LockTimeoutKey, 30000),
@@ -96,7 +104,8 @@ object Settings {
 }
 
 object LogDir {
-  // The lock file's second line: whether a power cut can lose more than the last write.
+  // The second line of the lock file states whether a power cut can lose more than the last write.
+  // Both texts have the same length, because one overwrites the other in place.
   private val Strict = "flush=commit"
   private val Loose = "flush=loose "
 
@@ -105,13 +114,16 @@ object LogDir {
 
   private val open = new ConcurrentHashMap[Path, LogDir]
 
-  /** The checkpoint at or around `path`, and its log dir; None outside of a checkpoint. */
+  /**
+   * Return the log-backed checkpoint that `path` is or is in, with its log dir; None if there is
+   * none.
+   */
   def around(path: Path, settings: Settings): Option[(Path, LogDir)] =
     Iterator.iterate(path)(_.getParent).takeWhile(_ != null)
       .find(isCheckpoint)
       .map(root => root -> at(root, settings))
 
-  /** Whether the machine was rebooted since the last query that used this lock file. */
+  /** Return whether the host was rebooted since a query last used this lock file. */
   def tellsPowerCut(locks: Locks): Boolean =
     !locks.text().linesIterator.toSeq.headOption.contains(bootId())
 
@@ -121,7 +133,10 @@ object LogDir {
   private def identityAt(checkpoint: Path): AnyRef =
     Files.readAttributes(lockOf(checkpoint), classOf[BasicFileAttributes]).fileKey()
 
-  /** Whether `path` contains a checkpoint's log dir. A log with the same name has a ledger. */
+  /**
+   * Return whether `path` contains the log dir of a checkpoint. A log in a directory of the same
+   * name has a ledger.
+   */
   private def isCheckpoint(path: Path): Boolean = {
     val directory = path.resolve(Layout.LogDirName)
     Files.exists(directory.resolve(Layout.LockName)) &&
@@ -129,12 +144,15 @@ object LogDir {
       !Files.exists(directory.resolve(Layout.Ledger)))
   }
 
-  /** Create the log dir in `checkpoint` if necessary. An IOException if a log is there. */
+  /**
+   * Create the log dir in `checkpoint` if necessary. Throws an IOException if a log is stored
+   * there.
+   */
   def create(checkpoint: Path, settings: Settings): LogDir = {
     val lock = lockOf(checkpoint)
     if (Files.exists(lock) && !isCheckpoint(checkpoint)) throw new java.io.IOException(
-      s"a log lies at ${lock.getParent}, where this checkpoint's own would: give the query " +
-        "another checkpointLocation, or the log another directory")
+      s"${lock.getParent} contains a log, but this checkpoint needs that directory: set another " +
+        "checkpointLocation for the query, or move the log to another directory")
     if (!Files.exists(lock)) {
       Durable.createDirectory(lock.getParent)
       try Files.createFile(lock)
@@ -144,10 +162,11 @@ object LogDir {
     at(checkpoint, settings)
   }
 
-  /** The LogDir of a directory, the same for all of its names. */
+  /** Return the LogDir of a directory; all paths to the directory return the same object. */
   private def at(path: Path, settings: Settings): LogDir = {
     tidying
     open.compute(
+      // Two objects for one directory would not know of each other's open files.
       path.toRealPath(),
       (checkpoint, known) => {
         val stands =
@@ -176,7 +195,9 @@ object LogDir {
     try logDir.tidy()
     catch { case NonFatal(_) => false }
 
-  /** Linux's id of this boot; without one, every start of a JVM counts as a boot. */
+  /**
+   * Return Linux's id of the current boot. On other systems every start of a JVM counts as a boot.
+   */
   private def bootId(): String = {
     val file = Path.of("/proc/sys/kernel/random/boot_id")
     if (Files.isReadable(file)) Files.readString(file).trim

@@ -5,19 +5,19 @@ import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path}
 
 /**
- * The file `metadata` of a log-backed checkpoint, from which Spark's own manager can't parse a
- * query id. Spark's error then shows the file's text, so that the query does not start from batch
- * 0. For this manager the file does not exist. sparklog/checkpoint/log_backed/metadata_marker.py
- * writes the same file.
+ * The metadata marker: the file `metadata` of a log-backed checkpoint. Spark's own manager can't
+ * parse a query id from the marker, and its error message shows the marker's text, so a session
+ * without sparklog's manager fails instead of starting again at batch 0. sparklog's manager treats
+ * the marker as missing. sparklog/checkpoint/log_backed/metadata_marker.py writes the same file.
  */
 object MetadataMarker {
   val File = "metadata"
   private val Begin = "{\"id\":[\"sparklog "
   val Text: String =
     Begin + "keeps this checkpoint as a log, which Spark's own checkpoint manager " +
-      "can't read: start the query with sparklog's, on a local disk, by sparklog.enable(spark), " +
-      "sparklog.spark_conf() or spark-submit $(sparklog spark-conf --args); or make files of it " +
-      "again, by: sparklog checkpoint export CHECKPOINT\"]}\n"
+      "can't read. Start the query with sparklog's checkpoint manager, on a local disk: use " +
+      "sparklog.enable(spark), sparklog.spark_conf() or spark-submit $(sparklog spark-conf " +
+      "--args). Or convert the checkpoint to files: sparklog checkpoint export CHECKPOINT\"]}\n"
 
   private val Id = "(?s).*\"id\"\\s*:\\s*\"([^\"]+)\".*".r
   private val Number = "[0-9]+"
@@ -29,9 +29,9 @@ object MetadataMarker {
       Files.readString(path).startsWith(Begin)
 
   /**
-   * Write the marker, after storing Spark's own `metadata` as a record: a checkpoint that Spark's
-   * manager began is continued. An IOException if a session without this manager ran after the log
-   * had begun.
+   * Write the marker, after storing the `metadata` file of Spark's own manager as a record, so that
+   * a checkpoint which that manager began is continued. Throws an IOException if a session without
+   * sparklog's manager ran after the checkpoint had become a log.
    */
   def settle(logDir: LogDir): Unit = {
     checkOneHistory(logDir)
@@ -42,20 +42,25 @@ object MetadataMarker {
         val content = Files.readAllBytes(file)
         metadata.put(File, content, content.length, overwrite = false)
       }
+      // The record is written first: a marker without a record has lost the query id.
       if (metadata.get(File).isDefined) {
+        // Hadoop would report a checksum error if the checksum of the old file remained.
         Files.deleteIfExists(file.resolveSibling(s".$File.crc"))
         Durable.write(file, Text.getBytes(UTF_8), file.resolveSibling(s".$File.tmp"))
       }
     }
   }
 
-  /** The error of a checkpoint whose log dir has lost the query's id. */
+  /** Return the error for a checkpoint whose log dir lost the query id. */
   def lost(path: Path): IOException = new IOException(
-    s"${path.getParent} was kept as a log, and its log dir `${Layout.LogDirName}` doesn't have " +
-      "the query's id any more: restore it from a copy. To begin from nothing use a new directory")
+    s"${path.getParent} is a log-backed checkpoint, but its log dir `${Layout.LogDirName}` has " +
+      "lost the query id. Restore the checkpoint from a copy, or start the query with a new " +
+      "checkpoint directory")
 
   /**
-   * Check that plans and commits in files are older than the log's own, or the same (an import).
+   * Throw an IOException if the files in `offsets` and `commits` show that a session without
+   * sparklog's manager used the checkpoint. Files that are older than the log, or equal to its
+   * records (after an import), are allowed.
    */
   private def checkOneHistory(logDir: LogDir): Unit = {
     val file = logDir.checkpoint.resolve(File)
@@ -70,7 +75,7 @@ object MetadataMarker {
       val partition = logDir.partition(Layout.address(s"$name/0").partition)
       val kept = partition.entries().map(_._1).filter(_.matches(Number)).toSet
       val files = filesIn(directory).filter(_.matches(Number))
-      val own = (kept -- files).map(BigInt(_)).minOption // the first that only the log has
+      val own = (kept -- files).map(BigInt(_)).minOption // the first batch without a file
       for (batch <- files) {
         val isOther = partition.read(batch) match {
           case Some(text) =>
@@ -102,9 +107,9 @@ object MetadataMarker {
   }
 
   private def mixed(logDir: LogDir, file: String): IOException = new IOException(
-    s"${logDir.checkpoint} has two histories: its log's, and that of the file $file, which a " +
-      "session without sparklog's checkpoint manager wrote. Nothing was done. What differs is " +
-      s"said by: sparklog checkpoint verify ${logDir.checkpoint}. To go on with the log's, move " +
-      "the files of the other one (metadata, offsets, commits) away; what that session wrote to " +
-      "its sink stays")
+    s"${logDir.checkpoint} has two histories: the log's, and that of the file $file, which a " +
+      "session without sparklog's checkpoint manager wrote. Nothing was changed. To list the " +
+      s"differences, run: sparklog checkpoint verify ${logDir.checkpoint}. To continue the log's " +
+      "history, move the files metadata, offsets and commits of the other session away; the rows " +
+      "that the other session wrote to its sink remain there")
 }

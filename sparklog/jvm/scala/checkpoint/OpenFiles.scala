@@ -6,12 +6,16 @@ import java.util.LinkedHashMap
 import com.sun.management.UnixOperatingSystemMXBean
 
 /**
- * The partitions of this JVM with open files, least recently used first. Above the limit the first
- * ones close their files and keep their state. Shared by all class loaders of the jar, because the
- * limit applies to the process: stored in the system properties, in classes of the JVM.
+ * The partitions of this JVM that have open files, least recently used first. Above the limit the
+ * first partitions close their files but keep their state in memory. The list is stored in the
+ * system properties, in classes of the JVM, because the limit applies to the process and several
+ * class loaders may load this jar.
  */
 object OpenFiles {
-  /** The default limit, for about one file per partition: an eighth of the process's open files. */
+  /**
+   * The default limit on partitions with open files, each with about one file: an eighth of the
+   * number of files that the process may open.
+   */
   val Default: Int = ManagementFactory.getOperatingSystemMXBean match {
     case system: UnixOperatingSystemMXBean =>
       (system.getMaxFileDescriptorCount / 8).max(128).min(2048).toInt
@@ -19,7 +23,8 @@ object OpenFiles {
   }
 
   /**
-   * Record a use of `partition`; at most `max` partitions may have open files. Its lock is taken.
+   * Record a use of `partition`, whose mutex the caller holds, and close files of other partitions
+   * if more than `max` partitions have open files.
    */
   def used(partition: Partition, max: Int): Unit = {
     val eldest = open.synchronized {

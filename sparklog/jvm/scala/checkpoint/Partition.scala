@@ -15,10 +15,13 @@ import org.apache.hadoop.fs.FileAlreadyExistsException
 
 import org.apache.spark.internal.Logging
 
-/** A live file of the checkpoint: the location of its last record. */
+/** An existing file of the checkpoint: the location of its newest record. */
 final case class Entry(segment: Segment, position: Long, bytes: Int, batch: RecordBatch)
 
-/** The files of a directory of a checkpoint as a partition of its log dir. Thread-safe. */
+/**
+ * A partition of the log dir, which contains the files of one directory of the checkpoint.
+ * Thread-safe.
+ */
 final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
   private val name = directory.getFileName.toString
   private val tag = Layout.tag(name)
@@ -32,7 +35,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
   private var lastBatch = (0L, 0) // position and bytes
   private var epoch = Partition.FirstEpoch
 
-  /** The live files, by key. */
+  /** Return the existing files, by key. */
   def entries(): Seq[(String, Entry)] = exclusively {
     refresh()
     live.toSeq
@@ -43,22 +46,29 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     live.get(key)
   }
 
-  /** The content of a file, or None. An IOException with segment and position if it is damaged. */
+  /**
+   * Return the content of a file, or None if the file does not exist. Throws an IOException with
+   * segment and position if the record is damaged.
+   */
   def read(key: String): Option[ByteBuffer] = exclusively {
     get(key).map { entry =>
       val buffer = entry.segment.read(entry.position, entry.bytes)
       if (!RecordBatch.isSound(buffer, 0, entry.bytes)) {
-        throw Damage(entry.segment, entry.position, short = false).error("its CRC doesn't hold")
+        throw Damage(entry.segment, entry.position, short = false).error(
+          "the CRC of the batch does not match")
       }
       buffer.position(entry.batch.valueAt).limit(entry.batch.valueAt + entry.batch.valueLength)
     }
   }
 
-  /** Write a whole file. FileAlreadyExistsException if it exists and `overwrite` is false. */
+  /**
+   * Write a whole file. Throws a FileAlreadyExistsException if the file exists and `overwrite` is
+   * false.
+   */
   def put(key: String, value: Array[Byte], length: Int, overwrite: Boolean): Unit =
     writing {
       if (!overwrite && live.contains(key)) {
-        throw new FileAlreadyExistsException(s"$key exists in $directory")
+        throw new FileAlreadyExistsException(s"the file $key exists already in $directory")
       }
       append(key, value, length)
       cleanIfWorthIt()
@@ -73,7 +83,10 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     }
   }
 
-  /** Truncate the torn tail of a power cut; `lenient`: also if whole batches follow. */
+  /**
+   * Truncate the torn tail that a power cut left. `lenient`: truncate at the first damage even if
+   * valid batches follow, because a session with loose flushing may lose more than the last batch.
+   */
   def recover(lenient: Boolean): Unit = exclusively {
     locks.hold(lock) {
       forget()
@@ -81,7 +94,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
       for (damage <- scan(stepping = !lenient)) {
         val later = segments.drop(segments.indexOf(damage.segment) + 1)
         if (!lenient && (later.nonEmpty || damage.isFollowed)) {
-          throw damage.error("whole batches follow")
+          throw damage.error("a batch is damaged, and valid batches follow")
         }
         later.reverseIterator.foreach(s => Files.delete(s.path))
         truncate(damage)
@@ -90,9 +103,10 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     }
   }
 
-  /** Close the files unless a thread uses this partition. Their state stays in memory. */
+  /** Close the files unless a thread is using this partition. The state remains in memory. */
   def rest(): Unit = if (mutex.tryLock()) {
     try {
+      // tryLock also succeeds in a thread that is in the middle of using this partition.
       if (mutex.getHoldCount == 1) {
         segments.filterNot(_.rests).foreach(s => settings().flush.closing(s.channel))
         segments.foreach(_.close())
@@ -124,15 +138,15 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
       nextOffset, epoch.number, System.currentTimeMillis(), key.getBytes(UTF_8), value, length,
       tag)
     try {
-      if (segment.end == 0) secure() // the process that created the file may have crashed
+      if (segment.end == 0) secure() // another process may have created it and crashed
       segment.append(batch)
       settings().flush.written(segment.channel)
     } catch {
-      case NonFatal(e) => // never sync again: after a failed fsync the data may be lost already
+      case NonFatal(e) => // never sync again: a second fsync may succeed without the data
         try segment.channel.truncate(segment.end)
         catch { case NonFatal(t) => e.addSuppressed(t) }
         forget()
-        throw new IOException(s"$key wasn't written to ${segment.path}: ${e.getMessage}", e)
+        throw new IOException(s"${segment.path}: the file $key was not written: ${e.getMessage}", e)
     }
     seen(segment)(segment.end, batch, 0, batch.limit())
     segment.end += batch.limit()
@@ -145,7 +159,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     segments += new Segment(path)
   }
 
-  /** Make the names in the directory and the leader epochs durable, before the first record. */
+  /** Write the leader epochs and sync the directory before the first record of a segment. */
   private def secure(): Unit = {
     val epochs = directory.resolve(Partition.EpochFile)
     if (!Files.exists(epochs)) Durable.write(
@@ -153,7 +167,10 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     Durable.sync(directory)
   }
 
-  /** Read the records that any process has written since. */
+  /**
+   * Read the records that other processes have appended since the last call. `locked`: this thread
+   * holds the write lock, so an incomplete batch at the end is a torn write and is truncated.
+   */
   private def refresh(locked: Boolean = false): Unit = {
     val isSame = !segments.exists(_.rests) || segments.forall(_.awake())
     if (!isSame || segments.isEmpty || isReplaced) {
@@ -161,7 +178,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
       openAll()
     }
     if (segments.nonEmpty && segments.last.channel.size < segments.last.end) {
-      forget() // another process undid a write whose fsync failed
+      forget() // another process truncated a write after its fsync failed
       openAll()
     }
     var damaged = scan()
@@ -170,13 +187,16 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     for (damage <- damaged) {
       if (locked) {
         val torn = damage.short && (damage.segment eq segments.last) && !damage.isFollowed
-        if (!torn) throw damage.error("it is no whole batch")
+        if (!torn) throw damage.error("the bytes are not a complete batch")
         truncate(damage)
       } else if (!damage.short && locks.isReadOnly) {
         val isLast = (damage.segment eq segments.last) && !damage.isFollowed
-        if (!(isLast && LogDir.tellsPowerCut(locks))) throw damage.error("it is no whole batch")
+        if (!(isLast && LogDir.tellsPowerCut(locks))) {
+          throw damage.error("the bytes are not a complete batch")
+        }
       } else if (!damage.short) {
-        // A writer never leaves this state; it must show again under the lock.
+        // A concurrent write can look like this for a moment. Only if the damage is still there
+        // while no other process writes is it an error.
         locks.hold(lock)(refresh(locked = true))
       }
     }
@@ -203,7 +223,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     nextOffset = 0
   }
 
-  /** Open the segments that aren't open yet; return whether there were any. */
+  /** Open the segments that aren't open yet. Return whether there were any. */
   private def openAll(): Boolean = Files.isDirectory(directory) && {
     val known = segments.map(_.path).toSet
     val found = Segment.list(directory).filterNot(known)
@@ -219,12 +239,16 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     }
     nextOffset = math.max(nextOffset, epoch.start)
     for ((key, damage) <- lost if damaged.isEmpty) {
-      throw damage.error(s"the record of $key isn't whole, and no newer one follows")
+      throw damage.error(
+        s"the record of the file $key is damaged, and no newer record of the file follows")
     }
     damaged
   }
 
-  /** Read a segment. Damage before whole batches is skipped if its file is known. */
+  /**
+   * Read the rest of a segment. Damaged batches before valid batches are skipped if the files that
+   * they belong to are known.
+   */
   private def walk(segment: Segment, stepping: Boolean): Option[Damage] = {
     var damage = segment.walk(seen(segment))
     while (stepping && damage.exists(stepOver)) damage = segment.walk(seen(segment))
@@ -238,8 +262,8 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     for ((records, until) <- found) {
       for (record <- records) {
         Partition.warn(
-          s"${segment.path} at position ${record.position}: a record of ${record.key} " +
-            "is damaged; it is left out, as long as nobody needs it")
+          s"${segment.path} at position ${record.position}: a record of the file ${record.key} " +
+            "is damaged. The record is skipped, because a newer one may replace it")
         if (record.isDeletion) {
           live.remove(record.key).foreach(old => liveBytes -= old.bytes)
           lost.remove(record.key)
@@ -273,13 +297,13 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
   private def checkOwner(segment: Segment, position: Long, batch: RecordBatch): Unit = {
     if (batch.tag != tag && batch.tag != RecordBatch.NoTag) throw new IOException(
       s"${segment.path} at position $position: the record was written to another partition, not " +
-        s"to $name: partitions or their segment files were swapped or copied. With the query " +
+        s"to $name. Partitions or their segment files were swapped or copied. With the query " +
         "stopped, move each file back to its partition (`sparklog checkpoint verify CHECKPOINT` " +
         "names them), or restore the checkpoint from a copy")
     val first = math.max(segment.base, nextOffset)
     if (position == 0 && batch.offset < first) throw new IOException(
-      s"${segment.path}: the segment begins with offset ${batch.offset}, its name says " +
-        s"${segment.base}, and the segment before ends at $nextOffset: segment files were " +
+      s"${segment.path}: the segment begins with offset ${batch.offset}, but its name says " +
+        s"${segment.base}, and the previous segment ends at $nextOffset. Segment files were " +
         "swapped or copied. With the query stopped, move each file back to its name, or restore " +
         "the checkpoint from a copy")
   }
@@ -289,11 +313,12 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     damage.segment.channel.force(true)
   }
 
-  /** Rewrite the segments when most of their bytes are dead. */
+  /** Rewrite the segments if most of their bytes are no longer needed. */
   private def cleanIfWorthIt(): Unit = {
     val all = segments.map(_.end).sum
     if (all - liveBytes > liveBytes + Partition.MinDeadBytes) {
-      // In order: a deletion may be dropped only after the records that it deleted.
+      // From the lowest offset on: a deletion may be dropped only after the records that it
+      // deleted.
       segments.toSeq.foreach(clean)
       forget()
       openAll()
@@ -301,10 +326,12 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     }
   }
 
-  /** Keep the live batches of a segment, byte for byte, and the last one, for its offset. */
+  /** Rewrite a segment with only its live batches, byte for byte, and the last batch of the log. */
   private def clean(segment: Segment): Unit = {
     val last = segment eq segments.last
     val kept = live.valuesIterator.filter(_.segment eq segment).map(e => (e.position, e.bytes))
+    // The last batch is kept even if it is dead: its offset tells the next writer where to
+    // continue.
     val spans = (kept.toSeq ++ (if (last) Some(lastBatch) else None)).distinct.sorted
     if (spans.isEmpty) {
       Files.delete(segment.path)
@@ -320,6 +347,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
             copied += segment.channel.transferTo(position + copied, bytes - copied, out)
           }
         }
+        // Before the rename, or a power cut could leave an incomplete segment under the final name.
         out.force(true)
       } finally out.close()
       Durable.rename(cleaned, segment.path)
@@ -335,12 +363,12 @@ object Partition extends Logging {
 
   def cleanedOf(segment: Path): Path = segment.resolveSibling(s"${segment.getFileName}.cleaned")
 
-  /** A leader epoch and its first offset. A fork's new epoch may leave a gap before it. */
+  /** A leader epoch and its first offset. The new epoch of a fork may begin after a gap. */
   final case class Epoch(number: Int, start: Long)
 
   val FirstEpoch: Epoch = Epoch(0, 0)
 
-  /** The last entry of the partition's leader-epoch-checkpoint. */
+  /** Return the last entry of the partition's leader-epoch-checkpoint. */
   def epochOf(directory: Path): Epoch = {
     val file = directory.resolve(EpochFile)
     val lines = if (Files.exists(file)) Files.readString(file).linesIterator.toSeq else Nil

@@ -15,7 +15,7 @@ final case class RecordBatch(
     key: String,
     valueAt: Int, // position of the value in the batch
     valueLength: Int, // -1: the file was deleted
-    tag: Int) { // identifies the partition that it was written to
+    tag: Int) { // identifies the partition that the batch was written to
   def isDeletion: Boolean = valueLength < 0
 }
 
@@ -25,7 +25,10 @@ object RecordBatch {
 
   private val FromStart = Platform.BYTE_ARRAY_OFFSET.toLong
 
-  /** The size of the batch whose header begins at `at`, or None if it is no batch. */
+  /**
+   * Return the size of the batch whose header begins at `at`, or None if the bytes are not a
+   * header.
+   */
   def sizeAt(buffer: ByteBuffer, at: Int): Option[Long] = {
     val length = buffer.getInt(at + LengthAt)
     val whole = length >= HeaderBytes - LogOverhead && buffer.get(at + MagicAt) == Magic
@@ -35,11 +38,14 @@ object RecordBatch {
   def offsetAt(buffer: ByteBuffer, at: Int): Long = buffer.getLong(at)
   def crcAt(buffer: ByteBuffer, at: Int): Int = buffer.getInt(at + CrcAt)
 
-  /** Whether the CRC of the `size` bytes from `at` matches. */
+  /** Return whether the CRC of the batch of `size` bytes at `at` matches. */
   def isSound(buffer: ByteBuffer, at: Int, size: Int): Boolean =
     BatchHeader.hasGoodCrc(buffer.array, buffer.arrayOffset + at, size)
 
-  /** Encode a batch of one record, from position 0 to the limit; valueLength -1 is a deletion. */
+  /**
+   * Encode a batch of one record in the bytes from 0 to the limit. A valueLength of -1 is a
+   * deletion.
+   */
   def encode(
       offset: Long, epoch: Int, timestamp: Long, key: Array[Byte], value: Array[Byte],
       valueLength: Int, tag: Int): ByteBuffer = {
@@ -51,13 +57,14 @@ object RecordBatch {
   }
 
   /**
-   * Parse the valid batch at `at`. An IOException if a checkpoint manager can't have written it.
+   * Parse the batch at `at`, whose CRC is valid. Throws an IOException if no checkpoint manager can
+   * have written the batch.
    */
   def decode(buffer: ByteBuffer, at: Int, size: Int): RecordBatch = {
     val header = buffer.duplicate().limit(at + size)
     val isCompressed = (header.getShort(at + AttributesAt) & Codec.Mask) != 0
     if (isCompressed || header.getInt(at + CountAt) != 1) {
-      throw new IOException("it isn't one uncompressed record")
+      throw new IOException("the batch is not a single uncompressed record")
     }
     header.position(at + HeaderBytes)
     getVarint(header) // the record's length
@@ -70,20 +77,22 @@ object RecordBatch {
       header.position() - at, valueLength, header.getInt(at + BaseSequenceAt))
   }
 
-  /** Read a length and that number of bytes. An IOException if the bytes end before. */
+  /** Read a length and that number of bytes. Throws an IOException if the bytes end before. */
   def getKey(in: ByteBuffer): Array[Byte] = {
     val length = getVarint(in)
-    if (length < 0 || length > in.remaining) throw new IOException(s"a key of $length bytes")
+    if (length < 0 || length > in.remaining) {
+      throw new IOException(s"the key of a record has an impossible length of $length bytes")
+    }
     val key = new Array[Byte](length.toInt)
     in.get(key)
     key
   }
 
-  /** Read a number of up to five bytes. An IOException if it does not end. */
+  /** Read a varint of up to five bytes. Throws an IOException if the varint does not end. */
   def getVarint(in: ByteBuffer): Long = {
     val at = in.arrayOffset + in.position()
     val size = Varint.sizeAt(in.array, at, in.arrayOffset + in.limit(), Varint.IntBytesMax)
-    if (size == 0) throw new IOException("a varint doesn't end")
+    if (size == 0) throw new IOException("a varint in the record does not end")
     in.position(in.position() + size)
     Varint.get(in.array, at, size)
   }

@@ -12,9 +12,9 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.StartedQuery
 
 /**
- * Determines which run of the query owns a checkpoint. A run is identified by Spark's runId. Each
- * run is recorded before its first batch. From then on, drivers and tasks of earlier runs, which
- * may have been paused or disconnected, can't write any more.
+ * Determines which run of the query owns a checkpoint. A run is identified by Spark's runId and is
+ * recorded before its first batch. From then on, drivers and tasks of earlier runs, which may have
+ * been paused or disconnected, can't write any more.
  */
 final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging {
   import Runs._
@@ -24,21 +24,23 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging
   def isRunning: Boolean = held.isDefined
 
   /**
-   * Reject a caller whose run was superseded; a caller without a run is checked by its driver's.
+   * Throw an IOException if the caller's run was superseded. A caller without a run counts as part
+   * of the driver's run in this JVM.
    */
   def check(caller: Caller): Unit = caller.run.orElse(held).foreach { run =>
     val known = written()
     if (known.drop(1).contains(run)) throw new IOException(
-      s"run $run of the query with checkpoint ${logDir.checkpoint} has ended: run ${known.head} " +
-        "has taken over. This write is refused; nothing is lost, the task belongs to the old run")
+      s"${logDir.checkpoint}: run $run of the query has ended, and run ${known.head} has taken " +
+        "over. This write of the old run is refused; no data are lost")
   }
 
   /**
-   * Make the caller's run the owner. Called when a driver starts with the checkpoint, or plans a
-   * batch.
+   * Make the caller's run the owner of the checkpoint. Called when a driver starts with the
+   * checkpoint, and when a driver plans a batch.
    */
   def begin(caller: Caller): Unit = for (run <- caller.run if caller.query.isDefined) {
     if (!held.contains(run)) synchronized {
+      // The lock comes first: the following steps change files, which another driver may be using.
       takeLock(run, caller.thread)
       checkSinkFollowed()
       MetadataMarker.settle(logDir)
@@ -53,22 +55,27 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging
     }
   }
 
-  /** A reset of the checkpoint is complete only when the file sink's log was reset too. */
+  /**
+   * Throw an IOException if the checkpoint was reset, but its file sink's log was not reset yet.
+   */
   private def checkSinkFollowed(): Unit = {
     val note = logDir.checkpoint.resolve(ResetNote)
     if (Files.exists(note) && Files.readString(note).contains(OutputField)) throw new IOException(
-      s"${logDir.checkpoint} was reset, and the _spark_metadata of its file sink has yet to " +
-        s"follow, as $note says. Finish the reset, with the query stopped, by running the same " +
-        "`sparklog checkpoint reset` once more")
+      s"${logDir.checkpoint} was reset, but the reset of its file sink's _spark_metadata is not " +
+        s"finished (see $note). With the query stopped, run the same `sparklog checkpoint reset` " +
+        "again")
   }
 
-  /** Store the query's name and its sink, which Spark's own files don't contain. */
+  /**
+   * Store the name and the sink of the query as a record, because the files that Spark writes don't
+   * contain them.
+   */
   private def noteQuery(id: String): Unit = {
     val text =
       try StartedQuery.describe(id)
       catch {
         case NonFatal(e) =>
-          logWarning(s"the sink of query $id isn't noted in ${logDir.checkpoint}", e)
+          logWarning(s"${logDir.checkpoint}: the name and sink of query $id were not stored", e)
           None
       }
     for (text <- text) {
@@ -81,16 +88,16 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging
   }
 
   /**
-   * Take the lock. The previous driver may be about to end and to release it with its query's
-   * thread.
+   * Take the lock of the running query. Waits some seconds, because the thread of the previous run
+   * may be about to end and to release the lock.
    */
   private def takeLock(run: String, thread: Thread): Unit = {
     val end = System.nanoTime() + WaitMs * 1000000
     while (!locks.take(Locks.Running, run)) {
       if (System.nanoTime() > end) throw new IOException(
-        s"the query with checkpoint ${logDir.checkpoint} runs in another process (or a reset of " +
-          "it is under way): stop it first, or give this query a checkpoint of its own by " +
-          "sparklog.checkpoint.fork")
+        s"the query with checkpoint ${logDir.checkpoint} runs in another process, or the " +
+          "checkpoint is being reset. Stop the other query first, or create a separate checkpoint " +
+          "for this query with sparklog.checkpoint.fork")
       Thread.sleep(PauseMs)
     }
     val release: Runnable = () => {
@@ -128,26 +135,27 @@ object Runs {
   private val PauseMs = 10L
 }
 
-/** The calling thread, and the run of its query; in the driver also the query's id. */
+/** The calling thread and the run id of its query. In the driver, also the id of the query. */
 final case class Caller(run: Option[String], query: Option[String], thread: Thread)
 
 object Caller {
   private val Id = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-  /** The name of StreamExecution's thread. */
+  /** The name that StreamExecution gives to the thread of a query in the driver. */
   private val Driver = s"(?s)stream execution thread for .*\\[id = ($Id), runId = ($Id)\\]".r
 
   /**
-   * The conf in which Spark passes the run to a state store's provider: StreamExecution.RUN_ID_KEY.
+   * The conf in which Spark passes the run id to a state store provider:
+   * StreamExecution.RUN_ID_KEY.
    */
   val RunIdKey = "sql.streaming.runId"
 
   /**
-   * The calling thread: the query's own in the driver, or a task's, whose state store belongs to
-   * the run `ofStore`. No run outside of streaming queries. The job group also names the run, but
-   * users can change it, also within foreachBatch.
+   * Describe the calling thread: in the driver the thread of a query, or a task, whose state store
+   * belongs to the run `ofStore`. Threads outside of streaming queries have no run.
    */
   def current(ofStore: Option[String]): Caller = {
     val thread = Thread.currentThread()
+    // The job group names the run too, but users can change it, also within foreachBatch.
     if (TaskContext.get() != null) Caller(ofStore, None, thread)
     else thread.getName match {
       case Driver(query, run) => Caller(Some(run), Some(query), thread)

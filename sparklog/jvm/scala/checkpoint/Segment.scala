@@ -9,13 +9,13 @@ import java.nio.file.attribute.BasicFileAttributes
 import sparklog.format.BatchHeader
 
 /**
- * A segment file. While it is open, its inode can't be reused. While it is closed, its last batch
- * shows whether it is still the same file.
+ * A segment file. While the file is open, its inode can't be reused. While it is closed, its last
+ * batch shows whether the path still refers to the same file.
  */
 final class Segment(val path: Path) {
   private var opened: Option[FileChannel] = None
   private var last: Option[Segment.Tail] = None
-  /** The position up to which the bytes were read and are valid, or skipped as damaged. */
+  /** The position up to which the batches were read, or skipped as damaged. */
   var end: Long = 0
   channel
 
@@ -28,23 +28,22 @@ final class Segment(val path: Path) {
 
   def rests: Boolean = opened.isEmpty
 
-  /** The offset in its name. */
+  /** The offset in the name of the file. */
   def base: Long = path.getFileName.toString.stripSuffix(Segment.Suffix).toLong
 
-  /**
-   * Open the file again; return false if it is another file. Cleaning moves every batch behind the
-   * first removed one to a lower position, so the last batch at its old position proves the
-   * identity.
-   */
+  /** Open the file again. Return false if the path refers to another file now. */
   def awake(): Boolean =
     try {
+      // The inode may have been reused. Cleaning moves every batch behind the first removed one to
+      // a lower position, so the same last batch at the same position proves that the file is
+      // unchanged.
       Segment.inodeOf(path) == inode && channel.size >= end && last.forall { tail =>
         val header = read(tail.position, BatchHeader.HeaderBytes)
         RecordBatch.offsetAt(header, 0) == tail.offset && RecordBatch.crcAt(header, 0) == tail.crc
       }
     } catch { case _: NoSuchFileException => false }
 
-  /** Record the batch at `position`, in `buffer` from `at` on, as the last one. */
+  /** Remember the batch at `position` as the last one. The batch is in `buffer`, from `at` on. */
   def lastIs(position: Long, buffer: ByteBuffer, at: Int): Unit =
     last = Some(Segment.Tail(
         position, RecordBatch.offsetAt(buffer, at), RecordBatch.crcAt(buffer, at)))
@@ -53,7 +52,8 @@ final class Segment(val path: Path) {
     val buffer = ByteBuffer.allocate(bytes)
     while (buffer.hasRemaining) {
       if (channel.read(buffer, position + buffer.position()) < 0) {
-        throw new IOException(s"$path ends at ${channel.size}, before ${position + bytes}")
+        throw new IOException(
+          s"$path has only ${channel.size} bytes; bytes up to ${position + bytes} were expected")
       }
     }
     buffer.flip()
@@ -70,8 +70,8 @@ final class Segment(val path: Path) {
   }
 
   /**
-   * Pass each whole batch from `end` on to `seen(position, bytes, at, size)`; return the damage, if
-   * any.
+   * Pass each valid batch from `end` on to `seen(position, bytes, at, size)`. Return the first
+   * damage, or None at the end of the file.
    */
   def walk(seen: (Long, ByteBuffer, Int, Int) => Unit): Option[Damage] = {
     var window = 1 << 16
@@ -111,13 +111,13 @@ final class Segment(val path: Path) {
 object Segment {
   val Suffix = ".log"
 
-  /** The position of a batch, with its offset and CRC as identity. */
+  /** The position of a batch, and the offset and CRC that identify the batch. */
   private final case class Tail(position: Long, offset: Long, crc: Int)
 
   private def inodeOf(path: Path): AnyRef =
     Files.readAttributes(path, classOf[BasicFileAttributes]).fileKey()
 
-  /** Open the file; readers need no write permission. */
+  /** Open the file, for writing too if this process has the permission. */
   private def open(path: Path): FileChannel =
     if (Files.isWritable(path)) {
       FileChannel.open(path, StandardOpenOption.READ, StandardOpenOption.WRITE)
@@ -126,7 +126,7 @@ object Segment {
   def pathOf(directory: Path, baseOffset: Long): Path =
     directory.resolve(f"$baseOffset%020d$Suffix")
 
-  /** The paths of the segments in `directory`, in order. */
+  /** Return the paths of the segments in `directory`, in the order of their offsets. */
   def list(directory: Path): Seq[Path] = {
     val entries = Files.newDirectoryStream(directory, "*" + Suffix)
     try {
@@ -137,18 +137,20 @@ object Segment {
   }
 }
 
-/** Bytes at `position` that are not a whole batch; `short`: the file ends before the batch does. */
+/**
+ * Bytes at `position` of a segment that are not a valid batch. `short`: the file ends before the
+ * batch does.
+ */
 final case class Damage(segment: Segment, position: Long, short: Boolean) {
-  /** Whether a whole batch follows anywhere; then this is not an interrupted write. */
+  /** Whether a valid batch follows anywhere. Then the damage is not an interrupted write. */
   def isFollowed: Boolean = next(rest).isDefined
 
-  /** The bytes from here on. */
   private def rest: ByteBuffer = {
     val size = segment.channel.size
     segment.read(position, math.min(size - position, Int.MaxValue - 16L).toInt)
   }
 
-  /** The position of the next whole batch in the bytes from here on. */
+  /** Return the position of the next valid batch in `bytes`. */
   private def next(bytes: ByteBuffer): Option[Int] =
     (1 to bytes.limit() - BatchHeader.HeaderBytes).find { at =>
       RecordBatch.sizeAt(bytes, at).exists { size =>
@@ -157,9 +159,10 @@ final case class Damage(segment: Segment, position: Long, short: Boolean) {
     }
 
   /**
-   * Return the records of the damaged batches and the position of the next whole one, or None if
-   * they can't be determined or nothing follows. `first`: the first damaged offset; `base`: of the
-   * next segment, if there is one; `tag`: of the partition.
+   * Return the records of the damaged batches and the position of the next valid batch. None if the
+   * records can't be determined, or if no batch or segment follows. `first`: the offset of the
+   * first damaged record; `base`: the base offset of the next segment, if there is one; `tag`: the
+   * tag of the partition.
    */
   def examine(first: Long, base: Option[Long], tag: Int): Option[(Seq[DamagedRecord], Long)] = {
     val bytes = rest
@@ -173,6 +176,6 @@ final case class Damage(segment: Segment, position: Long, short: Boolean) {
 
   def error(reason: String): IOException = new IOException(
     s"${segment.path} is damaged at position $position: $reason. With the query stopped, " +
-      "`sparklog checkpoint verify --repair CHECKPOINT` keeps what is whole and says what that " +
-      "means for the query; or restore the checkpoint from a copy")
+      "run `sparklog checkpoint verify --repair CHECKPOINT`, which keeps the valid records and " +
+      "reports where the query can continue; or restore the checkpoint from a copy")
 }

@@ -6,14 +6,14 @@ import java.util.concurrent.ConcurrentHashMap
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
 
 /**
- * RocksDB's snapshots: a zip that Spark writes last, and the SST and log files beside it, which
- * Spark copies without the checkpoint manager. The query's commit needs all of them and is synced,
- * so they are synced too, when the zip is closed.
+ * Syncs RocksDB's snapshots. A snapshot is a zip file, which Spark writes last, and the SST and log
+ * files beside it, which Spark copies without the checkpoint manager. The query's commit needs all
+ * of these files and is synced, so they must be synced before: when the zip is closed.
  */
 final class Snapshots(setting: () => Flush) {
   private val synced = new ConcurrentHashMap[Path, Set[Path]]
 
-  /** The output stream of the zip at `zip`, which wraps Spark's own. */
+  /** Return the output stream of the file `zip`, which wraps the stream of Spark's own manager. */
   def output(zip: Path, spark: CancellableFSDataOutputStream): CancellableFSDataOutputStream =
     new CancellableFSDataOutputStream(spark) {
       private var done = false
@@ -37,22 +37,20 @@ final class Snapshots(setting: () => Flush) {
     Durable.sync(zip.getParent)
   }
 
-  /**
-   * Sync the files that are new since the last call; all of them at first, because another process
-   * may have crashed.
-   */
+  /** Sync the files that are new since the last call. */
   private def syncNew(directory: Path): Unit = {
     val found = Set.newBuilder[Path]
     val entries = Files.newDirectoryStream(directory)
     try entries.forEach(p => found += p)
     finally entries.close()
     val now = found.result()
+    // At the first call all files: another process may have crashed before it synced them.
     val fresh = now -- synced.getOrDefault(directory, Set.empty)
     if (fresh.nonEmpty) {
       fresh.foreach(file =>
         try Durable.sync(file)
         catch {
-          case _: java.nio.file.NoSuchFileException => // deleted by a clean-up meanwhile
+          case _: java.nio.file.NoSuchFileException => // Spark deleted the old file meanwhile
         })
       Durable.sync(directory)
     }

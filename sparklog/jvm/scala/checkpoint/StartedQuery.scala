@@ -7,12 +7,14 @@ import com.fasterxml.jackson.databind.ObjectMapper
 import org.apache.spark.sql.classic.SparkSession
 
 /**
- * The query's name and the sink's class and description, which a checkpoint does not contain. In
- * Spark's package because of `SharedState.activeStreamingQueries`.
+ * Describes a running query: its name, and the class and description of its sink, which the files
+ * of a checkpoint do not contain. This object is in a package of Spark because
+ * `SharedState.activeStreamingQueries` is private to it.
  */
 object StartedQuery {
   /**
-   * Describe the running query `id` as JSON; None if the calling thread's session doesn't know it.
+   * Return the running query `id` as JSON; None if the session of the calling thread doesn't know
+   * it.
    */
   def describe(id: String): Option[String] = for {
     session <- SparkSession.getActiveSession

@@ -9,7 +9,10 @@ import org.apache.hadoop.fs.{FileAlreadyExistsException, Path, PositionedReadabl
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
 
-/** Collects a file in memory; above the limit it continues as a file of Spark's own manager. */
+/**
+ * Collects the bytes of a file in memory. A file above the limit is continued as a file of Spark's
+ * own manager.
+ */
 private final class Collected(large: () => CancellableFSDataOutputStream) extends OutputStream {
   private object buffer extends ByteArrayOutputStream(1024) {
     def array: Array[Byte] = buf
@@ -35,11 +38,17 @@ private final class Collected(large: () => CancellableFSDataOutputStream) extend
 }
 
 private object Collected {
-  /** Larger files stay files, because a record is read and written as a whole, in memory. */
+  /**
+   * Larger files are not stored as records, because a record is read and written as a whole, in
+   * memory.
+   */
   val MaxRecordBytes: Int = 32 << 20
 }
 
-/** A file being written: becomes a record when it is closed, nothing when it is cancelled. */
+/**
+ * A file that is being written. Closing the stream stores the file as a record; cancelling the
+ * stream stores nothing.
+ */
 final class RecordOutput private (
     file: CheckpointFile, path: Path, overwrite: Boolean, caller: Caller, collected: Collected)
     extends CancellableFSDataOutputStream(collected) {
@@ -59,12 +68,14 @@ final class RecordOutput private (
       done = true
       Uninterruptible {
         if (!overwrite && file.isFile) {
-          throw new FileAlreadyExistsException(s"$path exists")
+          throw new FileAlreadyExistsException(s"the file $path exists already")
         }
         collected.spilled match {
           case None => file.write(collected.content, collected.length, overwrite, caller)
           case Some(out) =>
             out.close()
+            // Spark does not sync the files that it writes. The older record is deleted only after
+            // the file is durable, so that a power cut leaves one of the two.
             Durable.syncWritten(file.local)
             Durable.sync(file.local.getParent)
             file.partition.delete(Seq(file.key))
@@ -92,7 +103,8 @@ final class RecordInput(content: ByteBuffer)
 
   override def seek(position: Long): Unit = {
     if (position < 0 || position > count - start) {
-      throw new EOFException(s"position $position is outside of the file's ${count - start} bytes")
+      throw new EOFException(
+        s"position $position is outside of the file, which has ${count - start} bytes")
     }
     pos = start + position.toInt
   }
@@ -111,7 +123,7 @@ final class RecordInput(content: ByteBuffer)
 
   override def readFully(position: Long, bytes: Array[Byte], from: Int, length: Int): Unit =
     if (length > 0 && read(position, bytes, from, length) < length) {
-      throw new EOFException(s"the file ends before ${position + length}")
+      throw new EOFException(s"the file ends before position ${position + length}")
     }
 
   override def readFully(position: Long, bytes: Array[Byte]): Unit =

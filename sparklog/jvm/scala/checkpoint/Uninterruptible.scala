@@ -4,13 +4,13 @@ import java.util.concurrent.{Callable, ExecutionException, Executors, Future, Th
 
 /**
  * Runs file operations in threads that are never interrupted. Spark interrupts the threads of
- * queries and tasks that it stops. The JVM then closes the channel that such a thread waits on, for
+ * queries and tasks that it stops. The JVM then closes the channel that such a thread is using, for
  * all threads, and closing the lock file's channel releases all locks of the process.
  */
 object Uninterruptible {
   private val threads = Executors.newCachedThreadPool(Daemons.named("sparklog-checkpoint"))
 
-  /** Run `body` to its end, and return its result or throw its exception. */
+  /** Run `body` to its end. Return its result or throw its exception. */
   def apply[T](body: => T): T = {
     val call: Callable[T] = () => body
     val running = threads.submit(call)
@@ -29,7 +29,7 @@ object Uninterruptible {
     try running.get()
     catch {
       case e: ExecutionException =>
-        e.getCause.addSuppressed(new Throwable("asked for by"))
+        e.getCause.addSuppressed(new Throwable("the operation was requested by this thread"))
         throw e.getCause
     }
 }

@@ -8,8 +8,9 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingSourc
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
- * The user's options for the data path, and the options that this JVM adds for the Python source
- * (see sparklog/source/jvm_caller.py). Only Python gets the added options; plans do not show them.
+ * The user's options that choose the data path, and the options that this JVM adds for the Python
+ * source (see sparklog/source/jvm_caller.py). Only Python receives the added options; query plans
+ * do not show them.
  */
 private[sparklog] object CallerOptions {
   private val Jvm = "jvm"
@@ -22,24 +23,30 @@ private[sparklog] object CallerOptions {
   private val Description = Prefix + "description"
   private val Chosen = Seq("subscribe", "assign", "subscribePattern")
 
-  /** Why only the Python source may do the work, or null. Python reports invalid values. */
+  /**
+   * Return the reason why only the Python source can do the work, or null. Python reports invalid
+   * values of the options.
+   */
   def whyPython(options: CaseInsensitiveStringMap): String = {
     if (options.containsKey(State)) "a checkpoint's state is read"
     else if (options.getOrDefault(Jvm, "true").trim.equalsIgnoreCase("false")) "option jvm is false"
     else null
   }
 
-  /** Reject internal options set by the user, with an IllegalArgumentException. */
+  /** Throw an IllegalArgumentException if the user has set an internal option. */
   def check(options: CaseInsensitiveStringMap): Unit = options.keySet.forEach { name =>
     if (name.toLowerCase(Locale.ROOT).startsWith(Prefix)) throw new IllegalArgumentException(
       s"option $name is for sparklog's own use: leave it out")
   }
 
-  /** The options for Python, with the plan versions that this JVM supports. */
+  /** Return the options for Python, with the version of the plans that this JVM supports. */
   def planning(options: CaseInsensitiveStringMap): CaseInsensitiveStringMap =
     plus(options, Plans -> PlanVersion.toString)
 
-  /** The same for a streaming query that this thread starts. */
+  /**
+   * Return the options for Python for a streaming query that this thread starts: `planning` and the
+   * ids of the query.
+   */
   def streaming(
       options: CaseInsensitiveStringMap, context: SparkContext): CaseInsensitiveStringMap =
     plus(
@@ -50,9 +57,7 @@ private[sparklog] object CallerOptions {
       Description -> context.getLocalProperty("spark.job.description")
     )
 
-  /**
-   * The start of a micro-batch that this thread plans, with its number; unchanged if there is none.
-   */
+  /** Return `start` with the number of the micro-batch that this thread plans, if there is one. */
   def ofBatch(start: Offset, context: SparkContext): Offset = {
     val batch = context.getLocalProperty("streaming.sql.batchId")
     val json = start.json.trim
@@ -64,7 +69,7 @@ private[sparklog] object CallerOptions {
     }
   }
 
-  /** The log and the selected topics, for progress and messages. */
+  /** Return the log and the selected topics, for progress and messages. */
   def described(options: CaseInsensitiveStringMap): String = {
     val part = Chosen.collectFirst {
       case name if options.containsKey(name) => s"${options.get(name)} of "
@@ -72,13 +77,13 @@ private[sparklog] object CallerOptions {
     part.getOrElse("") + options.getOrDefault("path", "a log")
   }
 
-  /** The log that is written, and its topic if all rows have the same. */
+  /** Return the log to which rows are written, with the topic if all rows have the same. */
   def written(options: CaseInsensitiveStringMap): String = {
     val topic = Option(options.get("topic"))
     topic.fold("")(name => s"$name of ") + options.getOrDefault("path", "a log")
   }
 
-  /** The run id of the streaming query that this thread works for, or null. */
+  /** Return the run id of the streaming query that this thread works for, or null. */
   def run(context: SparkContext): String =
     if (context.getLocalProperty("sql.streaming.queryId") == null) null
     else context.getLocalProperty("spark.jobGroup.id")

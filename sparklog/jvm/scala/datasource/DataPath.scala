@@ -4,15 +4,20 @@ import java.util.{LinkedHashMap, Map => JavaMap}
 
 import org.slf4j.LoggerFactory
 
-/** Whether the JVM or Python moves the bytes of a read or a write, as last planned; also logged. */
+/**
+ * The data path of a read or a write: whether the JVM or Python moves the bytes, according to the
+ * last plan. Changes are logged.
+ */
 private[sparklog] final class DataPath {
   import DataPath._
 
   @volatile private var last: Choice = _
 
   /**
-   * Log the choice, at first and when it changes. `run`: of a streaming query, else null; `what`:
-   * the work, such as "reads t of /data/log".
+   * Log the data path when it is chosen first and when it changes.
+   *
+   * @param run the run id of a streaming query, else null
+   * @param what the work, such as "reads t of /data/log"
    */
   def say(run: String, what: String, choice: Choice): Unit = if (choice != last) {
     last = choice
@@ -21,11 +26,15 @@ private[sparklog] final class DataPath {
       case Jvm => log.info("{}: {} in the JVM", who, what)
       case Python(why, false) => log.info("{}: {} in Python: {}", who, what, why)
       case Python(why, true) => log.warn("{}: {} in Python: {}", who, what, why)
-      case Both(why) => log.info("{}: {} in the JVM, some of it in Python: {}", who, what, why)
+      case Both(why) =>
+        log.info("{}: {} in the JVM, and some partitions in Python: {}", who, what, why)
     }
   }
 
-  /** For a query's progress: {role: jvm, python, or both}, and why Python. */
+  /**
+   * Return the data path for a query's progress: {role: jvm, python, or both}, and the reason for
+   * Python.
+   */
   def metrics(role: String): JavaMap[String, String] = {
     val found = new LinkedHashMap[String, String]
     last match {
@@ -43,7 +52,7 @@ private[sparklog] object DataPath {
 
   sealed trait Choice
   case object Jvm extends Choice
-  /** `isFault`: sparklog is not installed correctly. */
+  /** `isFault`: the reason is a wrong installation of sparklog. */
   final case class Python(why: String, isFault: Boolean = false) extends Choice
   final case class Both(why: String) extends Choice
 }

@@ -14,16 +14,17 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import sparklog.datasource.{CallerOptions, DataPath, LogTable}
 
 /**
- * `format("sparklog")` if this jar is loaded: Spark looks for a class `<format>.DefaultSource`
- * before it looks for a Python source with that name (DataSource.lookupDataSource, Spark 4.3).
+ * The data source `format("sparklog")` if this jar is loaded: Spark looks for a class
+ * `<format>.DefaultSource` before it looks for a Python source with that name
+ * (DataSource.lookupDataSource, Spark 4.3).
  *
- * This class wraps the Python source, and Spark treats it as one: schema, options, offsets,
- * planning and commits are done in Python, and the bytes are moved in the JVM.
+ * This class wraps the Python source, and Spark treats it as a Python source: schema, options,
+ * offsets, planning and commits are handled in Python, and the bytes are moved in the JVM.
  */
 final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
   DefaultSource.refuseCatalog()
 
-  /** The session's conf `spark.datasource.sparklog.X` is the default of option X. */
+  /** The conf `spark.datasource.sparklog.X` of the session is the default of option X. */
   override def keyPrefix: String = "sparklog"
 
   override def getOrCreateDataSourceInPython(
@@ -36,11 +37,8 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
   }
 
   /**
-   * Throw an IllegalArgumentException if Spark doesn't know the wrapped Python source.
-   *
-   * The Python source is that of the session that is active at the first call, permanently.
-   * `getTable` must therefore not call this method: `df.write` calls `getTable` while another
-   * session may be active (Spark 4.3).
+   * Throw an IllegalArgumentException if Spark does not find the wrapped Python source. The first
+   * call determines the Python source permanently, from the session that is active then.
    */
   private[sparklog] def checkPackage(): Unit =
     try PythonAccess.source(this)
@@ -61,6 +59,8 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
       properties: JavaMap[String, String]): Table = {
     val options = new CaseInsensitiveStringMap(properties)
     CallerOptions.check(options)
+    // No checkPackage() here: df.write calls getTable while another session may be active (Spark
+    // 4.3), whose Python source would then be used permanently.
     val python = super.getTable(schema, partitioning, properties)
     val why = CallerOptions.whyPython(options)
     if (why == null) new LogTable(this, python)
@@ -79,23 +79,23 @@ private object DefaultSource {
   private val Frames = 16L
   private val NoTables =
     "format(\"sparklog\") can't be a table of Spark's catalog, which does not pass a table's " +
-      "options to the data source; no table was made or replaced. To write, give options path " +
-      "and topic and call save() on df.write.format(\"sparklog\").mode(\"append\"), or start() " +
+      "options to the data source; no table was created or replaced. To write, set the options " +
+      "path and topic and call save() on df.write.format(\"sparklog\").mode(\"append\"), or start() " +
       "on df.writeStream.format(\"sparklog\"). To read by a name, use CREATE TEMPORARY VIEW " +
       "name USING sparklog OPTIONS (path '...', subscribe '...')"
   private val NotFound = "DATA_SOURCE_NOT_EXIST"
   private val NoPackage = "this session has sparklog's jar, but the Python of its workers " +
-    "(PYSPARK_PYTHON) doesn't find the sparklog package. If the package was shipped with " +
+    "(PYSPARK_PYTHON) does not have the sparklog package. If the package was shipped with " +
     "--py-files or addPyFile, call sparklog.register(spark); else install it for that Python"
 
   /**
-   * Reject a table of Spark's catalog with an IllegalArgumentException while the statement is
-   * analyzed. The analyzer creates an object of this class only for a statement that creates or
-   * replaces a table (ResolveSessionCatalog.isV2Provider, Spark 4.3). Rejecting it later would lose
-   * data, because Spark drops a replaced table before it creates the new one
-   * (ReplaceTableAsSelectExec).
+   * Throw an IllegalArgumentException if Spark is analyzing a statement that would create or
+   * replace a table of its catalog.
    */
   private def refuseCatalog(): Unit = {
+    // The analyzer creates an object of this class only for such statements
+    // (ResolveSessionCatalog.isV2Provider, Spark 4.3). A later error would lose data, because Spark
+    // drops a replaced table before it creates the new one (ReplaceTableAsSelectExec).
     val isAnalyzed = StackWalker.getInstance().walk[java.lang.Boolean](
       _.limit(Frames).anyMatch(_.getClassName == Analyzer))
     if (isAnalyzed) throw new IllegalArgumentException(NoTables)

@@ -7,8 +7,9 @@ import org.apache.spark.sql.types.StructType
 import sparklog.source.LogReaderFactory
 
 /**
- * A read of the log. Python plans for all columns of the table, so that a later read of other
- * columns needs no other plan. Python gets only the wanted columns where it reads itself.
+ * A batch read of the log. Python plans for all columns of the table, so that a later read of other
+ * columns can use the same plan. Where Python reads the records itself, Python returns only the
+ * wanted columns.
  */
 private[datasource] final class LogBatch(source: ScanSource, schema: StructType, wanted: StructType)
     extends Batch {
@@ -27,6 +28,8 @@ private[datasource] final class LogBatch(source: ScanSource, schema: StructType,
   }
 
   override def createReaderFactory(): PartitionReaderFactory = {
+    // Filters were pushed down with the whole schema, and Python's rows then have all of its
+    // columns.
     val isNarrow = planned.dataPath != DataPath.Jvm && !source.hasPushed
     val (python, given) = if (isNarrow) (narrow, pruned) else (whole, schema)
     new LogReaderFactory(wanted,

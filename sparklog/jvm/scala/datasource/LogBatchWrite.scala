@@ -4,7 +4,10 @@ import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.connector.write.streaming.{StreamingDataWriterFactory, StreamingWrite}
 
-/** A write: Python plans and commits it; the tasks stage in the JVM if the plan is for the JVM. */
+/**
+ * A batch write, which Python plans and commits. The tasks stage rows in the JVM if the plan is for
+ * the JVM.
+ */
 private[datasource] final class LogBatchWrite(
     python: BatchWrite, info: LogicalWriteInfo, dataPath: DataPath)
     extends BatchWrite {
@@ -24,7 +27,7 @@ private[datasource] final class LogBatchWrite(
   override def abort(messages: Array[WriterCommitMessage]): Unit = python.abort(messages)
 }
 
-/** The writes of a query's micro-batches; like LogBatchWrite. */
+/** The writes of a streaming query's micro-batches, planned and committed like a LogBatchWrite. */
 private[datasource] final class LogStreamingWrite(
     python: StreamingWrite, info: LogicalWriteInfo, dataPath: DataPath)
     extends StreamingWrite {

@@ -14,8 +14,8 @@ import org.apache.spark.sql.types.StructType
 import sparklog.source.ReadMetrics
 
 /**
- * A read of the log, as a batch or as a stream. `schema`: the table's; `wanted`: the selected
- * columns.
+ * A read of the log, as a batch or as a stream. `schema`: the schema of the table; `wanted`: the
+ * selected columns.
  */
 private[datasource] final class LogScan(
     source: ScanSource, schema: StructType, wanted: StructType, filters: Array[Filter])
@@ -33,9 +33,9 @@ private[datasource] final class LogScan(
 
   override def toBatch(): Batch = new LogBatch(source, schema, wanted)
 
-  /** Python gets the query's ids, and creates a separate source for the query. */
   override def toMicroBatchStream(checkpointLocation: String): MicroBatchStream = {
     val context = SparkSession.active.sparkContext
+    // Python receives the ids of the query, so the query needs a Python source of its own.
     val options = CallerOptions.streaming(source.options, context)
     val own = new PythonDataSourceV2
     own.setShortName(source.name)

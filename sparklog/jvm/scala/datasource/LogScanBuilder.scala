@@ -7,7 +7,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.StructType
 
-/** Plans a read. The Python source handles filters; only the wanted columns are read. */
+/** Plans a read: the Python source accepts filters, and only the wanted columns are read. */
 private[datasource] final class LogScanBuilder(source: ScanSource, schema: StructType)
     extends SupportsPushDownFilters with SupportsPushDownRequiredColumns {
   private val python = new PythonScanBuilder(source, source.name, schema, source.options)

@@ -12,8 +12,8 @@ import org.apache.spark.sql.types.StructType
 import sparklog.source.LogReaderFactory
 
 /**
- * A stream of the log: the Python source handles offsets, admission and planning. `described`: the
- * log; `run`: the query's run id.
+ * A stream of the log. The Python source handles offsets, admission and planning. `described`: the
+ * log and the selected topics; `run`: the run id of the query.
  */
 private[datasource] final class LogStream(
     python: MicroBatchStream with SupportsTriggerAvailableNow,
@@ -49,7 +49,7 @@ private[datasource] final class LogStream(
   override def createReaderFactory(): PartitionReaderFactory = new LogReaderFactory(
     schema, new UnpackedPartitions(python.createReaderFactory(), schema, schema))
 
-  /** How far the query is behind, and which data path it uses. */
+  /** Return how far the query is behind the log, and the data path of its reads. */
   override def metrics(consumed: Optional[Offset]): JavaMap[String, String] = {
     val found = reader.metrics("reader")
     if (latest != null && consumed.isPresent) {

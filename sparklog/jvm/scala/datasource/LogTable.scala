@@ -15,7 +15,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 import sparklog.DefaultSource
 
-/** The log as a table: the Python source's table, except for the data path. */
+/** The log as a table of Spark: the Python source's table with another data path. */
 final class LogTable(source: DefaultSource, python: Table)
     extends SupportsRead with SupportsWrite with ReportsSinkMetrics {
   private val plans = new ReadPlans(source, python.name())
@@ -43,7 +43,7 @@ final class LogTable(source: DefaultSource, python: Table)
     new LogWriteBuilder(source, name(), info, writer)
   }
 
-  /** The data path of a streaming query's sink. */
+  /** Return the data path of a streaming query's sink. */
   override def metrics(): JavaMap[String, String] = writer.metrics("writer")
 
   /** Shown in plans and progress. */

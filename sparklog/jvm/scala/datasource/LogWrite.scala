@@ -9,7 +9,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 import sparklog.DefaultSource
 
-/** Plans a write. `dataPath`: stores the data path. */
+/** Plans a write. `dataPath` stores the data path that the plan chooses. */
 private[datasource] final class LogWriteBuilder(
     source: DefaultSource, name: String, info: LogicalWriteInfo, dataPath: DataPath)
     extends SupportsTruncate {
@@ -23,7 +23,9 @@ private[datasource] final class LogWriteBuilder(
   override def build(): Write = new LogWrite(python.build(), info, dataPath)
 }
 
-/** Spark's information about a write, with options for a Python source that plans for this JVM. */
+/**
+ * Spark's information about a write, with the options for a Python source that plans for this JVM.
+ */
 private final class PlannedWriteInfo(info: LogicalWriteInfo) extends LogicalWriteInfo {
   override val options: CaseInsensitiveStringMap = CallerOptions.planning(info.options)
   override def queryId(): String = info.queryId

@@ -5,14 +5,17 @@ import java.util.{Map => JavaMap}
 import com.fasterxml.jackson.databind.ObjectMapper
 
 /**
- * How many offsets a query is behind the log's ends, over all partitions, with the names of Spark's
- * Kafka source. Source: KafkaMicroBatchStream.metrics (Spark 4.1).
+ * Computes how many offsets a query is behind the ends of the log, over all partitions. The metrics
+ * have the names of Spark's Kafka source. Source: KafkaMicroBatchStream.metrics (Spark 4.1).
  */
 private[datasource] object OffsetsBehind {
-  private val Aside = '#' // marks names beside the topics that store more about offsets
+  private val Aside = '#' // marks keys of an offset that are not topics
   private val mapper = new ObjectMapper
 
-  /** Add the metrics from two of the source's offsets (JSON); nothing without partitions. */
+  /**
+   * Add the metrics to `found`, computed from two of the source's offsets (JSON). Adds nothing if
+   * there are no partitions.
+   */
   def put(found: JavaMap[String, String], latest: String, consumed: String): Unit = {
     val read = mapper.readTree(consumed)
     var count, least, most, sum = 0L

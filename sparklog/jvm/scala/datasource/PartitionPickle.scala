@@ -4,9 +4,9 @@ import java.util.HashMap
 
 import net.razorvine.pickle.{IObjectConstructor, PickleException, Unpickler}
 
-/** The pickle of a partition of the Python source; see sparklog/source/jvm_plan.py. */
+/** Reads and writes pickled partitions of the Python source; see sparklog/source/jvm_plan.py. */
 private[datasource] object PartitionPickle {
-  /** `plan` is null for a partition that only Python reads. */
+  /** The value of a partition. `plan` is null if only Python reads the partition. */
   final class Value(val plan: Array[Byte], val task: Array[Byte])
 
   private val Module = "pyspark.sql.datasource"
@@ -15,7 +15,10 @@ private[datasource] object PartitionPickle {
 
   Unpickler.registerConstructor(Module, Name, new UnpickledConstructor)
 
-  /** The value in the pickle of an InputPartition; null for None: there is nothing to read. */
+  /**
+   * Return the value in the pickle of an InputPartition; null if the value is None, because there
+   * is nothing to read.
+   */
   def value(pickle: Array[Byte]): Value =
     try {
       new Unpickler().loads(pickle) match {
@@ -26,16 +29,18 @@ private[datasource] object PartitionPickle {
           }
         case _ => PythonsAlone
       }
-    } catch { case _: PickleException => PythonsAlone } // contains classes unknown to the JVM
+    } catch {
+      case _: PickleException => PythonsAlone
+    } // the pickle contains classes that the JVM does not know
 
-  /** The pickle of InputPartition((plan, task)). */
+  /** Return the pickle of InputPartition((plan, task)). */
   def of(plan: Array[Byte], task: Array[Byte]): Array[Byte] = {
     val out = new PickleWriter
     out.call(Module, Name)(out.tuple { out.bytes(plan); out.bytes(task) })
     out.finish()
   }
 
-  /** The pickle of InputPartition((plan, task, piece, at)). */
+  /** Return the pickle of InputPartition((plan, task, piece, at)). */
   def of(plan: Array[Byte], task: Array[Byte], piece: Int, at: Long): Array[Byte] = {
     val out = new PickleWriter
     out.call(Module, Name)(out.tuple {

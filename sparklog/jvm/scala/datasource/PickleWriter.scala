@@ -13,7 +13,7 @@ private[datasource] final class PickleWriter {
   out.writeByte(0x80) // PROTO
   out.writeByte(4)
 
-  /** Write a call of `module.name` with the written arguments. */
+  /** Write a call of `module.name` with the arguments that `arguments` writes. */
   def call(module: String, name: String)(arguments: => Unit): Unit = {
     out.writeByte('c') // GLOBAL
     out.write(s"$module\n$name\n".getBytes(UTF_8))

@@ -11,7 +11,7 @@ private[datasource] object PlanVersion {
 
   private val json = new JsonFactory
 
-  /** The version of a plan (JSON); -1 if it has none. */
+  /** Return the version of a plan (JSON); -1 if the plan has none. */
   def of(plan: Array[Byte]): Int = {
     val parser = json.createParser(plan)
     try {
@@ -22,8 +22,8 @@ private[datasource] object PlanVersion {
   }
 
   def mismatch(python: Int): String =
-    s"the Python package makes plans of version $python, and the jar that is loaded carries out " +
-      s"version $own: take the jar that `sparklog spark-conf` names, and take the other off " +
+    s"the Python package makes plans of version $python, and the jar that is loaded supports " +
+      s"version $own: use the jar that `sparklog spark-conf` names, and remove the other jar from " +
       "spark.jars and the class path"
 
   override def toString: String = own.toString

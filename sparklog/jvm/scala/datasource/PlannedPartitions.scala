@@ -9,14 +9,17 @@ import org.apache.spark.sql.types.StructType
 
 import sparklog.source.{PythonPartitions, ReadPlan}
 
-/** The partitions of a read as they are sent to the tasks, and the data path. */
+/** The partitions of a read as they are sent to the tasks, and the data path of the read. */
 private[datasource] final class PlannedPartitions(
     val partitions: Array[InputPartition], val dataPath: DataPath.Choice)
 
 private[datasource] object PlannedPartitions {
   private val NoPlan = "the Python source made no plan for the JVM"
 
-  /** Extract the partitions that this JVM can read from the Python source's. */
+  /**
+   * Return the partitions of the Python source, with those that this JVM can read as
+   * LogInputPartition.
+   */
   def of(python: Array[InputPartition]): PlannedPartitions = {
     val unpacked = python.map(unpack).filter(_ != null)
     val jvm = unpacked.count(_.isJvm)
@@ -30,14 +33,20 @@ private[datasource] object PlannedPartitions {
     new PlannedPartitions(unpacked.map(_.partition), dataPath)
   }
 
-  /** `isJvm`: the JVM reads a part of it. `why`: why Python reads a part of it, or null. */
+  /**
+   * A partition and its data path. `isJvm`: the JVM reads at least a part of the partition. `why`:
+   * the reason why Python reads a part of the partition, or null.
+   */
   private final class Unpacked(
       val partition: InputPartition,
       val isJvm: Boolean,
       val why: String,
       val isFault: Boolean = false)
 
-  /** Null for an empty partition, which Spark creates if the source has none. */
+  /**
+   * Return the partition and its data path; null for an empty partition, which Spark creates if the
+   * source has none.
+   */
   private def unpack(partition: InputPartition): Unpacked = partition match {
     case PythonInputPartition(index, pickle) =>
       unpack(partition, pickle, new LogInputPartition(index, _, _, isStreaming = false))
@@ -68,15 +77,16 @@ private[datasource] object PlannedPartitions {
 }
 
 /**
- * A partition that the JVM reads with `plan` (JSON). `task`: the pickle with which Python reads it.
+ * A partition that the JVM reads with `plan` (JSON). `task`: the pickle with which Python can read
+ * the partition.
  */
 private[datasource] final class LogInputPartition(
     index: Int, val plan: Array[Byte], task: Array[Byte], isStreaming: Boolean)
     extends InputPartition {
-  /** The partition as the Python source made it. */
+  /** Return the partition as the Python source created it. */
   def whole: InputPartition = python(PartitionPickle.of(plan, task))
 
-  /** The rest of the partition after `piece` of its plan was read up to offset `at`. */
+  /** Return the rest of the partition after `piece` of its plan was read up to offset `at`. */
   def rest(piece: Int, at: Long): InputPartition =
     python(PartitionPickle.of(plan, task, piece, at))
 
@@ -86,8 +96,8 @@ private[datasource] final class LogInputPartition(
 }
 
 /**
- * The Python source's partitions for tasks. `python` returns rows of `given`; the result has the
- * columns of `wanted`.
+ * Reads partitions with the Python source in the tasks. `python` returns rows with the columns of
+ * `given`; this class returns rows with the columns of `wanted`.
  */
 private[datasource] final class UnpackedPartitions(
     python: PartitionReaderFactory, given: StructType, wanted: StructType)

@@ -5,7 +5,10 @@ import net.razorvine.pickle.{IObjectConstructor, PickleException, Unpickler}
 
 import org.apache.spark.sql.connector.write.LogicalWriteInfo
 
-/** A write as Python planned it. `what`: the target; `factory`: None if Python writes. */
+/**
+ * A write that Python has planned. `what`: the target of the write; `factory`: None if Python
+ * writes the rows.
+ */
 private[datasource] final class PlannedWrite(
     val what: String, val dataPath: DataPath.Choice, val factory: Option[StagedWriterFactory])
 
@@ -15,7 +18,7 @@ private[datasource] object PlannedWrite {
 
   Unpickler.registerConstructor("sparklog.sink.writers", "restored", new RestoredConstructor)
 
-  /** The plan in the pickle of the Python writer in `write`. */
+  /** Return the plan in the pickle of the Python writer that belongs to `write`. */
   def of(write: AnyRef, info: LogicalWriteInfo): PlannedWrite = {
     val writer = restored(write)
     val (dataPath, factory) =
@@ -31,10 +34,11 @@ private[datasource] object PlannedWrite {
     new PlannedWrite(s"writes ${CallerOptions.written(info.options)}", dataPath, factory)
   }
 
-  /** Read the pickle, which is private in Spark's implementation of a write. */
+  /** Unpickle the Python writer; null if `write` has none of sparklog. */
   private def restored(write: AnyRef): RestoredWriter =
     try {
       val pickle = write.getClass.getDeclaredMethod("pythonDataSourceWriter")
+      // Spark's implementation of a Python write does not expose its pickle.
       pickle.setAccessible(true)
       new Unpickler().loads(pickle.invoke(write).asInstanceOf[Array[Byte]]) match {
         case found: RestoredWriter => found
@@ -46,12 +50,13 @@ private[datasource] object PlannedWrite {
     }
 }
 
-/** The arguments of `restored` (sparklog/sink/writers.py) that the JVM reads. */
+/** The arguments of `restored` (sparklog/sink/writers.py) that the JVM uses. */
 private[datasource] final class RestoredWriter(val plan: Array[Byte], val staging: Array[Byte])
 
 private[datasource] final class RestoredConstructor extends IObjectConstructor {
   override def construct(arguments: Array[Object]): Object = arguments match {
     case Array(plan: Array[Byte], staging: Array[Byte], _) => new RestoredWriter(plan, staging)
-    case _ => throw new PickleException("restored is called otherwise by another version")
+    case _ =>
+      throw new PickleException("another version of sparklog calls `restored` with other arguments")
   }
 }

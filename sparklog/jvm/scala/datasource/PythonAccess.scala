@@ -4,12 +4,13 @@ import org.apache.spark.QueryContext
 import org.apache.spark.api.python.PythonException
 
 /**
- * Parts of Spark's Python data sources that only this package can access, for sparklog.datasource.
+ * Gives sparklog.datasource access to parts of Spark's Python data sources that are private to this
+ * package of Spark.
  */
 object PythonAccess {
   def source(provider: PythonDataSourceV2): UserDefinedPythonDataSource = provider.source
 
-  /** The exception that Spark throws for `message` from a Python worker. */
+  /** Return the exception that Spark throws for the error `message` of a Python worker. */
   def error(message: String, stack: Array[StackTraceElement]): RuntimeException = {
     val made = new PythonException(
       message, null, Some("PYTHON_EXCEPTION"), Map.empty[String, String], Array.empty[QueryContext])

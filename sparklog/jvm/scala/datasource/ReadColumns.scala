@@ -10,15 +10,16 @@ import org.apache.spark.sql.types.StructType
 private[datasource] object ReadColumns {
   private val Cheap = Seq("partition", "offset", "timestampType", "timestamp", "topic")
 
-  /** The columns that Python reads: at least one, because it can't return rows without columns. */
+  /** Return the columns that Python reads for the `wanted` ones: at least one. */
   def ofPython(schema: StructType, wanted: StructType): StructType =
+    // Python can't return rows without columns, as count() wants them.
     if (wanted.nonEmpty || schema.isEmpty) wanted
     else {
       val names = schema.fieldNames.toSet
       StructType(Seq(schema(Cheap.find(names).getOrElse(schema.fieldNames.head))))
     }
 
-  /** The index in `given` of each column of `wanted`; null if both are the same. */
+  /** Return the index in `given` of each column of `wanted`; null if both schemas are the same. */
   def references(given: StructType, wanted: StructType): Array[BoundReference] =
     if (given == wanted) null
     else wanted.fields.map { field =>
@@ -26,7 +27,7 @@ private[datasource] object ReadColumns {
     }
 }
 
-/** The rows of another reader, with only these columns. */
+/** Returns the rows of another reader, with only the given columns. */
 private[datasource] final class ProjectedReader(
     reader: PartitionReader[InternalRow], columns: Array[BoundReference])
     extends PartitionReader[InternalRow] {

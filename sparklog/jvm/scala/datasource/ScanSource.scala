@@ -11,14 +11,14 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import sparklog.DefaultSource
 
 /**
- * Python's plans for all batch reads of a table. As in Spark's Python sources, the first plan is
- * used again: reading a DataFrame twice reads the same offsets.
+ * Python's plan for all batch reads of a table. As in Spark's Python sources, the first plan is
+ * used again, so that reading a DataFrame twice reads the same offsets.
  */
 private[datasource] final class ReadPlans(val source: DefaultSource, val name: String) {
   private var partitions: Seq[Array[Byte]] = _
   private val functions = mutable.Map[StructType, Array[Byte]]()
 
-  /** The plan, and Python's function that reads columns of `schema`. */
+  /** Return the plan, and Python's function that reads the columns of `schema`. */
   def info(schema: StructType, options: CaseInsensitiveStringMap): PythonDataSourceReadInfo =
     synchronized {
       val function = functions.getOrElseUpdate(
@@ -34,8 +34,8 @@ private[datasource] final class ReadPlans(val source: DefaultSource, val name: S
 }
 
 /**
- * The Python source for one scan: pushed-down filters apply to this scan only; scans share the
- * rest.
+ * The Python source for a single scan. Filters that were pushed down apply to this scan only; all
+ * scans share the plan of the table.
  */
 private[datasource] final class ScanSource(plans: ReadPlans, val options: CaseInsensitiveStringMap)
     extends PythonDataSourceV2 {
@@ -44,7 +44,7 @@ private[datasource] final class ScanSource(plans: ReadPlans, val options: CaseIn
 
   private var pushed: PythonDataSourceReadInfo = _
 
-  /** Whether filters were pushed down, so that Python's rows have the table's whole schema. */
+  /** Whether filters were pushed down. Rows from Python then have the whole schema of the table. */
   def hasPushed: Boolean = pushed != null
 
   override def getOrCreateDataSourceInPython(

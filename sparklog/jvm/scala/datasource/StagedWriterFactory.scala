@@ -13,7 +13,10 @@ import org.apache.spark.sql.types.StructType
 import sparklog.sink.{StageError, StagePlan, StagingDataWriter}
 
 /**
- * Creates the writers of tasks, which stage rows with `plan` (JSON). `staging`: Python's, pickled.
+ * Creates the writers of tasks, which stage rows in the JVM.
+ *
+ * @param plan the plan (JSON) of sparklog/sink/jvm_plan.py
+ * @param staging the pickled staging of Python, which the commit needs
  */
 private[datasource] final class StagedWriterFactory(
     plan: Array[Byte], staging: Array[Byte], schema: StructType)
@@ -22,8 +25,8 @@ private[datasource] final class StagedWriterFactory(
     writer(partition, null)
 
   /**
-   * A task of a micro-batch: its files are named after the micro-batch, so that its commit can
-   * delete them.
+   * Create the writer of a task of a micro-batch. Its files are named after the micro-batch, so
+   * that the commit can delete the files of other attempts.
    */
   override def createWriter(partition: Int, task: Long, epoch: Long): DataWriter[InternalRow] = {
     val query = StagedWriter.told(StagedWriter.Query)
@@ -35,7 +38,7 @@ private[datasource] final class StagedWriterFactory(
     catch { case e: StageError => throw StagedWriter.asOfPython(e) }
 }
 
-/** Stages a task's rows, and reports them to Python's commit as a task in Python would. */
+/** Stages the rows of a task and reports them to Python's commit in the form of a Python task. */
 private final class StagedWriter(stager: StagingDataWriter, staging: Array[Byte])
     extends DataWriter[InternalRow] {
   import StagedWriter._
@@ -44,7 +47,7 @@ private final class StagedWriter(stager: StagingDataWriter, staging: Array[Byte]
     try stager.write(row)
     catch { case e: StageError => throw asOfPython(e) }
 
-  /** The pickle of a `Staged` (sparklog/sink/writers.py). */
+  /** Return the pickle of a `Staged` (sparklog/sink/writers.py). */
   override def commit(): WriterCommitMessage = {
     val packed =
       try stager.stage()
@@ -68,7 +71,7 @@ private object StagedWriter {
   val Query = "sql.streaming.queryId"
   private val Checkpoints = "spark.sql.streaming.checkpointLocation"
 
-  /** The error in the form in which Spark passes an error of a Python worker. */
+  /** Return the error in the form in which Spark reports an error of a Python worker. */
   def asOfPython(e: StageError): RuntimeException =
     PythonAccess.error(e.toString, e.getStackTrace)
 

@@ -5,15 +5,15 @@ import java.nio.ByteBuffer
 import org.apache.spark.unsafe.Platform
 
 /**
- * Frames records as batches v2, one after the other, as sparklog/format/records.py: call `append`
- * until the batch is full, then `close`, and so on. Its memory grows with the batch and is reused.
- * Not thread-safe.
+ * Frames records as record batches (message format 2), one batch after the other, like
+ * sparklog/format/records.py. Call `append` until the batch is full, then `close`, and so on. The
+ * memory grows with the batch and is reused. Not thread-safe.
  *
  * @param compressor may be shared by all builders of a thread; its creator closes it
- * @param batchBytes target bytes of records in a batch, before compression (batch.size); a larger
- *   record gets its own batch
- * @param maxMessageBytes maximum size of a whole batch as written (max.message.bytes)
- * @param baseSequence of each batch; without a producer Kafka ignores it
+ * @param batchBytes target size of the records of a batch before compression (batch.size); a larger
+ *   record gets a batch of its own
+ * @param maxMessageBytes maximum size of a complete batch as it is stored (max.message.bytes)
+ * @param baseSequence the base sequence of each batch; Kafka ignores it without a producer
  */
 final class BatchBuilder(
     compressor: Compressor, batchBytes: Int, maxMessageBytes: Int,
@@ -21,12 +21,15 @@ final class BatchBuilder(
   import BatchBuilder._
   import BatchHeader.HeaderBytes
 
-  require(batchBytes >= 1 && maxMessageBytes > HeaderBytes,
-    s"batchBytes=$batchBytes maxMessageBytes=$maxMessageBytes")
+  require(
+    batchBytes >= 1 && maxMessageBytes > HeaderBytes,
+    s"batchBytes must be at least 1 and maxMessageBytes above $HeaderBytes; got " +
+      s"batchBytes=$batchBytes, maxMessageBytes=$maxMessageBytes"
+  )
 
   private val isPlain = compressor.codec == Codec.Uncompressed
   private val recordsMax = math.min(batchBytes, maxMessageBytes - HeaderBytes)
-  /** max.message.bytes limits only the compressed size. */
+  // max.message.bytes limits the size as stored, so a compressed batch may be larger in memory.
   private val recordMax =
     if (isPlain) maxMessageBytes - HeaderBytes else Arrays.SizeMax - HeaderBytes
 
@@ -37,27 +40,30 @@ final class BatchBuilder(
   private var lowest = Long.MaxValue
   private var highest = Long.MinValue
 
-  /** Number of records in the open batch. */
+  /** The number of records in the open batch. */
   def count: Int = records
 
-  /** Bytes of the open batch before compression, with its header; 0 without records. */
+  /** The size of the open batch before compression, with its header; 0 without records. */
   def sizeBytes: Int = if (records == 0) 0 else end
 
-  /** Bytes of allocated memory, without the compressor's. */
+  /** The size of the allocated memory, without the compressor's. */
   def heldBytes: Long = area.length
 
-  /** In ms, of the open batch, or of the last closed one until the next append. */
+  /**
+   * The lowest timestamp (ms) of the open batch, or of the last closed batch until the next append.
+   * `maxTimestamp` is the highest.
+   */
   def minTimestamp: Long = lowest
   def maxTimestamp: Long = highest
 
   /**
-   * Append a record; return false if the batch is full (never when it is empty): close it and
-   * append again.
+   * Append a record. Return false if the batch is full, which is never the case for an empty batch:
+   * the caller closes the batch and appends the record again.
    *
-   * Key and value are given as for Spark's Platform: base object, offset, bytes (-1: null). The
-   * headers are `headers[0, headersBytes)` in record form, with their count (HeadersBuffer); 0
-   * bytes: none. RecordTooLarge if the record can't be in any batch of maxMessageBytes; for a
-   * compressed batch, `close` determines this.
+   * Key and value are given as for Spark's Platform: base object, offset and number of bytes (-1:
+   * null). The headers are `headers[0, headersBytes)` in the format of a record, with their count
+   * (HeadersBuffer); 0 bytes: no headers. Throws RecordTooLarge if no batch of maxMessageBytes can
+   * contain the record; for a compressed batch only `close` finds this.
    */
   def append(
       timestampMs: Long, keyBase: AnyRef, keyOffset: Long, keyBytes: Int, valueBase: AnyRef,
@@ -76,7 +82,10 @@ final class BatchBuilder(
     }
   }
 
-  /** Write a record's start if it fits. Its body has `body` bytes. */
+  /**
+   * Write the start of a record whose body has `body` bytes. Return false if the record does not
+   * fit.
+   */
   private def begin(timestampMs: Long, delta: Long, body: Long): Boolean = {
     val size = Varint.size(body) + body
     if (records > 0 && end - HeaderBytes + size > recordsMax) false
@@ -105,7 +114,7 @@ final class BatchBuilder(
     if (area.length > usual && HeaderBytes + size <= usual) area = nothing
   }
 
-  /** Double the size, but not above a full batch unless one record is larger. */
+  /** Double the size of the buffer, but not above a full batch unless a single record is larger. */
   private def grow(needed: Int): Unit = {
     val doubled = Arrays.grown(math.max(area.length, FirstBytes / 2), needed)
     val usual = math.max(HeaderBytes + recordsMax, needed)
@@ -113,12 +122,13 @@ final class BatchBuilder(
   }
 
   /**
-   * Close the batch: complete (CRC set, leader epoch 0, no producer), with `baseOffset` as the
-   * offset of the first record. If compression made it larger than maxMessageBytes, the result is
-   * several batches. RecordTooLarge if it has a single record; the batch is then lost.
+   * Close the batch, with `baseOffset` as the offset of the first record. The batch is complete:
+   * its CRC is set, the leader epoch is 0, and there is no producer. If the compressed batch is
+   * larger than maxMessageBytes, the result is several batches. Throws RecordTooLarge if such a
+   * batch has a single record; the batch is then lost.
    *
-   * Returns the bytes from position to limit, valid until the next append here or the next close of
-   * a builder with the same compressor.
+   * Returns the bytes from position to limit. They are valid until the next append here or the next
+   * close of a builder with the same compressor.
    */
   def close(baseOffset: Long): ByteBuffer = {
     require(records > 0, "a batch without records can't be closed")
@@ -155,7 +165,8 @@ final class BatchBuilder(
   }
 
   /**
-   * Write the records in batches of half the bytes, recursively, because compression did not help.
+   * Write the records in batches of half the size, recursively, because the compressed batch was
+   * too large.
    */
   private def split(baseOffset: Long): ByteBuffer = {
     val half = new BatchBuilder(compressor, (end - HeaderBytes) / 2, maxMessageBytes)
@@ -180,7 +191,10 @@ final class BatchBuilder(
     parts.buffer
   }
 
-  /** Append the part behind a record's deltas as another builder wrote it. */
+  /**
+   * Append a record that another builder framed: its bytes behind the timestamp and offset deltas
+   * are [from, stop).
+   */
   private def appendRest(timestampMs: Long, bytes: Array[Byte], from: Int, stop: Int): Boolean = {
     val delta = if (records == 0) 0L else timestampMs - baseTimestamp
     val body = 1L + Varint.size(delta) + Varint.size(records) + (stop - from)
@@ -192,7 +206,10 @@ final class BatchBuilder(
     fits
   }
 
-  /** Close the batches from record `done` on into `parts`; return the number of records. */
+  /**
+   * Close the open batch, which begins with record `done`, and add it to `parts`. Return its number
+   * of records.
+   */
   private def closeInto(parts: Parts, baseOffset: Long, done: Int): Int = {
     val count = records
     try parts.add(close(baseOffset + done))
@@ -203,7 +220,7 @@ final class BatchBuilder(
     count
   }
 
-  /** Release the memory, and the records since the last close. */
+  /** Release the memory, and drop the records since the last close. */
   def release(): Unit = {
     area = nothing
     end = HeaderBytes
@@ -216,7 +233,7 @@ private object BatchBuilder {
   private val FirstBytes = 512
   private val NoProducer = -1
 
-  /** The bytes of a key or value with its length; null has no bytes. */
+  /** Return the size of a key or value with its length prefix; null has only the prefix. */
   private def fieldBytes(bytes: Int): Long = Varint.size(bytes).toLong + math.max(bytes, 0)
 
   private def putField(

@@ -1,16 +1,19 @@
 package sparklog.format
 
 /**
- * The fields of a batch header, and their checks. One object is used for all batches of a scan.
- * Layout and checks are those of sparklog/format/batch.py and scan.py's read_header.
+ * Reads and checks the header of a record batch. One object is used for all batches of a scan.
+ * Layout and checks are the same as in sparklog/format/batch.py and in read_header of scan.py.
  */
 final class BatchHeader {
   import BatchHeader._
 
   var baseOffset: Long = 0
-  /** From the first offset to the last, whose record compaction may have removed. */
+  /**
+   * The last offset minus the base offset. Compaction may have removed the record of the last
+   * offset.
+   */
   var lastOffsetDelta: Int = 0
-  /** Bytes of the whole batch. */
+  /** The size of the whole batch in bytes. */
   var sizeBytes: Int = 0
   var leaderEpoch: Int = 0
   var magic: Int = 0
@@ -20,7 +23,7 @@ final class BatchHeader {
   var producerId: Long = 0
   var producerEpoch: Int = 0
   var baseSequence: Int = 0
-  /** Number of records in the batch. */
+  /** The number of records in the batch. */
   var count: Int = 0
 
   def lastOffset: Long = baseOffset + lastOffsetDelta
@@ -33,11 +36,11 @@ final class BatchHeader {
   def hasLogAppendTime: Boolean = (attributes & LogAppendTime) != 0
 
   /**
-   * Read and check the batch that begins at `at` and ends at `stop` at the latest.
+   * Read and check the batch that begins at `at` and must end at or before `stop`.
    *
    * Returns Sound; Cut if the batch is incomplete (`sizeBytes` is then its size, or 0 if unknown);
-   * Legacy for magic 0 or 1, of which only magic and size are read; or a fault, whose text
-   * `describe` returns. The fields are set if it is Sound.
+   * Legacy for magic 0 or 1, of which only magic and size are read; or the number of a fault, whose
+   * text `describe` returns. Only Sound sets all fields.
    */
   def read(bytes: Array[Byte], at: Int, stop: Int): Int = {
     val left = stop - at
@@ -81,7 +84,7 @@ final class BatchHeader {
 }
 
 object BatchHeader {
-  /** The bytes that the length field does not count: itself and the base offset. */
+  /** The size of the base offset and the length field, which the length field does not count. */
   final val LogOverhead = 12
   final val HeaderBytes = 61
   final val Magic = 2
@@ -103,7 +106,7 @@ object BatchHeader {
   final val Transactional = 0x10
   final val Control = 0x20
 
-  /** Kafka's scan ends without an error if no more than this is left. */
+  /** If no more bytes than this are left, the scan ends without an error, as in Kafka. */
   private final val MagicEnd = 17
   /** LegacyRecord.RECORD_OVERHEAD_V0: a smaller length is invalid for every magic. */
   private final val LegacyBytesMin = 14
@@ -121,16 +124,16 @@ object BatchHeader {
   final val TooHigh = 9
 
   private val texts = Array(
-    "it is sound",
-    "it is cut",
-    "it has magic 0 or 1",
-    "its length is less than that of a header",
-    "its magic is unknown",
-    "its base offset is negative",
-    "its CRC does not match",
-    "its codec is unknown",
-    "its number of records is impossible for its last offset delta",
-    "its offsets are too large"
+    "the batch is valid",
+    "the batch is incomplete",
+    "the batch has magic 0 or 1",
+    "the length of the batch is less than that of a header",
+    "the magic of the batch is unknown",
+    "the base offset of the batch is negative",
+    "the CRC of the batch does not match",
+    "the compression codec of the batch is unknown",
+    "the batch has more records than offsets",
+    "the offsets of the batch are too large"
   )
 
   def describe(status: Int): String = texts(status)
@@ -138,7 +141,10 @@ object BatchHeader {
   def baseOffsetAt(bytes: Array[Byte], at: Int): Long = longAt(bytes, at)
   def crcAt(bytes: Array[Byte], at: Int): Int = intAt(bytes, at + CrcAt)
 
-  /** The CRC of the batch of `sizeBytes` at `at`, over all bytes behind the CRC field. */
+  /**
+   * Return the CRC of the batch of `sizeBytes` bytes at `at`, computed from all bytes behind the
+   * CRC field.
+   */
   def crcOf(bytes: Array[Byte], at: Int, sizeBytes: Int): Int =
     Crc32c.of(bytes, at + AttributesAt, sizeBytes - AttributesAt)
 

@@ -19,11 +19,14 @@ object Codec {
 
   def isKnown(id: Int): Boolean = id >= 0 && id < byId.length
 
-  /** An ArrayIndexOutOfBoundsException for an unknown id. */
+  /** Return the codec with this id. Throws an ArrayIndexOutOfBoundsException for an unknown id. */
   def of(id: Int): Codec = byId(id)
 
-  /** The codec with a name of Python's plans. An IllegalArgumentException for another name. */
+  /**
+   * Return the codec with this name, as in Python's plans. Throws an IllegalArgumentException for
+   * another name.
+   */
   def named(name: String): Codec = byId.find(_.name == name).getOrElse(
     throw new IllegalArgumentException(
-      s"unknown codec $name; known are ${byId.mkString(", ")}"))
+      s"the codec $name is unknown; it must be one of ${byId.mkString(", ")}"))
 }

@@ -8,8 +8,8 @@ import org.xerial.snappy.Snappy
 
 /**
  * Compresses the records of batches with a codec and level, in the framing that Kafka writes
- * (sparklog/format/compression.py). A thread uses one object for all its batches; `output` is
- * overwritten by the next call. Not thread-safe.
+ * (sparklog/format/compression.py). A thread uses one object for all its batches; the next call
+ * overwrites `output`. Not thread-safe.
  */
 abstract class Compressor private[format] (val codec: Codec) {
   private var made = Compressor.nothing
@@ -20,13 +20,15 @@ abstract class Compressor private[format] (val codec: Codec) {
   /** Bytes of allocated memory on the heap. */
   final def heldBytes: Long = made.length
 
-  /** Compress `in[at, at + size)` into `output` from `to` on, and return the end. */
+  /**
+   * Compress `in[at, at + size)` into `output` from `to` on. Return the end position in `output`.
+   */
   def compress(in: Array[Byte], at: Int, size: Int, to: Int): Int
 
   /** Release memory, also native memory. The object can be used again. */
   def close(): Unit = made = Compressor.nothing
 
-  /** An output of at least `size` bytes; the first `keep` are preserved. */
+  /** Return an output buffer of at least `size` bytes; its first `keep` bytes are preserved. */
   protected final def room(size: Long, keep: Int = 0): Array[Byte] = {
     val isTooLarge = made.length > Compressor.KeptBytes && size <= Compressor.KeptBytes
     if (size > made.length || isTooLarge) {
@@ -41,12 +43,15 @@ abstract class Compressor private[format] (val codec: Codec) {
 object Compressor {
   private val nothing = new Array[Byte](0)
 
-  /** A larger output, for a large record, is not kept for later smaller batches. */
+  /**
+   * An output buffer above this size, for a large record, is not kept for later smaller batches.
+   */
   private val KeptBytes = 8 << 20
 
   /**
-   * `level` None is Kafka's default (gzip -1, lz4 9, zstd 3); snappy and none have no levels. An
-   * IllegalArgumentException if the codec has no such level. Source: CompressionType.java.
+   * Return a compressor. `level` None is Kafka's default level (gzip -1, lz4 9, zstd 3); snappy and
+   * none have no levels. Throws an IllegalArgumentException if the codec has no such level. Source:
+   * CompressionType.java.
    */
   def apply(codec: Codec, level: Option[Int]): Compressor = codec match {
     case Codec.Uncompressed => new AsIs
@@ -60,12 +65,12 @@ object Compressor {
   private def checked(
       codec: Codec, level: Int, low: Int, high: Int, without: Int = Int.MinValue): Int = {
     require(level >= low && level <= high && level != without,
-      s"$codec level $level, want $low..$high")
+      s"the level of $codec must be from $low to $high; got $level")
     level
   }
 }
 
-/** No compression; the builder uses the records in place. */
+/** No compression. BatchBuilder does not use it, but stores the records in place. */
 private final class AsIs extends Compressor(Codec.Uncompressed) {
   override def compress(in: Array[Byte], at: Int, size: Int, to: Int): Int = {
     System.arraycopy(in, at, room(to.toLong + size), to, size)
@@ -73,7 +78,7 @@ private final class AsIs extends Compressor(Codec.Uncompressed) {
   }
 }
 
-/** One member without a name, mtime 0. */
+/** Writes a gzip stream of one member, without a name and with mtime 0. */
 private final class GzipCompressor(level: Int) extends Compressor(Codec.Gzip) {
   import GzipCompressor._
 
@@ -112,13 +117,17 @@ private object GzipCompressor {
   val TailBytes = 8
 
   /**
-   * The maximum output of zlib for `size` bytes, by deflateBound; if it is wrong, the output grows.
+   * Return the maximum output of zlib for `size` bytes, computed as by deflateBound. If the result
+   * is too small, the output grows.
    */
   def bound(size: Int): Long =
     size.toLong + (size >> 12) + (size >> 14) + (size >> 25) + 13 + head.length + TailBytes
 }
 
-/** Xerial's stream: a header, then per 32 KiB the compressed size (i32) and the raw snappy. */
+/**
+ * Writes the stream of xerial: a header, then for every 32 KiB the compressed size (i32) and a raw
+ * snappy block.
+ */
 private final class SnappyCompressor extends Compressor(Codec.Snappy) {
   import SnappyCompressor._
 
@@ -147,7 +156,7 @@ private object SnappyCompressor {
     Array[Byte](0, 0, 0, 0, 1, 0, 0, 0, 1)
 }
 
-/** One frame of independent 64 KiB blocks: no sizes, no checksums. */
+/** Writes one frame of independent 64 KiB blocks, without sizes and checksums. */
 private final class Lz4Compressor(level: Int) extends Compressor(Codec.Lz4) {
   import Lz4Compressor._
 
@@ -186,13 +195,16 @@ private final class Lz4Compressor(level: Int) extends Compressor(Codec.Lz4) {
 private object Lz4Compressor {
   val FastLevel = 9
   val BlockBytes: Int = 64 << 10
-  /** An uncompressed block: the top bit of its size. */
+  /** The top bit of a block's size, which marks an uncompressed block. */
   val Stored: Int = 1 << 31
   /** Magic; version 1, independent blocks; 64 KiB; the checksum of the two bytes before. */
   val head: Array[Byte] = Array(0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82).map(_.toByte)
 }
 
-/** One frame without size and checksum. The context takes 100 KiB to MBs of native memory. */
+/**
+ * Writes one frame without size and checksum. The context takes 100 KiB to several MB of native
+ * memory.
+ */
 private final class ZstdCompressor(level: Int) extends Compressor(Codec.Zstd) {
   private var context: ZstdCompressCtx = _
 

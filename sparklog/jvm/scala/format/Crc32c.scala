@@ -2,7 +2,7 @@ package sparklog.format
 
 import java.util.zip.CRC32C
 
-/** CRC-32C (Castagnoli) of an array's bytes; an intrinsic of the JVM. */
+/** Computes the CRC-32C (Castagnoli) of bytes; an intrinsic of the JVM. */
 object Crc32c {
   def of(bytes: Array[Byte], at: Int, count: Int): Int = {
     val crc = new CRC32C

@@ -11,14 +11,14 @@ final class Decompressor(maxBytes: Int) {
   private var lz4: Lz4Reader = _
   private var zstd: ZstdReader = _
 
-  /** The last output: the number of bytes that `apply` returned. */
+  /** The buffer with the last output, whose size is the number that `apply` returned. */
   def buffer: Array[Byte] = plain.array
 
   /**
-   * Decompress `count` bytes at `at` into `buffer`; return the number of output bytes.
+   * Decompress `count` bytes at `at` into `buffer`. Return the number of output bytes.
    *
-   * DamagedData: the bytes are cut off or not of this codec. TooLarge: the output exceeds
-   * `maxBytes`, or is so close to it that the codec has no space to work.
+   * Throws DamagedData if the bytes are incomplete or not of this codec, and TooLarge if the output
+   * exceeds `maxBytes` or is so close to it that the codec has no space to work.
    */
   def apply(codec: Codec, bytes: Array[Byte], at: Int, count: Int): Int = {
     plain.used = 0
@@ -35,7 +35,8 @@ final class Decompressor(maxBytes: Int) {
       case Codec.Zstd =>
         if (zstd == null) zstd = new ZstdReader
         zstd.read(bytes, at, count, plain)
-      case Codec.Uncompressed => throw new IllegalArgumentException("it is no codec")
+      case Codec.Uncompressed =>
+        throw new IllegalArgumentException("an uncompressed batch can't be decompressed")
     }
     plain.used
   }

@@ -3,8 +3,9 @@ package sparklog.format
 import java.util.zip.{CRC32, DataFormatException, Inflater}
 
 /**
- * Reads gzip with one or several members. Headers and trailers are checked as by zlib;
- * java.util.zip's GZIPInputStream accepts anything behind the first member. Source: RFC 1952.
+ * Decompresses gzip with one or several members. Headers and trailers are checked as by zlib,
+ * because java.util.zip's GZIPInputStream accepts any bytes behind the first member. Source: RFC
+ * 1952.
  */
 private[format] final class GzipReader {
   import GzipReader._
@@ -17,7 +18,7 @@ private[format] final class GzipReader {
     do at = member(bytes, at, stop, out) while (at < stop)
   }
 
-  /** Read a member; return the position behind it. */
+  /** Decompress a member. Return the position behind it. */
   private def member(bytes: Array[Byte], start: Int, stop: Int, out: PlainBytes): Int = {
     val body = header(bytes, start, stop)
     val first = out.used
@@ -44,7 +45,7 @@ private[format] final class GzipReader {
     end + TrailerBytes
   }
 
-  /** Check the member's header; return the position behind it. */
+  /** Check the header of a member. Return the position behind it. */
   private def header(bytes: Array[Byte], start: Int, stop: Int): Int = {
     val flags = if (stop - start < HeaderBytes) cut() else bytes(start + 3)
     if (LittleEndian.get(bytes, start, 2) != Magic) throw new DamagedData("incorrect header check")

@@ -3,21 +3,22 @@ package sparklog.format
 import org.apache.spark.unsafe.Platform
 
 /**
- * The headers of a record in record form: varint count, then per header the varint length of the
- * key, the key (UTF-8), the varint length of the value, the value. The object is reused for all
- * records: call `start`, `add` for each header, then use `bytes` up to `sizeBytes`.
+ * Writes the headers of a record in the format of a record: the count as varint, then for each
+ * header the length of the key as varint, the key (UTF-8), the length of the value as varint, and
+ * the value. The object is reused for all records: call `start`, then `add` for each header, then
+ * use `bytes` up to `sizeBytes`.
  */
 final class HeadersBuffer {
   private var buffer = new Array[Byte](HeadersBuffer.FirstBytes)
   private var end = 0
 
-  /** The headers, from 0 to `sizeBytes`, valid until the next `start`. */
+  /** The headers, from 0 to `sizeBytes`. They are valid until the next `start`. */
   def bytes: Array[Byte] = buffer
   def sizeBytes: Int = end
   /** Bytes of allocated memory. */
   def heldBytes: Long = buffer.length
 
-  /** Begin the headers of another record, which has `count` of them. */
+  /** Begin the headers of another record, which has `count` headers. */
   def start(count: Int): Unit = {
     if (buffer.length > HeadersBuffer.KeptBytes) buffer = new Array[Byte](HeadersBuffer.FirstBytes)
     end = Varint.put(buffer, 0, count)
@@ -47,6 +48,6 @@ final class HeadersBuffer {
 
 private object HeadersBuffer {
   val FirstBytes = 256
-  /** A larger buffer isn't kept for the next record. */
+  /** A buffer above this size is not kept for the next record. */
   val KeptBytes: Int = 1 << 20
 }

@@ -1,8 +1,11 @@
 package sparklog.format
 
-/** Little-endian numbers of gzip, lz4 and zstd; Kafka's own are big-endian (BatchHeader). */
+/**
+ * Reads and writes the little-endian numbers of gzip, lz4 and zstd. Kafka's own numbers are
+ * big-endian (BatchHeader).
+ */
 private[format] object LittleEndian {
-  /** The number in up to four bytes; negative if the top bit of the fourth is set. */
+  /** Return the number in up to four bytes; negative if the top bit of the fourth byte is set. */
   def get(bytes: Array[Byte], at: Int, count: Int): Int = {
     var number = 0
     var n = count
@@ -13,7 +16,7 @@ private[format] object LittleEndian {
     number
   }
 
-  /** The number in eight bytes. */
+  /** Return the number in eight bytes. */
   def getLong(bytes: Array[Byte], at: Int): Long =
     (get(bytes, at, 4) & 0xffffffffL) | get(bytes, at + 4, 4).toLong << 32
 

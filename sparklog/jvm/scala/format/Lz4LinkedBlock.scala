@@ -1,9 +1,10 @@
 package sparklog.format
 
 /**
- * Decompresses an lz4 block whose matches may refer to the 64 KiB of earlier blocks, for which the
- * bindings to lz4's own code have no function. Rejects what LZ4_decompress_safe_usingDict rejects,
- * and matches at distance 0. Source: lz4_Block_format.md, lz4.c of lz4 1.9.4.
+ * Decompresses an lz4 block whose matches may refer to the 64 KiB of earlier blocks. The Java
+ * bindings of lz4 have no function for such blocks. Rejects the same blocks as
+ * LZ4_decompress_safe_usingDict, and also matches at distance 0. Source: lz4_Block_format.md, lz4.c
+ * of lz4 1.9.4.
  */
 private[format] object Lz4LinkedBlock {
   private final val MatchMin = 4
@@ -12,8 +13,9 @@ private[format] object Lz4LinkedBlock {
   private final val More = 15 // a length that continues in the next bytes
 
   /**
-   * Decompress `size` bytes at `start` to `to`, at most `room`; return the number of output bytes.
-   * Matches may refer to anything in `out` before `to`. DamagedData for an invalid block.
+   * Decompress `size` bytes at `start` into `out` from `to` on, at most `room` bytes. Return the
+   * number of output bytes. Matches may refer to anything in `out` before `to`. Throws DamagedData
+   * for an invalid block.
    */
   def decompress(
       bytes: Array[Byte], start: Int, size: Int, out: Array[Byte], to: Int, room: Int): Int = {
@@ -28,7 +30,7 @@ private[format] object Lz4LinkedBlock {
       at += 1
       var literals = token >> 4
       if (literals == More) {
-        // Its bytes must end early enough for 15 literals to follow.
+        // The bytes of the length must end early enough for 15 literals to follow.
         var byte = 255
         while (byte == 255) {
           if (at >= stop - More) damaged()
@@ -67,7 +69,7 @@ private[format] object Lz4LinkedBlock {
     made - to
   }
 
-  /** Repeat the bytes at `distance` before `to`, also if it is smaller than `length`. */
+  /** Copy `length` bytes from `distance` before `to`; if `distance` is smaller, they repeat. */
   private def copyMatch(out: Array[Byte], to: Int, distance: Int, length: Int): Unit =
     if (distance >= length) System.arraycopy(out, to - distance, out, to, length)
     else {

@@ -4,9 +4,9 @@ import net.jpountz.lz4.{LZ4Exception, LZ4Factory}
 import net.jpountz.xxhash.XXHashFactory
 
 /**
- * Reads the first lz4 frame; like other readers, it ignores what follows. Checksums and sizes are
- * checked. Blocks that refer to earlier ones (lz4's default, which Kafka never writes) are read by
- * `Lz4LinkedBlock`.
+ * Decompresses the first lz4 frame and ignores bytes behind it, like other readers. Checksums and
+ * sizes are checked. `Lz4LinkedBlock` reads blocks that refer to earlier blocks (the default of
+ * lz4, which Kafka never writes).
  *
  *   i32 magic; flags; block size; [i64 content size]; [i32 dictionary]; checksum of these;
  *   (i32 size, block, [checksum])*; i32 0; [checksum of the content]       little-endian
@@ -35,7 +35,7 @@ private[format] final class Lz4Reader {
       else at = block(bytes, at, stop, word, out)
     }
     if (contentBytes != 0 && contentBytes != out.used) {
-      throw new DamagedData(s"${out.used} bytes come out of a frame that has $contentBytes")
+      throw new DamagedData(s"the frame declares $contentBytes bytes, but contains ${out.used}")
     }
     if ((flags & HasContentChecksum) != 0) {
       if (stop - at < 4) cut()
@@ -43,7 +43,7 @@ private[format] final class Lz4Reader {
     }
   }
 
-  /** Read the frame's header; return the position behind it. */
+  /** Read the header of the frame. Return the position behind it. */
   private def header(bytes: Array[Byte], start: Int, stop: Int): Int = {
     if (stop - start < HeaderBytesMin) cut()
     if (LittleEndian.get(bytes, start, 4) != Magic)
@@ -53,8 +53,9 @@ private[format] final class Lz4Reader {
     if ((flags & Reserved) != 0 || (sizes & SizesReserved) != 0) {
       throw new DamagedData("a reserved flag is set")
     }
-    if (flags >> 6 != Version) throw new DamagedData(s"its version is ${flags >> 6}")
-    if (sizes >> 4 < SizeMin) throw new DamagedData("its block size is unknown")
+    if (flags >> 6 != Version)
+      throw new DamagedData(s"the version of the frame is ${flags >> 6}, but only 1 is supported")
+    if (sizes >> 4 < SizeMin) throw new DamagedData("the block size of the frame is unknown")
     blockBytesMax = 1 << (8 + 2 * (sizes >> 4))
     contentBytes = 0
     var at = start + 6
@@ -65,11 +66,12 @@ private[format] final class Lz4Reader {
       contentBytes = LittleEndian.getLong(bytes, start + 6)
     }
     val expected = hash.hash(bytes, start + 4, at - start - 4, 0) >>> 8
-    if (bytes(at) != expected.toByte) throw new DamagedData("the header's checksum is another")
+    if (bytes(at) != expected.toByte)
+      throw new DamagedData("the checksum of the header does not match")
     at + 1
   }
 
-  /** Read the block at `start`, whose size is in `word`; return the position behind it. */
+  /** Read the block at `start`, whose size is in `word`. Return the position behind it. */
   private def block(
       bytes: Array[Byte], start: Int, stop: Int, word: Int, out: PlainBytes): Int = {
     val size = word & Int.MaxValue
@@ -102,7 +104,7 @@ private[format] final class Lz4Reader {
     catch { case e: LZ4Exception => throw new DamagedData(String.valueOf(e.getMessage)) }
 
   private def check(wanted: Int, bytes: Array[Byte], at: Int, count: Int): Unit =
-    if (hash.hash(bytes, at, count, 0) != wanted) throw new DamagedData("a checksum is another")
+    if (hash.hash(bytes, at, count, 0) != wanted) throw new DamagedData("a checksum does not match")
 
   private def cut(): Nothing = throw new DamagedData("the stream is truncated")
 }

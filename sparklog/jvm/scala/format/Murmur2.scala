@@ -4,17 +4,20 @@ import java.nio.ByteOrder
 
 import org.apache.spark.unsafe.Platform
 
-/** Kafka's hash of keys. Source: Utils.murmur2, BuiltInPartitioner (Kafka 1eb7644). */
+/** Computes Kafka's hash of keys. Source: Utils.murmur2, BuiltInPartitioner (Kafka 1eb7644). */
 object Murmur2 {
   private val Seed = 0x9747b28c
   private val M = 0x5bd1e995
   private val isLittle = ByteOrder.nativeOrder == ByteOrder.LITTLE_ENDIAN
 
-  /** The partition of a non-null key: toPositive(murmur2(key)) % partitions. */
+  /** Return the partition of a non-null key: toPositive(murmur2(key)) % partitions. */
   def partition(base: AnyRef, offset: Long, bytes: Int, partitions: Int): Int =
     (hash(base, offset, bytes) & 0x7fffffff) % partitions
 
-  /** The hash of `bytes` bytes, given as for Spark's Platform: base object and offset. */
+  /**
+   * Return the hash of `bytes` bytes, which are given as for Spark's Platform: base object and
+   * offset.
+   */
   def hash(base: AnyRef, offset: Long, bytes: Int): Int = {
     val whole = offset + (bytes & ~3)
     var h = Seed ^ bytes

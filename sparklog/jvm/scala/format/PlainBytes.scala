@@ -8,12 +8,12 @@ private[format] final class PlainBytes(maxBytes: Int) {
   /** The number of filled bytes. */
   var used: Int = 0
 
-  /** The free bytes without growing. */
+  /** The number of bytes that can be added without growing. */
   def room: Int = array.length - used
 
   /**
-   * Make space for `more` bytes, at least doubling the array. A size that a stream only declares is
-   * not allocated unless its bytes can produce it. TooLarge above `maxBytes`.
+   * Make space for `more` bytes; a growing array at least doubles. The caller passes a size that a
+   * stream only declares only if its bytes can produce that size. Throws TooLarge above `maxBytes`.
    */
   def reserve(more: Long): Unit = if (more > room) {
     val wanted = used + more
@@ -22,7 +22,7 @@ private[format] final class PlainBytes(maxBytes: Int) {
     array = Arrays.copyOf(array, math.min(grown, maxBytes).toInt)
   }
 
-  /** At least double the array; TooLarge at the maximum size. */
+  /** Double the array at least. Throws TooLarge at the maximum size. */
   def grow(): Unit = reserve(room + 1L)
 
   /** The maximum number of further bytes. */

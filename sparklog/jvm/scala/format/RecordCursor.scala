@@ -3,10 +3,10 @@ package sparklog.format
 /**
  * Iterates over the records of batches. `open` checks the whole batch first, so that no record of a
  * damaged batch is returned; `next` allocates nothing. Records and faults are defined as in
- * sparklog/format/parser.py and decoder.py.
+ * sparklog/format/parser.py and decoder.py. For use by a single thread, which calls `release` at
+ * the end.
  *
- * For one thread, which calls `release` at the end. `maxPlainBytes`: maximum uncompressed size of a
- * batch's records.
+ * @param maxPlainBytes maximum uncompressed size of the records of a batch
  */
 final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
   import RecordCursor._
@@ -21,7 +21,10 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
   private var baseTimestampMs = 0L
   private var maxTimestampMs = 0L
 
-  /** The array with the fields of the batch's records: the given one or its own. */
+  /**
+   * The array that contains the fields of the records: the array given to `open`, or the
+   * decompressed records.
+   */
   var buffer: Array[Byte] = Array.emptyByteArray
 
   // The current record.
@@ -35,11 +38,14 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
   var valueAt: Int = 0
   /** -1: null. */
   var valueBytes: Int = 0
-  /** Position of the first header, behind their count; the last one ends with the record. */
+  /**
+   * The position of the first header, behind the number of headers. The last header ends with the
+   * record.
+   */
   var headersAt: Int = 0
   var headersCount: Int = 0
 
-  /** The header that `nextHeader` moved to. */
+  /** The key and value of the header to which `nextHeader` moved. */
   var headerKeyAt: Int = 0
   var headerKeyBytes: Int = 0
   var headerValueAt: Int = 0
@@ -48,10 +54,10 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
   private var headersLeft = 0
   private var headerEnd = 0
 
-  /** 0: the producer's timestamp; 1: the append time. The same for all records of a batch. */
+  /** The timestamp type of the batch. 0: the timestamps of the producer; 1: the append time. */
   var timestampType: Int = 0
 
-  /** The codec's message for Undecodable or PlainTooLarge. */
+  /** The message of the codec after a result of Undecodable or PlainTooLarge. */
   var reason: String = ""
 
   def offset: Long = baseOffset + offsetDelta
@@ -61,7 +67,8 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
     else baseTimestampMs + Varint.get(buffer, timestampAt, timestampBytes)
 
   /**
-   * The timestamp as in Spark, since the epoch; values out of range become the nearest valid ones.
+   * Return the timestamp in microseconds since the epoch, as in Spark. Values out of range become
+   * the nearest valid value.
    */
   def timestampMicros: Long = {
     val ms = timestampMs
@@ -72,10 +79,11 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
 
   /**
    * Open the batch at `from` of `bytes`, which `header` found to be Sound, for the records with
-   * first <= offset < until. A control batch has none.
+   * first <= offset < until. A control batch has no such records.
    *
-   * Returns Sound, or a fault, whose text `describe` returns; `next` then returns false. Records
-   * from `until` on are not checked. Cost: decompression, and a check of each record's fields.
+   * Returns Sound or the number of a fault, whose text `describe` returns; `next` then returns
+   * false. Records from `until` on are not checked. Cost: decompression, and a check of the fields
+   * of each record.
    */
   def open(bytes: Array[Byte], from: Int, header: BatchHeader, first: Long, until: Long): Int = {
     left = 0
@@ -96,7 +104,7 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
     }
   }
 
-  /** Move to the next record; false if there is none. */
+  /** Move to the next record. Return false if there is none. */
   def next(): Boolean = {
     var found = false
     while (!found && left > 0) {
@@ -110,7 +118,7 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
     found
   }
 
-  /** Move to the record's next header; false if there is none. */
+  /** Move to the next header of the record. Return false if there is none. */
   def nextHeader(): Boolean = headersLeft > 0 && {
     headersLeft -= 1
     readHeader(headerEnd)
@@ -146,7 +154,7 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
         PlainTooLarge
     }
 
-  /** Check the records up to `until`; `next` may return those before it. */
+  /** Check the records before offset `until`, which `next` may then return. */
   private def check(count: Int, lastDelta: Int, until: Long): Int = {
     var status = if (count > (stop - at) / RecordBytesMin) TooMany else BatchHeader.Sound
     var from = at
@@ -171,7 +179,7 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
     status
   }
 
-  /** Find the fields of the record at `from`, up to its headers. */
+  /** Find the fields of the record at `from`, except for its headers. */
   private def read(from: Int): Int = {
     val bytes = buffer
     val lengthBytes = Varint.sizeAt(bytes, from, stop, IntBytesMax)
@@ -220,7 +228,7 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
     }
   }
 
-  /** Check the headers of the record that `read` found, and its end. */
+  /** Check the headers of the record that `read` found, and that they end with the record. */
   private def checkHeaders(): Int = {
     var status = BatchHeader.Sound
     var count = headersCount
@@ -256,8 +264,8 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
 
 object RecordCursor {
   /**
-   * The maximum uncompressed size of a batch's records. Kafka limits the compressed size by
-   * max.message.bytes (1 MiB); larger batches are left to the Python reader, which is a separate
+   * The maximum uncompressed size of a batch's records. Kafka limits only the compressed size, by
+   * max.message.bytes (1 MiB). Larger batches are left to the Python reader, which is a separate
    * process.
    */
   val MaxPlainBytes: Int = 32 << 20

@@ -4,7 +4,10 @@ import java.io.IOException
 
 import org.xerial.snappy.{Snappy, SnappyError}
 
-/** Reads snappy in xerial's framing, (i32 size, block)* after 16 bytes, or a single raw block. */
+/**
+ * Decompresses snappy in the framing of xerial, (i32 size, block)* after 16 bytes, or as a single
+ * raw block.
+ */
 private[format] final class SnappyReader {
   import SnappyReader._
 
@@ -42,7 +45,7 @@ private[format] final class SnappyReader {
     }
   }
 
-  /** The declared size of a block. */
+  /** Return the uncompressed size that a block declares. */
   private def claim(bytes: Array[Byte], at: Int, stop: Int): Long = {
     val last = math.min(stop, at + Varint.IntBytesMax)
     var size = 0L

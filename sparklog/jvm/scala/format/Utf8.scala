@@ -2,9 +2,9 @@ package sparklog.format
 
 /**
  * Makes header keys valid UTF-8, as Spark's strings require. Each maximal part of an invalid
- * sequence becomes U+FFFD, as with Python's `errors="replace"`. Java's decoder makes one U+FFFD of
- * a surrogate's three bytes where Python makes three. Source: The Unicode Standard 16.0, section
- * 3.9.6, table 3-7.
+ * sequence becomes U+FFFD, as with `errors="replace"` in Python. Java's decoder can't be used: it
+ * replaces the three bytes of a surrogate by one U+FFFD, Python by three. Source: The Unicode
+ * Standard 16.0, section 3.9.6, table 3-7.
  */
 object Utf8 {
   private val Replacement = Array[Byte](0xef.toByte, 0xbf.toByte, 0xbd.toByte)
@@ -21,7 +21,7 @@ object Utf8 {
     size > 0
   }
 
-  /** A valid copy. */
+  /** Return a copy in which invalid sequences are replaced. */
   def mended(bytes: Array[Byte], at: Int, count: Int): Array[Byte] = {
     val out = new Array[Byte](count * Replacement.length)
     val stop = at + count
@@ -38,8 +38,8 @@ object Utf8 {
   }
 
   /**
-   * The bytes of the character at `at`; for an invalid one, the negative number of bytes to
-   * replace.
+   * Return the number of bytes of the character at `at`; for an invalid character, the negative
+   * number of bytes to replace.
    */
   private def sizeAt(bytes: Array[Byte], at: Int, stop: Int): Int = {
     val lead = bytes(at) & 0xff

@@ -1,21 +1,24 @@
 package sparklog.format
 
 /**
- * Zig-zag LEB128 numbers: 7 bits per byte, lowest first, the top bit set in all but the last.
- * Source: ByteUtils.java (Kafka 1eb7644).
+ * Reads and writes varints (zig-zag LEB128): 7 bits per byte, lowest bits first; the top bit is set
+ * in all bytes but the last. Source: ByteUtils.java (Kafka 1eb7644).
  */
 object Varint {
-  /** Maximum bytes of an i32, and of an i64. */
+  /** The maximum number of bytes of an i32, and below it of an i64. */
   final val IntBytesMax = 5
   final val LongBytesMax = 10
 
-  /** The bytes of `value`: a seventh of its bits, rounded up; 9/64 is faster than dividing by 7. */
+  /**
+   * Return the number of bytes of `value`: a seventh of its bits, rounded up. Multiplying by 9/64
+   * is faster than dividing by 7.
+   */
   def size(value: Int): Int = (352 - Integer.numberOfLeadingZeros(zigzag(value) | 1) * 9) >>> 6
 
   def size(value: Long): Int =
     (640 - java.lang.Long.numberOfLeadingZeros(zigzag(value) | 1) * 9) >>> 6
 
-  /** Write `value` at `at`; return the position behind it. */
+  /** Write `value` at `at`. Return the position behind it. */
   def put(bytes: Array[Byte], at: Int, value: Int): Int = {
     var left = zigzag(value)
     var to = at
@@ -44,7 +47,8 @@ object Varint {
   // behind a number before its value is known: three times as fast in RecordCursor.
 
   /**
-   * The bytes of the number at `at`; 0 if it doesn't end before `stop`, or has more than `most`.
+   * Return the number of bytes of the varint at `at`; 0 if it doesn't end before `stop`, or has
+   * more than `most` bytes.
    */
   def sizeAt(bytes: Array[Byte], at: Int, stop: Int, most: Int): Int =
     if (at >= stop) 0
@@ -58,7 +62,7 @@ object Varint {
     if (size < most) size + 1 else 0
   }
 
-  /** The number in the `size` bytes at `at`; of ten bytes, the bits above 64 are dropped. */
+  /** Return the number in the `size` bytes at `at`. Of ten bytes, the bits above 64 are dropped. */
   def get(bytes: Array[Byte], at: Int, size: Int): Long =
     if (size == 1) unzigzag(bytes(at))
     else if (size == 2) unzigzag((bytes(at) & 0x7f) | bytes(at + 1) << 7)

@@ -3,7 +3,7 @@ package sparklog.format
 import com.github.luben.zstd.{Zstd, ZstdDecompressCtx, ZstdException}
 
 /**
- * Reads one or several zstd frames, in one shot, so that a window needs no memory besides the
+ * Decompresses one or several zstd frames in one shot, so that a window needs no memory besides the
  * output. Source: RFC 8878.
  */
 private[format] final class ZstdReader {
@@ -17,15 +17,15 @@ private[format] final class ZstdReader {
       val some = math.max(RatioExpected * count, EarlyBytes)
       out.reserve(math.min(math.min(most, some), out.maxRoom))
       while (!fits(bytes, start, count, out)) {
-        // References to missing bytes are reported as missing space, too.
+        // zstd reports references to missing bytes as missing space too, so growing may not help.
         if (out.room >= most) overfull() else out.grow()
       }
       if (out.used > most) overfull()
     } catch { case e: ZstdException => throw new DamagedData(String.valueOf(e.getMessage)) }
 
   /**
-   * Decompress; return false if there is not enough space. It is then repeated with a larger
-   * buffer.
+   * Decompress the frames. Return false if there is not enough space; the caller then grows the
+   * buffer and tries again.
    */
   private def fits(bytes: Array[Byte], start: Int, count: Int, out: PlainBytes): Boolean =
     try {
@@ -34,7 +34,7 @@ private[format] final class ZstdReader {
     } catch { case e: ZstdException if e.getErrorCode == Zstd.errDstSizeTooSmall => false }
 
   private def overfull(): Nothing =
-    throw new DamagedData("more comes out of it than its blocks can hold")
+    throw new DamagedData("the data decompress to more bytes than their blocks can contain")
 
   def release(): Unit = context.close()
 }

@@ -4,8 +4,8 @@ import java.nio.ByteBuffer
 import java.util.ArrayList
 
 /**
- * The record batches of a partition so far; offsets count from 0. Batches in memory are in `parts`,
- * in order; a place may store them elsewhere (`file`).
+ * A chunk to which record batches of a partition are still added. Offsets count from 0. Batches in
+ * memory are in `parts`, in order; a ChunkPlace may store them in `file` instead.
  */
 private[sink] final class GrowingChunk(val topic: TopicPlan, val partition: Int) {
   var sizeBytes = 0L
@@ -17,7 +17,7 @@ private[sink] final class GrowingChunk(val topic: TopicPlan, val partition: Int)
   var heldBytes = 0L
   var file: ChunkFile = _
 
-  /** Keep a copy of batches. */
+  /** Add a copy of the batches to `parts`. */
   def keep(batches: ByteBuffer): Unit = {
     val copy = new Array[Byte](batches.remaining)
     batches.get(copy)
@@ -41,9 +41,9 @@ private[sink] final class GrowingChunk(val topic: TopicPlan, val partition: Int)
 }
 
 /**
- * A chunk for a commit: in memory (`parts`), or in a file.
+ * A complete chunk: its batches are in memory (`parts`) or in a file (`path`).
  *
- * @param bootId the boot in which the file was synced; null: not synced
+ * @param bootId the boot id of the host when the file was synced; null if it was not synced
  */
 private[sink] final class Chunk(
     val topic: TopicPlan, val partition: Int, val sizeBytes: Long, val records: Long,
@@ -51,7 +51,7 @@ private[sink] final class Chunk(
     val path: String, val bootId: String) {
   def isInMemory: Boolean = path == null
 
-  /** This chunk after its batches were moved from memory to a file. */
+  /** Return this chunk after its batches were moved from memory to a file. */
   def movedTo(path: String): Chunk = new Chunk(
     topic, partition, sizeBytes, records, minTimestamp, maxTimestamp, null, path, null)
 }

@@ -9,14 +9,14 @@ import java.nio.file.attribute.PosixFilePermissions
 import java.util.{ArrayList, LinkedHashMap, Set, UUID}
 
 /**
- * The place of a log dir, as in sparklog/logdir/staging.py: a file per large chunk beside the
- * partition that it is for; small chunks stay in memory if there are few.
+ * Stores chunks for a log dir, as sparklog/logdir/staging.py does: each large chunk in a file
+ * beside the directory of its partition; small chunks in memory if there are few.
  *
- * Memory: `heldBytesMax` of chunks that aren't large yet; the largest are written to files before
- * this is exceeded. Descriptors: OpenMax.
+ * Memory: `heldBytesMax` of chunks that are not large yet; before the limit is exceeded, the
+ * largest chunks are written to files. Descriptors: OpenMax.
  *
- * @param label prefix of the files' names, by which they are swept
- * @param inlineBytes maximum bytes of all chunks in memory at the end
+ * @param label prefix of the names of the files, by which abandoned files are found and deleted
+ * @param inlineBytes maximum size of all chunks that are still in memory at the end
  */
 private[sink] final class ChunkFiles(
     plan: StagePlan, label: String, inlineBytes: Long, heldBytesMax: Long) extends ChunkPlace {
@@ -43,7 +43,7 @@ private[sink] final class ChunkFiles(
     false
   }
 
-  /** Write a chunk's batches in memory to its file. */
+  /** Write the batches of a chunk in memory to the chunk's file. */
   private def spill(chunk: GrowingChunk): Unit = {
     if (chunk.file == null) chunk.file = create(chunk.topic.directoryOf(chunk.partition))
     held -= chunk.heldBytes
@@ -67,6 +67,8 @@ private[sink] final class ChunkFiles(
     else {
       val file = chunk.file
       var boot: String = null
+      // Such a file becomes a segment itself, so it must be durable; a smaller chunk is copied by
+      // the commit. A power cut after the sync is noticed by another boot id.
       if (chunk.sizeBytes >= chunk.topic.framing.segmentBytesMin) {
         doing("sync", file.path) { open.channel(file).force(false) }
         boot = BootId.get
@@ -117,7 +119,7 @@ private[sink] final class ChunkFiles(
     open.closeAll()
     made.forEach { path =>
       try Files.deleteIfExists(path)
-      catch { case _: IOException => } // swept later
+      catch { case _: IOException => } // the service deletes abandoned files later
     }
   }
 }
@@ -127,12 +129,15 @@ private object ChunkFiles {
   val WriteBytes: Int = 1 << 20
 }
 
-/** A chunk's file; `written`: its bytes so far. */
+/** The file of a chunk. `written`: the number of bytes written so far. */
 private[sink] final class ChunkFile(val path: Path) {
   var written = 0L
 }
 
-/** Channels of files that are written alternately; the least recently used is closed. */
+/**
+ * The open channels of files that are written alternately. Above `most` files the least recently
+ * used channel is closed.
+ */
 private final class OpenChunkFiles(most: Int) {
   private val channels = new LinkedHashMap[ChunkFile, FileChannel](16, 0.75f, true)
 
@@ -170,7 +175,7 @@ private final class OpenChunkFiles(most: Int) {
   }
 }
 
-/** The id of this boot of the host, which changes in a power cut. */
+/** The id of the current boot of the host, which changes with a power cut. */
 private[sink] object BootId {
   lazy val get: String =
     Files.readString(Paths.get("/proc/sys/kernel/random/boot_id")).trim

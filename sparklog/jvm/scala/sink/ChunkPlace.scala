@@ -3,25 +3,28 @@ package sparklog.sink
 import java.nio.ByteBuffer
 import java.util.ArrayList
 
-/** Stores the chunks of a task while they grow and at their end. For one thread. */
+/**
+ * Stores the chunks of a task while they grow and after they are closed. For use by a single
+ * thread.
+ */
 private[sink] trait ChunkPlace {
   /**
-   * Add record batches at a chunk's end; its size and count already include them. The buffer is
-   * reused by the caller. Return true if all chunks must be closed now and new ones begun.
+   * Add record batches at the end of a chunk, whose size and count already include them. The caller
+   * reuses the buffer. Return true if all chunks must be closed now and new ones begun.
    */
   def grow(chunk: GrowingChunk, batches: ByteBuffer): Boolean
 
-  /** Close a chunk, which isn't empty. */
+  /** Close a chunk, which has at least one batch. */
   def close(chunk: GrowingChunk): Chunk
 
-  /** Return the chunks for the commit: all are closed, in their order. */
+  /** Return the chunks for the commit, in the given order. All chunks are closed. */
   def finish(chunks: ArrayList[Chunk]): ArrayList[Chunk]
 
-  /** Delete all that was staged and not reported. Throws nothing. */
+  /** Delete everything that was staged and not reported. Throws nothing. */
   def discard(): Unit
 }
 
-/** All chunks stay in memory; TooMuchStaged above `bytesMax`. */
+/** Keeps all chunks in memory. Throws TooMuchStaged above `bytesMax`. */
 private[sink] final class ChunksInMemory(bytesMax: Long) extends ChunkPlace {
   private var held = 0L
 
@@ -38,8 +41,8 @@ private[sink] final class ChunksInMemory(bytesMax: Long) extends ChunkPlace {
 }
 
 /**
- * Chunks stay in memory up to the size of an object; all chunks are then closed and sent (`taken`).
- * Memory: `objectBytes`, and one batch.
+ * Keeps chunks in memory up to the size of an object. Then all chunks are closed and sent, which
+ * the caller reports by `taken`. Memory: `objectBytes` and one batch.
  */
 private[sink] final class ChunksForObjects(objectBytes: Long) extends ChunkPlace {
   private var held = 0L
@@ -52,7 +55,7 @@ private[sink] final class ChunksForObjects(objectBytes: Long) extends ChunkPlace
 
   def isFull: Boolean = held >= objectBytes
 
-  /** The closed chunks were sent. */
+  /** Record that the closed chunks were sent. */
   def taken(): Unit = held = 0
 
   override def close(chunk: GrowingChunk): Chunk = chunk.inMemory()

@@ -10,13 +10,13 @@ import org.apache.spark.unsafe.types.UTF8String
 import sparklog.format.{BatchBuilder, BatchHeader, Codec, Compressor, Murmur2, RecordTooLarge}
 
 /**
- * Turns rows into chunks: determines each row's topic and partition, appends its record to the
- * partition's open batch, and appends full batches to the partition's chunk. Partitions and chunks
- * are the same as those of Python's ChunkStager (sparklog/log/chunk_stager.py); batches may end
- * elsewhere.
+ * Turns rows into chunks: determines the topic and partition of each row, appends a record to the
+ * open batch of the partition, and appends full batches to the partition's chunk. Rows get the same
+ * partitions and chunks as from Python's ChunkStager (sparklog/log/chunk_stager.py), but batches
+ * may end at other records.
  *
- * Memory: `openBytesMax` of open batches for any number of partitions, because the largest are
- * closed early; or one record, if it is larger; and the memory of `place`.
+ * Memory: the memory of `place`, and for any number of partitions `openBytesMax` of open batches,
+ * because the largest batches are closed early; more only for a single larger record.
  *
  * @param spreadStart the first partition of rows without partition and key
  */
@@ -36,7 +36,9 @@ private[sink] final class ChunkStager(
   private var rows = 0L
   private var last: TopicStager = if (plan.topic == null) null else stagerOf(plan.topic)
 
-  /** Stage a row. A StageError for an invalid row; then nothing of the task may be committed. */
+  /**
+   * Stage a row. Throws a StageError for an invalid row; nothing of the task may be committed then.
+   */
   def add(row: InternalRow): Unit = {
     if ((rows & ClockMask) == 0) nowMs = clockMs()
     rows += 1
@@ -99,7 +101,7 @@ private[sink] final class ChunkStager(
     opened.add(partition)
   }
 
-  /** A compressor, shared by all partitions with the same compression. */
+  /** Return a compressor, which all partitions with the same compression share. */
   private def compressor(framing: TopicFraming): Compressor =
     compressors.computeIfAbsent((framing.codec, framing.level), how => Compressor(how._1, how._2))
 
@@ -107,7 +109,9 @@ private[sink] final class ChunkStager(
     plan.faults("too_large", "topic", partition.topic.name, "size", e.sizeBytes.toString,
       "most", e.maxMessageBytes.toString, "home", plan.home)
 
-  /** Append a partition's open batch, which isn't empty, to its chunk. */
+  /**
+   * Append the open batch of a partition, which has at least one record, to the partition's chunk.
+   */
   private def endBatch(partition: PartitionStager): Unit = {
     val builder = partition.builder
     val count = builder.count
@@ -128,7 +132,10 @@ private[sink] final class ChunkStager(
     if (place.grow(chunk, batches)) staged.forEach(endChunk(_))
   }
 
-  /** Make the offsets of a new chunk count from 0; no CRC covers a base offset. */
+  /**
+   * Subtract `by` from the offsets of the batches, because the offsets of a new chunk count from 0.
+   * The CRC of a batch does not cover its base offset.
+   */
   private def moveBack(batches: ByteBuffer, by: Long): Unit = {
     var at = batches.position()
     while (at < batches.limit()) {
@@ -143,7 +150,10 @@ private[sink] final class ChunkStager(
     partition.chunk = new GrowingChunk(partition.topic, partition.number)
   }
 
-  /** Close the batches that take the most memory and release it, until a part is free. */
+  /**
+   * Close the batches that use the most memory and release it, until a quarter of the limit is
+   * free.
+   */
   private def endLargest(): Unit = {
     opened.sort((a, b) => java.lang.Long.compare(b.heldBytes, a.heldBytes))
     var ended = 0
@@ -154,7 +164,7 @@ private[sink] final class ChunkStager(
     opened.subList(0, ended).clear()
   }
 
-  /** Close a partition's batch, if there is one, and drop its builder. */
+  /** Close the open batch of a partition, if there is one, and drop the builder. */
   private def giveBack(partition: PartitionStager): Unit = {
     if (partition.builder.count > 0) endBatch(partition)
     partition.builder = null
@@ -162,7 +172,7 @@ private[sink] final class ChunkStager(
     partition.heldBytes = 0
   }
 
-  /** Return the closed chunks, once. */
+  /** Return the chunks that were closed since the last call. */
   def taken(): ArrayList[Chunk] = {
     val taken = done
     done = new ArrayList[Chunk]
@@ -178,21 +188,18 @@ private[sink] final class ChunkStager(
     taken()
   }
 
-  /** Release native memory. The object can't be used any more. */
+  /** Release native memory. The object can't be used afterwards. */
   def close(): Unit = compressors.values.forEach(_.close())
 }
 
 private object ChunkStager {
-  /**
-   * The clock is read once per this number of rows and one, because reading costs as much as half a
-   * row.
-   */
+  /** The clock is read once per 64 rows, because a reading costs as much as half a row. */
   val ClockMask = 63L
   /** Memory of a builder and its references, without its buffer. */
   val BuilderBytes = 256L
 }
 
-/** The rows of a topic. */
+/** Distributes the rows of a topic to partitions. */
 private final class TopicStager(val plan: TopicPlan, spreadStart: Long) {
   val name: UTF8String = UTF8String.fromString(plan.name)
   private val partitions = new Array[PartitionStager](plan.partitions)
@@ -201,7 +208,10 @@ private final class TopicStager(val plan: TopicPlan, spreadStart: Long) {
   private var come = 0L // bytes of values so far in sticky partitions
   private var until = 0L // bytes at which the sticky partition changes
 
-  /** A StageError if the partition doesn't exist or can't be used. */
+  /**
+   * Return the stager of a partition. Throws a StageError if the partition doesn't exist or can't
+   * be used.
+   */
   def partition(number: Int): PartitionStager = {
     val known = if (number >= 0 && number < partitions.length) partitions(number) else null
     if (known != null) known
@@ -212,7 +222,10 @@ private final class TopicStager(val plan: TopicPlan, spreadStart: Long) {
     }
   }
 
-  /** The sticky partition of a row, which changes after every batch.size bytes of values. */
+  /**
+   * Return the partition for a row without partition and key: the sticky partition, which changes
+   * after every batch.size bytes of values.
+   */
   def adrift(valueBytes: Int): Int = {
     if (come >= until) {
       if (available == null) available = plan.available
@@ -225,10 +238,10 @@ private final class TopicStager(val plan: TopicPlan, spreadStart: Long) {
   }
 }
 
-/** The rows of a partition: its open batch and its growing chunk. */
+/** The open batch and the growing chunk of a partition. */
 private final class PartitionStager(val topic: TopicPlan, val number: Int) {
   var builder: BatchBuilder = _
-  /** The builder's memory, when last measured. */
+  /** The memory of the builder when it was last measured. */
   var heldBytes = 0L
   var chunk: GrowingChunk = _
 }

@@ -9,25 +9,28 @@ import com.fasterxml.jackson.databind.ObjectMapper
 
 import sparklog.format.Arrays
 
-/** Chunks as bytes, which sparklog/storage/chunk_table.py unpacks; see there for the layout. */
+/**
+ * Packs chunks as bytes, which sparklog/storage/chunk_table.py unpacks and whose layout is
+ * described there.
+ */
 private[sink] object ChunkTable {
   private val InMemory = -1 // 2^32 - 1, unsigned
   private val RowBytes = 3 * 4 + 5 * 8 + 1 + 8
   private val Level = 1
 
   /**
-   * The whole table, after the bytes of `head`.
+   * Return the whole table, after the bytes of `head`.
    *
-   * Cost: a copy of the chunks in memory. An OutOfMemoryError above 2 GiB.
+   * Cost: a copy of the chunks in memory. Throws an OutOfMemoryError above 2 GiB.
    */
   def pack(chunks: ArrayList[Chunk], head: Array[Byte]): Array[Byte] =
     joined(head +: columns(chunks), chunks)
 
-  /** The same without the chunks' bytes. */
+  /** Return the table without the bytes of the chunks, after the bytes of `head`. */
   def packWithoutData(chunks: ArrayList[Chunk], head: Array[Byte]): Array[Byte] =
     joined(head +: columns(chunks), new ArrayList)
 
-  /** The files of the chunks of a packed table, whose first byte is at `at`. */
+  /** Return the files of the chunks in a packed table, which begins at `at`. */
   def paths(packed: Array[Byte], at: Int): Seq[String] = {
     val header = ByteBuffer.wrap(packed).order(ByteOrder.LITTLE_ENDIAN).getInt(at)
     val json = new InflaterInputStream(new ByteArrayInputStream(packed, at + 4, header))
@@ -35,7 +38,7 @@ private[sink] object ChunkTable {
     Seq.tabulate(places.size)(places.get(_).get(0).asText)
   }
 
-  /** The concatenated bytes of chunks in memory. */
+  /** Return the concatenated bytes of the chunks in memory. */
   def data(chunks: ArrayList[Chunk]): Array[Byte] = joined(Nil, chunks)
 
   private def columns(chunks: ArrayList[Chunk]): Seq[Array[Byte]] = {
@@ -81,7 +84,7 @@ private[sink] object ChunkTable {
     Seq(size, header, packed)
   }
 
-  /** The CRC-32C of a chunk's bytes, for the ledger in a store; none for a file. */
+  /** Return the CRC-32C of a chunk in memory, which the ledger of a bucket needs; -1 for a file. */
   private def checksum(chunk: Chunk): Long =
     if (chunk.isInMemory) {
       val crc = new CRC32C
@@ -92,7 +95,8 @@ private[sink] object ChunkTable {
   private def joined(parts: Seq[Array[Byte]], chunks: ArrayList[Chunk]): Array[Byte] = {
     var size = parts.map(_.length.toLong).sum
     chunks.forEach(chunk => if (chunk.isInMemory) size += chunk.sizeBytes)
-    if (size > Arrays.SizeMax) throw new OutOfMemoryError(s"$size bytes don't fit an array")
+    if (size > Arrays.SizeMax) throw new OutOfMemoryError(
+      s"the staged chunks have $size bytes, more than a JVM array can have")
     val out = ByteBuffer.allocate(size.toInt)
     parts.foreach(out.put(_))
     chunks.forEach(chunk => if (chunk.isInMemory) chunk.parts.foreach(out.put(_)))

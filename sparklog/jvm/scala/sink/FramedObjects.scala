@@ -6,8 +6,9 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.types.StructType
 
 /**
- * The framed and compressed rows of a task, to be uploaded to a store: per object a packed table
- * without data, then the object's data. At the end an invalid row's error, if there is one.
+ * Iterates over the framed and compressed rows of a task, to be uploaded to a store: for each
+ * object a packed table without data, then the data of the object. The last element is the error of
+ * an invalid row, if there is one.
  */
 private[sink] final class FramedObjects(
     planJson: Array[Byte], schema: StructType, number: Int, rows: Iterator[InternalRow])
@@ -16,8 +17,8 @@ private[sink] final class FramedObjects(
   private val place = new ChunksForObjects(plan.place.get("object_bytes").asLong)
   private val task = new StageTask(plan, schema, number, place)
   private var isDone = false
-  private var part: Array[Byte] = _ // the next part; null: not made yet
-  private var data: Array[Byte] = _ // the part after it
+  private var part: Array[Byte] = _ // the next element; null: not made yet
+  private var data: Array[Byte] = _ // the element after `part`
 
   override def hasNext: Boolean = {
     if (part == null && data != null) {

@@ -7,12 +7,18 @@ import java.nio.file.{Files, NoSuchFileException, Path, Paths}
 
 import com.fasterxml.jackson.databind.JsonNode
 
-/** Checks that this process sees the driver's log dir: sparklog/logdir/log_dir_check.py. */
+/**
+ * Checks that this process sees the same log dir as the driver, like
+ * sparklog/logdir/log_dir_check.py.
+ */
 private[sink] object LogDirCheck {
   private val PageBytes = 96
   private val InodeAt = 68
 
-  /** A StageError if it doesn't, whose text distinguishes a replaced log from another host's. */
+  /**
+   * Throw a StageError if this process sees another log dir. The message distinguishes a log that
+   * was replaced from a directory of another host.
+   */
   def check(place: JsonNode): Unit = {
     val identity = place.get("identity")
     val lock = Paths.get(identity.get("lock").asText)

@@ -1,8 +1,8 @@
 package sparklog.sink
 
-/** Text as Python shows it in messages. */
+/** Formats text as Python shows it in messages. */
 private[sink] object PythonText {
-  /** The text as repr() of a str. */
+  /** Return the text as repr() of a Python str. */
   def repr(text: String): String = {
     val quote = if (text.contains('\'') && !text.contains('"')) '"' else '\''
     val out = new StringBuilder
@@ -23,7 +23,10 @@ private[sink] object PythonText {
     case _ => f"\\U$point%08x"
   }
 
-  /** Neither "Other" nor "Separator" in Unicode, except for the space. */
+  /**
+   * Return whether Python prints the character as it is: its Unicode category is neither "Other"
+   * nor "Separator", or it is the space.
+   */
   private def isPrintable(point: Int): Boolean = Character.getType(point).toByte match {
     case Character.CONTROL | Character.FORMAT | Character.SURROGATE | Character.PRIVATE_USE |
         Character.UNASSIGNED | Character.LINE_SEPARATOR | Character.PARAGRAPH_SEPARATOR => false

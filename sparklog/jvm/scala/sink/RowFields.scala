@@ -9,10 +9,10 @@ import org.apache.spark.unsafe.types.UTF8String
 import sparklog.format.HeadersBuffer
 
 /**
- * Reads the columns of rows in place: only headers are copied, into record form. Key, value and
- * header parts are valid as long as the row is.
+ * Reads the columns of rows in place; only headers are copied, in the format of a record. Key,
+ * value and header parts are valid as long as the row is.
  *
- * @param columns to write; their types were checked by sparklog/sink/columns.py
+ * @param columns the columns to write; sparklog/sink/columns.py has checked their types
  */
 private[sink] final class RowFields(schema: StructType, columns: Array[String], faults: Faults) {
   private val keyField = field("key")
@@ -25,14 +25,17 @@ private[sink] final class RowFields(schema: StructType, columns: Array[String], 
   private val headerValue = new BytesField(1, isBinary = true)
   private val buffer = new HeadersBuffer
 
-  /** -1 bytes means null. */
+  /**
+   * The key, and below it the value: base object and offset for Spark's Platform, and the number of
+   * bytes (-1: null).
+   */
   var keyBase: AnyRef = _
   var keyOffset: Long = 0
   var keyBytes: Int = -1
   var valueBase: AnyRef = _
   var valueOffset: Long = 0
   var valueBytes: Int = -1
-  /** In record form, up to `headersBytes`; 0: none. */
+  /** The headers in the format of a record, up to `headersBytes`; 0 bytes: no headers. */
   def headers: Array[Byte] = buffer.bytes
   var headersBytes: Int = 0
 
@@ -44,7 +47,7 @@ private[sink] final class RowFields(schema: StructType, columns: Array[String], 
     if (at < 0) null else new BytesField(at, schema(at).dataType == BinaryType)
   }
 
-  /** Read a row. A StageError for headers that a record can't have. */
+  /** Read a row. Throws a StageError for headers that a record can't have. */
   def read(row: InternalRow): Unit = {
     if (keyField != null) {
       keyField.read(row)
@@ -80,25 +83,31 @@ private[sink] final class RowFields(schema: StructType, columns: Array[String], 
     }
   }
 
-  /** In ms, rounded down; `orElse` for null or without a column. */
+  /**
+   * Return the timestamp of the row in ms, rounded down; `orElse` if the row or the schema has
+   * none.
+   */
   def timestampMs(row: InternalRow, orElse: Long): Long =
     if (timestampAt < 0 || row.isNullAt(timestampAt)) orElse
     else Math.floorDiv(row.getLong(timestampAt), 1000L)
 
-  /** Whether the row has a partition number, which may be invalid. */
+  /** Return whether the row has a partition number, which may be invalid. */
   def hasPartition(row: InternalRow): Boolean = partitionAt >= 0 && !row.isNullAt(partitionAt)
   def partition(row: InternalRow): Int = row.getInt(partitionAt)
 
-  /** Null if the row has no topic. */
+  /** Return the topic of the row; null if the row has none. */
   def topic(row: InternalRow): UTF8String =
     if (row.isNullAt(topicAt)) null else row.getUTF8String(topicAt)
 }
 
-/** A string or binary column, with its bytes as given to Spark's Platform. */
+/**
+ * A string or binary column. Its bytes are described by base object and offset for Spark's
+ * Platform.
+ */
 private[sink] final class BytesField(ordinal: Int, isBinary: Boolean) {
   var base: AnyRef = _
   var offset: Long = 0
-  /** -1: null. */
+  /** The number of bytes; -1 if the field is null. */
   var bytes: Int = -1
 
   def read(row: InternalRow): Unit =

@@ -5,11 +5,11 @@ import java.nio.file.{AccessDeniedException, FileSystemException, NoSuchFileExce
 import com.fasterxml.jackson.databind.JsonNode
 
 /**
- * An error of sparklog's Python side, thrown in the JVM with the same text. Texts come with the
- * plan.
+ * An error of sparklog's Python package that is thrown in the JVM with the same message. The plan
+ * contains the messages.
  *
- * @param kind its class in sparklog.errors
- * @param path what the error is about, or null
+ * @param kind the name of the class in sparklog.errors
+ * @param path the file or log that the error is about, or null
  * @param isRetriable whether another attempt of the task may succeed
  */
 final class StageError(
@@ -20,13 +20,18 @@ final class StageError(
 }
 
 /**
- * The data exceed the memory limit of a task that must not stage files; another way must be taken.
+ * The chunks of a task that must not write files exceed the memory limit. The caller stages the
+ * rows in another way.
  */
-final class TooMuchStaged extends RuntimeException("more was staged than may stay in memory")
+final class TooMuchStaged
+    extends RuntimeException("the staged chunks of the task exceed the memory limit")
 
-/** Errors by their names in the plan. */
+/** Creates errors by their names in the plan. */
 private[sink] final class Faults(faults: JsonNode) {
-  /** The error `name`, with values inserted by name: name, value, name, value ... */
+  /**
+   * Return the error `name`, with values inserted by name. `values`: name, value, name, value and
+   * so on.
+   */
   def apply(name: String, values: String*): StageError = {
     val fault = faults.get(name)
     new StageError(fault.get(0).asText, Template.filled(fault.get(1).asText, values))
@@ -34,7 +39,7 @@ private[sink] final class Faults(faults: JsonNode) {
 }
 
 private[sink] object Template {
-  /** Insert values by their names in braces, as str.format. */
+  /** Insert values by their names in braces, as str.format in Python does. */
   def filled(text: String, values: Seq[String]): String = {
     val out = new StringBuilder
     var at = 0
@@ -55,13 +60,19 @@ private[sink] object Template {
   }
 }
 
-/** Errors of the file system in Python's words: verb, path, the system's message, advice. */
+/**
+ * Creates errors of the file system with the messages of Python: the operation, the path, the
+ * system's message and advice.
+ */
 private[sink] final class Refusals(place: JsonNode) {
   private val kind = place.path("refused").path(0).asText
   private val text = place.path("refused").path(1).asText
   private val hints = place.path("hints")
 
-  /** For an IOException, except for a missing file and an interrupted thread. */
+  /**
+   * Return the error for an IOException. A missing file and an interrupted thread remain the
+   * exceptions that they are.
+   */
   def apply(verb: String, path: String, e: java.io.IOException): Throwable = e match {
     case _: NoSuchFileException | _: java.nio.channels.ClosedByInterruptException => e
     case _ =>

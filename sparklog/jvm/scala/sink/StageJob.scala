@@ -17,21 +17,26 @@ import org.apache.spark.sql.types.StructType
 
 import sparklog.AnswerFile
 
-/** Called by Python (sparklog/sink/jvm_job.py): the tasks of one job stage a micro-batch's rows. */
+/**
+ * Runs jobs whose tasks stage the rows of a micro-batch. Called by Python
+ * (sparklog/sink/jvm_job.py).
+ */
 object StageJob {
   /**
-   * Stage the rows of `df`; return the tasks' answers in order, each after its length (u32,
-   * little-endian). Runs in the caller's thread, with its job group, description and properties.
+   * Stage the rows of `df`. Return the answers of the tasks in order, each after its length (u32,
+   * little-endian). The job runs in the caller's thread, with the job group, description and
+   * properties of that thread.
    *
-   * @param planJson of sparklog/sink/jvm_plan.py
-   * @param inMemory maximum bytes of a task that must not stage files; 0: it may stage files
+   * @param planJson the plan of sparklog/sink/jvm_plan.py
+   * @param inMemory maximum bytes of a task that must not write files; 0: tasks may write files
    * @param into the file for the answers: see AnswerFile
    */
   def run(df: Dataset[_], planJson: Array[Byte], inMemory: Long, into: String): Array[Byte] = {
     val narrow = narrowed(df, StagePlan.parse(planJson).columns)
     val function = new StageRows(planJson, narrow.schema, inMemory)
     val answers = narrow.queryExecution.withCachedData match {
-      // A micro-batch of foreachBatch, inside an execution: planning it would copy its rows.
+      // A micro-batch of foreachBatch is an RDD already and belongs to the query's execution;
+      // planning it again would copy its rows.
       case rows: LogicalRDD => answered(rows.rdd, function)
       case _ =>
         val execution = narrow.queryExecution
@@ -58,7 +63,7 @@ object StageJob {
     }
   }
 
-  /** The framed rows of `df`, for Python workers that upload them: see FramedObjects. */
+  /** Return the framed rows of `df`, for Python workers that upload them: see FramedObjects. */
   def framed(df: Dataset[_], planJson: Array[Byte]): JavaRDD[Array[Byte]] = {
     val narrow = narrowed(df, StagePlan.parse(planJson).columns)
     val schema = narrow.schema
@@ -67,12 +72,10 @@ object StageJob {
     parts.toJavaRDD()
   }
 
-  /**
-   * Select only the columns to write, unless all are computed already: a micro-batch is an RDD, and
-   * a projection would copy its rows and cost some ms to plan.
-   */
+  /** Select only the columns to write, unless all columns are computed already. */
   private def narrowed(df: Dataset[_], columns: Array[String]): Dataset[_] = {
     val names = df.schema.fieldNames
+    // A micro-batch is such an RDD. A projection would copy its rows and cost some ms to plan.
     val isPlain = df.queryExecution.analyzed.isInstanceOf[LogicalRDD] ||
       names.length == columns.length
     if (isPlain && columns.forall(column => names.count(_ == column) == 1)) df
@@ -86,7 +89,9 @@ object StageJob {
   }
 }
 
-/** A task's answer: a first byte for its kind, then a packed ChunkTable or an error as JSON. */
+/**
+ * The answer of a task: a first byte for its kind, then a packed ChunkTable or an error as JSON.
+ */
 private[sink] object Answer {
   private val Table = Array[Byte](0)
   private val Error: Byte = 1
@@ -97,10 +102,9 @@ private[sink] object Answer {
   def tableWithoutData(chunks: java.util.ArrayList[Chunk]): Array[Byte] =
     ChunkTable.packWithoutData(chunks, Table)
 
-  /**
-   * An error that the user has to fix. If it were thrown, Spark would retry the task four times.
-   */
+  /** Return an error that the user has to correct, as an answer. */
   def error(e: StageError): Array[Byte] = {
+    // If the error were thrown, Spark would retry the task four times.
     val json = new ObjectMapper().createObjectNode()
     json.put("error", e.kind).put("message", e.getMessage)
     if (e.path != null) json.put("path", e.path)
@@ -109,7 +113,10 @@ private[sink] object Answer {
 
   def tooMuch: Array[Byte] = Array(TooMuch)
 
-  /** Delete the files of a task whose job has failed; files that can't be deleted are swept. */
+  /**
+   * Delete the files of a task whose job has failed. The service deletes files later that can't be
+   * deleted now.
+   */
   def discard(answer: Array[Byte]): Unit = if (answer(0) == Table(0)) {
     ChunkTable.paths(answer, 1).foreach { path =>
       try Files.deleteIfExists(Paths.get(path))

@@ -8,14 +8,14 @@ import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 import sparklog.format.Codec
 
 /**
- * The plan with which tasks stage rows: the JSON of sparklog/sink/jvm_plan.py. Topics are parsed
- * when a row goes to one.
+ * The plan with which tasks stage rows: the JSON of sparklog/sink/jvm_plan.py. A topic is parsed
+ * when the first row for it arrives.
  */
 final class StagePlan private (plan: JsonNode, givenLabel: String) {
   val label: String = if (givenLabel == null) plan.get("label").asText else givenLabel
   /** The columns to write. */
   val columns: Array[String] = StagePlan.texts(plan.get("columns"))
-  /** The topic of all rows; null: each row names its own. */
+  /** The topic of all rows; null if each row names its topic. */
   val topic: String = plan.get("topic").asText(null)
   val home: String = plan.get("home").asText
   val place: JsonNode = plan.get("place")
@@ -30,7 +30,10 @@ final class StagePlan private (plan: JsonNode, givenLabel: String) {
   private val named = new HashMap[String, JsonNode]
   plan.get("topics").forEach(topic => named.put(topic.get("name").asText, topic))
 
-  /** A StageError for a topic that doesn't exist and won't be created. */
+  /**
+   * Return the plan of a topic. Throws a StageError for a topic that doesn't exist and won't be
+   * created.
+   */
   private[sink] def topicOf(name: String): TopicPlan = {
     val known = named.get(name)
     if (known != null) new TopicPlan(this, name, known.get("id").asText, known)
@@ -44,19 +47,22 @@ final class StagePlan private (plan: JsonNode, givenLabel: String) {
   private[sink] def framing(config: Int): TopicFraming =
     new TopicFraming(configs.get(config), batchSize)
 
-  /** The first sticky partition of a task, as in Python's ChunkStager. */
+  /** Return the first sticky partition of a task, as in Python's ChunkStager. */
   private[sink] def spreadStart(task: Int): Long = {
+    // All attempts of a task must choose the same partitions, and different tasks different ones.
     val digest = MessageDigest.getInstance("SHA-256").digest(s"$label-$task".getBytes("UTF-8"))
     java.nio.ByteBuffer.wrap(digest).getInt & 0xffffffffL
   }
 }
 
 object StagePlan {
-  /** Parse the plan's JSON. Plans of another version than the jar's are rejected before. */
+  /** Parse the JSON of the plan. The caller has checked the plan's version. */
   def parse(json: Array[Byte], label: String = null): StagePlan =
     new StagePlan(new ObjectMapper().readTree(json), label)
 
-  /** The label of a writer's micro-batch: `chunk_label` (sparklog/storage/staging.py). */
+  /**
+   * Return the label of a writer's micro-batch, like `chunk_label` (sparklog/storage/staging.py).
+   */
   def label(writer: String, batch: Long): String = {
     val digest = MessageDigest.getInstance("SHA-256").digest(writer.getBytes("UTF-8"))
     digest.take(8).map(byte => f"${byte & 0xff}%02x").mkString + "-" + batch
@@ -69,7 +75,9 @@ object StagePlan {
   }
 }
 
-/** How a topic's records become batches and chunks. Sizes in bytes. */
+/**
+ * The settings by which records of a topic are framed as batches and chunks. Sizes are in bytes.
+ */
 private[sink] final class TopicFraming(config: JsonNode, batchSize: Long) {
   val codec: Codec = Codec.named(config.get("codec").asText)
   val level: Option[Int] = Some(config.get("level")).filterNot(_.isNull).map(_.asInt)
@@ -77,7 +85,7 @@ private[sink] final class TopicFraming(config: JsonNode, batchSize: Long) {
   val batchBytes: Int = math.min(batchSize, maxMessageBytes).toInt
   val rollBytes: Long = config.get("roll_bytes").asLong
   val isCompacted: Boolean = config.get("compact").asBoolean
-  /** In a log dir, the size from which a chunk becomes a segment itself. */
+  /** In a log dir, the size from which the file of a chunk becomes a segment itself. */
   val segmentBytesMin: Long = config.path("segment_bytes_min").asLong(Long.MaxValue)
 
   if (config.has("refused")) {
@@ -85,11 +93,11 @@ private[sink] final class TopicFraming(config: JsonNode, batchSize: Long) {
   }
 }
 
-/** A topic of rows. `id`: "" for a topic that the commit of its first rows creates. */
+/** A topic to which rows go. `id`: "" for a topic that the commit of its first rows creates. */
 private[sink] final class TopicPlan(
     plan: StagePlan, val name: String, val id: String, topic: JsonNode) {
   val framing: TopicFraming = plan.framing(topic.get("config").asInt)
-  /** One more than the highest number. */
+  /** The highest partition number plus one. */
   val partitions: Int = topic.get("partitions").asInt
   val batchSize: Long = plan.batchSize
   private val directory = topic.path("directory")
@@ -98,13 +106,13 @@ private[sink] final class TopicPlan(
   }
   private val offline = topic.path("offline")
 
-  /** The log dir of an existing partition. */
+  /** Return the log dir of an existing partition. */
   def directoryOf(partition: Int): String = {
     val place = numbers.fold(partition)(java.util.Arrays.binarySearch(_, partition))
     plan.directories(if (directory.isArray) directory.get(place).asInt else directory.asInt)
   }
 
-  /** A StageError for a partition that doesn't exist or can't be used. */
+  /** Throw a StageError if the partition doesn't exist or can't be used. */
   def check(partition: Int): Unit = {
     if (!has(partition)) {
       val there = numbers.getOrElse(Array.range(0, partitions))
@@ -120,14 +128,17 @@ private[sink] final class TopicPlan(
   private def has(partition: Int): Boolean = partition >= 0 && partition < partitions &&
     numbers.forall(java.util.Arrays.binarySearch(_, partition) >= 0)
 
-  /** The partitions that sticky rows are spread over: Kafka's availablePartitionsForTopic. */
+  /**
+   * Return the partitions over which rows without partition and key are spread, like Kafka's
+   * availablePartitionsForTopic.
+   */
   def available: Array[Int] = {
     val there = Array.range(0, partitions).filterNot(p => offline.has(p.toString))
     if (there.isEmpty) Array(0) else there
   }
 }
 
-/** The topic names that Kafka rejects, as in sparklog/format/names.py. */
+/** Checks topic names by Kafka's rules, like sparklog/format/names.py. */
 private[sink] object TopicNames {
   private val LengthMax = 249
 

@@ -7,13 +7,14 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.types.StructType
 
 /**
- * An attempt of a task: its rows are staged under names that are unique to the attempt. In a Spark
- * task it cleans up at the task's end, for any reason; elsewhere, call `discard` and `close`.
+ * An attempt of a task, which stages rows under names that are unique to the attempt. In a Spark
+ * task the object cleans up when the task ends, for any reason; elsewhere, call `discard` and
+ * `close`.
  *
- * Memory: OpenBytesMax, the memory of `place` and the codecs, about 400 bytes per partition; in
- * total below 64 MiB, except for records larger than OpenBytesMax.
+ * Memory: OpenBytesMax, the memory of `place` and of the codecs, and about 400 bytes per partition;
+ * in total below 64 MiB, except for records larger than OpenBytesMax.
  *
- * @param number the task's, the same for all its attempts
+ * @param number the number of the task, the same for all its attempts
  */
 private[sink] final class StageTask(
     plan: StagePlan, schema: StructType, number: Int, place: ChunkPlace) {
@@ -33,26 +34,31 @@ private[sink] final class StageTask(
     close()
   }
 
-  /** Stage a row. A StageError if it is invalid; a TaskKilledException if Spark ends the task. */
+  /**
+   * Stage a row. Throws a StageError if the row is invalid, and a TaskKilledException if Spark ends
+   * the task.
+   */
   def add(row: InternalRow): Unit = {
     if ((rows & CheckMask) == 0 && context != null && context.isInterrupted()) {
-      throw new TaskKilledException("it was ended while it staged rows")
+      throw new TaskKilledException("the task was ended while it staged rows")
     }
     rows += 1
     stager.add(row)
   }
 
-  /** The closed chunks, which are sent now. */
+  /** Return the chunks that were closed since the last call, to be sent now. */
   def taken(): ArrayList[Chunk] = stager.taken()
 
-  /** All chunks that were not sent, in the order in which their partitions must append them. */
+  /**
+   * Return all chunks that were not sent, in the order in which their partitions must append them.
+   */
   def finish(): ArrayList[Chunk] = {
     val chunks = stager.finish()
     isFinished = true
     chunks
   }
 
-  /** Delete what was staged. Throws nothing; may be called at any time. */
+  /** Delete the staged chunks. Throws nothing; may be called at any time. */
   def discard(): Unit = place.discard()
 
   /** Release native memory. */
@@ -63,15 +69,18 @@ private[sink] final class StageTask(
 }
 
 private[sink] object StageTask {
-  /** For open batches. */
+  /** Maximum memory of open batches. */
   val OpenBytesMax: Long = 20L << 20
-  /** For chunks in memory that become files when they grow. */
+  /** Maximum memory of chunks that become files when they grow. */
   val HeldBytesMax: Long = 16L << 20
   /** Maximum bytes that all tasks together send to the driver. */
   val InlineBytesMax: Long = 64L << 20
   private val CheckMask = 1023L
 
-  /** A task that writes files of a log dir. A StageError if it isn't the driver's log dir. */
+  /**
+   * Create a task that writes files of a log dir. Throws a StageError if this process does not see
+   * the log dir of the driver.
+   */
   def inFiles(plan: StagePlan, schema: StructType, number: Int): StageTask = {
     LogDirCheck.check(plan.place)
     val context = TaskContext.get()

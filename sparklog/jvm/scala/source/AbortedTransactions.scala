@@ -5,9 +5,11 @@ import scala.collection.mutable
 import sparklog.format.{BatchHeader, Varint}
 
 /**
- * Determines which batches, in log order, belong to an aborted transaction: a producer's, from the
- * first offset to the marker. `planned`: (producer id, first offset, marker's offset)*. Source:
- * sparklog/log/aborted_transactions.py, AbortedFilter.
+ * Determines which batches, in log order, belong to an aborted transaction: the batches of its
+ * producer from the first offset to the transaction's marker. Source: AbortedFilter in
+ * sparklog/log/aborted_transactions.py.
+ *
+ * @param planned for each aborted transaction: producer id, first offset, offset of the marker
  */
 private[source] final class AbortedTransactions(planned: Array[Long]) {
   import AbortedTransactions._
@@ -16,7 +18,10 @@ private[source] final class AbortedTransactions(planned: Array[Long]) {
   private var begun = 0
   private val markers = mutable.LongMap.empty[Long] // of producers with an open transaction
 
-  /** Whether the batch, at `at` of `bytes`, belongs to an aborted transaction. */
+  /**
+   * Return whether the batch, which is stored at `at` of `bytes`, belongs to an aborted
+   * transaction.
+   */
   def holds(header: BatchHeader, bytes: Array[Byte], at: Int): Boolean = {
     if (!header.isTransactional || (begun == waiting.length && markers.isEmpty)) return false
     val last = header.lastOffset
@@ -44,42 +49,43 @@ private object AbortedTransactions {
   private val Commit = 1
 
   /**
-   * Whether a control batch's record, at [start, stop), aborts a transaction. PlanMismatch for an
-   * incomplete control record. Source: sparklog/format/control.py.
+   * Return whether the record of a control batch, in [start, stop), aborts a transaction. Throws a
+   * PlanMismatch for an incomplete control record. Source: sparklog/format/control.py.
    */
   private def isAbort(bytes: Array[Byte], start: Int, stop: Int): Boolean = {
     var at = start
     def number(): Long = {
       val size = Varint.sizeAt(bytes, at, stop, Varint.LongBytesMax)
-      if (size == 0) bad("a number is cut")
+      if (size == 0) bad("a number is incomplete")
       val value = Varint.get(bytes, at, size)
       at += size
       value
     }
     def field(least: Int): Int = {
       val size = number()
-      if (size < least || size > stop - at) bad(s"a field of $size bytes")
+      if (size < least || size > stop - at) bad(s"a field has an impossible size of $size bytes")
       val found = at
       at += size.toInt
       found
     }
-    if (number() != stop - at) bad("its length isn't that of its batch")
+    if (number() != stop - at) bad("the length of the record does not match its batch")
     at += 1 // attributes
     number() // the timestamp's delta
     number() // the offset's
     val key = field(4)
     val version = BatchHeader.shortAt(bytes, key)
     val kind = BatchHeader.shortAt(bytes, key + 2)
-    if (version < 0) bad(s"key version $version")
+    if (version < 0) bad(s"the version of the key is $version")
     val valueSize = at
     field(0)
     if (kind == Abort || kind == Commit) {
       at = valueSize
       val value = field(6)
-      if (BatchHeader.shortAt(bytes, value) < 0) bad("its value's version is negative")
+      if (BatchHeader.shortAt(bytes, value) < 0) bad("the version of the value is negative")
     }
     kind == Abort
   }
 
-  private def bad(reason: String): Nothing = throw new PlanMismatch(s"bad control record: $reason")
+  private def bad(reason: String): Nothing =
+    throw new PlanMismatch(s"a control record is damaged: $reason")
 }

@@ -4,16 +4,22 @@ import java.io.InterruptedIOException
 
 import org.apache.spark.{TaskContext, TaskKilledException}
 
-/** Checks whether the task was interrupted: it then ends, and Python does not take over. */
+/**
+ * Checks whether the task was interrupted. An interrupted task ends; Python must not continue the
+ * read then.
+ */
 private[source] object Interrupts {
-  /** TaskKilledException, or InterruptedIOException outside of a task. */
+  /**
+   * Throw a TaskKilledException if the task was interrupted; outside of a task an
+   * InterruptedIOException.
+   */
   def check(): Unit = {
     val context = TaskContext.get()
     if (context != null && context.isInterrupted()) {
       throw new TaskKilledException // the executor knows why
     }
     if (Thread.currentThread.isInterrupted) {
-      throw new InterruptedIOException("interrupted while a log was read")
+      throw new InterruptedIOException("the thread was interrupted while it read a log")
     }
   }
 }

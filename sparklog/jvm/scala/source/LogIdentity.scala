@@ -6,17 +6,18 @@ import java.nio.file.{DirectoryStream, Files, NoSuchFileException, Path}
 import java.nio.file.attribute.BasicFileAttributes
 
 /**
- * Checks, while a piece is read, that its log and topic are still the planned ones: after each read
- * of bytes, before any of their records is returned, as Python does (read_retry.py).
+ * Checks, while a piece is read, that its log and topic are still the planned ones. The check
+ * follows each read of bytes and precedes the return of their records, as in Python
+ * (read_retry.py).
  *
- * A replaced log may have the same names and contents, but not the same inodes. The partition's
- * directory is kept open, so that its inode isn't reused until `close`. The lock file must not be
- * opened: POSIX releases this JVM's own locks on a file when any descriptor of it is closed.
+ * A replaced log may have the same names and contents, but it has other inodes.
  */
 private[source] final class LogIdentity(standing: Array[Standing], files: PieceFiles)
     extends Closeable {
   import LogIdentity._
 
+  // An open directory keeps its inode from being reused. The lock file must not be opened: POSIX
+  // releases this JVM's own locks on a file when any descriptor of that file is closed.
   private val held: DirectoryStream[Path] = Files.newDirectoryStream(files.directory)
   private val keys: Array[AnyRef] = new Array(standing.length)
   private val directoryKey: AnyRef =
@@ -32,7 +33,10 @@ private[source] final class LogIdentity(standing: Array[Standing], files: PieceF
       keyOf(files.directory)
     } catch { case e: Throwable => held.close(); throw e }
 
-  /** PlanMismatch if anything was replaced. Cost: a stat each, and a small file. */
+  /**
+   * Throw a PlanMismatch if the log, the topic or the directory was replaced. Cost: a stat each,
+   * and reading a small file.
+   */
   def check(): Unit = {
     var n = 0
     while (n < keys.length) {
@@ -43,7 +47,7 @@ private[source] final class LogIdentity(standing: Array[Standing], files: PieceF
     if (files.topicId != null) {
       val found = topicId(Files.readAllBytes(files.directory.resolve(MetadataName)))
       if (found != files.topicId) throw new PlanMismatch(
-        s"${files.directory} is of the topic with id $found, ${files.topicId} was planned")
+        s"${files.directory} belongs to topic id $found, but the plan is for ${files.topicId}")
     }
   }
 
@@ -60,9 +64,9 @@ private object LogIdentity {
     } catch { case _: NoSuchFileException => throw replaced(path) }
 
   private def replaced(path: Path): PlanMismatch =
-    new PlanMismatch(s"$path isn't what it was when the read was planned")
+    new PlanMismatch(s"$path was replaced after the read was planned")
 
-  /** The topic id in a partition.metadata file; null without the file. */
+  /** Return the topic id in a partition.metadata file; null if the file has none. */
   private def topicId(metadata: Array[Byte]): String =
     new String(metadata, UTF_8).linesIterator.find(_.startsWith(TopicId))
       .map(_.substring(TopicId.length).trim).orNull

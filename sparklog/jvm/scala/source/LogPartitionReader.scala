@@ -16,13 +16,15 @@ import org.apache.spark.sql.types.StructType
 import sparklog.format.RecordCursor
 
 /**
- * Reads the pieces of a task in order: those planned for the JVM itself, the rest with `python`. It
- * also hands over to Python, at the offset that was reached, whenever a piece differs from the
- * plan. Errors in a log are thus reported, retried or skipped by Python only.
+ * Reads the pieces of a task in order. The JVM reads the pieces that are planned for the JVM;
+ * `python` reads the rest. If a piece differs from the plan, Python continues at the offset that
+ * was reached, so that only Python reports, retries or skips errors in a log.
  *
- * `python(piece, at)` reads that piece of the plan from offset `at` on, and the following pieces up
- * to the next one for the JVM. Memory: 64 KiB to 2 MiB of a segment, and a batch's uncompressed
- * records; never more than twice RecordCursor.MaxPlainBytes.
+ * Memory: 64 KiB to 2 MiB of a segment, and the uncompressed records of a batch; never more than
+ * twice RecordCursor.MaxPlainBytes.
+ *
+ * @param python for (piece, at): reads that piece of the plan from offset `at` on, and the
+ *   following pieces up to the next one for the JVM
  */
 final class LogPartitionReader(
     plan: ReadPlan, schema: StructType, python: (Int, Long) => PartitionReader[InternalRow])
@@ -52,7 +54,7 @@ final class LogPartitionReader(
 
   override def get(): InternalRow = row
 
-  /** Begin with the next piece; return false, because there is no row yet. */
+  /** Begin the next piece. Always returns false, because there is no row yet. */
   private def begin(): Boolean = {
     val planned = plan.pieces(index)
     if (planned.files == null) handOver(planned.start)
@@ -93,8 +95,11 @@ final class LogPartitionReader(
       case e: ClosedByInterruptException => throw e
       case e: InterruptedIOException => throw e
       case e: TaskKilledException => throw e
-      case e: IOException => Interrupts.check(); log.debug("{}; Python goes on at {}", e, at)
-      case NonFatal(e) => Interrupts.check(); log.warn(s"Python goes on at offset $at", e)
+      case e: IOException =>
+        Interrupts.check(); log.debug("{}; Python continues at offset {}", e, at)
+      case NonFatal(e) =>
+        Interrupts.check();
+        log.warn(s"the read in the JVM failed; Python continues at offset $at", e)
       case e => throw e
     }
     handOver(at)

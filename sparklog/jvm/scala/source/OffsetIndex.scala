@@ -5,16 +5,18 @@ import java.nio.channels.FileChannel
 import java.nio.file.{NoSuchFileException, Path, StandardOpenOption}
 
 /**
- * A segment's `.index`: where to start looking for an offset. The entry is a hint without a
- * checksum, and the index may end with zeros, so the caller verifies it. Source:
- * sparklog/log/offset_lookup.py.
+ * The offset index of a segment (`.index`), which shows where to start looking for an offset. An
+ * entry has no checksum, and the index may end with zeros, so the caller verifies the position.
+ * Source: sparklog/log/offset_lookup.py.
  */
 private[source] object OffsetIndex {
   private val EntryBytes = 8
-  /** This number of entries is read at once instead of bisecting further. */
+  /** This number of entries is read at once, because bisecting further costs more reads. */
   private val Block = 512
 
-  /** The position of a batch at or before `offset`; 0 without an index or an entry. */
+  /**
+   * Return the position of a batch at or before `offset`; 0 if there is no index or no such entry.
+   */
   def position(index: Path, base: Long, offset: Long): Long =
     if (offset <= base) 0
     else
@@ -51,7 +53,10 @@ private[source] object OffsetIndex {
     entries.flip()
   }
 
-  /** A zero entry was never written and sorts behind all others. */
+  /**
+   * Return whether the entry is at or below `relative`. An entry of zeros was never written and
+   * counts as above all others.
+   */
   private def isWanted(entries: ByteBuffer, at: Int, relative: Long): Boolean =
     entries.limit() - at >= EntryBytes && entries.getLong(at) != 0 && entries.getInt(at) <= relative
 }

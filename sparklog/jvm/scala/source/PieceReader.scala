@@ -8,10 +8,10 @@ import scala.util.Using
 import sparklog.format.{BatchHeader, RecordCursor}
 
 /**
- * Iterates over the records of a piece, in `cursor`. Batches must be exactly as planned, as checked
- * by sparklog/log/partition_reader.py; otherwise throws PlanMismatch or another IOException, and no
- * record from `at` on was returned. `segment` and `cursor` are reused for all pieces; `close`
- * releases all but their memory.
+ * Iterates over the records of a piece, in `cursor`. Batches must be exactly as planned, with the
+ * checks of sparklog/log/partition_reader.py. Otherwise throws a PlanMismatch or another
+ * IOException; no record from offset `at` on was returned then. `segment` and `cursor` are reused
+ * for all pieces, so `close` does not release their memory.
  */
 private[source] final class PieceReader(
     piece: Piece, standing: Array[Standing], segment: SegmentReader, cursor: RecordCursor)
@@ -24,7 +24,9 @@ private[source] final class PieceReader(
     if (files.aborted.isEmpty) null else new AbortedTransactions(files.aborted)
   private val without = files.without
 
-  /** All records before this offset were returned or skipped; another reader can continue here. */
+  /**
+   * All records before this offset were returned or skipped, so another reader can continue here.
+   */
   var at: Long = piece.start
 
   private var index = -1 // of the open segment in files.segments
@@ -34,7 +36,7 @@ private[source] final class PieceReader(
   private var behindBatch = 0L
   private var span = 0 // index in `without` of the first span at or behind `at`
 
-  /** Move to the next record; false if there is none. */
+  /** Move to the next record. Return false if there is none. */
   def next(): Boolean = {
     while (true) {
       while (isInBatch) {
@@ -54,7 +56,7 @@ private[source] final class PieceReader(
     false
   }
 
-  /** Open the next batch that may have records to return; false if there is none. */
+  /** Open the next batch that may have records to return. Return false if there is none. */
   private def nextBatch(): Boolean = {
     while (!isInBatch && at < piece.end) {
       if (index < 0 || isBeforeLongSpan) jump()
@@ -76,7 +78,8 @@ private[source] final class PieceReader(
   private def open(header: BatchHeader): Unit = {
     val status = cursor.open(segment.bytes, segment.batchAt, header, at, piece.end)
     if (status != BatchHeader.Sound) throw new PlanMismatch(
-      s"${files.directory}: batch ${header.baseOffset}: ${RecordCursor.describe(status)}")
+      s"${files.directory}: the batch at offset ${header.baseOffset} can't be read: " +
+        RecordCursor.describe(status))
     isInBatch = true
     behindBatch = header.lastOffset + 1
   }
@@ -92,15 +95,18 @@ private[source] final class PieceReader(
     val isRight =
       if (isFirst) files.gaps || first <= at else if (files.gaps) first >= at else first == at
     if (!isRight) throw new PlanMismatch(
-      s"${files.directory}: expected offset $at, the batch begins with $first")
+      s"${files.directory}: the batch begins with offset $first, but offset $at was expected")
     if (header.lastOffset + 1 >= following && !segment.isAtEnd) throw new PlanMismatch(
-      s"${files.directory}: segment ${files.segments(index)} goes on behind offset " +
-        s"${header.lastOffset}, but segment $following follows")
+      s"${files.directory}: segment ${files.segments(index)} continues after offset " +
+        s"${header.lastOffset}, where segment $following should follow")
   }
 
   // --- segments -----------------------------------------------------------------------------
 
-  /** Look up `at`, after skipping a span to leave out that begins there. */
+  /**
+   * Find the segment and batch of offset `at`, after skipping a span of unwanted offsets that
+   * begins there.
+   */
   private def jump(): Unit = {
     if (span < without.length && without(span) <= at) at = math.min(without(span + 1), piece.end)
     if (at < piece.end) {
@@ -120,13 +126,13 @@ private[source] final class PieceReader(
     if (files.gaps) while (index < segments.length && segments(index) < at) index += 1
     if (index < segments.length) {
       if (!files.gaps && segments(index) != at) throw new PlanMismatch(
-        s"${files.directory}: segment ${segments(index)} begins where $at is expected")
+        s"${files.directory}: the next segment is ${segments(index)}, but offset $at was expected")
       at = math.max(at, segments(index))
       openSegment()
     } else if (files.gaps && files.next >= 0 && nothingFollows()) {
       at = piece.end
     } else throw new PlanMismatch(
-      s"${files.directory} ends at offset $at, ${piece.end} is expected")
+      s"${files.directory} ends at offset $at, but ${piece.end} was expected")
   }
 
   private def openSegment(): Unit = {
@@ -138,8 +144,8 @@ private[source] final class PieceReader(
   }
 
   /**
-   * Whether compaction left nothing of [at, end): the segment was not replaced, and no segment
-   * before `end` was added behind it.
+   * Return whether compaction removed all of [at, end): the last segment was not replaced, and no
+   * segment before `end` was added after it.
    */
   private def nothingFollows(): Boolean = {
     val last = files.segments.last
@@ -159,7 +165,10 @@ private[source] final class PieceReader(
     span < without.length && without(span) <= offset
   }
 
-  /** Whether the span to leave out at `at` is so long that looking up its end is faster. */
+  /**
+   * Return whether a span of unwanted offsets begins at `at` that is so long that looking up its
+   * end is faster than reading it.
+   */
   private def isBeforeLongSpan: Boolean =
     without.length > 0 && isLeftOut(at) && {
       val end = without(span + 1)
@@ -170,6 +179,6 @@ private[source] final class PieceReader(
 }
 
 private object PieceReader {
-  /** sparklog/log/arrow_reads.py, BRIDGE_OFFSETS. */
+  /** The same as BRIDGE_OFFSETS in sparklog/log/arrow_reads.py. */
   val BridgeOffsets = 4096L
 }

@@ -2,7 +2,7 @@ package sparklog.source
 
 import org.apache.spark.sql.connector.metric.{CustomMetric, CustomSumMetric, CustomTaskMetric}
 
-/** The metrics of a read task, for the scan's node in Spark's UI. */
+/** The metrics of a read task, which Spark's UI shows for the scan. */
 private[source] final class ReadMetrics {
   import ReadMetrics._
 
@@ -13,8 +13,9 @@ private[source] final class ReadMetrics {
   private var saidPieces = -1L
   private var saidBytes = -1L
 
-  /** The present values. Spark calls this every 100 rows, so unchanged values are reused. */
+  /** Return the present values. */
   def values(bytesRead: Long): Array[CustomTaskMetric] = {
+    // Spark calls this every 100 rows, so unchanged values are returned again.
     if (saidBytes != bytesRead || saidPieces != jvmPieces + pythonPieces) {
       saidBytes = bytesRead
       saidPieces = jvmPieces + pythonPieces
@@ -28,7 +29,7 @@ private[source] final class ReadMetrics {
 }
 
 object ReadMetrics {
-  /** For a scan's `supportedCustomMetrics`. */
+  /** Return the metrics for `supportedCustomMetrics` of a scan. */
   def supported: Array[CustomMetric] = Array(new JvmPieces, new PythonPieces, new BytesRead)
 
   private final class Count(override val name: String, override val value: Long)

@@ -4,19 +4,15 @@ import java.nio.file.{Path, Paths}
 
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 
-/**
- * The plan of a read task, made by sparklog/source/jvm_plan.py, which documents the fields.
- *
- * An IllegalArgumentException, or Jackson's JsonProcessingException, for an invalid plan.
- */
+/** The plan of a read task. sparklog/source/jvm_plan.py makes the plan and documents its fields. */
 final class ReadPlan(val standing: Array[Standing], val pieces: Array[Piece])
 
 /** A file or directory whose `inode` changes if the log is replaced. */
 final class Standing(val path: Path, val inode: Long)
 
 /**
- * Offsets [start, end) of a partition; `files` is null if Python reads them, for the reason
- * `python`.
+ * A piece of the plan: the offsets [start, end) of a partition. `files` is null if Python reads the
+ * piece, for the reason `python`.
  */
 final class Piece(
     val topic: String,
@@ -27,8 +23,13 @@ final class Piece(
     val files: PieceFiles)
 
 /**
- * The location of a piece. `topicId` is null if it is not checked. `next`: the first segment behind
- * the piece, -1 for none. `without`, `aborted`: flattened rows of two and three numbers.
+ * The location of a piece.
+ *
+ * @param topicId the topic id to check; null for no check
+ * @param gaps whether offsets may be missing, because of compaction
+ * @param next the base offset of the first segment behind the piece; -1 if there is none
+ * @param without spans of offsets to skip: start, end, start, end and so on
+ * @param aborted aborted transactions: producer id, first offset, offset of the marker, and so on
  */
 final class PieceFiles(
     val directory: Path,
@@ -44,12 +45,16 @@ object ReadPlan {
 
   private val mapper = new ObjectMapper
 
+  /**
+   * Parse a plan. Throws an IllegalArgumentException, or a JsonProcessingException of Jackson, for
+   * an invalid plan.
+   */
   def parse(json: Array[Byte]): ReadPlan = {
     val plan = mapper.readTree(json)
     val version = required(plan, "version").asInt
     if (version != Version) throw new IllegalArgumentException(
-      s"a read plan of version $version, $Version is known: the jar and the Python package are " +
-        "of two versions of sparklog")
+      s"the read plan has version $version, but the jar supports version $Version: install the " +
+        "jar and the Python package of the same sparklog version")
     val standing = mapped(required(plan, "standing")) { each =>
       new Standing(Paths.get(each.get(0).asText), each.get(2).asLong)
     }
@@ -90,7 +95,8 @@ object ReadPlan {
 
   private def required(node: JsonNode, name: String): JsonNode = {
     val found = node.get(name)
-    if (found == null) throw new IllegalArgumentException(s"a read plan without $name: $node")
+    if (found == null)
+      throw new IllegalArgumentException(s"the read plan has no field $name: $node")
     found
   }
 }

@@ -9,12 +9,13 @@ import org.apache.spark.unsafe.types._
 import sparklog.format.{RecordCursor, Utf8}
 
 /**
- * The current record as a row, copied only on access. Spark puts a projection above every scan that
- * isn't columnar, which makes UnsafeRows of the remaining columns, so an UnsafeRow made here would
- * only be copied again. As usual in a scan, one object is used for all rows; callers that keep a
- * row use `copy`.
+ * The current record of `cursor` as a row; a field is copied only when it is read. As usual in a
+ * scan, the same object is used for all rows; callers that keep a row call `copy`.
  *
- * `columns`: names of Column, in the order of the scan's schema.
+ * The row is no UnsafeRow: Spark puts a projection above every scan that isn't columnar, which
+ * creates UnsafeRows of the remaining columns and would only copy an UnsafeRow again.
+ *
+ * @param columns numbers of Column, in the order of the schema of the scan
  */
 private[source] final class RecordRow(columns: Array[Int], cursor: RecordCursor)
     extends InternalRow {
@@ -71,8 +72,9 @@ private[source] final class RecordRow(columns: Array[Int], cursor: RecordCursor)
   override def getArray(ordinal: Int): ArrayData =
     if (columns(ordinal) == Headers) headers else none(ordinal)
 
-  /** The headers, cached because the cursor iterates over them only once. */
+  /** Return the headers of the current record. */
   private def headers: ArrayData = {
+    // Cached, because the cursor iterates over the headers of a record only once.
     if (headersOf != cursor.offset) {
       val found = new Array[Any](cursor.headersCount)
       var n = 0
@@ -107,7 +109,7 @@ private[source] final class RecordRow(columns: Array[Int], cursor: RecordCursor)
     new GenericInternalRow(Array.tabulate[Any](numFields)(get(_, null)))
 
   private def none(ordinal: Int): Nothing = throw new UnsupportedOperationException(
-    s"column $ordinal, ${Column.name(columns(ordinal))}, is of another type")
+    s"column $ordinal (${Column.name(columns(ordinal))}) does not have the requested type")
 
   // No column has these types, and rows are never written.
   override def getBoolean(ordinal: Int): Boolean = none(ordinal)
@@ -127,7 +129,7 @@ private[source] final class RecordRow(columns: Array[Int], cursor: RecordCursor)
   override def update(ordinal: Int, value: Any): Unit = none(ordinal)
 }
 
-/** The columns of records, with names and types of sparklog/source/schema.py. */
+/** The columns of records. Names and types are those of sparklog/source/schema.py. */
 private[source] object Column {
   final val Key = 0
   final val Value = 1
@@ -143,7 +145,10 @@ private[source] object Column {
 
   def name(column: Int): String = names(column)
 
-  /** An IllegalArgumentException for an unknown field, which Python rejects before. */
+  /**
+   * Return the numbers of the columns in `schema`. Throws an IllegalArgumentException for an
+   * unknown column; Python rejects such a schema before.
+   */
   def of(schema: StructType): Array[Int] = schema.fieldNames.map { name =>
     val column = names.indexOf(name)
     if (column < 0) throw new IllegalArgumentException(s"records have no column $name")

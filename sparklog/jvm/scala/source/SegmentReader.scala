@@ -9,14 +9,14 @@ import java.nio.file.attribute.BasicFileAttributes
 import sparklog.format.{BatchHeader, RecordCursor}
 
 /**
- * Reads the batches of segment files, each file up to its size when it is opened, in growing
- * windows: a few records cost a small read, many records large ones. For one thread. Source:
- * sparklog/log/partition_reader.py, `_segment`.
+ * Reads the batches of segment files in growing windows, so that a few records cost a small read,
+ * and many records cost few large reads. A file is read up to the size that it has when it is
+ * opened. For use by a single thread. Source: `_segment` in sparklog/log/partition_reader.py.
  */
 private[source] final class SegmentReader extends Closeable {
   import SegmentReader._
 
-  /** The current batch, at `batchAt` of `bytes`; valid until the next one. */
+  /** The header of the current batch, which is at `batchAt` of `bytes` until the next call. */
   val header = new BatchHeader
   var batchAt = 0
   /** Bytes read from files so far. */
@@ -38,8 +38,8 @@ private[source] final class SegmentReader extends Closeable {
   def bytes: Array[Byte] = window
 
   /**
-   * Go to the batch in segment `base` that contains `offset`, or to one before it. An IOException
-   * if the file does not exist. `standing` is checked after every read.
+   * Open segment `base` at the batch that contains `offset`, or at a batch before it. `standing` is
+   * checked after every read. Throws an IOException if the file does not exist.
    */
   def open(directory: Path, base: Long, offset: Long, standing: LogIdentity): Unit = {
     closeFile()
@@ -55,7 +55,9 @@ private[source] final class SegmentReader extends Closeable {
     isHinted = position > 0
   }
 
-  /** Whether the file, up to its size when it was opened, ends with the current batch. */
+  /**
+   * Return whether the current batch is the last of the file, up to the size when it was opened.
+   */
   def isAtEnd: Boolean = position + nextAt >= limit
 
   private def goTo(place: Long): Unit = {
@@ -66,13 +68,15 @@ private[source] final class SegmentReader extends Closeable {
   }
 
   /**
-   * Go to the next batch that reaches `offset`, and check its CRC; false if there is no whole one.
-   * PlanMismatch for damage, or another magic than 2.
+   * Go to the next batch that ends at or after `offset`, and check its CRC. Return false if there
+   * is no complete one. Throws a PlanMismatch for damage or another magic than 2.
    */
   def next(offset: Long): Boolean = {
     while (true) {
       val status = header.read(window, nextAt, stop)
       if (status == BatchHeader.Sound) {
+        // An index entry has no checksum: if it leads to a wrong place, the segment is read from
+        // its start.
         if (isHinted && header.baseOffset > offset) goTo(0)
         else {
           isHinted = false
@@ -89,9 +93,7 @@ private[source] final class SegmentReader extends Closeable {
     false
   }
 
-  /**
-   * Whether the file continues behind the window, with the rest of a batch that is cut off there.
-   */
+  /** Return whether the file continues behind the window with the rest of an incomplete batch. */
   private def wantsMore: Boolean =
     position + stop < limit && header.sizeBytes <= limit - position - nextAt
 
@@ -100,7 +102,8 @@ private[source] final class SegmentReader extends Closeable {
     val kept = stop - nextAt
     val wanted = math.max(step, header.sizeBytes)
     if (wanted > HugeBytes) throw new PlanMismatch(
-      s"$path at byte ${position + nextAt}: a batch of ${header.sizeBytes} bytes")
+      s"$path at byte ${position + nextAt}: the batch has ${header.sizeBytes} bytes, which is too " +
+        "large for the JVM")
     val room = math.min(wanted.toLong, limit - position - nextAt).toInt
     val from = window
     // Release the memory of a batch that was larger than a window.
@@ -125,7 +128,7 @@ private[source] final class SegmentReader extends Closeable {
     standing.check()
   }
 
-  /** Whether the segment's name still refers to the open file. */
+  /** Return whether the path of the segment still refers to the open file. */
   def isCurrent: Boolean =
     try keyOf(path) == key
     catch { case _: NoSuchFileException => false }
@@ -147,7 +150,7 @@ private[source] final class SegmentReader extends Closeable {
 private object SegmentReader {
   val FirstBytes: Int = 64 << 10
   val MostBytes: Int = 2 << 20
-  /** Larger batches are read by Python, in its own memory. */
+  /** Python reads larger batches, in the memory of its own process. */
   val HugeBytes: Int = RecordCursor.MaxPlainBytes
   /** Bytes per read: the channel copies them from native memory that it keeps for the thread. */
   val SliceBytes: Int = 256 << 10
