@@ -103,9 +103,9 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
     LogCheckpointFileManager.local(qualified).filter(LogCheckpointFileManager.hasLocks) match {
       case Some(local) => found = Some(local -> Uninterruptible(LogDir.create(local, settings)))
       case None => logWarning(
-          s"the checkpoint $qualified is not on a local file system, so Spark's own manager writes " +
-            "it as files. A log-backed checkpoint needs reliable locks and fsync: use a local " +
-            "directory")
+          s"the checkpoint $qualified is not on a local file system, so Spark's own manager " +
+            "writes it as files. A log-backed checkpoint needs reliable locks and fsync: use a " +
+            "local directory")
     }
     qualified
   }
@@ -124,8 +124,8 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
         found = Uninterruptible(LogDir.around(local, settings))
       }
       for ((root, logDir) <- found) if (logDir.isReplacedAt(root)) throw new IOException(
-        s"the checkpoint $root was replaced (reset or restored) after this run began. Nothing was " +
-          "written. Start the query again")
+        s"the checkpoint $root was replaced (reset or restored) after this run began. Nothing " +
+          "was written. Start the query again")
       found.map { case (root, logDir) => new CheckpointFile(logDir, root, local) }
     }
 }

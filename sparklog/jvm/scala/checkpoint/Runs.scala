@@ -96,8 +96,8 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging
     while (!locks.take(Locks.Running, run)) {
       if (System.nanoTime() > end) throw new IOException(
         s"the query with checkpoint ${logDir.checkpoint} runs in another process, or the " +
-          "checkpoint is being reset. Stop the other query first, or create a separate checkpoint " +
-          "for this query with sparklog.checkpoint.fork")
+          "checkpoint is being reset. Stop the other query first, or create a separate " +
+          "checkpoint for this query with sparklog.checkpoint.fork")
       Thread.sleep(PauseMs)
     }
     val release: Runnable = () => {

@@ -80,9 +80,9 @@ private object DefaultSource {
   private val NoTables =
     "format(\"sparklog\") can't be a table of Spark's catalog, which does not pass a table's " +
       "options to the data source; no table was created or replaced. To write, set the options " +
-      "path and topic and call save() on df.write.format(\"sparklog\").mode(\"append\"), or start() " +
-      "on df.writeStream.format(\"sparklog\"). To read by a name, use CREATE TEMPORARY VIEW " +
-      "name USING sparklog OPTIONS (path '...', subscribe '...')"
+      "path and topic and call save() on df.write.format(\"sparklog\").mode(\"append\"), or " +
+      "start() on df.writeStream.format(\"sparklog\"). To read by a name, use CREATE TEMPORARY " +
+      "VIEW name USING sparklog OPTIONS (path '...', subscribe '...')"
   private val NotFound = "DATA_SOURCE_NOT_EXIST"
   private val NoPackage = "this session has sparklog's jar, but the Python of its workers " +
     "(PYSPARK_PYTHON) does not have the sparklog package. If the package was shipped with " +

@@ -102,8 +102,8 @@ private[source] final class SegmentReader extends Closeable {
     val kept = stop - nextAt
     val wanted = math.max(step, header.sizeBytes)
     if (wanted > HugeBytes) throw new PlanMismatch(
-      s"$path at byte ${position + nextAt}: the batch has ${header.sizeBytes} bytes, which is too " +
-        "large for the JVM")
+      s"$path at byte ${position + nextAt}: the batch has ${header.sizeBytes} bytes, which is " +
+        "too large for the JVM")
     val room = math.min(wanted.toLong, limit - position - nextAt).toInt
     val from = window
     // Release the memory of a batch that was larger than a window.
