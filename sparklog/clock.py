@@ -36,6 +36,7 @@ class ManualClock:
         self.now_ms = now_ms
 
     def __call__(self) -> int:
+        """Return the time, in milliseconds since the epoch."""
         return self.now_ms
 
     def advance(self, ms: int) -> None:

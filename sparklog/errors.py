@@ -353,7 +353,7 @@ class CommitUnknownError(StorageUnavailableError):
 
 
 def _rebuild(kind: type[SparklogError], message: str, state: dict[str, Any]) -> SparklogError:
-    """Unpickle an error with more constructor arguments than a message. (Spark pickles errors.)"""
+    """Unpickle an error with more constructor arguments than a message. Spark pickles errors."""
     error = kind.__new__(kind)
     Exception.__init__(error, message)
     error.__dict__.update(state)

@@ -1,7 +1,7 @@
-"""Reject strings without a UTF-8 form, and invalid paths, before they can fail later.
+r"""Reject strings without a UTF-8 form, and invalid paths, before they can fail later.
 
 A Python string can contain half a surrogate pair, which has no UTF-8 form: from JSON with a lone
-"\\ud800", or from bytes that were decoded with `surrogateescape`. Such a string can't be stored.
+"\ud800", or from bytes that were decoded with `surrogateescape`. Such a string can't be stored.
 """
 
 import os

@@ -99,14 +99,21 @@ class OversizeError(DataCorruptionError):
 def decompress(
     codec: Codec, data: Buffer, *, path: str, position: int, limit: int = SIZE_MAX
 ) -> Buffer:
-    """Return the uncompressed records; `data` itself for Codec.NONE.
+    """Return the uncompressed records; `data` itself for Codec.NONE. Thread-safe.
 
     Args:
-        path, position: The location of the data, for errors.
+        codec: The compression codec.
+        data: The compressed records.
+        path: The file, for errors.
+        position: The byte position of the batch in the file, for errors.
         limit: Maximum uncompressed size, for data from clients.
 
-    Raises DataCorruptionError if the data are damaged or cut off, OversizeError above `limit`.
-    Thread-safe. Memory: at most twice the uncompressed size, regardless of the declared size.
+    Raises:
+        DataCorruptionError: The data are damaged or cut off.
+        OversizeError: The uncompressed size is above `limit`.
+
+    Cost:
+        At most twice the uncompressed size of memory, regardless of the declared size.
     """
     if codec == Codec.NONE:
         return data

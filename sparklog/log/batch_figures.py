@@ -101,6 +101,9 @@ class BatchTally:
         """Decompress batches until `budget` compressed bytes are used up; return the rest.
 
         Args:
+            table: The batches, as parsed.
+            position: The byte position of `data` in the file.
+            budget: The number of compressed bytes that may be decompressed.
             data: Bytes of the file from byte `position` on; they contain the batches of `table`.
                 Batches that can't be decompressed, or are larger than PLAIN_MAX, are skipped;
                 verification reports damage elsewhere.

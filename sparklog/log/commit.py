@@ -104,6 +104,11 @@ def commit(
     """Append all chunks, in their order, as a single atomic commit. A replay appends no records.
 
     Args:
+        commits: The log's commits.
+        chunks: The chunks.
+        identity: The micro-batch that the chunks belong to.
+        app: The application that commits.
+        source: The position in the source, as a JSON object.
         at: {(topic, partition): end offset that the partition must have before the commit}.
 
     Raises:
@@ -114,7 +119,8 @@ def commit(
         StorageUnavailableError: The disk is full or fails. The log was not changed.
         DataCorruptionError: A partition is offline.
 
-    Cost: in a log dir, an fdatasync per partition, the ledger and the watermark file.
+    Cost:
+        In a log dir, an fdatasync per partition, the ledger and the watermark file.
     """
     check_text("app", app)
     if source:

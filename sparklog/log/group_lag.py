@@ -165,8 +165,7 @@ def group_retention_floors(
 def forget_silent_readers(
     groups: Groups, *, now_ms: int, retention_ms: int, dry_run: bool
 ) -> list[str]:
-    """Delete commits older than `retention_ms`; return a sentence for each group with such commits.
-    """
+    """Delete commits older than `retention_ms`; return a sentence per affected group."""
     expired = groups.expire(now_ms=now_ms, retention_ms=retention_ms, dry_run=dry_run)
     would = "would be " if dry_run else ""
     return [

@@ -130,7 +130,10 @@ class ProducerState:
             self.open_txns[txn] = producer.id
 
     def copy(self) -> "ProducerState":
-        """Return an independent copy with all batches. (Snapshots have one batch per producer.)"""
+        """Return an independent copy with all batches.
+
+        A snapshot, by contrast, has only one batch per producer.
+        """
         other = ProducerState(self.end, expiration_ms=self._expiration_ms)
         other._producers = {p.id: p.copy() for p in self._producers.values()}
         other._quiet_until_ms = self._quiet_until_ms

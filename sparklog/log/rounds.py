@@ -108,7 +108,7 @@ class QuarantinedPartitions:
 
     @property
     def reasons(self) -> dict[TopicPartition, str]:
-        """{partition: reason}"""
+        """The skipped partitions, as {partition: reason}."""
         return {key: why for key, (_, why) in list(self._reasons.items())}
 
     def add(self, key: TopicPartition, topic_id: str, error: Exception, report: Report) -> None:

@@ -1,9 +1,9 @@
-"""subscribePattern: translate Java's regular expressions to Python's, or reject them.
+r"""subscribePattern: translate Java's regular expressions to Python's, or reject them.
 
 Patterns are matched against entire topic names, which contain only letters, digits, dot, dash and
 underscore. A character class is therefore the set of these characters that it contains, and line
 ends do not occur. An expression that Python would interpret differently from Java is translated
-(quotes, named groups, classes with && or nested classes, \\p, flags inside) or rejected.
+(quotes, named groups, classes with && or nested classes, \p, flags inside) or rejected.
 Source: java.util.regex.Pattern of Java 17; Kafka matches the entire name.
 """
 

@@ -59,8 +59,7 @@ class RemoteSegment:
         return TopicIdPartition(self.topic_id, self.partition)
 
     def restarted(self) -> Self:
-        """Return the copy in state COPY_STARTED, which is the copy's first record in the topic.
-        """
+        """Return the copy in state COPY_STARTED, its first record in the topic."""
         return replace(self, state=SegmentState.COPY_STARTED)
 
     def become(self, state: SegmentState, time_ms: int) -> Self:

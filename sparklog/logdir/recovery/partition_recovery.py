@@ -140,19 +140,19 @@ def recover(
     """Check [start, end) from the recovery point's segment on, remove the rest, rebuild.
 
     Args:
-            fs: The file system.
-            path: The partition's directory.
-            config: The topic's config.
-            clock: The clock.
-            expected: The partition's state after the recovery.
-            remaining: Called with the number of segments that are still to be read.
-            check_only: Raise the errors of a recovery, and change no file.
+        fs: The file system.
+        path: The partition's directory.
+        config: The topic's config.
+        clock: The clock.
+        expected: The partition's state after the recovery.
+        remaining: Called with the number of segments that are still to be read.
+        check_only: Raise the errors of a recovery, and change no file.
 
-        Cost: a CRC pass from the recovery point, and over segments without a valid index.
+    Cost: a CRC pass from the recovery point, and over segments without a valid index.
 
-        Raises:
-            DataCorruptionError: Data below `end` are damaged or missing; no file was cut.
-        """
+    Raises:
+        DataCorruptionError: Data below `end` are damaged or missing; no file was cut.
+    """
     watch, log_start, end = stopwatch(), expected.start, expected.end
     report = RecoveryReport(log_start, end)
     live = _listed(fs, path, expected, check_only=check_only)

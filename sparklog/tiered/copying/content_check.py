@@ -48,17 +48,17 @@ def faults_of(
     """Yield the faults of a copy: of the manifest, the indexes and the log.
 
     Args:
-            store: The bucket.
-            copy: The copy.
-            keys: Decrypts the indexes of encrypted copies. Without keys, only logs are compared.
-            ask: Sends each request, and may repeat the request.
+        store: The bucket.
+        copy: The copy.
+        keys: Decrypts the indexes of encrypted copies. Without keys, only logs are compared.
+        ask: Sends each request, and may repeat the request.
 
-        Cost: a GET for the manifest, and a GET per 8 MiB of the log.
+    Cost: a GET for the manifest, and a GET per 8 MiB of the log.
 
-        Raises:
-            StorageUnavailableError: The bucket can't be read.
-            InvalidRequestError: The key ring lacks the copy's key.
-        """
+    Raises:
+        StorageUnavailableError: The bucket can't be read.
+        InvalidRequestError: The key ring lacks the copy's key.
+    """
     name = manifest_object(copy)
     try:
         manifest, body = parse(ask(lambda: store.get(name, limit=MANIFEST_BYTES_MAX)), path=name)

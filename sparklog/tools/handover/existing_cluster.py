@@ -90,6 +90,7 @@ def hand_over_into(
         topics: by default all topics except sparklog's internal topics.
         check: make no changes; return the result that the call would have.
         metadata_log_dir: the broker's metadata.log.dir, if it is not among its log dirs.
+
     Raises:
         InvalidRequestError: the log or the broker does not exist, the cluster has several nodes, or
             has a topic with the same name; UnknownTopicError; LogLockedError: the broker runs, or

@@ -132,11 +132,13 @@ def hand_over(
     """Make log dirs a directory that Kafka 4.1 serves: a single node, broker and controller.
 
     `sparklog.open(path, "rw")` takes the log back, once the broker has stopped.
+
     Args:
         path: log dirs, all of the log's. If a crash or a broker left them open, they are taken over
             first, as by `sparklog.open(path, "rw")`.
         broker: its settings.
         check: make no changes; return the result that the call would have.
+
     Raises:
         InvalidRequestError: no log in log dirs; a partition is offline; a directory that a broker
             would rename or reject; other ids than in the log dirs; another node's metadata.
