@@ -175,7 +175,7 @@ def test_records_that_are_gone_are_passed_over_if_asked_to(
         sparklog_log.delete_records("t", {0: 3})
         assert run(command) == 1
         said = " ".join(capsys.readouterr().err.split())
-        assert "give --no-fail-on-data-loss to continue without them" in said
+        assert "use --no-fail-on-data-loss to continue without them" in said
         assert run([*command, "--no-fail-on-data-loss"]) == 0
     with sparklog.open(to) as copy:
         assert copy.read("t").read_all()["offset"].to_pylist() == [0, 1, 3]

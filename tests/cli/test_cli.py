@@ -111,7 +111,7 @@ def test_markup_in_a_path_is_no_markup(log: Path, tmp_path: Path, capsys: Captur
     [
         (["verify"], "Missing argument 'PATH'"),
         (["verify", "nowhere"], "does not exist"),
-        (["verify", "a,,b"], "want a directory"),
+        (["verify", "a,,b"], "must be a directory"),
         (["verify", ".", "--threads", "0"], "0 is not in the range"),
         (["verify", "no/log/here"], "does not exist"),
         (["verify", ".", "--what"], "No such option"),

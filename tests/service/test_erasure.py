@@ -527,7 +527,7 @@ def test_what_is_refused(tmp_path: Path, clock: ManualClock) -> None:
     with sparklog.open(tmp_path, "rw", clock=clock) as log:
         log.create_topic("t", config=LOCAL_ONLY)
     for given, said in (
-        ({"keys": []}, "no key is given"),
+        ({"keys": []}, "no key to erase was given"),
         ({"keys": ["alice"]}, "collection of bytes"),
         ({"keys": [ALICE], "predicate": ByValue()}, "either keys"),
         ({"keys": [ALICE], "partitions": [7]}, "no partitions"),

@@ -219,7 +219,7 @@ def test_metrics_of_a_log_in_a_store(url: str, home: DisklessHome, clock: Manual
 
 def test_what_is_for_log_dirs_alone(url: str, home: DisklessHome) -> None:
     for given in ({"remote": "s3://b/x"}, {"take_over": True}, {"map": map}):
-        with pytest.raises(InvalidRequestError, match="home is the store itself"):
+        with pytest.raises(InvalidRequestError, match="is only for log dirs"):
             Service(url, **given)  # type: ignore[arg-type]
     with Service(url) as service:
         assert not service.run_once().errors

@@ -164,7 +164,7 @@ def test_numbers_of_the_last_progress(caplog: pytest.LogCaptureFixture) -> None:
     assert told(LAG, "q", "0", "t", "0") is None
     assert told(LAG, "q", "0", "u", "0") == 9
     listener.onQueryProgress(progressed("q", batchId=8, batchDuration=None))
-    assert "the progress of query" in caplog.text
+    assert "the metrics of a micro-batch could not be updated" in caplog.text
     ended: Any = SimpleNamespace(id=uuid.UUID(int=2), runId=uuid.UUID(int=1), exception=None)
     listener.onQueryTerminated(ended)
     assert told(FAILURES, "q") is None, "it was stopped"

@@ -103,7 +103,7 @@ def test_replay_is_dropped_and_says_when_and_where(
     with caplog.at_level(logging.WARNING, "sparklog.sink"):
         after = run_batches(writer, 2)
     assert f"micro-batch {last} of writer" in caplog.text
-    assert "committed at 20" in caplog.text and f"t-0 [{100 * last}, " in caplog.text
+    assert "contains its rows since 20" in caplog.text and f"t-0 [{100 * last}, " in caplog.text
     assert values(path, "t") == list(range(100 * (after + 1)))
 
 
@@ -375,10 +375,10 @@ BAD_ROWS: dict[str, tuple[list[str], list[str], dict[str, Any], str]] = {
 BAD_COLUMNS: dict[str, tuple[list[str], dict[str, Any], str]] = {
     "no value": (["'v' as key"], {}, "column value is missing"),
     "no topic": (["'v' as value"], {"topic": None}, "no topic"),
-    "value": (["1.5 as value"], {}, "column value is decimal"),
-    "partition": (["'v' as value", "1L as partition"], {}, "partition is bigint, want int"),
-    "headers": (["'v' as value", "map('a', 'b') as headers"], {}, "column headers is map"),
-    "timestamp": (["'v' as value", "5L as timestamp"], {}, "column timestamp is bigint"),
+    "value": (["1.5 as value"], {}, "column value has type decimal"),
+    "partition": (["'v' as value", "1L as partition"], {}, "partition has type bigint"),
+    "headers": (["'v' as value", "map('a', 'b') as headers"], {}, "column headers has type map"),
+    "timestamp": (["'v' as value", "5L as timestamp"], {}, "column timestamp has type bigint"),
 }
 
 

@@ -87,7 +87,7 @@ def test_a_log_in_a_store_and_its_partitions_without_records(tmp_path: Path) -> 
 def test_no_log(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="does not exist"):
         report(tmp_path / "absent")
-    with pytest.raises(InvalidRequestError, match="want a directory"):
+    with pytest.raises(InvalidRequestError, match="must be a directory"):
         report("a,,b")
 
 

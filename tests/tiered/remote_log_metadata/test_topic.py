@@ -194,7 +194,7 @@ def test_a_brokers_own_stays(tmp_path: Path, clock: ManualClock) -> None:
         (path / f"{REMOTE_METADATA}-{p}" / f"{0:020d}.log").write_bytes(b"x")
     with sparklog.open(path, "rw", clock=clock) as log:
         assert log.topics() == {}
-        with pytest.raises(InvalidRequestError, match="move it away"):
+        with pytest.raises(InvalidRequestError, match="move the directory away"):
             ensure_topic(commits_of(log))
         drop = log.create_topic("t")
         assert drop.name == "t"
