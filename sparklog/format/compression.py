@@ -89,7 +89,8 @@ def check_level(codec: Codec, level: int | None) -> None:
     low, high = bounds[codec]
     # Level 0 of gzip means "no compression"; Kafka does not accept it.
     if not low <= level <= high or (codec == Codec.GZIP and level == 0):
-        raise InvalidRequestError(f"{codec.name.lower()} level {level}, want {low}..{high}")
+        name = codec.name.lower()
+        raise InvalidRequestError(f"the level of {name} must be from {low} to {high}; got {level}")
 
 
 class OversizeError(DataCorruptionError):

@@ -390,7 +390,9 @@ def _check(options: SourceOptions, given: Mapping[str, Any], *, streaming: bool)
     options.storage  # noqa: B018 - raises
     check_group(options.group("00000000-0000-0000-0000-000000000000") or "")
     if options.max_trigger_delay_ms < 1:
-        raise InvalidRequestError(f"maxTriggerDelay={options.max_trigger_delay}: want at least 1ms")
+        raise InvalidRequestError(
+            f"maxTriggerDelay={options.max_trigger_delay}: expected at least 1ms"
+        )
     _SPARK.check_mode(given, streaming=streaming)
     if streaming:
         _check_streaming(options, given)
@@ -409,7 +411,7 @@ def _check_streaming(options: SourceOptions, given: Iterable[str]) -> None:
     low, high = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if low is not None and high is not None and low > high:
         raise InvalidRequestError(
-            f"minOffsetsPerTrigger={low}: want at most maxOffsetsPerTrigger={high}"
+            f"minOffsetsPerTrigger={low}: expected at most maxOffsetsPerTrigger={high}"
         )
 
 

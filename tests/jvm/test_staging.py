@@ -274,7 +274,7 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any], type[SparklogError], str]] 
         {"topic": "z"},
         {"framing": Framing(level=99)},
         InvalidRequestError,
-        "zstd level 99, want",
+        "the level of zstd must be from",
     ),
 }
 

@@ -96,7 +96,7 @@ def test_each_refused_option_says_why(name: str) -> None:
 
 def test_a_trigger_that_waits_for_more_than_it_takes_is_refused() -> None:
     limits = {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}
-    with pytest.raises(InvalidRequestError, match="=9: want at most maxOffsetsPerTrigger=8"):
+    with pytest.raises(InvalidRequestError, match="=9: expected at most maxOffsetsPerTrigger=8"):
         read(streaming=True, **limits)
     assert read(streaming=True, **{**limits, "minOffsetsPerTrigger": "8"})
 

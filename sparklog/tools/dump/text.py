@@ -61,7 +61,8 @@ def decode_column(column: Any, decoder: str) -> Any:
     width = _WIDTHS[decoder]
     least = pc.min(pc.binary_length(column)).as_py()
     if least is not None and least < width:
-        raise ValueError(f"{decoder.rpartition('.')[2]} needs {width} bytes, a value has {least}")
+        name = decoder.rpartition(".")[2]
+        raise ValueError(f"{name} needs {width} bytes, but a value has {least}")
     raws = column.to_pylist()
     numbers = [None if r is None else int.from_bytes(r[:width], "big", signed=True) for r in raws]
     return pa.array(numbers, pa.int64()).cast(pa.string()).cast(pa.binary())
