@@ -94,9 +94,13 @@ class Batches:
         """Return why a fork or reset can't go back to a batch, or None."""
         for name in ("commits", "offsets"):
             if not self.checkpoint.exists(f"{name}/{batch}"):
-                return f"{name}/{batch} is gone" if batch < self.last else "it isn't committed"
+                return (
+                    f"{name}/{batch} is missing"
+                    if batch < self.last
+                    else "the batch is not committed"
+                )
         if batch and self.previous_plan(batch) is None:
-            return f"offsets/{batch - 1} is gone, which Spark needs, too"
+            return f"offsets/{batch - 1} is missing, which Spark also needs"
         try:
             for needed in self.version_files(batch).values():
                 if needed.missing is not None:
@@ -219,10 +223,14 @@ class Batches:
         if obstacle is None:
             return
         earliest = next((b for b in self.committed if self.obstacle(b) is None), None)
-        hint = "none can be" if earliest is None else f"the earliest that can be is {earliest}"
+        hint = (
+            "it can't go back to any batch"
+            if earliest is None
+            else f"the earliest possible batch is {earliest}"
+        )
         path = self.checkpoint.path
         raise InvalidRequestError(
-            f"{path} can't go back to batch {batch}: {obstacle}; {hint}. "
+            f"the checkpoint {path} can't go back to batch {batch}: {obstacle}; {hint}. "
             f"`sparklog checkpoint verify {path}` reports all damage",
             path=path,
         )
@@ -256,7 +264,7 @@ def missing_entries(checkpoint: Checkpoint, source: str, log_offset: int) -> str
         at -= 1
     if log_offset < 0:
         return None
-    return f"sources/{source}/{at} is gone, the file source's list of what it has read"
+    return f"sources/{source}/{at} is missing, a part of the list of files that the source has read"
 
 
 def entries_after(checkpoint: Checkpoint, source: str, log_offset: int) -> list[str]:

@@ -84,8 +84,8 @@ def changes(
     begin, stop = first if start is None else start, last if end is None else end
     if begin < first or stop > last:
         raise OffsetOutOfRangeError(
-            f"changes of batches [{begin}, {stop}) of {store_changes.name} can't be read: there "
-            f"are those of [{first}, {last})",
+            f"changes of batches [{begin}, {stop}) of {store_changes.name} can't be read: only "
+            f"the changes of batches [{first}, {last}) exist",
             offset=begin if begin < first else stop,
             start=first,
             end=last,
@@ -105,8 +105,8 @@ def _read(
             yield from reader.read(file)
         except FileNotFoundError:
             raise OffsetOutOfRangeError(
-                f"changes of batch {file.batch} of {name} can't be read: Spark removed them "
-                "meanwhile; start at a later batch",
+                f"changes of batch {file.batch} of {name} can't be read, because Spark "
+                "removed them; start at a later batch",
                 offset=file.batch,
                 start=file.batch + 1,
                 end=end,

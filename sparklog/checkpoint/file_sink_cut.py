@@ -127,7 +127,7 @@ def copy_output(batches: Batches, batch: int, output: str, new_output: str) -> N
     target = local_path(new_output)
     if target is None or fs.exists(target):
         raise InvalidRequestError(
-            f"{new_output}: want a new directory on this machine for the output of the fork",
+            f"new_output must be a new directory on a local disk; got {new_output}",
             path=new_output,
         )
     check_parent(fs, target)
@@ -140,8 +140,8 @@ def copy_output(batches: Batches, batch: int, output: str, new_output: str) -> N
             source = os.path.join(output, path)
             if not fs.exists(source):
                 raise InvalidRequestError(
-                    f"{source} is missing, though {SINK_LOG} of {output} names it: the output up "
-                    f"to batch {batch} isn't complete, and can't be carried over",
+                    f"{source} is missing, but {SINK_LOG} of {output} names it: the output up to "
+                    f"batch {batch} is incomplete and can't be copied",
                     path=source,
                 )
             link_or_copy(fs, source, os.path.join(staged.directory, path), stats)
@@ -159,8 +159,8 @@ def _relative(entry: Mapping[str, Any], output: str) -> str:
         if path.startswith(f"{root}/"):
             return path[len(root) + 1 :]
     raise InvalidRequestError(
-        f"{SINK_LOG} of {output} names {path}, which isn't in that directory: the output was "
-        "moved. Carry it over by hand, or give the fork's query a new checkpoint",
+        f"{SINK_LOG} of {output} names {path}, which is outside of that directory: the output "
+        "was moved. Copy the output by hand, or start the query of the fork with a new checkpoint",
         path=output,
     )
 

@@ -41,7 +41,7 @@ _OURS: Final = frozenset({RUNS, RESET})
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """Size in bytes and mtime (ms) of a path, and whether it is a record."""
+    """The size in bytes and mtime (ms) of a path, and whether the path is stored as a record."""
 
     size: int
     mtime_ms: int
@@ -100,7 +100,7 @@ class Checkpoint:
         local = own_path(path)
         if not _is_checkpoint(fs, local):
             raise InvalidRequestError(
-                f"{local} is no checkpoint of a streaming query: give the query's "
+                f"{local} is not the checkpoint of a streaming query: use the query's "
                 "checkpointLocation",
                 path=local,
             )
@@ -117,7 +117,7 @@ class Checkpoint:
         return self.fs.is_dir(self.logs)
 
     def refresh(self) -> None:
-        """Read the files and records that were written since."""
+        """Read the files and records that were written after the last refresh."""
         self.damage = {}
         for name in partition_dirs(self.fs, self.logs):
             try:
@@ -151,27 +151,27 @@ class Checkpoint:
         self._paths = sorted(seen - _OURS)
 
     def lost_id(self) -> DataCorruptionError | None:
-        """Return an error if the log has lost the query's id, without which it can't start."""
+        """Return an error if the log has lost the query id, which the query needs to start."""
         if not self.has_marker or self.exists(METADATA_FILE):
             return None
         return DataCorruptionError(
-            f"the checkpoint {self.path} is kept as a log, and the log has lost the query's id, "
-            "without which the query can't be started; restore the checkpoint from a copy",
+            f"the log-backed checkpoint {self.path} has lost the query id, without which the query "
+            "can't be started; restore the checkpoint from a copy",
             path=os.path.join(self.logs, METADATA_PARTITION),
         )
 
     def damaged_end(self, partition: CheckpointPartition) -> DataCorruptionError | None:
         """Return the damage of a partition's last batch, which readers ignore, or None.
 
-        A torn write is too short. Wrong bytes are of a power cut if the machine was restarted
-        since, otherwise damage.
+        A batch that is too short is a torn write. Wrong bytes are caused by a power cut if the
+        host was restarted after the write; otherwise they are damage.
         """
         for segment in partition.segments[-1:]:
             if segment.is_torn and not segment.is_short and not restarted_since(self.fs, self.logs):
                 return DataCorruptionError(
-                    "the last batch is damaged, and the machine has run since it was written; "
-                    f"with the query stopped, {REPAIR} keeps what is "
-                    "whole; or fork the checkpoint to an earlier batch, or restore it from a copy",
+                    "the last batch is damaged, and no power cut explains the damage; with the "
+                    f"query stopped, {REPAIR} keeps the valid records; or fork the "
+                    "checkpoint to an earlier batch, or restore the checkpoint from a copy",
                     path=partition.path(segment),
                     position=segment.end,
                     first=segment.next_offset,
@@ -192,7 +192,7 @@ class Checkpoint:
         return [path[skip:] for path in self.paths(directory) if "/" not in path[skip:]]
 
     def list_names(self, directory: str) -> list[str]:
-        """Return `names` as of now; other paths stay as they were seen before.
+        """List the files directly in a directory again, without a refresh of other paths.
 
         Cost: lists that directory, or reads its partition's new records.
         """
@@ -319,7 +319,7 @@ def own_path(path: str | os.PathLike[str]) -> str:
     text = path_text(path)
     local = local_path(text)
     if local is None or not text:
-        raise InvalidRequestError(f"{text!r}: want a checkpoint on this machine's own disk")
+        raise InvalidRequestError(f"the checkpoint must be on a local disk; got {text!r}")
     return os.path.realpath(local)
 
 
@@ -351,8 +351,8 @@ def second_history(checkpoint: Checkpoint) -> Iterator[DataCorruptionError]:
         file = read_bytes(checkpoint.fs, checkpoint.real(METADATA_FILE))
         if is_damaged_marker(file):
             yield DataCorruptionError(
-                "the file holds no query id: it is the damaged marker of a checkpoint that is kept "
-                f"as a log; {REPAIR} writes it again",
+                "the file contains no query id: it is the damaged marker of a log-backed "
+                f"checkpoint; {REPAIR} writes it again",
                 path=checkpoint.real(METADATA_FILE),
             )
         elif _id_of(file) != _id_of(checkpoint.read(METADATA_FILE)):
@@ -374,24 +374,24 @@ def second_history(checkpoint: Checkpoint) -> Iterator[DataCorruptionError]:
 
 
 def is_damaged_marker(data: bytes) -> bool:
-    """Return True if a file `metadata` beside the query's record has no id; Spark's always has."""
+    """Return True if the content of a `metadata` file has no query id, as Spark's always has."""
     return not isinstance(_id_of(data), str)
 
 
 def _beside_the_log(checkpoint: Checkpoint, path: str) -> DataCorruptionError:
     return DataCorruptionError(
-        "a session without sparklog's checkpoint manager wrote it, beside the log that the "
-        "checkpoint is: these are two histories; the log's goes on when metadata, offsets and "
-        "commits of the other one are moved away. What that session wrote to its sink stays there",
+        "a session without sparklog's checkpoint manager wrote this file beside the checkpoint's "
+        "log, so the checkpoint has two histories. To continue the log's history, move the files "
+        "metadata, offsets and commits of the other session away; the rows that the other session "
+        "wrote to its sink remain there",
         path=checkpoint.real(path),
     )
 
 
 def _lost_log(path: str, logs: str) -> DataCorruptionError:
     return DataCorruptionError(
-        f"the checkpoint {path} is kept as a log, and its log dir {LOGS} is missing or empty. "
-        "Restore the checkpoint from a copy; to begin from nothing give the query a new "
-        "checkpoint directory",
+        f"{path} is a log-backed checkpoint, but its log dir {LOGS} is missing or empty. Restore "
+        "the checkpoint from a copy, or start the query with a new checkpoint directory",
         path=logs,
     )
 
@@ -421,14 +421,14 @@ def check_not_nested(checkpoint: str, log: str | os.PathLike[str]) -> None:
         home = os.path.realpath(local)
         if is_within(home, root):
             raise InvalidRequestError(
-                f"the log dir {directory} is in the query's checkpoint {checkpoint}, whose files "
-                "come and go with resets, forks and archives: give the log a directory of its own "
-                "(with the query stopped it can be moved, `mv`, as it is)",
+                f"the log dir {directory} is inside the query's checkpoint {checkpoint}, which "
+                "resets replace and archives contain: use a directory outside of the checkpoint "
+                "for the log (with the query stopped, the log can be moved with `mv`)",
                 path=directory,
             )
         if is_within(root, home):
             _LOGGER.warning(
-                "the checkpoint %s is in the log dir %s: a Kafka broker won't start there, and "
-                "what removes the log removes the checkpoint; keep them apart", checkpoint,
+                "the checkpoint %s is inside the log dir %s: a Kafka broker would not start there, "
+                "and deleting the log deletes the checkpoint; use separate directories", checkpoint,
                 directory,
             )  # fmt: skip

@@ -76,9 +76,13 @@ class _ForkRequest(RollbackRequest):
 
     def __post_init__(self) -> None:
         if (self.log is None) != (self.new_log is None):
-            raise InvalidRequestError("give both log and new_log, or none of them")
+            raise InvalidRequestError(
+                "log and new_log must be used together: pass both or neither of them"
+            )
         if (self.output is None) != (self.new_output is None):
-            raise InvalidRequestError("give both output and new_output, or none of them")
+            raise InvalidRequestError(
+                "output and new_output must be used together: pass both or neither of them"
+            )
         if self.log is not None and self.new_log is not None:
             _check_homes(self.log, self.new_log, self.fs)
 
@@ -196,10 +200,12 @@ def _files_of(checkpoint: Checkpoint, batch: int, request: _ForkRequest) -> tupl
 def _check_target(fs: FileSystem, path: str, target: str) -> None:
     if is_nested(path, target):
         raise InvalidRequestError(
-            f"{target} and {path} are nested: choose another place", path=target
+            f"{target} and {path} are nested: choose another directory", path=target
         )
     if fs.exists(target):
-        raise InvalidRequestError(f"{target} exists: a fork wants a new directory", path=target)
+        raise InvalidRequestError(
+            f"{target} exists already: choose a new directory for the fork", path=target
+        )
 
 
 def _check_homes(log: Path, new_log: Path, fs: FileSystem) -> None:
@@ -208,8 +214,8 @@ def _check_homes(log: Path, new_log: Path, fs: FileSystem) -> None:
         check_log_dirs(new_log, "a fork of log dirs is made in directories beside them", fs)
     elif url_of(new_log, mode="rw", fs=fs) is None:
         raise InvalidRequestError(
-            f"{os.fspath(log)} is a log in a store, so its fork is one, too: give new_log a URL of "
-            "the same service",
+            f"{os.fspath(log)} is a log in a bucket, so its fork must be in a bucket too: set "
+            "new_log to a URL of the same service",
             path=os.fspath(new_log),
         )
 

@@ -205,7 +205,9 @@ def query_id(checkpoint: Checkpoint) -> str | None:
     except (ValueError, KeyError, TypeError) as error:
         where, position = checkpoint.locate("metadata")
         raise DataCorruptionError(
-            f"the file should be {{'id': ...}}: {error}", path=where, position=position
+            f"the file must contain {{'id': ...}}, but can't be read: {error}",
+            path=where,
+            position=position,
         ) from error
 
 
@@ -217,7 +219,8 @@ def writer_name(checkpoint: Checkpoint, writer: str | None) -> str:
     name = writer or query_id(checkpoint)
     if name is None:
         raise InvalidRequestError(
-            f"{checkpoint.path} has no query id: give writer=", path=checkpoint.path
+            f"{checkpoint.path} has no query id: pass the writer (option --writer, writer=)",
+            path=checkpoint.path,
         )
     return name
 

@@ -106,7 +106,7 @@ def recorded_sink(checkpoint: Checkpoint) -> QuerySink:
 
 
 def query_name(checkpoint: Checkpoint) -> str | None:
-    """The query's name, if the checkpoint contains it."""
+    """Return the name of the query, if the checkpoint contains the name."""
     return recorded_sink(checkpoint).query_name
 
 
@@ -124,16 +124,16 @@ def choose_sink(
     """
     recorded = recorded_sink(checkpoint)
     if sink is not None and sink not in NAMED:
-        raise InvalidRequestError(f"sink={sink!r}: want one of {', '.join(NAMED)}")
+        raise InvalidRequestError(f"sink must be one of {', '.join(NAMED)}; got {sink!r}")
     if output is not None:
         return _file_sink(recorded, path_text(output), log, sink)
     if sink == SinkKind.FILES or (sink is None and log is None and recorded.output is not None):
         where = recorded.output or "a directory"
         raise InvalidRequestError(
-            f"{checkpoint.path}: its query writes files to {where}, and Spark's file sink skips "
+            f"{checkpoint.path}: the query writes files to {where}, and Spark's file sink skips "
             "the batches that its _spark_metadata has already. Name the directory (--output), so "
-            "that the sink's log is changed as well; or give --sink other if the query will write "
-            "to something else",
+            "that the log of the sink is changed as well; or use --sink other if the query will "
+            "write to something else",
             path=checkpoint.path,
         )
     if sink is not None:
@@ -142,9 +142,9 @@ def choose_sink(
         return QuerySink(kind=SinkKind.LOG, follows=True)
     if recorded.kind is SinkKind.DELTA:
         raise InvalidRequestError(
-            f"{checkpoint.path}: its query writes to {recorded.description}, and "
-            f"{_SKIPS.format(batch='the wanted one')}. Begin a new query there with a new "
-            "checkpoint instead; or give --sink delta to continue anyway",
+            f"{checkpoint.path}: the query writes to {recorded.description}, and "
+            f"{_SKIPS.format(batch='the chosen batch')}. Begin a new query there with a new "
+            "checkpoint instead; or use --sink delta to continue anyway",
             path=checkpoint.path,
         )
     return recorded
@@ -153,7 +153,9 @@ def choose_sink(
 def _file_sink(recorded: QuerySink, output: str, log: object, sink: str | None) -> QuerySink:
     local = local_path(output)
     if log is not None or sink not in (None, SinkKind.FILES):
-        raise InvalidRequestError("output names the directory of a file sink: give no other sink")
+        raise InvalidRequestError(
+            "output names the directory of a file sink: leave out log and other sinks"
+        )
     if local is None:
         raise InvalidRequestError(
             f"{output}: the log of a file sink can be changed in a directory of this machine only. "
@@ -163,14 +165,14 @@ def _file_sink(recorded: QuerySink, output: str, log: object, sink: str | None) 
     if sink is None and recorded.kind not in (SinkKind.FILES, SinkKind.UNKNOWN):
         raise InvalidRequestError(
             f"the checkpoint says that its query writes to {recorded.description}, not to files in "
-            f"{output}: leave out --output, or give --sink files as well",
+            f"{output}: leave out --output, or use --sink files as well",
             path=output,
         )
     known = None if recorded.output is None else local_path(recorded.output)
     if sink is None and known is not None and os.path.realpath(known) != os.path.realpath(local):
         raise InvalidRequestError(
-            f"the checkpoint says that its query writes to {known}, not to {output}: give that "
-            "directory, or --sink files as well if it was moved",
+            f"the checkpoint says that its query writes to {known}, not to {output}: use the first "
+            "directory, or add --sink files if the output was moved",
             path=output,
         )
     return QuerySink(kind=SinkKind.FILES, output=local)

@@ -66,7 +66,7 @@ def _repair_marker(checkpoint: Checkpoint) -> list[Finding]:
     replace_marker(fs, checkpoint.path)
     return [Finding(
         severity=Severity.DIFFERENCE, file=path, repaired=True,
-        what="the damaged marker of a checkpoint that is kept as a log was written again",
+        what="the damaged marker of the log-backed checkpoint was written again",
     )]  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def _repair_epochs(fs: FileSystem, directory: str) -> list[Finding]:
                 entries = assigned(entries, int(row["leader_epoch"]), int(row["base_offset"]))
         newest = entries[-1][0] + 1 if entries else 0
         write_epochs(fs, directory, assigned(entries, newest, partition.next_offset))
-    what = f"the leader epochs are written again; the damaged file stays as {path}{DAMAGED}"
+    what = f"the leader epochs were written again; the damaged file remains as {path}{DAMAGED}"
     return [Finding(severity=Severity.DIFFERENCE, file=path, repaired=True, what=what)]
 
 
@@ -120,18 +120,18 @@ def _finding(
     partition: CheckpointPartition, segment: CheckpointSegment, lost: DamagedRecord
 ) -> Finding:
     name = os.path.basename(partition.directory)
-    severity, aside = Severity.DAMAGE, f"its bytes stay in {log_name(segment.base)}{DAMAGED}"
+    severity, aside = Severity.DAMAGE, f"its bytes remain in {log_name(segment.base)}{DAMAGED}"
     if lost.corrected is not None and lost.key is not None:
         severity = Severity.DIFFERENCE
         what = f"a damaged record of {path_of(name, lost.key)} was corrected completely"
     elif lost.key is None:
-        what = f"a damaged record of an unknown file was left out and is lost; {aside}"
+        what = f"a damaged record of an unknown file was removed and is lost; {aside}"
     else:
         entry = partition.entries.get(lost.key)
-        what = f"a damaged record of {path_of(name, lost.key)} was left out"
+        what = f"a damaged record of {path_of(name, lost.key)} was removed"
         if entry is not None and (entry.base, entry.position) > (segment.base, lost.position):
             severity = Severity.LEFTOVER
-            what += f"; a newer record of that file follows, so that nothing is lost; {aside}"
+            what += f"; no data are lost, because a newer record of the file follows; {aside}"
         else:
             what += f" and is lost; {aside}"
     return Finding(

@@ -170,8 +170,8 @@ def reset(
 def _check_no_mount_point(checkpoint: Checkpoint) -> None:
     if is_mount_point(checkpoint.fs, checkpoint.path):
         raise InvalidRequestError(
-            f"{checkpoint.path} is a mount point, where no other directory can be put: use "
-            "sparklog.checkpoint.fork instead, and start the query with that",
+            f"{checkpoint.path} is a mount point, which can't be replaced by another directory: "
+            "use sparklog.checkpoint.fork instead, and start the query with the fork",
             path=checkpoint.path,
         )
 
@@ -181,9 +181,9 @@ def _check_log_named(
 ) -> None:
     if chosen.kind is SinkKind.LOG and not chosen.follows and sink is None:
         raise InvalidRequestError(
-            f"{checkpoint.path}: its query writes to a log, which would drop the batches after "
-            f"{batch} when they come again. Name the log (--log LOG), so that it takes them once "
-            "more; or give --sink other if the query will write to something else",
+            f"{checkpoint.path}: the query writes to a log, which would skip the batches after "
+            f"{batch} when they run again. Name the log (--log LOG), so that the log appends these "
+            "batches again; or use --sink other if the query will write to something else",
             path=checkpoint.path,
         )
 
@@ -234,12 +234,14 @@ def _carry_out(
         checkpoint.refresh()
         if _plans(checkpoint) != before:
             raise LogLockedError(
-                f"{checkpoint.path}: its query runs: stop it, then reset it", path=checkpoint.path
+                f"{checkpoint.path}: the query is running: stop it before the reset",
+                path=checkpoint.path,
             )
         if not staged.exchange():
             raise InvalidRequestError(
-                f"{checkpoint.path} lies on {fs.kind(checkpoint.path)}, which can't exchange two "
-                "directories: use sparklog.checkpoint.fork instead, and start the query with that",
+                f"{checkpoint.path} is on {fs.kind(checkpoint.path)}, which can't exchange two "
+                "directories: use sparklog.checkpoint.fork instead, and start the query with the "
+                "fork",
                 path=checkpoint.path,
             )
         request.complete_reset(checkpoint.path)

@@ -30,9 +30,9 @@ Offsets {"offsets": {"topic": {"0": 123}}} mean the last batch that reads past n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackRequest:
-    """A request to continue a query after an earlier batch: what `reset` and `fork` are given.
+    """A request to continue a query after an earlier batch.
 
-    Attributes: as the arguments of `sparklog.checkpoint.reset`.
+    The attributes have the meaning of the arguments of `sparklog.checkpoint.reset`.
     """
 
     to: Target
@@ -63,11 +63,13 @@ class RollbackRequest:
         for source, path in (self.sources or {}).items():
             if source not in offsets:
                 raise InvalidRequestError(
-                    f"batch {batch} has no source {source!r}; it has {', '.join(offsets)}"
+                    f"batch {batch} has no source {source!r}; its sources are {', '.join(offsets)}"
                 )
             wanted = topics_of(offsets[source])
             if wanted is None:
-                raise InvalidRequestError(f"source {source!r} reads no topics: {offsets[source]}")
+                raise InvalidRequestError(
+                    f"source {source!r} does not read topics; its offset is {offsets[source]}"
+                )
             self._check_retention(path, wanted, batch)
         return batches, batch
 
@@ -83,9 +85,9 @@ class RollbackRequest:
                     if offset < start:
                         raise InvalidRequestError(
                             f"after batch {batch} the query would read {topic}-{partition} from "
-                            f"offset {offset} on, but {path} begins at {start}: retention has "
-                            "passed it; go back to a later batch, or restore the log from its "
-                            "archive"
+                            f"offset {offset} on, but the log start offset of {path} is {start}: "
+                            "retention deleted the records; go back to a later batch, or restore "
+                            "the log from its archive"
                         )
 
     def writer_in_log(self, checkpoint: Checkpoint) -> str | None:
@@ -112,7 +114,9 @@ def _selected(batches: Batches, to: Target) -> int:
     Raises: InvalidRequestError: there is no such batch, or `to` is malformed; DataCorruptionError.
     """
     if isinstance(to, bool) or not isinstance(to, int | datetime | Mapping):
-        raise InvalidRequestError(f"{to!r}: want a batch, a datetime or {{'offsets': ...}}")
+        raise InvalidRequestError(
+            f"to must be a batch, a datetime or {{'offsets': ...}}; got {to!r}"
+        )
     if isinstance(to, int):
         return to
     if isinstance(to, datetime):
@@ -122,11 +126,11 @@ def _selected(batches: Batches, to: Target) -> int:
     else:
         limits = _limits(to)
         found = [b for b in _completed(batches) if _is_within(batches, b, limits)]
-        wanted = "reads past none of these offsets"
+        wanted = "ends at or before the given offsets"
     if not found:
         raise InvalidRequestError(
-            f"{batches.checkpoint.path}: no committed batch {wanted}; see sparklog checkpoint "
-            f"history {batches.checkpoint.path}",
+            f"{batches.checkpoint.path}: no committed batch {wanted}; to list the batches, run "
+            f"`sparklog checkpoint history {batches.checkpoint.path}`",
             path=batches.checkpoint.path,
         )
     return found[-1]
@@ -148,7 +152,9 @@ def _limits(to: Mapping[str, Any]) -> TopicOffsets:
     except (AttributeError, TypeError, ValueError):
         found = {}
     if not found:
-        raise InvalidRequestError(f"{to!r}: want {{'offsets': {{'topic': {{'0': 123}}}}}}")
+        raise InvalidRequestError(
+            f"offsets must have the form {{'offsets': {{'topic': {{'0': 123}}}}}}; got {to!r}"
+        )
     return found
 
 

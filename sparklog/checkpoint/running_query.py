@@ -42,7 +42,7 @@ def report_concurrent_cleanup(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise LogLockedError(
-            f"{path}: its query removed {error.filename} while it was being read: try again",
+            f"{path}: the query removed {error.filename} while the checkpoint was read: try again",
             path=os.fspath(path),
         ) from error
 
@@ -56,7 +56,7 @@ def check_no_running_batch(batches: Batches, now_ms: int) -> None:
     age_ms = now_ms - checkpoint.stat(f"offsets/{newest}").mtime_ms
     if age_ms < QUIET_MS:
         raise LogLockedError(
-            f"{checkpoint.path}: batch {newest} began {age_ms} ms ago and isn't done: stop the "
-            f"query; if it is stopped, try again {QUIET_MS // 1000} s after that",
+            f"{checkpoint.path}: batch {newest} began {age_ms} ms ago and is not committed: "
+            f"stop the query; if the query is stopped already, try again in {QUIET_MS // 1000} s",
             path=checkpoint.path,
         )

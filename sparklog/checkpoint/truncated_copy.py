@@ -41,7 +41,7 @@ from sparklog.storage.leader_epochs import assigned
 
 @dataclass(slots=True)
 class CopyStats:
-    """Files linked, with their bytes, and bytes copied."""
+    """The number and size of the linked files, and the number of bytes copied."""
 
     linked_files: int = 0
     linked_bytes: int = 0
@@ -89,8 +89,8 @@ def _check_complete(directory: str, batch: int, fs: FileSystem) -> None:
     obstacle = Batches(Checkpoint.open(directory, fs)).obstacle(batch)
     if obstacle is not None:
         raise LogLockedError(
-            f"the query cleaned up what batch {batch} needs meanwhile ({obstacle}): try again, or "
-            "go back to a later batch"
+            f"the query removed files that batch {batch} needs during the copy ({obstacle}): try "
+            "again, or go back to a later batch"
         )
 
 
@@ -162,7 +162,8 @@ def _copy_partition(
             source.fs.rmdir(directory)
             source.refresh()
     raise LogLockedError(
-        f"{source.directory} is rewritten all the time: try again", path=source.directory
+        f"{source.directory} was rewritten each time that it was copied: try again",
+        path=source.directory,
     )
 
 
@@ -235,7 +236,7 @@ def _copy_segment(
 
 
 def copy_mode_and_owner(fs: FileSystem, path: str, model: str) -> None:
-    """Give `path`, which was just made, the mode of `model`, and its owner if that is allowed."""
+    """Give the new file `path` the mode of `model`, and the owner of `model` if permitted."""
     if isinstance(fs, LocalFileSystem):
         fs.copy_mode_and_owner(path, model)
 

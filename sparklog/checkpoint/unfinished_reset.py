@@ -53,12 +53,12 @@ class UnfinishedReset:
             fields = json.loads(data)
             wanted = _OF_FILES if "output" in fields else _OF_LOG
             if any(type(fields[key]) is not kind for key, kind in wanted.items()):
-                raise ValueError(f"want {sorted(wanted)}")
+                raise ValueError(f"the fields must be {sorted(wanted)}")
             noted = {key: fields[key] for key in wanted if key != "time"}
         except (ValueError, KeyError, TypeError) as error:
             raise DataCorruptionError(
-                f"the file can't be read ({error}): the checkpoint was reset, and the query's sink "
-                "may not have followed. With the query stopped, remove the file and reset the "
+                f"the file can't be read ({error}): the checkpoint was reset, but possibly not the "
+                "sink of the query. With the query stopped, remove the file and reset the "
                 "checkpoint to its newest batch, with the sink's log (--log) or directory "
                 "(--output): `sparklog checkpoint reset CHECKPOINT --to BATCH`",
                 path=path,
@@ -110,8 +110,8 @@ def _check_holds_log(
 ) -> None:
     if not holds_own_log(place, storage_options, fs):
         raise InvalidRequestError(
-            f"{path}: the checkpoint was reset, and {place} still has to follow, but no log "
-            "is there: bring it back; or, if it is lost for good, remove that file",
+            f"{path}: the checkpoint was reset, and the log {place} must be reset too, but there "
+            "is no log: restore the log; or, if it is lost permanently, remove this file",
             path=path,
         )
 
@@ -130,7 +130,8 @@ def check_log(
     place = resolved(path)
     if not holds_own_log(path, storage_options, fs):
         raise InvalidRequestError(
-            f"{place} holds no log that sparklog wrote: give the sink's log", path=place
+            f"{place} contains no log that sparklog wrote: use the log of the query's sink",
+            path=place,
         )
     state = LogState()
     with open_log(path, storage_options=storage_options, fs=fs) as log:
@@ -139,6 +140,6 @@ def check_log(
     if not any(is_writer_of(name, writer) for name in state.writers):
         held = ", ".join(sorted(state.writers)) or "none"
         raise InvalidRequestError(
-            f"{writer} has committed nothing to {place}; its writers: {held}. Give the sink's log, "
-            "or writer="
+            f"{place} has no commits of the writer {writer}; its writers are: {held}. Use the log "
+            "of the query's sink, or pass the writer (option --writer, writer=)"
         )

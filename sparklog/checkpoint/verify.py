@@ -244,18 +244,20 @@ class _Verifier:
         for name in self._fs.listdir(partition.directory):
             if name.endswith(CLEANED):
                 where = os.path.join(partition.directory, name)
-                self._out.add(Severity.LEFTOVER, where, "left by an interrupted cleaning")
+                self._out.add(Severity.LEFTOVER, where, "an interrupted cleaning left this file")
             elif DAMAGED in name:
                 where = os.path.join(partition.directory, name)
-                what = "set aside by a repair; remove it when no longer needed"
+                what = (
+                    "a repair moved the original here; remove the file when it is no longer needed"
+                )
                 self._out.add(Severity.LEFTOVER, where, what)
         for segment in partition.segments:
             for lost in segment.damaged:
                 self._out.add(
                     Severity.WARNING,
                     partition.path(segment),
-                    f"a damaged record of {lost.key} is no longer needed; --repair "
-                    "takes it out, with the query stopped, and so does a cleaning",
+                    f"a damaged record of {lost.key} is no longer needed; with the query stopped, "
+                    "--repair removes it, as does the next cleaning",
                     position=lost.position,
                     first=lost.first,
                     end=lost.end,
@@ -272,7 +274,7 @@ class _Verifier:
         self._out.add(
             Severity.LEFTOVER,
             partition.path(segment),
-            "a write that was interrupted, or is in progress",
+            "a write was interrupted, or is in progress",
             position=segment.end,
             first=segment.next_offset,
         )
@@ -283,14 +285,15 @@ class _Verifier:
             self._out.add(
                 Severity.LEFTOVER,
                 checkpoint.real(RESET),
-                "a reset whose log still has to follow; the query's sink does it, or another reset",
+                "a reset is unfinished: the log must be reset too, which the query's sink or "
+                "another reset does",
             )
         for path in sorted(checkpoint.files()):
             if path.endswith(".tmp"):
                 self._out.add(
                     Severity.LEFTOVER,
                     checkpoint.real(path),
-                    "a file that is being written, or was left unfinished",
+                    "the file is being written, or a crash left it",
                 )
 
     def _unreferenced(self) -> set[str]:
@@ -323,7 +326,7 @@ class _Verifier:
             magic = int.from_bytes(data[-8:], "little")
             if path.endswith(".sst") and magic not in _SST_MAGICS:
                 raise DataCorruptionError(
-                    "the file doesn't end as an SST file",
+                    "the file does not end like an SST file",
                     path=where,
                     position=max(0, len(data) - 8),
                 )
@@ -365,8 +368,8 @@ class _Verifier:
                 Severity.WARNING,
                 self._checkpoint.real("offsets"),
                 f"{pluralize(len(skipped), 'batch', 'batches')} from {skipped[0]} to {skipped[-1]} "
-                "left neither plan nor commit: so it is with asynchronous progress tracking; if "
-                "the query doesn't use that, they were lost",
+                "have neither plan nor commit. This is normal with asynchronous progress "
+                "tracking; without it, plans and commits were lost",
             )
         for batch in sorted({*range(known[0], known[-1] + 1)}.difference(skipped)):
             # Spark removes the oldest plans and commits at different times.
@@ -392,8 +395,8 @@ class _Verifier:
                 )
             )
             raise DataCorruptionError(
-                f"Spark's offline repartition planned batch {batch} and didn't finish it: the "
-                "query doesn't start (STREAMING_UNFINISHED_REPARTITION_DETECTED). Run the "
+                f"Spark's offline repartition planned batch {batch} and did not finish: the "
+                "query does not start (STREAMING_UNFINISHED_REPARTITION_DETECTED). Run the "
                 f"repartition again, if the state store provider supports it (RocksDB){back}",
                 path=self._checkpoint.locate(f"offsets/{batch}")[0],
             )
@@ -423,7 +426,7 @@ class _Verifier:
             if not lost and batch and batch - 1 not in batches.planned:
                 continue  # normal for the oldest batch
             if lost and (batches.is_dropped(batch) or self._is_before_repartition(batch)):
-                lost, obstacle = False, "Spark's offline repartition left it out"
+                lost, obstacle = False, "Spark's offline repartition skipped this batch"
             self._out.add(
                 Severity.DAMAGE if lost else Severity.WARNING,
                 self._checkpoint.locate(f"commits/{batch}")[0],
@@ -444,7 +447,9 @@ class _Verifier:
             return f"the query can't be started: batch {newest} is an unfinished repartition"
         behind = newest if newest in batches.committed else batches.previous_plan(newest) or 0
         if batches.committed and batches.committed[-1] > newest:
-            obstacle: str | None = f"batch {batches.committed[-1]} is done, but its plan is gone"
+            obstacle: str | None = (
+                f"batch {batches.committed[-1]} is committed, but its plan is missing"
+            )
         elif newest == 0 and not batches.committed:
             return "the query runs its first batch again"
         else:
@@ -454,17 +459,17 @@ class _Verifier:
             return f"the query continues after batch {behind}{again}"
         latest = max(batches.reachable(), default=None)
         cure = (
-            "no batch can be restored: restore the checkpoint from an archive, or start a new one"
+            "no batch is complete: restore the checkpoint from an archive, or use a new checkpoint"
             if latest is None
-            else f"go back: `sparklog checkpoint reset {path} --to {latest}`, with --log LOG if it "
-            "writes to a log, which then takes the later batches again"
+            else f"go back: `sparklog checkpoint reset {path} --to {latest}`, with --log LOG if "
+            "the query writes to a log, which then appends the later batches again"
         )
         return f"the query can't continue after batch {behind}: {obstacle}; {cure}"
 
     # -- findings ------------------------------------------------------------------------------
 
     def _report_missing(self, path: str) -> None:
-        self._out.add(Severity.DAMAGE, self._checkpoint.real(path), "it is missing")
+        self._out.add(Severity.DAMAGE, self._checkpoint.real(path), "the file is missing")
 
     def _damage(self, error: DataCorruptionError, shift: int = 0) -> None:
         position = None if error.position is None else error.position + shift

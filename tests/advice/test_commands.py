@@ -111,7 +111,7 @@ def test_a_command_that_does_not_exist_would_be_found() -> None:
         ("kafka-users", "correct storage_options", "correct storage_options"),  # it has none
         ("handover", "node_id=3: leave it out", "--node-id=3: leave it out"),
         ("handover", "/data/node_id/x is a file", "/data/node_id/x is a file"),
-        ("checkpoint fork", "give both log and new_log", "give both log and --new-log"),
+        ("checkpoint fork", "log and new_log differ", "log and --new-log differ"),
     ],
 )
 def test_messages_spell_options_as_they_are_typed(command: str, message: str, shown: str) -> None:

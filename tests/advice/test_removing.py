@@ -147,7 +147,7 @@ def test_a_note_of_a_reset_whose_log_is_gone_for_good(golden: Golden, tmp_path: 
     note = checkpoint / "sparklog.reset"
     fields = {"log": str(tmp_path / "log"), "writer": "q", "batch": 9, "time": 1}
     note.write_text(json.dumps(fields))
-    with pytest.raises(InvalidRequestError, match="if it is lost for good, remove that file"):
+    with pytest.raises(InvalidRequestError, match="if it is lost permanently, remove this file"):
         reset(checkpoint, to=9)
     note.unlink()
     assert reset(checkpoint, to=9).batch == 9

@@ -90,7 +90,7 @@ def test_a_joins_stores(golden: Golden) -> None:
     assert all(row["value"]["k"] == row["key"]["field0"] for row in rows)
     assert found.schema.field("value").type.field("t").type == pa.timestamp("us", "UTC")
     assert checkpoint.changes(path, store="left-keyToNumValues").read_all().num_rows
-    with pytest.raises(InvalidRequestError, match="has no store default: there are left-keyTo"):
+    with pytest.raises(InvalidRequestError, match="no store default: its stores are left-keyTo"):
         checkpoint.changes(path)
 
 
@@ -112,7 +112,7 @@ def test_column_families(golden: Golden) -> None:
         assert own.column("value").to_pylist() == [r["value"][family] for r in wanted]
         assert own.column("key").to_pylist() == [r["key"][family] for r in wanted]
         assert own.num_rows == 5 * 6
-    with pytest.raises(InvalidRequestError, match=r"no column family last: there are .*count"):
+    with pytest.raises(InvalidRequestError, match=r"its column families are: .*count"):
         checkpoint.changes(path, column_family="last")
 
 
@@ -122,7 +122,7 @@ def test_some_batches(golden: Golden) -> None:
     assert set(found.column("batch").to_pylist()) == {6, 7}
     assert checkpoint.changes(path, start=8, end=8).read_all().num_rows == 0
     for start, end in ((3, None), (None, 15), (0, 2)):
-        with pytest.raises(OffsetOutOfRangeError, match=r"there are those of \[4, 14\)"):
+        with pytest.raises(OffsetOutOfRangeError, match=r"only the changes of batches \[4, 14\)"):
             checkpoint.changes(path, start=start, end=end)
 
 
@@ -155,8 +155,8 @@ def test_only_committed_batches(golden: Golden) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("rocksdb", "RocksDB writes snapshots only there.*changelogCheckpointing.enabled=true"),
-        ("stateless", "has no stateful operator 0: its query keeps no state"),
+        ("rocksdb", "writes snapshots, but no changelogs.*changelogCheckpointing.enabled=true"),
+        ("stateless", "has no stateful operator 0: the query is stateless"),
     ],
 )
 def test_no_changes_there(golden: Golden, name: str, reason: str) -> None:
@@ -166,13 +166,16 @@ def test_no_changes_there(golden: Golden, name: str, reason: str) -> None:
 
 def test_no_schema_there(golden: Golden) -> None:
     path = golden("hdfs")
-    with pytest.raises(InvalidRequestError, match="has no stateful operator 1: there are 0"):
+    with pytest.raises(InvalidRequestError, match="no stateful operator 1: its operators are 0"):
         checkpoint.changes(path, operator=1)
     (path / "state/0/0/_metadata/schema").write_bytes(b"\0\2v2\0\0\0\1\0")
-    with pytest.raises(DataCorruptionError, match="schema: it is no state schema: it is cut off"):
+    with pytest.raises(
+        DataCorruptionError,
+        match="schema: the file is not a state schema: the schema is incomplete",
+    ):
         checkpoint.changes(path)
     (path / "state/0/0/_metadata/schema").unlink()
-    with pytest.raises(InvalidRequestError, match="schema is missing: without it"):
+    with pytest.raises(InvalidRequestError, match="schema is missing, so the state"):
         checkpoint.changes(path)
 
 
@@ -188,12 +191,12 @@ KEY, VALUE = struct.pack("<qq", 0, 5), struct.pack("<qq", 0, 8)
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (entry(KEY, VALUE), "it ends without its end mark"),
-        (entry(KEY, VALUE) + END + b"x", "1 bytes follow its end mark"),
+        (entry(KEY, VALUE), "the file has no end mark"),
+        (entry(KEY, VALUE) + END + b"x", "1 bytes follow the end mark"),
         (struct.pack(">i", 1 << 30) + END, "the key or value of entry 0 has a wrong size"),
         (struct.pack(">i", -7) + END, "the key or value of entry 0 has a wrong size"),
-        (entry(KEY, VALUE + VALUE[:5]) + END, "a row of 1 fields has 21 bytes"),
-        (entry(KEY[:8], VALUE) + END, "a row of 1 fields has 8 bytes"),
+        (entry(KEY, VALUE + VALUE[:5]) + END, "a row with 1 fields can't have 21 bytes"),
+        (entry(KEY[:8], VALUE) + END, "a row with 1 fields can't have 8 bytes"),
     ],
 )
 def test_damage(golden: Golden, data: bytes, reason: str) -> None:
@@ -283,7 +286,7 @@ def test_families_that_nothing_names(golden: Golden) -> None:
         checkpoint.changes(path).read_all()
     key = struct.pack("<h", 1) + versioned(1)  # the id of "default", which has no schema
     rewrite(file, b"\0\2v4\0\2[]\1" + entry(key, versioned(1)) + b"\0")
-    with pytest.raises(InvalidRequestError, match="when this read began: default; start it again"):
+    with pytest.raises(InvalidRequestError, match="began: default; start the read again"):
         checkpoint.changes(path).read_all()
 
 
@@ -295,7 +298,7 @@ def test_a_read_that_meets_a_new_column_family_is_started_again(golden: Golden) 
     families = {name: each for name, each in topic.schema.families.items() if name != "seen"}
     began = ChangeReader(found, replace(topic.schema, families=families))
     _, files = topic.files(*topic.available_batches())
-    with pytest.raises(InvalidRequestError, match="when this read began: seen; start it again"):
+    with pytest.raises(InvalidRequestError, match="began: seen; start the read again"):
         for file in files:
             list(began.read(file))
     assert "seen" in checkpoint.changes(path).read_all().column("column_family").to_pylist()

@@ -158,10 +158,11 @@ def test_by_time(golden: Golden) -> None:
     assert fork(path, path.with_name("b"), to=at - timedelta(milliseconds=1)).batch == 9
     assert fork(path, path.with_name("c"), to=at + timedelta(days=1)).batch == 13
     with pytest.raises(
-        InvalidRequestError, match=r"no committed batch was planned by .*; see sparklog checkpoint"
+        InvalidRequestError,
+        match=r"no committed batch was planned by .*; to list the batches, run `sparklog ",
     ) as caught:
         fork(path, path.with_name("d"), to=at - timedelta(days=1))
-    words = str(caught.value).partition("see sparklog ")[2].split()
+    words = str(caught.value).partition("run `sparklog ")[2].rstrip("`").split()
     shown = CliRunner().invoke(app, [*words, "--json"])
     batches = json.loads(shown.stdout)["batches"]
     first = next(row for row in batches if row["can_go_back"])
@@ -193,10 +194,10 @@ def test_by_offsets(golden: Golden) -> None:
     assert fork(path, path.with_name("a"), to={"offsets": {"t": {"0": 100}}}).batch == 10
     assert fork(path, path.with_name("b"), to={"offsets": {"t": {"0": 109, "1": 104}}}).batch == 9
     for to in ({"offsets": {"t": {"0": 3}}}, {"offsets": {"u": {"0": 300}}}):
-        with pytest.raises(InvalidRequestError, match="reads past none"):
+        with pytest.raises(InvalidRequestError, match="ends at or before the given offsets"):
             fork(path, path.with_name("c"), to=to)
     for to in ({"offsets": {}}, {"offset": {"t": {"0": 3}}}, "9", True, {"offsets": 3}, *WRONG):
-        with pytest.raises(InvalidRequestError, match="want"):
+        with pytest.raises(InvalidRequestError, match="must "):
             fork(path, path.with_name("c"), to=to)  # type: ignore[arg-type]
 
 
@@ -219,14 +220,14 @@ def test_retention_that_has_passed(golden: Golden, tmp_path: Path) -> None:
         log.delete_records("t", {0: 95})
     sources = {"0": str(tmp_path / "in")}
     before = tree(path)
-    with pytest.raises(InvalidRequestError, match=r"t-0 from offset 90 on.*begins at 95.*go back"):
+    with pytest.raises(InvalidRequestError, match=r"t-0 from offset 90 on.*is 95.*go back"):
         fork(path, tmp_path / "a", to=9, sources=sources)
     assert tree(path) == before
     assert not (tmp_path / "a").exists()
     fork(path, tmp_path / "a", to=10, sources=sources)
     restore_log(f"file://{tmp_path}/copies", tmp_path / "restored")
     assert fork(path, tmp_path / "c", to=9, sources={"0": str(tmp_path / "restored")}).batch == 9
-    with pytest.raises(InvalidRequestError, match="no source '1'; it has 0"):
+    with pytest.raises(InvalidRequestError, match="no source '1'; its sources are 0"):
         fork(path, tmp_path / "b", to=10, sources={"1": "x"})
 
 
@@ -246,7 +247,7 @@ class CleaningUp(LocalFileSystem):
 def test_a_batch_that_the_query_cleans_up_meanwhile(golden: Golden, tmp_path: Path) -> None:
     path = golden("hdfs")
     file = path / "state/0/1/9.delta"
-    with pytest.raises(LogLockedError, match=r"meanwhile .*: try again, or go back to a later"):
+    with pytest.raises(LogLockedError, match=r"during the copy .*: try again, or go back"):
         fork(path, tmp_path / "a", to=8, fs=CleaningUp(file))
     assert not (tmp_path / "a").exists()
     assert fork(path, tmp_path / "later", to=13).batch == 13
@@ -258,11 +259,11 @@ def test_a_batch_that_the_query_cleans_up_meanwhile(golden: Golden, tmp_path: Pa
 def test_refusals(golden: Golden, tmp_path: Path) -> None:
     path = golden("hdfs")
     new = tmp_path / "new"
-    with pytest.raises(InvalidRequestError, match=r"commits/3 is gone; the earliest .* is 8"):
+    with pytest.raises(InvalidRequestError, match=r"commits/3 is missing; the earliest .* is 8"):
         fork(path, new, to=3)
-    with pytest.raises(InvalidRequestError, match="isn't committed"):
+    with pytest.raises(InvalidRequestError, match="is not committed"):
         fork(path, new, to=14)
-    with pytest.raises(InvalidRequestError, match="both log and new_log"):
+    with pytest.raises(InvalidRequestError, match="log and new_log must be"):
         fork(path, new, to=9, log="x")
     with pytest.raises(InvalidRequestError, match="are nested"):
         fork(path, path / "new", to=9)
@@ -271,7 +272,7 @@ def test_refusals(golden: Golden, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="does not exist"):
         fork(path, tmp_path / "no" / "where", to=9)
     new.mkdir()
-    with pytest.raises(InvalidRequestError, match="exists: a fork wants a new directory"):
+    with pytest.raises(InvalidRequestError, match="exists already: choose a new directory"):
         fork(path, new, to=9)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["hdfs", "new"]
 
@@ -289,7 +290,7 @@ def test_the_log_is_forked_to_the_same_batch(
         for batch in range(6, 12):
             commit(log, f"{query}/one", batch)
             commit(log, f"{query}/two", batch)
-    with pytest.raises(InvalidRequestError, match="give both log and new_log, or none of them"):
+    with pytest.raises(InvalidRequestError, match="log and new_log must be used together"):
         fork(path, tmp_path / "c2", to=9, log=old)
     assert fork(path, tmp_path / "c1", to=9).log is None
     done = fork(path, tmp_path / "c2", to=9, log=old, new_log=new)
@@ -308,7 +309,7 @@ def test_a_log_is_forked_in_its_kind_of_home(golden: Golden, tmp_path: Path) -> 
     path, stored = golden("stateless"), f"file://{tmp_path}/stored"
     with sparklog.open(stored, mode="rw"), sparklog.open(tmp_path / "log", mode="rw"):
         pass
-    with pytest.raises(InvalidRequestError, match="give new_log a URL"):
+    with pytest.raises(InvalidRequestError, match="set new_log to a URL"):
         fork(path, tmp_path / "c2", to=9, log=stored, new_log=tmp_path / "l2")
     with pytest.raises(InvalidRequestError, match="directories beside them"):
         fork(path, tmp_path / "c2", to=9, log=tmp_path / "log", new_log="memory://l2")

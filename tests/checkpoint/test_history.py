@@ -50,7 +50,7 @@ def test_a_batch(golden: Golden) -> None:
     assert (last.committed_ms, last.state_version, last.obstacle) == (
         None,
         None,
-        "it isn't committed",
+        "the batch is not committed",
     )
     assert found.table().column("can_go_back").to_pylist() == [True] * 6 + [False]
 
@@ -104,9 +104,9 @@ def test_a_file_source_needs_its_own_log(golden: Golden) -> None:
 
 
 def test_no_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match="is no checkpoint"):
+    with pytest.raises(InvalidRequestError, match="is not the checkpoint"):
         history(tmp_path)
-    with pytest.raises(InvalidRequestError, match="on this machine"):
+    with pytest.raises(InvalidRequestError, match="on a local disk"):
         history("s3a://bucket/checkpoint")
 
 

@@ -62,7 +62,7 @@ def test_known_sinks(golden: Golden, class_name: str, description: str, kind: Si
     assert (found.kind, found.query_name) == (kind, "q")
     assert verify(path).findings == []
     if kind in (SinkKind.FILES, SinkKind.DELTA):
-        with pytest.raises(InvalidRequestError, match=r"give --sink (other|delta)"):
+        with pytest.raises(InvalidRequestError, match=r"use --sink (other|delta)"):
             choose_sink(checkpoint, log=None, output=None, sink=None)
         kind = SinkKind.OTHER if kind is SinkKind.FILES else kind
         found = choose_sink(checkpoint, log=None, output=None, sink=kind)
@@ -80,9 +80,9 @@ def test_contradictions(golden: Golden, tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(path)
     for wrong, match in (
         ({"sink": "files"}, "Name the directory"),
-        ({"sink": "tape"}, "want one of sparklog, files, delta"),
-        ({"output": tmp_path, "sink": "kafka"}, "give no other sink"),
-        ({"output": tmp_path, "log": tmp_path}, "give no other sink"),
+        ({"sink": "tape"}, "must be one of sparklog, files, delta"),
+        ({"output": tmp_path, "sink": "kafka"}, "leave out log and other sinks"),
+        ({"output": tmp_path, "log": tmp_path}, "leave out log and other sinks"),
         ({"output": "s3a://bucket/out"}, "a directory of this machine only"),
     ):
         given = {"log": None, "output": None, "sink": None, **wrong}
@@ -91,7 +91,7 @@ def test_contradictions(golden: Golden, tmp_path: Path) -> None:
     files = choose_sink(checkpoint, log=None, output=str(tmp_path), sink=None)  # and no other
     assert files.kind is SinkKind.FILES
     note(path, *KNOWN[2][:2])
-    advice = r"writes to Kafka, .*: leave out --output, or give --sink files"
+    advice = r"writes to Kafka, .*: leave out --output, or use --sink files"
     with pytest.raises(InvalidRequestError, match=advice):
         choose_sink(Checkpoint.open(path), log=None, output=str(tmp_path), sink=None)
     for advised in ({"output": None, "sink": None}, {"output": str(tmp_path), "sink": "files"}):
@@ -99,12 +99,12 @@ def test_contradictions(golden: Golden, tmp_path: Path) -> None:
         assert sink.kind is (SinkKind.FILES if advised["sink"] else SinkKind.KAFKA)
     note(path, f"{SINKS}FileStreamSink", f"FileSink[file:{tmp_path}/out]")
     elsewhere = str(tmp_path / "elsewhere")
-    with pytest.raises(InvalidRequestError, match=rf"writes to .*/out, not to {elsewhere}: give"):
+    with pytest.raises(InvalidRequestError, match=rf"writes to .*/out, not to {elsewhere}: use"):
         choose_sink(Checkpoint.open(path), log=None, output=elsewhere, sink=None)
     for output, sink_name in ((elsewhere, "files"), (str(tmp_path / "out"), None)):
         sink = choose_sink(Checkpoint.open(path), log=None, output=output, sink=sink_name)
         assert sink.output == output
-    with pytest.raises(InvalidRequestError, match="both output and new_output"):
+    with pytest.raises(InvalidRequestError, match="output and new_output must be"):
         fork(path, tmp_path / "new", to=3, output=tmp_path)
 
 
@@ -117,10 +117,10 @@ def test_the_command_says_it_first(
     note(path, f"{SINKS}FileStreamSink", f"FileSink[file:{output}]")
     assert run(["checkpoint", "reset", str(path), "--to", "9"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "Name the directory (--output), so that the sink's log is changed as well" in said
+    assert "Name the directory (--output), so that the log of the sink is changed as well" in said
     assert run(["checkpoint", "reset", str(path), "--to", "9", "--output", str(tmp_path)]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "give that directory, or --sink files as well if it was moved" in said
+    assert "use the first directory, or add --sink files if the output was moved" in said
     assert run(["checkpoint", "reset", str(path), "--to", "9", "--output", str(output)]) == 0
     assert "is cut from batch 11 to 9, with 10 files left" in capsys.readouterr().err
     assert FileSinkLog.open(LOCAL, str(output)).newest == 9
@@ -131,7 +131,7 @@ def test_the_command_says_it_first(
     assert sorted(p.name for p in Path(f"{new}-out").glob("part-*")) == [
         f"part-{n}" for n in range(9)
     ]
-    with pytest.raises(InvalidRequestError, match="give both output and new_output, or none"):
+    with pytest.raises(InvalidRequestError, match="output and new_output must be used together"):
         fork(path, f"{new}er", to=8, output=output)
     fork(path, f"{new}er", to=8, sink="other")
     fork(path, f"{new}est", to=8, output=output, new_output=f"{new}est-out")
@@ -169,7 +169,7 @@ def test_an_output_that_is_not_whole_is_not_carried_over(golden: Golden, tmp_pat
     with pytest.raises(InvalidRequestError, match="the output was moved"):
         fork(path, tmp_path / "new", to=8, output=tmp_path / "moved", new_output=tmp_path / "other")
     (tmp_path / "other").mkdir()
-    with pytest.raises(InvalidRequestError, match="want a new directory"):
+    with pytest.raises(InvalidRequestError, match="must be a new directory"):
         fork(path, tmp_path / "new", to=8, output=tmp_path / "moved", new_output=tmp_path / "other")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["moved", "other", "stateless"]
 

@@ -97,7 +97,9 @@ def test_what_is_known_in_spite_of_the_damage_is_mended(path: Path, at: int) -> 
     assert tree(path)[log] == raw[log]
     aside = [name for name in tree(path) if name.endswith(".damaged")]
     assert aside == [f"{log}.damaged"]
-    assert "set aside by a repair; remove it when no longer needed" in str(verify(path))
+    assert "a repair moved the original here; remove the file when it is no longer needed" in str(
+        verify(path)
+    )
     (path / aside[0]).unlink()
     assert verify(path).findings == []
     assert view(path) == before
@@ -110,7 +112,7 @@ def test_lost_state_of_an_old_batch(path: Path) -> None:
     report = verify(path, repair=True)
     (found,) = [f for f in report.findings if f.repaired]
     assert found.severity is Severity.DAMAGE
-    assert "state/0/1/9.delta was left out" in found.what
+    assert "state/0/1/9.delta was removed" in found.what
     assert "continues after batch 13" in report.outlook
     assert not Checkpoint.open(path).exists("state/0/1/9.delta")
     assert changes(path, start=13).read_all() == rows
@@ -142,7 +144,7 @@ def test_the_last_record(path: Path) -> None:
     assert view(path) == before
     spoil(path, f"offsets/{last}", -20, count=8)
     report = verify(path, repair=True)
-    assert f"offsets/{last} was left out" in str(report)
+    assert f"offsets/{last} was removed" in str(report)
     assert Checkpoint.open(path).exists("offsets/13") == (last != "13")
 
 
@@ -233,7 +235,7 @@ def test_without_the_querys_id_nothing_is_made_of_a_checkpoint(path: Path, tmp_p
         lambda: reset(path, to=12, dry_run=True),
         lambda: archive(path, (tmp_path / "points").as_uri()),
     ):
-        with pytest.raises(DataCorruptionError, match="lost the query's id"):
+        with pytest.raises(DataCorruptionError, match="lost the query id"):
             call()
     assert "can't be started" in verify(path).outlook
     assert tree(path) == before

@@ -116,7 +116,7 @@ def test_a_query_that_commits_meanwhile_is_noticed(golden: Golden) -> None:
             (path / "commits/12").write_text("v1\n{}")
             super().link(src, dst)
 
-    with pytest.raises(LogLockedError, match="its query runs: stop it, then reset it"):
+    with pytest.raises(LogLockedError, match="the query is running: stop it before the reset"):
         reset(path, to=9, fs=Committing())
     assert tree(path) == {**before, "commits/12": b"v1\n{}"}
     assert reset(path, to=9).batch == 9
@@ -125,7 +125,7 @@ def test_a_query_that_commits_meanwhile_is_noticed(golden: Golden) -> None:
 
 def test_a_batch_that_is_gone(golden: Golden) -> None:
     path = golden("hdfs")
-    with pytest.raises(InvalidRequestError, match="the earliest that can be is 8"):
+    with pytest.raises(InvalidRequestError, match="the earliest possible batch is 8"):
         reset(path, to=2)
 
 
@@ -280,7 +280,7 @@ def test_the_log_takes_the_batches_anew(golden: Golden, tmp_path: Path) -> None:
 
 def test_a_log_that_is_none(golden: Golden, tmp_path: Path) -> None:
     path = golden("stateless")
-    with pytest.raises(InvalidRequestError, match="holds no log that sparklog wrote"):
+    with pytest.raises(InvalidRequestError, match="contains no log that sparklog wrote"):
         reset(path, to=9, log=tmp_path / "log")
     assert not (tmp_path / "log").exists()
     write_log(str(tmp_path / "sink"), history(path).query_id or "")
@@ -293,7 +293,7 @@ def test_a_log_that_the_query_never_wrote_to(golden: Golden, tmp_path: Path) -> 
     before = tree(path)
     write_log(str(tmp_path / "log"), "another/sink")
     for writer in (None, "other"):
-        advice = r"its writers: another/sink\. Give the sink's log, or writer="
+        advice = r"its writers are: another/sink\. Use the log of the query's sink"
         with pytest.raises(InvalidRequestError, match=advice):
             reset(path, to=9, log=tmp_path / "log", writer=writer, dry_run=writer is None)
     assert tree(path) == before
@@ -307,7 +307,9 @@ def test_a_pending_reset_whose_log_is_gone(golden: Golden, tmp_path: Path) -> No
     path = golden("stateless")
     note = {"log": str(tmp_path / "log"), "writer": "q", "batch": 9, "time": 1}
     (path / "sparklog.reset").write_text(json.dumps(note))
-    with pytest.raises(InvalidRequestError, match=r"sparklog\.reset: .* no log is there: bring it"):
+    with pytest.raises(
+        InvalidRequestError, match=r"sparklog\.reset: .* there is no log: restore the log"
+    ):
         reset(path, to=9)
 
 

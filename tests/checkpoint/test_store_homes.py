@@ -34,10 +34,10 @@ def test_a_reset_lets_the_batches_come_again(golden: Golden, tmp_path: Path) -> 
 def test_where_no_log_is_none_is_made(golden: Golden, tmp_path: Path) -> None:
     path, url = golden("stateless"), f"file://{tmp_path}/home"
     before = tree(path)
-    with pytest.raises(InvalidRequestError, match="holds no log that sparklog wrote"):
+    with pytest.raises(InvalidRequestError, match="contains no log that sparklog wrote"):
         reset(path, to=9, log=url)
     write_log(url, "another/sink")
-    with pytest.raises(InvalidRequestError, match="its writers: another/sink"):
+    with pytest.raises(InvalidRequestError, match="its writers are: another/sink"):
         reset(path, to=9, log=url)
     assert tree(path) == before
 
@@ -47,7 +47,7 @@ def test_a_fork_takes_its_log_along(golden: Golden, tmp_path: Path) -> None:
     query = history(path).query_id or ""
     write_log(url, query)
     for other in (str(tmp_path / "new"), f"file:{tmp_path}/new"):
-        with pytest.raises(InvalidRequestError, match="so its fork is one, too"):
+        with pytest.raises(InvalidRequestError, match="so its fork must be in a bucket too"):
             fork(path, tmp_path / "c2", to=9, log=url, new_log=other)
     done = fork(path, tmp_path / "c2", to=9, log=url, new_log=new)
     assert (done.log, done.batch) == (new, 9)

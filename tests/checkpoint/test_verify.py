@@ -20,7 +20,7 @@ from tests.checkpoint.conftest import NAMES, Golden
 
 
 def test_a_directory_that_is_no_checkpoint(golden: Golden, tmp_path: Path) -> None:
-    advice = "no checkpoint of a streaming query: give the query's checkpointLocation"
+    advice = "not the checkpoint of a streaming query: use the query's checkpointLocation"
     with pytest.raises(InvalidRequestError, match=advice):
         verify(tmp_path)
     assert verify(golden("hdfs")).ok
@@ -33,7 +33,7 @@ def test_where_no_batch_can_be_gone_back_to_the_checkpoint_is_restored(
     archive(path, url)
     for file in (path / "state/0/1").glob("[0-9]*"):
         file.unlink()
-    advice = "no batch can be restored: restore the checkpoint from an archive, or start a new one"
+    advice = "no batch is complete: restore the checkpoint from an archive, or use a new checkpoint"
     assert advice in verify(path).outlook
     shutil.rmtree(path)
     restore(url, path)
@@ -45,7 +45,7 @@ def test_a_log_that_is_gone_is_restored(golden: Golden, tmp_path: Path) -> None:
     import_(path)
     copy = shutil.copytree(path, tmp_path / "copy")
     shutil.rmtree(path / "sparklog")
-    advice = "from a copy; to begin from nothing give the query a new checkpoint directory"
+    advice = "the checkpoint from a copy, or start the query with a new checkpoint directory"
     with pytest.raises(DataCorruptionError, match=advice):
         history(path)
     shutil.rmtree(path)
@@ -156,7 +156,7 @@ def test_each_batch_has_the_partitions_that_it_says(golden: Golden, name: str) -
     assert [b for b in batches.committed if batches.obstacle(b)] == [3, 6]
     report = verify(path)
     assert [f.severity for f in report.findings] == [Severity.WARNING] * 2
-    assert all("offline repartition left it out" in f.what for f in report.findings)
+    assert all("offline repartition skipped this batch" in f.what for f in report.findings)
     for file in (path / "state/0/2").glob("6[._]*"):  # of batch 5, when there were three
         file.unlink()
     assert str(path / "commits/5") in {f.file for f in damage(path)}
@@ -221,7 +221,7 @@ def test_files_that_vanish_while_they_are_looked_at(
         raise FileNotFoundError(2, "gone", str(path / "state/0/0"))
 
     monkeypatch.setattr(Checkpoint, "inspect", gone)
-    with pytest.raises(LogLockedError, match=r"removed .*state/0/0 while it was being read"):
+    with pytest.raises(LogLockedError, match=r"removed .*state/0/0 while the checkpoint was read"):
         verify(path)
 
 
@@ -229,7 +229,7 @@ def test_what_a_batch_misses(golden: Golden) -> None:
     path = golden("hdfs")
     (path / "commits/10").unlink()
     (path / "offsets/11").unlink()
-    missing = {f.file for f in damage(path) if f.what == "it is missing"}
+    missing = {f.file for f in damage(path) if f.what == "the file is missing"}
     assert missing == {str(path / "commits/10"), str(path / "offsets/11")}
     (path / "state/0/1/14.delta").unlink()
     last = [f for f in damage(path) if f.file == str(path / "commits/13")]

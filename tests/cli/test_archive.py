@@ -58,7 +58,7 @@ def test_for_scripts_and_encrypted(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["restore", "file:///nowhere/at/all", "back"], "no archived point"),
+        (["restore", "file:///nowhere/at/all", "back"], "no snapshot of a checkpoint"),
         (["prune", "memory://x", "--keep", "1"], "prune was removed: set lifecycle rules"),
         (["archive", "/", "memory://x", "--rewrite-days", "0"], "0 is not in the range x>=1"),
         (

@@ -67,7 +67,6 @@ def kill_rounds(base: Path, rounds: int, seed: int) -> None:
                 start_new_session=True,
             )
         try:
-
             until(
                 functools.partial(_has_committed, driver, path, before, output),
                 f"round {n}: a commit", seconds=300, pause_s=0.05,

@@ -43,9 +43,7 @@ def scrape(service: Service) -> Found:
     assert service.metrics_url is not None
     with urllib.request.urlopen(service.metrics_url) as answer:
         families = text_string_to_metric_families(answer.read().decode())
-    return {
-        (s.name, tuple(sorted(s.labels.items()))): s.value for f in families for s in f.samples
-    }
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for f in families for s in f.samples}
 
 
 def wait(service: Service, ready: Callable[[Found], object]) -> Found:
@@ -114,6 +112,7 @@ def reading(spark: SparkSession, path: str, checkpoint: str, service: Service) -
                 if name == "sparklog_query_lag_records" and me in labels]  # fmt: skip
 
     try:
+
         def ready(found: Found) -> object:
             assert query.exception() is None
             done = found.get(("sparklog_query_input_rows_total", (me,)))

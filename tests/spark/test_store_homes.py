@@ -55,9 +55,9 @@ def test_the_data_source_writes_and_reads(
 ) -> None:
     frame = spark.range(60_000).selectExpr("cast(id as string) key", "repeat(id, 20) value")
     given = {"path": url, "storageOptions": "{}"}
-    frame.repartition(3).write.format("sparklog").options(
-        topic="b", partitions=4, **given
-    ).mode("append").save()
+    frame.repartition(3).write.format("sparklog").options(topic="b", partitions=4, **given).mode(
+        "append"
+    ).save()
     writer = (
         numbers()
         .writeStream.format("sparklog")

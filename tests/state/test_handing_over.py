@@ -69,7 +69,7 @@ def test_without_the_manager_it_is_refused(spark: SparkSession, tmp_path: Path) 
     assert go(ours, path, 1)[0] > last
     assert verify(path).ok
     shutil.rmtree(path / "sparklog")
-    advice = "to begin from nothing give the query a new checkpoint directory"
+    advice = "or start the query with a new checkpoint directory"
     with pytest.raises(DataCorruptionError, match=advice):
         history(path)
     assert go(ours, tmp_path / "new", 1) == [0]

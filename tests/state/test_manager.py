@@ -172,7 +172,7 @@ def test_a_log_of_that_name_is_no_checkpoint(spark: SparkSession, tmp_path: Path
         with pytest.raises(Py4JJavaError, match="/sparklog contains a log, but"):
             Manager(spark, tmp_path).create()
         assert {str(p): p.stat().st_size for p in (tmp_path / "sparklog").rglob("*")} == before
-    with pytest.raises(sparklog.InvalidRequestError, match="is no checkpoint"):
+    with pytest.raises(sparklog.InvalidRequestError, match="is not the checkpoint"):
         checkpoint.verify(tmp_path)
 
 

@@ -37,7 +37,7 @@ def test_a_provider_that_spark_does_not_repartition(
     found = but_leftovers(report.findings)
     (finding,) = [each for each in found if "UNFINISHED_REPARTITION" in each.what]
     others = [each.what for each in found if each is not finding]
-    assert all("repartition left it out" in other for other in others), others
+    assert all("repartition skipped this batch" in other for other in others), others
     # The query may have been stopped when the next batch had its state and no commit yet. Then the
     # repartition committed that batch.
     assert report.latest is not None

@@ -213,11 +213,15 @@ def _forked_log_dirs(
 
 
 def _local_directory(fs: FileSystem, path: Path) -> str:
-    """Return the local directory at `path`. Raises: InvalidRequestError: there is none."""
+    """Return the local directory at `path`.
+
+    Raises:
+        InvalidRequestError: The path is not an existing local directory.
+    """
     local = local_path(os.fspath(path))
     if local is None or not fs.is_dir(local):
         raise InvalidRequestError(
-            f"{path}: want a directory on this machine's own disk", path=os.fspath(path)
+            f"{path} must be an existing directory on a local disk", path=os.fspath(path)
         )
     return local
 
@@ -229,16 +233,19 @@ def _log_in_store(
     fs: FileSystem,
     leave_remote: bool,
 ) -> Store | None:
-    """Return the bucket that is the log's home, or None for log dirs and without a log.
+    """Return the bucket that is the home of the log; None for log dirs and without a log.
 
-    Raises: InvalidRequestError: there is no log, or log and repository are nested.
+    Raises:
+        InvalidRequestError: The bucket has no log, or log and repository are nested.
     """
     url = None if log is None else url_of(log, fs=fs)
     if url is None:
         return None
     if leave_remote:
         raise InvalidRequestError(
-            f"{url}: leave_remote is for log dirs; all of this log is in its store", path=url
+            f"{url}: leave_remote applies only to a log in log dirs; leave it out for a log in a "
+            "bucket",
+            path=url,
         )
     store = open_store(url, storage_options)
     check_apart(store, target)
@@ -248,7 +255,7 @@ def _log_in_store(
 
 def _rewrite_ms(days: int) -> int:
     if days < 1:
-        raise InvalidRequestError(f"rewrite_days={days}: want at least 1")
+        raise InvalidRequestError(f"rewrite_days must be at least 1; got {days}")
     return days * DAY_MS
 
 
@@ -266,7 +273,9 @@ def _homes(url: str, checkpoint: str, log: Path | None) -> list[str]:
     for home in homes:
         if target is not None and f"{own_path(target)}/".startswith(f"{own_path(home)}/"):
             raise InvalidRequestError(
-                f"{url} is in {home}, which is to be archived there: choose another", path=url
+                f"the repository {url} is inside {home}, which is to be archived: choose another "
+                "URL",
+                path=url,
             )
     return homes
 
@@ -275,14 +284,16 @@ def _next_snapshot(
     now_ms: int, newest: list[Snapshot], batch: int | None, *, has_log: bool
 ) -> Snapshot:
     """Return a snapshot with the highest name, even if the clock was set back."""
+    # A restore takes the snapshot with the highest name.
     time_ms = max(now_ms, *(each.time_ms + 1 for each in newest), 0)
     return Snapshot.make(time_ms, batch, uuid.uuid4().hex[:12], has_log=has_log)
 
 
 def _staging_directories(fs: FileSystem, homes: Sequence[str]) -> StagedDirectories:
-    """Return working directories: beside `homes`, or in the temporary directory.
+    """Return working directories beside `homes`, or in the temporary directory.
 
-    The latter is used for a read-only mount; files can't be linked to it, so that they are copied.
+    The temporary directory is used for a read-only mount. Files can't be linked there and are
+    copied.
     """
 
     def name(home: str) -> str:
@@ -303,8 +314,8 @@ def _private_directory() -> str:
         found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise StorageUnavailableError(
-            f"{path} isn't a directory of this user alone (mode 700): remove it, or set TMPDIR to "
-            "a directory of your own", path=path,
+            f"{path} must be a directory that only this user can access (mode 700): remove it, or "
+            "set TMPDIR to a directory of your own", path=path,
         )  # fmt: skip
     return path
 
@@ -324,7 +335,8 @@ def _batch(checkpoint: Checkpoint | None, path: str, batch: int | None) -> int |
     if checkpoint is None:
         if batch is not None:
             raise InvalidRequestError(
-                f"{path} is no checkpoint of a query: it has no batches", path=os.fspath(path)
+                f"{path} is not the checkpoint of a query, so it has no batches: leave out batch",
+                path=os.fspath(path),
             )
         return None
     if batch is not None:
@@ -333,13 +345,17 @@ def _batch(checkpoint: Checkpoint | None, path: str, batch: int | None) -> int |
 
 
 def _newest(checkpoint: Checkpoint) -> int:
-    """Return the newest committed batch. Raises: InvalidRequestError: it is incomplete."""
+    """Return the newest committed batch.
+
+    Raises:
+        InvalidRequestError: There is no committed batch, or the newest batch is incomplete.
+    """
     for looks in range(_LOOKS, 0, -1):
         batches = Batches(checkpoint)
         if not batches.committed:
             path = checkpoint.path
             cure = (
-                "let its query finish one"
+                "let the query finish a batch"
                 if len(batches.planned) < 2
                 else f"`sparklog checkpoint verify {path}` reports what is missing"
             )
@@ -351,10 +367,14 @@ def _newest(checkpoint: Checkpoint) -> int:
         if looks > 1:
             checkpoint.refresh()  # a running query adds and removes files
     older = next((b for b in reversed(batches.committed) if batches.obstacle(b) is None), None)
-    hint = "no older one can be, either" if older is None else f"the newest that can be is {older}"
+    hint = (
+        "no older batch can be archived either"
+        if older is None
+        else f"the newest batch that can be archived is {older}"
+    )
     raise InvalidRequestError(
-        f"{checkpoint.path}: its newest batch, {newest}, can't be archived: {obstacle}; {hint}, "
-        "with batch= (--batch). No point was made; `sparklog checkpoint verify "
+        f"{checkpoint.path}: the newest batch, {newest}, can't be archived: {obstacle}; {hint} "
+        "(option --batch, batch=). No snapshot was written; `sparklog checkpoint verify "
         f"{checkpoint.path}` reports all damage",
         path=checkpoint.path,
     )
@@ -363,7 +383,8 @@ def _newest(checkpoint: Checkpoint) -> int:
 def _writer_name(checkpoint: Checkpoint | None, path: str, writer: str | None) -> str:
     if checkpoint is None:
         raise InvalidRequestError(
-            f"{path} is no checkpoint of a query: archive it without the log", path=os.fspath(path)
+            f"{path} is not the checkpoint of a query: archive it without the log",
+            path=os.fspath(path),
         )
     return writer_name(checkpoint, writer)
 
@@ -371,22 +392,26 @@ def _writer_name(checkpoint: Checkpoint | None, path: str, writer: str | None) -
 def _known(
     repository: Repository, newest: list[Snapshot], ring: Keyring | None, query: str | None
 ) -> SnapshotTrees:
-    """Return the newest snapshot's trees if it is readable and has the same key.
+    """Return the trees of the newest snapshot if the snapshot can be read and has the same key.
 
-    Raises: InvalidRequestError: it is another query's.
+    Raises:
+        InvalidRequestError: The snapshot belongs to another query.
     """
     trees: SnapshotTrees = {}
     for snapshot in newest:
         try:
             known, trees = snapshots.read(repository.store, snapshot, ring)
         except (InvalidRequestError, DataCorruptionError) as error:
-            _LOGGER.warning("%s: all files are read again", error)
+            _LOGGER.warning(
+                "the newest snapshot can't be used (%s), so all files are read again", error
+            )
             continue
         other = trees[CHECKPOINT].query
         if None not in (query, other) and other != query:
             raise InvalidRequestError(
-                f"{repository.store.url} has points of query {other}, this one is {query}: give "
-                "each query a URL of its own, for restore takes the newest point",
+                f"{repository.store.url} contains snapshots of query {other}, but the checkpoint "
+                f"belongs to query {query}: use a separate URL for each query, because restore "
+                "takes the newest snapshot",
                 path=repository.store.url,
             )
         trees = trees if known.key_id == repository.key_id else {}

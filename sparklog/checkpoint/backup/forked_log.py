@@ -131,7 +131,7 @@ class ForkedLog(ObjectStore):
     def get(
         self, name: str, start: int = 0, end: int | None = None, *, limit: int = WHOLE_BYTES_MAX
     ) -> bytes:
-        """Return bytes of an object, new or referred to."""
+        """Return bytes of an object, which is new or a reference."""
         found = self._references.get(name)
         if found is None:
             return super().get(name, start, end, limit=limit)
@@ -147,7 +147,7 @@ class ForkedLog(ObjectStore):
     def list(
         self, prefix: str = "", start_after: str = "", *, without: str = ""
     ) -> list[StoredObject]:
-        """Return all objects, new or referred to."""
+        """Return all objects, both new objects and references."""
         mine = super().list(prefix, start_after, without=without)
         more = [
             StoredObject(name, one.size, 0)
@@ -200,9 +200,9 @@ class ForkedLog(ObjectStore):
 
 def _missing_error(where: str) -> StorageUnavailableError:
     return StorageUnavailableError(
-        "the object was deleted or cut since the log was listed: its service may have merged it "
-        "meanwhile; archive again. If that doesn't help, `sparklog verify` reports what the log "
-        "misses; no point was made",
+        "the object was deleted or truncated after the log was listed, possibly because the "
+        "service merged it; no snapshot was written. Archive again. If the error persists, run "
+        "`sparklog verify`, which reports what the log misses",
         path=where,
     )
 

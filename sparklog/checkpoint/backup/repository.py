@@ -37,7 +37,7 @@ _CURE: Final = "restore the object from a copy of the bucket"
 
 
 def as_keyring(given: Keyring | str | None) -> Keyring | None:
-    """Return a keyring; read it if it is given as a path."""
+    """Return the keyring, which is loaded if `given` is a path."""
     return Keyring.load(given) if isinstance(given, str) else given
 
 
@@ -64,15 +64,20 @@ class Repository:
 
     @classmethod
     def writing(cls, store: Store, ring: Keyring | None) -> "Repository":
-        """Open for new snapshots; create the key if needed. Cost: one or two requests.
+        """Open a repository for new snapshots; create the key if needed.
 
-        Raises: InvalidRequestError: it is encrypted, and the keyring is missing or wrong.
+        Cost: one or two requests.
+
+        Raises:
+            InvalidRequestError: The repository is encrypted, and the keyring is missing or wrong.
         """
         known = sorted(one.name.removeprefix(KEYS) for one in store.list(KEYS))
         if ring is None:
             if known:
                 raise InvalidRequestError(
-                    f"the archive at {store.url} is encrypted: give the key ring", path=store.url
+                    f"the archive at {store.url} is encrypted: pass the keyring (option --keyring, "
+                    "keyring=)",
+                    path=store.url,
                 )
             return cls(store)
         if known:
@@ -84,18 +89,22 @@ class Repository:
 
     @classmethod
     def reading(cls, store: Store, ring: Keyring | None, key_id: str | None) -> "Repository":
-        """Open for a snapshot that was written with this key. Raises as `writing`."""
+        """Open a repository for a snapshot that was written with this key. Raises as `writing`."""
         if key_id is None:
             return cls(store)
         if ring is None:
             raise InvalidRequestError(
-                f"the archive at {store.url} is encrypted: give the key ring", path=store.url
+                f"the archive at {store.url} is encrypted: pass the keyring (option --keyring, "
+                "keyring=)",
+                path=store.url,
             )
         path = f"{store.url}/{KEYS}{key_id}"
         try:
             wrapped = unseal("key", store.get(KEYS + key_id), path=path, cure=_CURE)
         except FileNotFoundError:
-            raise DataCorruptionError(f"the archive's key is gone; {_CURE}", path=path) from None
+            raise DataCorruptionError(
+                f"the key of the archive is missing; {_CURE}", path=path
+            ) from None
         return cls(store, key_id, unwrap_key(ring, key_id, WrappedKey.parse(wrapped)))
 
     def name(self, content: bytes, prefix: str = FILES) -> str:
@@ -132,7 +141,7 @@ class Repository:
             raise DataCorruptionError(f"the object is missing; {_CURE}", path=path) from None
         if hashlib.sha256(data).digest() != piece.digest:
             raise DataCorruptionError(
-                f"bytes [{start}, {end}) differ from those that were written; {_CURE}", path=path
+                f"bytes [{start}, {end}) differ from their SHA-256; {_CURE}", path=path
             )
         return data
 

@@ -206,7 +206,8 @@ def _places(path: Path, log: Path | None, fs: FileSystem) -> tuple[str, str | No
     target = local_path(os.fspath(path))
     if target is None or len(logs) > 1:
         raise InvalidRequestError(
-            f"{path}, {log}: want a directory each, on this machine's disk", path=os.fspath(path)
+            f"path and log must each be a single directory on a local disk; got {path} and {log}",
+            path=os.fspath(path),
         )
     return target, log_url, logs
 
@@ -214,19 +215,21 @@ def _places(path: Path, log: Path | None, fs: FileSystem) -> tuple[str, str | No
 def _check_log(
     url: str, wanted: Snapshot, tree: SnapshotTree | None, log: Path, *, is_url: bool
 ) -> None:
-    """Raise InvalidRequestError if the point has no log, or the log's kind of home differs."""
+    """Raise InvalidRequestError if the snapshot has no log, or a log with another kind of home."""
     if tree is None:
-        raise InvalidRequestError(f"{url}: point {wanted.name} has no log; leave out log", path=url)
+        raise InvalidRequestError(
+            f"{url}: the snapshot {wanted.name} has no log; leave out log", path=url
+        )
     if tree.is_home and not is_url:
         raise InvalidRequestError(
-            f"{os.fspath(log)}: the point's log had its home in a bucket ({tree.origin}), and "
-            "comes back to one: give log a URL, such as s3://bucket/prefix",
+            f"{os.fspath(log)}: the log in the snapshot was stored in a bucket ({tree.origin}), "
+            "and can be restored only there: set log to a URL, such as s3://bucket/prefix",
             path=os.fspath(log),
         )
     if is_url and not tree.is_home:
         raise InvalidRequestError(
-            f"{os.fspath(log)}: the point's log had its home in log dirs ({tree.origin}), and "
-            "comes back to one: give log a directory of this machine",
+            f"{os.fspath(log)}: the log in the snapshot was stored in log dirs ({tree.origin}), "
+            "and can be restored only to log dirs: set log to a directory",
             path=os.fspath(log),
         )
 
@@ -283,7 +286,7 @@ def _cut_sink(
     batches: Batches,
     batch: int,
 ) -> None:
-    """Cut the sink's output before the checkpoint appears. A repeated restore cuts it again."""
+    """Cut the output of a file sink before the checkpoint appears, as a repeated restore may."""
     chosen = choose_sink(batches.checkpoint, log=log, output=output, sink=sink)
     cut = plan_sink_cut(batches, batch, chosen, announce)
     if cut is not None:
@@ -295,7 +298,8 @@ def _check_room(fs: FileSystem, directory: str, size: int) -> None:
     free = fs.free_bytes(directory)
     if free < size:
         raise StorageUnavailableError(
-            f"{directory}: {size} bytes are to come, {free} are free; restore to another disk",
+            f"{directory}: the restore needs {size} bytes, but {free} are free; restore to another "
+            "disk",
             path=directory,
         )
 

@@ -37,7 +37,7 @@ CHECKPOINT: Final = "checkpoint"
 LOG: Final = "log"
 _NAME: Final = re.compile(r"([0-9]{15})\.([0-9]+|none)\.(checkpoint(?:\+log)?)\.([0-9a-f]{8,})")
 _DIGEST_BYTES: Final = 32
-_CURE: Final = "restore the object from a copy of the bucket, or use another point"
+_CURE: Final = "restore the object from a copy of the bucket, or use another snapshot"
 _WRONG: Final = (ValueError, KeyError, TypeError, AttributeError, zlib.error)
 
 
@@ -99,9 +99,15 @@ class Snapshot:
 class SnapshotFile:
     """A file: its path in the tree, and its SHA-256 or, if small, its bytes (`data`).
 
-    `seen`: (device, inode, mtime in ms) when it was archived; None for a file that may have changed
-    without changing these. `digests`: the SHA-256 of each piece. In a snapshot of an earlier
-    version `content` is None, and `piece_sizes` may differ from PIECE_BYTES.
+    Attributes:
+        path: The path in the tree.
+        size: The size in bytes.
+        content: The SHA-256 of the file; None in a snapshot of an earlier version.
+        digests: The SHA-256 of each piece.
+        data: The bytes of a small file.
+        seen: (device, inode, mtime in ms) when the file was archived. None for a file that may
+            have changed although these are the same.
+        piece_sizes: The sizes of the pieces in a snapshot of an earlier version.
     """
 
     path: str
@@ -139,7 +145,7 @@ class SnapshotTree:
 
     @property
     def is_home(self) -> bool:
-        """Whether it is a log in a bucket; its objects are the files."""
+        """Whether the tree is a log in a bucket, whose objects are the files."""
         return any(entry.path == HOME for entry in self.files)
 
     @property
@@ -159,9 +165,10 @@ def list_snapshots(store: Store) -> list[Snapshot]:
 
 
 def no_snapshots(url: str) -> InvalidRequestError:
-    """Return the error for a URL without archived points."""
+    """Return the error for a URL without snapshots."""
     return InvalidRequestError(
-        f"{url} has no archived point: give the URL that `sparklog checkpoint archive` was given",
+        f"{url} has no snapshot of a checkpoint: use the URL that was passed to `sparklog "
+        "checkpoint archive`",
         path=url,
     )
 
@@ -177,10 +184,11 @@ def choose(store: Store, batch: int | None, name: str | None) -> Snapshot:
         if name in (None, snapshot.name) and (batch is None or snapshot.batch == batch)
     ]
     if not fits:
-        what = f"point {name}" if name is not None else f"point of batch {batch}"
+        what = f"snapshot {name}" if name is not None else f"snapshot of batch {batch}"
         batches = ", ".join(str(b) for b in sorted({p.batch for p in held if p.batch is not None}))
         raise InvalidRequestError(
-            f"{store.url} has no {what}; its batches: {batches or 'none'}", path=store.url
+            f"{store.url} has no {what}; it has snapshots of batches: {batches or 'none'}",
+            path=store.url,
         )
     return fits[-1]
 
@@ -207,27 +215,31 @@ def read(
         raw = store.get(SNAPSHOTS + snapshot.name, limit=SNAPSHOT_BYTES_MAX)
     except FileNotFoundError:
         raise InvalidRequestError(
-            f"{path} is gone; see which points there are", path=path
+            f"the snapshot {path} was deleted; list the snapshots again", path=path
         ) from None
     head, _, stored = raw.partition(b"\n")
     try:
         about = json.loads(head)
         check_version(about["version"], path, newest=VERSION)
         if hashlib.sha256(stored).hexdigest() != about["sha256"]:
-            raise DataCorruptionError(f"the sha256 of the point differs; {_CURE}", path=path)
+            raise DataCorruptionError(
+                f"the SHA-256 of the snapshot does not match; {_CURE}", path=path
+            )
         repository = Repository.reading(store, ring, about["key"])
         inflating = zlib.decompressobj()
         body = inflating.decompress(
             repository.open_text(snapshot.name, stored, path=path), SNAPSHOT_BYTES_MAX
         )
         if not inflating.eof:
-            raise ValueError(f"cut off, or more than {SNAPSHOT_BYTES_MAX} bytes when inflated")
+            raise ValueError(f"the body is truncated or has more than {SNAPSHOT_BYTES_MAX} bytes")
         entry = _entry if about["version"] > _BLOCKS_VERSION else _entry_of_blocks
         return repository, {k: _from_json(t, entry) for k, t in json.loads(body).items()}
     except InvalidRequestError:
         raise
     except _WRONG as error:
-        raise DataCorruptionError(f"no archived point ({error!r}); {_CURE}", path=path) from error
+        raise DataCorruptionError(
+            f"the snapshot can't be read ({error!r}); {_CURE}", path=path
+        ) from error
 
 
 def _to_json(tree: SnapshotTree) -> dict[str, Any]:
@@ -250,10 +262,10 @@ def _from_json(fields: dict[str, Any], entry: Callable[..., SnapshotFile]) -> Sn
     files = [entry(*row) for row in fields["files"]]
     for file in files:
         if file.path.startswith("/") or ".." in file.path.split("/"):
-            raise ValueError(f"{file.path} leads out of the directory")
+            raise ValueError(f"the path {file.path} leads out of the directory")
         sizes = [piece.end - piece.start for piece in file.pieces()]
         if min(sizes, default=1) < 1 or (file.data is None and sum(sizes) != file.size):
-            raise ValueError(f"{file.path} has {len(sizes)} pieces")
+            raise ValueError(f"the {len(sizes)} pieces of {file.path} do not have its size")
     return SnapshotTree(fields["origin"], fields["directories"], files, fields.get("query"))
 
 
@@ -281,7 +293,7 @@ def _entry_of_blocks(
     """Return a file of a snapshot of an earlier version."""
     digests = _digests(blocks)
     if block_sizes and len(digests) != len(block_sizes):
-        raise ValueError(f"{path} has {len(digests)} blocks")
+        raise ValueError(f"{path} has {len(digests)} blocks, but {len(block_sizes)} block sizes")
     return SnapshotFile(path, size, None, digests, _data(data), _seen(seen), tuple(block_sizes))
 
 

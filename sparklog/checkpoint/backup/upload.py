@@ -30,7 +30,7 @@ Stamp = tuple[int, int, int]
 def check_threads(threads: int) -> None:
     """Raise InvalidRequestError unless `threads` is positive."""
     if threads < 1:
-        raise InvalidRequestError(f"threads={threads}: want at least 1")
+        raise InvalidRequestError(f"threads must be at least 1; got {threads}")
 
 
 class TreeSource(Protocol):
@@ -94,7 +94,7 @@ class DirectoryFiles:
 
 @dataclass(slots=True)
 class UploadStats:
-    """Files and bytes in the snapshot, bytes read, files and bytes uploaded."""
+    """The numbers of files and bytes in the snapshot, of bytes read, and of uploads."""
 
     files: int = 0
     bytes: int = 0
@@ -157,15 +157,17 @@ class Uploader:
         leave room.
         Raises: StorageUnavailableError.
         """
+        # A day more than at the start: an object may have passed the age during the upload. The
+        # lifecycle rules in docs/replay.md leave room for it.
         self._stored = self._list(self._rewrite_ms + DAY_MS)
         for tree in trees.values():
             for entry in tree.files:
                 if entry.content not in self._uploaded and not self._is_stored(entry):
                     name = self._repository.name(entry.content or b"")
                     raise StorageUnavailableError(
-                        f"the object of {entry.path} was deleted, or became older than "
-                        f"{self._rewrite_ms // DAY_MS} days, during the backup: archive again; no "
-                        "point was made",
+                        f"during the backup the object of {entry.path} was deleted, or became "
+                        f"older than {self._rewrite_ms // DAY_MS} days; no snapshot was written. "
+                        "Archive again",
                         path=f"{self._repository.store.url}/{name}",
                     )
 
@@ -245,10 +247,10 @@ class Uploader:
 
 @dataclass(frozen=True, slots=True)
 class _VerifiedPieces:
-    """The pieces of a file, read again for its upload and compared with their SHA-256.
+    """The pieces of a file, which are read again for the upload and compared with their SHA-256.
 
-    So an object never has other bytes than its name says. In an encrypted repository, other bytes
-    would also be sealed with the same key and nonce.
+    The name of an object is the SHA-256 of its content, so a file that changes must not be stored.
+    In an encrypted repository, other bytes would also be sealed with the same key and nonce.
     """
 
     files: TreeSource
@@ -264,8 +266,8 @@ class _VerifiedPieces:
 
 def _changed(path: str) -> StorageUnavailableError:
     return StorageUnavailableError(
-        f"{path} changed while it was archived: stop what writes it, and archive it again; no "
-        "point was made",
+        f"{path} changed while it was archived; no snapshot was written. Stop the process that "
+        "writes the file, and archive again",
         path=path,
     )
 

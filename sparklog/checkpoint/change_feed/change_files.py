@@ -111,9 +111,10 @@ class StoreChanges:
         stores = [s for s in stores_of(self._checkpoint) if self._is_ours(s)]
         if stores and not any(s.changes for s in stores) and stores[0].provider == "rocksdb":
             raise InvalidRequestError(
-                f"{self.name}: RocksDB writes snapshots only there. To have its changes set "
+                f"{self.name}: the RocksDB state store writes snapshots, but no changelogs. To "
+                "read changes, set "
                 "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled=true and "
-                "restart the query; they begin with its next batch"
+                "restart the query; changes begin with the next batch"
             )
 
     def _files_of(

@@ -53,7 +53,7 @@ def _chosen(schema: StateStoreSchema, column_family: str | None) -> list[ColumnF
         there = ", ".join(sorted(schema.families)) if schema.has_families else "none"
         raise InvalidRequestError(
             f"operator {schema.operator}, store {schema.store} has no column family "
-            f"{column_family}: there are {there}"
+            f"{column_family}; its column families are: {there}"
         )
     return [schema.families[column_family]]
 
@@ -100,13 +100,14 @@ class ChangeReader:
             known.update(read_families(snapshot, self._checkpoint.locate(path)[0]))
         if not ids <= known.keys():
             raise DataCorruptionError(
-                f"no snapshot names its column families {sorted(ids - known.keys())}", path=where
+                f"no snapshot names the column families {sorted(ids - known.keys())} of this file",
+                path=where,
             )
         new = {known[n] for n in ids} - self._schema.families.keys()
         if new:
             raise InvalidRequestError(
-                f"{where} has column families that the state's schema had not when this read "
-                f"began: {', '.join(sorted(new))}; start it again",
+                f"{where} has column families that the schema of the state did not have when this "
+                f"read began: {', '.join(sorted(new))}; start the read again",
                 path=where,
             )
         return known

@@ -38,11 +38,11 @@ def check_hadoop(data: bytes, checksums: bytes, path: str, checksums_path: str) 
     Raises: DataCorruptionError: with the position of the first chunk that differs.
     """
     if len(checksums) < _HEADER.size or not checksums.startswith(_MAGIC):
-        raise DataCorruptionError("it is no checksum file of Hadoop's", path=checksums_path)
+        raise DataCorruptionError("the file is not a checksum file of Hadoop", path=checksums_path)
     chunk = _HEADER.unpack_from(checksums)[1]
     count = (len(checksums) - _HEADER.size) // 4
     if chunk < 1 or (len(checksums) - _HEADER.size) % 4:
-        raise DataCorruptionError("it is no checksum file of Hadoop's", path=checksums_path)
+        raise DataCorruptionError("the file is not a checksum file of Hadoop", path=checksums_path)
     wanted = struct.unpack_from(f">{count}I", checksums, _HEADER.size)
     for number, at in enumerate(range(0, len(data), chunk)):
         if number >= count or zlib.crc32(data[at : at + chunk]) != wanted[number]:
@@ -51,7 +51,7 @@ def check_hadoop(data: bytes, checksums: bytes, path: str, checksums_path: str) 
             )
     if count != -(-len(data) // chunk):
         raise DataCorruptionError(
-            f"the file has {len(data)} bytes, {checksums_path} covers more",
+            f"the file has {len(data)} bytes, but {checksums_path} covers more",
             path=path,
             position=len(data),
         )
@@ -68,11 +68,11 @@ def check_spark(data: bytes, checksum: bytes, path: str, checksum_path: str) -> 
         size = int(document["mainFileSize"])
     except (ValueError, KeyError, TypeError) as error:
         raise DataCorruptionError(
-            f"this is not a checksum file of Spark's: {error}", path=checksum_path
+            f"the file is not a checksum file of Spark: {error}", path=checksum_path
         ) from error
     if size != len(data):
         raise DataCorruptionError(
-            f"the file has {len(data)} bytes, {checksum_path} says {size}",
+            f"the file has {len(data)} bytes, but {checksum_path} says {size}",
             path=path,
             position=min(len(data), size),
         )

@@ -48,8 +48,8 @@ class FileSinkLog:
         found = cls(fs, output, batches, sorted(int(n) for n in compacted if n.isdecimal()))
         if not batches and not found.compacted:
             raise InvalidRequestError(
-                f"{output} has no {SINK_LOG} with batches, so that no query of Spark's file sink "
-                "wrote there: give the directory that the query writes to",
+                f"{output} has no {SINK_LOG} with batches, so no query with Spark's file sink "
+                "wrote there: use the directory that the query writes to",
                 path=output,
             )
         return found
@@ -70,8 +70,8 @@ class FileSinkLog:
         """
         if self.newest < batch:
             raise InvalidRequestError(
-                f"the newest batch in {self._path('')} is {self.newest}, so that {self.output} "
-                f"isn't the output of batch {batch}: give the directory that the query writes to",
+                f"the newest batch in {self._path('')} is {self.newest}, so {self.output} is not "
+                f"the output of batch {batch}: use the directory that the query writes to",
                 path=self.output,
             )
         compacted = max((c for c in self.compacted if c <= batch), default=None)
@@ -83,7 +83,8 @@ class FileSinkLog:
         later = next((c for c in self.compacted if c > batch), None)
         if later is None:
             raise DataCorruptionError(
-                f"files of batches {first} to {batch} are missing", path=self._path("")
+                f"the log has no files for some of the batches {first} to {batch}",
+                path=self._path(""),
             )
         return self._split(f"{later}{_COMPACT}", batch, next_planned_ms)
 
@@ -94,9 +95,10 @@ class FileSinkLog:
         count = sum(next_planned_ms is not None and time < next_planned_ms for time in times)
         if next_planned_ms is None or max(times[:count], default=0) >= next_planned_ms:
             raise InvalidRequestError(
-                f"{self._path(name)} doesn't show which of its files batches up to {batch} wrote: "
-                "their times are not in the order of the batches. Go back to a batch of which "
-                f"{self._path('')} still has a file of its own, or to one of {self.compacted}",
+                f"{self._path(name)} does not show which files the batches up to {batch} wrote, "
+                "because the times of the files are not in the order of the batches. Go back to a "
+                f"batch that has a separate file in {self._path('')}, or to batch "
+                f"{' or '.join(map(str, self.compacted))}",
                 path=self._path(name),
             )
         return entries[:count]
@@ -106,12 +108,12 @@ class FileSinkLog:
         try:
             version, *lines = read_bytes(self.fs, path).decode().splitlines()
             if version != _VERSION:
-                raise ValueError(f"it begins with {version[:20]!r}, not with {_VERSION!r}")
+                raise ValueError(f"the version is {version[:20]!r}, but must be {_VERSION!r}")
             entries = [json.loads(line) for line in lines if line]
             for entry in entries:
                 str(entry["path"]), int(entry["modificationTime"])
         except (ValueError, KeyError, TypeError) as error:
-            raise DataCorruptionError(f"it can't be read: {error}", path=path) from error
+            raise DataCorruptionError(f"the file can't be read: {error}", path=path) from error
         return entries
 
     def _path(self, name: str) -> str:

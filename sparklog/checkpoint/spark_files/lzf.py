@@ -30,16 +30,18 @@ def decompress(data: bytes, path: str) -> bytes:
         kind = data[at + 2] if len(data) > at + 2 else None
         head = _PACKED if kind == 1 else _PLAIN
         if data[at : at + 2] != MAGIC or kind not in (0, 1) or len(data) < at + head.size:
-            raise DataCorruptionError("no LZF chunk begins here", path=path, position=at)
+            raise DataCorruptionError(
+                "the data have no valid LZF chunk at this position", path=path, position=at
+            )
         fields = head.unpack_from(data, at)
         begin, end = at + head.size, at + head.size + fields[2]
         if end > len(data):
-            raise DataCorruptionError("an LZF chunk is cut", path=path, position=at)
+            raise DataCorruptionError("an LZF chunk is incomplete", path=path, position=at)
         try:
             parts.append(_unpacked(data[begin:end], fields[3]) if kind == 1 else data[begin:end])
         except (IndexError, ValueError) as error:
             raise DataCorruptionError(
-                "an LZF chunk can't be unpacked", path=path, position=at
+                "an LZF chunk can't be decompressed", path=path, position=at
             ) from error
         at = end
     return b"".join(parts)
@@ -63,9 +65,9 @@ def _unpacked(packed: bytes, size: int) -> bytes:
         back = ((token & 31) << 8 | packed[at]) + 1
         at += 1
         if back > len(out):
-            raise ValueError("it copies bytes from before its beginning")
+            raise ValueError("the chunk copies bytes from before its beginning")
         piece = out[-back:][: length + 2]
         out += (piece * (-(-(length + 2) // len(piece))))[: length + 2]  # may overlap itself
     if len(out) != size:
-        raise ValueError(f"{len(out)} bytes, want {size}")
+        raise ValueError(f"the chunk has {len(out)} bytes, but must have {size}")
     return bytes(out)

@@ -60,7 +60,9 @@ def parse_offsets(data: bytes, *, batch: int, path: str) -> BatchOffsets:
     for number, line in enumerate(file.lines):
         name, colon, text = line.partition(":") if by_name else (str(number), ":", line)
         if not colon:
-            raise DataCorruptionError(f"{line[:40]!r} is not `source:offset`", path=path)
+            raise DataCorruptionError(
+                f"the line {line[:40]!r} must have the form `source:offset`", path=path
+            )
         sources[name] = None if text == _NONE else text
     conf = file.metadata.get("conf", {})
     return BatchOffsets(
@@ -87,10 +89,12 @@ def read_metadata_log(data: bytes, path: str, versions: tuple[str, ...]) -> Meta
         # Spark writes no final newline, but an editor may.
         first, *rest = data.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
-        raise DataCorruptionError("it is no text", path=path, position=error.start) from error
+        raise DataCorruptionError(
+            "the file is not valid UTF-8", path=path, position=error.start
+        ) from error
     if first.strip() not in versions:
         raise DataCorruptionError(
-            f"it begins with {first[:20]!r}, want one of {', '.join(versions)}",
+            f"the version must be one of {', '.join(versions)}; got {first[:20]!r}",
             path=path,
             position=0,
         )
@@ -98,9 +102,9 @@ def read_metadata_log(data: bytes, path: str, versions: tuple[str, ...]) -> Meta
     try:
         metadata = json.loads(text or "{}")
     except ValueError as error:
-        raise DataCorruptionError(f"line 2 is no JSON: {error}", path=path) from error
+        raise DataCorruptionError(f"line 2 is not valid JSON: {error}", path=path) from error
     if not isinstance(metadata, dict):
-        raise DataCorruptionError("line 2 is no JSON object", path=path)
+        raise DataCorruptionError("line 2 is not a JSON object", path=path)
     return MetadataLogFile(int(first.strip()[1:]), metadata, rest[1:])
 
 
@@ -161,7 +165,7 @@ def _count(text: str | None) -> int | None:
 def _number(metadata: Mapping[str, Any], key: str, path: str) -> int:
     value = metadata.get(key, 0)
     if type(value) is not int:
-        raise DataCorruptionError(f"{key} is {value!r}, want a number", path=path)
+        raise DataCorruptionError(f"{key} must be a number; got {value!r}", path=path)
     return value
 
 
@@ -191,11 +195,13 @@ def parse_commit(data: bytes, *, batch: int, path: str) -> Commit:
     except (TypeError, ValueError, LookupError) as error:
         raise DataCorruptionError(f"stateUniqueIds can't be read: {error}", path=path) from error
     if type(watermark) is not int:
-        raise DataCorruptionError(f"nextBatchWatermarkMs is {watermark!r}", path=path)
+        raise DataCorruptionError(
+            f"nextBatchWatermarkMs must be a number; got {watermark!r}", path=path
+        )
     return Commit(batch=batch, version=version, next_watermark_ms=watermark, state_ids=state_ids)
 
 
 def _partitions(value: object) -> list[list[str]]:
     if not isinstance(value, list) or not all(isinstance(part, list) for part in value):
-        raise TypeError(f"{value!r} is no list of lists")
+        raise TypeError(f"{value!r} is not a list of lists")
     return [[str(each) for each in part] for part in value]

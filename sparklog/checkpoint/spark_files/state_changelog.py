@@ -87,21 +87,21 @@ def read_lineage(data: bytes, path: str) -> list[tuple[int, str]]:
 def _walk(data: bytes, at: int, version: int, path: str, out: NDArray[np.int64]) -> int:
     status, count, end = state_entries.walk(memoryview(data), at, version in (2, 4), out.data)
     if status == _CUT:
-        raise DataCorruptionError("it ends without its end mark", path=path)
+        raise DataCorruptionError("the file has no end mark", path=path)
     if status == _BAD_KIND:
         raise DataCorruptionError(
-            f"entry {count} has the unknown type {data[end]}, at byte {end} of its plain "
-            f"{len(data)}",
+            f"entry {count} has the unknown type {data[end]}, at byte {end} of the {len(data)} "
+            "decompressed bytes",
             path=path,
         )
     if status == _BAD_SIZE:
         raise DataCorruptionError(
-            f"the key or value of entry {count} has a wrong size, at byte {end} of its plain "
-            f"{len(data)}",
+            f"the key or value of entry {count} has a wrong size, at byte {end} of the {len(data)} "
+            "decompressed bytes",
             path=path,
         )
     if end != len(data):
-        raise DataCorruptionError(f"{len(data) - end} bytes follow its end mark", path=path)
+        raise DataCorruptionError(f"{len(data) - end} bytes follow the end mark", path=path)
     return int(count)
 
 
@@ -121,5 +121,7 @@ def _preface(data: bytes, path: str) -> tuple[int, int, list[tuple[int, str]]]:
             for item in json.loads(data[6 : 6 + size])
         ]
     except (ValueError, KeyError, TypeError) as error:
-        raise DataCorruptionError(f"its lineage can't be read: {error}", path=path) from error
+        raise DataCorruptionError(
+            f"the lineage of the changelog can't be read: {error}", path=path
+        ) from error
     return version, 6 + size, lineage

@@ -58,7 +58,7 @@ def plain(data: bytes, path: str) -> bytes:
     if data.startswith(lzf.MAGIC):
         return lzf.decompress(data, path)
     raise DataCorruptionError(
-        "the file isn't compressed by any of Spark's codecs", path=path, position=0
+        "the file is not compressed by any codec of Spark", path=path, position=0
     )
 
 
@@ -72,7 +72,9 @@ def read_zip(data: bytes, path: str, *, check: bool = False) -> list[ImmutableFi
         ssts = [_immutable("SSTs", "dfsSstFileName", f) for f in fields.get("sstFiles") or []]
         logs = [_immutable("logs", "dfsLogFileName", f) for f in fields.get("logFiles") or []]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataCorruptionError(f"its metadata can't be read: {error}", path=path) from error
+        raise DataCorruptionError(
+            f"the metadata of the zip can't be read: {error}", path=path
+        ) from error
     return ssts + logs
 
 
@@ -84,7 +86,9 @@ def read_families(data: bytes, path: str) -> dict[int, str]:
             int(at): str(name) for name, at in (fields.get("columnFamilyMapping") or {}).items()
         }
     except (ValueError, TypeError, AttributeError) as error:
-        raise DataCorruptionError(f"its metadata can't be read: {error}", path=path) from error
+        raise DataCorruptionError(
+            f"the metadata of the zip can't be read: {error}", path=path
+        ) from error
 
 
 def _zip_metadata(data: bytes, path: str, *, check: bool) -> dict[str, Any]:
@@ -92,24 +96,26 @@ def _zip_metadata(data: bytes, path: str, *, check: bool) -> dict[str, Any]:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             if check and (bad := archive.testzip()) is not None:
                 raise DataCorruptionError(
-                    f"the CRC of {bad} in it is wrong",
+                    f"the CRC of {bad} in the zip is wrong",
                     path=path,
                     position=archive.getinfo(bad).header_offset,
                 )
             text = archive.read("metadata").decode()
     except _NO_ZIP as error:
         raise DataCorruptionError(
-            f"this is not a complete zip of a snapshot: {error}", path=path
+            f"the file is not the complete zip of a snapshot: {error}", path=path
         ) from error
     version, _, document = text.partition("\n")
     try:
         if version.strip() != "v1":
-            raise ValueError(f"version {version[:10]!r}")
+            raise ValueError(f"the version must be v1; got {version[:10]!r}")
         fields = json.loads(document)
         if not isinstance(fields, dict):
-            raise TypeError("it is no JSON object")
+            raise TypeError("the metadata are not a JSON object")
     except (ValueError, TypeError) as error:
-        raise DataCorruptionError(f"its metadata can't be read: {error}", path=path) from error
+        raise DataCorruptionError(
+            f"the metadata of the zip can't be read: {error}", path=path
+        ) from error
     return fields
 
 
@@ -122,13 +128,17 @@ def _unblock(data: bytes, path: str) -> bytes:
     at = 0
     while at < len(data):
         if len(data) - at < _BLOCK.size:
-            raise DataCorruptionError("an LZ4 block's header is cut", path=path, position=at)
+            raise DataCorruptionError(
+                "the header of an LZ4 block is incomplete", path=path, position=at
+            )
         magic, token, packed, size, checksum = _BLOCK.unpack_from(data, at)
         begin, end = at + _BLOCK.size, at + _BLOCK.size + packed
         if magic != _BLOCK_MAGIC or size > _BLOCK_MAX or token & 0xF0 not in (_RAW, _PACKED):
-            raise DataCorruptionError("no LZ4 block begins here", path=path, position=at)
+            raise DataCorruptionError(
+                "the data have no valid LZ4 block at this position", path=path, position=at
+            )
         if end > len(data):
-            raise DataCorruptionError("an LZ4 block is cut", path=path, position=at)
+            raise DataCorruptionError("an LZ4 block is incomplete", path=path, position=at)
         if not size:
             if end != len(data):
                 raise DataCorruptionError("bytes follow the last block", path=path, position=end)
@@ -144,7 +154,9 @@ def _block(packed: bytes, method: int, size: int, checksum: int, path: str, at: 
         if method == _PACKED:
             found = lz4.block.decompress(packed, uncompressed_size=size)
     except lz4.block.LZ4BlockError as error:
-        raise DataCorruptionError(f"an LZ4 block: {error}", path=path, position=at) from error
+        raise DataCorruptionError(
+            f"an LZ4 block can't be decompressed: {error}", path=path, position=at
+        ) from error
     if len(found) != size or xxhash.xxh32_intdigest(found, _SEED) & 0x0FFFFFFF != checksum:
-        raise DataCorruptionError("an LZ4 block's checksum is wrong", path=path, position=at)
+        raise DataCorruptionError("the checksum of an LZ4 block is wrong", path=path, position=at)
     return found

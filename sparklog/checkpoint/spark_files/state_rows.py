@@ -89,7 +89,7 @@ def split_lists(data: Bytes, values: Spans, path: str) -> tuple[Ints, Spans]:
         count = load(data, place, short, "<i4").astype(np.int64)
         if (short | (count < 1) | (place + 4 + count > end[left])).any():
             raise DataCorruptionError(
-                "a list's value doesn't fit into it (rows with checksums can't be read: "
+                "a value of a list is longer than the list (rows with checksums can't be read: "
                 "spark.sql.streaming.stateStore.rowChecksum.enabled)",
                 path=path,
             )
@@ -113,7 +113,7 @@ def _versioned(data: Bytes, rows: Spans, path: str) -> Spans:
     wrong = (null & ~rows.null) | (~null & (load(data, rows.at, null, "u1") != 0))
     if wrong.any():
         raise DataCorruptionError(
-            "a row doesn't begin with version 0 of its encoding (rows with checksums can't be "
+            "a row does not begin with version 0 of its encoding (rows with checksums can't be "
             "read: spark.sql.streaming.stateStore.rowChecksum.enabled)",
             path=path,
         )
@@ -128,7 +128,7 @@ def _split_keys(
     short = keys.null | (keys.size < 4)
     size = load(data, keys.at, short, "<i4").astype(np.int64)
     if (~keys.null & (short | (size < 0) | (size > keys.size - 4))).any():
-        raise DataCorruptionError("a key's first part doesn't fit into it", path=path)
+        raise DataCorruptionError("the first part of a key is longer than the key", path=path)
     head = _versioned(data, Spans(keys.at + 4, size, keys.null), path)
     tail = Spans(keys.at + 4 + size, keys.size - 4 - size, keys.null)
     if family.layout.kind == "prefix":
@@ -164,7 +164,7 @@ def _timed_keys(
     is_first: bool, types: list[pa.DataType], data: Bytes, keys: Spans, path: str
 ) -> list[pa.Array]:
     if (~keys.null & (keys.size < 9)).any():
-        raise DataCorruptionError("a key has no room for its time", path=path)
+        raise DataCorruptionError("a key is too short to contain its timestamp", path=path)
     at = keys.at if is_first else keys.at + keys.size - 8
     times = load(data, at, keys.null, ">u8").astype(np.uint64) ^ np.uint64(1 << 63)
     rows = Spans(keys.at + 8 if is_first else keys.at, keys.size - 8, keys.null)

@@ -115,7 +115,11 @@ def store_schema(
         known = ", ".join(map(str, operators))
         raise InvalidRequestError(
             f"{checkpoint.path} has no stateful operator {operator}: "
-            + (f"there are {known}" if known else "its query keeps no state, or hasn't begun"),
+            + (
+                f"its operators are {known}"
+                if known
+                else "the query is stateless or has not run a batch yet"
+            ),
             path=checkpoint.path,
         )
     infos = {info.name: info for info in stores_info(checkpoint, operator)}
@@ -128,7 +132,7 @@ def store_schema(
                 )
     if store not in infos:
         raise InvalidRequestError(
-            f"operator {operator} of {checkpoint.path} has no store {store}: there are "
+            f"operator {operator} of {checkpoint.path} has no store {store}: its stores are "
             + ", ".join(sorted(infos))
         )
     info = infos[store]
@@ -187,12 +191,14 @@ def _families(
         try:
             version, families = _parse(data, info.prefix_columns)
         except (ValueError, KeyError, IndexError, TypeError, UnicodeDecodeError) as error:
-            raise DataCorruptionError(f"it is no state schema: {error}", path=where) from error
+            raise DataCorruptionError(
+                f"the file is not a state schema: {error}", path=where
+            ) from error
         found.update((family.name, family) for family in families)
     if not found:
         raise InvalidRequestError(
-            f"{checkpoint.real(paths[-1])} is missing: without it the state of operator {operator} "
-            "can't be decoded; a running query writes it with its first batch",
+            f"{checkpoint.real(paths[-1])} is missing, so the state of operator {operator} can't "
+            "be decoded; a running query writes the file with its first batch",
             path=checkpoint.real(paths[-1]),
         )
     return found, version >= 3
@@ -206,14 +212,14 @@ class _Input:
 
     def number(self, size: int) -> int:
         if self._at + size > len(self._data):
-            raise ValueError("it is cut off")
+            raise ValueError("the schema is incomplete")
         self._at += size
         return int.from_bytes(self._data[self._at - size : self._at], "big", signed=True)
 
     def text(self) -> str:
         size = self.number(2) & 0xFFFF
         if self._at + size > len(self._data):
-            raise ValueError("it is cut off")
+            raise ValueError("the schema is incomplete")
         self._at += size
         return self._data[self._at - size : self._at].decode()
 
@@ -227,7 +233,7 @@ def _parse(data: bytes, prefix_columns: int) -> tuple[int, list[ColumnFamily]]:
     if version == "v3":
         return 3, [_family(given) for _ in range(given.number(4))]
     if version not in ("v1", "v2"):
-        raise ValueError(f"its version is {version[:10]!r}; v1 to v3 can be read")
+        raise ValueError(f"the version of the schema must be v1, v2 or v3; got {version[:10]!r}")
     key, value = (
         json.loads(given.text()) if version == "v1" else given.document() for _ in range(2)
     )

@@ -105,7 +105,9 @@ class StateStore:
         except DataCorruptionError as error:
             return VersionFiles([], str(error))
         if not before:
-            return VersionFiles([], f"no file of version {version} has an id of the commit")
+            return VersionFiles(
+                [], f"no state file of version {version} has an id that the commit names"
+            )
         return self._from_snapshot(checkpoint, reversed(before))
 
     def _from_snapshot(
@@ -125,11 +127,13 @@ class StateStore:
                     return VersionFiles(files.files + needed[::-1])
                 reason = reason or files.missing
             if at not in self.changes:
-                return VersionFiles([], reason or f"version {at.number} is gone: {self._lost(at)}")
+                return VersionFiles(
+                    [], reason or f"version {at.number} is missing: {self._lost(at)}"
+                )
             needed.append(self.path(self.changes[at]))
         if at.number == 1:
             return VersionFiles(needed[::-1])
-        return VersionFiles([], reason or f"the snapshot before version {at.number} is gone")
+        return VersionFiles([], reason or f"the snapshot before version {at.number} is missing")
 
     def _lost(self, version: StateVersion) -> str:
         stem = str(version.number) if version.id is None else f"{version.number}_{version.id}"
@@ -149,7 +153,7 @@ class StateStore:
                 size = checkpoint.stat(shared).size
                 if size != needed.size_bytes:
                     return VersionFiles(
-                        [], f"{shared} has {size} bytes, {path} says {needed.size_bytes}"
+                        [], f"{shared} has {size} bytes, but {path} says {needed.size_bytes}"
                     )
                 files.append(shared)
         except (DataCorruptionError, FileNotFoundError) as error:

@@ -60,7 +60,7 @@ def cells_of(fields: int, data: Bytes, rows: Spans, path: str) -> list[Cells]:
     at, size = _known(rows)
     wrong = ~rows.null & ((size < bits + 8 * fields) | (size % 8 != 0))
     if wrong.any():
-        raise _damage(f"a row of {fields} fields has {size[wrong][0]} bytes", path)
+        raise _damage(f"a row with {fields} fields can't have {size[wrong][0]} bytes", path)
     around = Spans(at, size, rows.null)
     cells = []
     for field in range(fields):
@@ -112,7 +112,10 @@ def spans_of(data: Bytes, cells: Cells, path: str) -> Spans:
     around = cells.around
     wrong = ~cells.null & ((offset < 0) | (offset + size > around.size))
     if wrong.any():
-        raise _damage(f"a field begins {offset[wrong][0]} bytes after the start of its row", path)
+        raise _damage(
+            f"the value of a field, at byte {offset[wrong][0]} of the row, is outside of the row",
+            path,
+        )
     return Spans(around.at + offset, np.where(cells.null, 0, size), cells.null)
 
 
@@ -179,7 +182,7 @@ def _big_decimals(data: Bytes, spans: Spans, path: str) -> NDArray[Any]:
     """Convert big-endian numbers of 1 to 16 bytes to 16 bytes, little-endian."""
     at, size = _known(spans)
     if ((size > 16) | (~spans.null & (size < 1))).any():
-        raise _damage("a decimal has not 1 to 16 bytes", path)
+        raise _damage("a decimal must have 1 to 16 bytes", path)
     out = np.zeros((len(at), 16), np.uint8)
     negative = ~spans.null & (data[at] >= 0x80)
     out[negative] = 0xFF
@@ -193,13 +196,13 @@ def _maps(kind: pa.DataType, data: Bytes, spans: Spans, path: str) -> pa.Array:
     at, size = _known(spans)
     key_bytes = np.where(spans.null, 0, load(data, at, spans.null | (size < 8), "<i8"))
     if (~spans.null & ((size < 8) | (key_bytes < 0) | (key_bytes > size - 8))).any():
-        raise _damage("a map's keys don't fit into it", path)
+        raise _damage("the keys of a map are longer than the map", path)
     key_spans = Spans(at + 8, key_bytes, spans.null)
     value_spans = Spans(at + 8 + key_bytes, size - 8 - key_bytes, spans.null)
     counts, keys = _items(kind.key_type, data, key_spans, path)
     value_counts, values = _items(kind.item_type, data, value_spans, path)
     if (counts != value_counts).any():
-        raise _damage("a map has not as many values as keys", path)
+        raise _damage("a map has different numbers of keys and values", path)
     pairs = pa.struct([kind.key_field, kind.item_field])
     return _nested(
         kind, counts, struct(pairs, [keys, values], np.zeros(len(keys), np.bool_)), spans.null
@@ -219,7 +222,7 @@ def _items(kind: pa.DataType, data: Bytes, spans: Spans, path: str) -> tuple[Int
     wrong = ~spans.null & ((size < 8) | (counts < 0) | (counts > size))
     header = 8 + (np.where(wrong, 0, counts) + 63) // 64 * 8
     if (wrong | (~spans.null & (header + counts * width > size))).any():
-        raise _damage("an array's elements don't fit into it", path)
+        raise _damage("the elements of an array are longer than the array", path)
     offsets = _offsets(counts)
     if offsets[-1] > _ITEMS_MAX:
         raise _damage(f"{offsets[-1]} elements of arrays are too many at once", path)
@@ -240,5 +243,5 @@ def _width(kind: pa.DataType) -> int:
 
 def _damage(reason: str, path: str) -> DataCorruptionError:
     return DataCorruptionError(
-        f"{reason}: its rows are not what the state's schema says", path=path
+        f"{reason}: the rows do not match the schema of the state", path=path
     )

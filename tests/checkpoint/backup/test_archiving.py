@@ -120,7 +120,7 @@ def test_the_newest_batch_or_an_error(golden: Golden, file_url: str, tmp_path: P
     """A backup of an old batch that looks like one of now is worse than none."""
     path = golden("hdfs")
     (path / "state/0/1/14.delta").unlink()
-    with pytest.raises(InvalidRequestError, match=r"newest batch, 13, can't.*that can be is 12"):
+    with pytest.raises(InvalidRequestError, match=r"13, can't.*that can be archived is 12"):
         archive(path, file_url)
     assert not list_points(file_url)
     assert archive(path, file_url, batch=12).batch == 12
@@ -135,7 +135,7 @@ def test_a_checkpoint_without_a_committed_batch(
     for plan in later:
         plan.unlink()
     first.rename(path / "offsets" / "0")
-    with pytest.raises(InvalidRequestError, match="committed batch: let its query finish one"):
+    with pytest.raises(InvalidRequestError, match="committed batch: let the query finish a batch"):
         archive(path, file_url)
     (path / "commits").mkdir()
     (path / "commits" / "0").write_text("v1\n{}")  # as its query does
@@ -180,7 +180,7 @@ def test_a_lost_query_id_makes_no_tree_of_a_checkpoint(
     (path / "metadata").unlink()
     assert archive(path, url).batch == 13
     write_log(tmp_path / "log", query, 14, clock)
-    with pytest.raises(InvalidRequestError, match="has no query id: give writer="):
+    with pytest.raises(InvalidRequestError, match="has no query id: pass the writer"):
         archive(path, url, log=tmp_path / "log", clock=clock)
     assert archive(path, url, log=tmp_path / "log", writer=query, clock=clock).log
 
@@ -291,7 +291,10 @@ def test_a_file_that_changes_before_its_upload(
 
     with monkeypatch.context() as patch:
         patch.setattr(repository.Repository, "put", changing)
-        with pytest.raises(StorageUnavailableError, match="changed while it was archived: stop"):
+        with pytest.raises(
+            StorageUnavailableError,
+            match="changed while it was archived; no snapshot was written",
+        ):
             archive(root, file_url)
     assert (list_points(file_url), stored(tmp_path)) == ([], [])
 
@@ -325,7 +328,10 @@ def test_a_file_that_changes_meanwhile(
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalFile, "pread", changing)
-        with pytest.raises(StorageUnavailableError, match="changed while it was archived: stop"):
+        with pytest.raises(
+            StorageUnavailableError,
+            match="changed while it was archived; no snapshot was written",
+        ):
             archive(root, file_url)
     assert list_points(file_url) == []
     archive(root, file_url)  # now that nothing writes to it
@@ -349,14 +355,18 @@ class TestPoints:
 
     def test_that_are_not_there(self, golden: Golden, url: str, tmp_path: Path) -> None:
         path = golden("hdfs")
-        with pytest.raises(InvalidRequestError, match="has no archived point: give the URL"):
+        with pytest.raises(
+            InvalidRequestError, match="has no snapshot of a checkpoint: use the URL"
+        ):
             restore(url, path.with_name("back"))
         made = archive(path, url)
-        with pytest.raises(InvalidRequestError, match="give the URL that `sparklog checkpoint"):
+        with pytest.raises(
+            InvalidRequestError, match="use the URL that was passed to `sparklog checkpoint"
+        ):
             restore(f"{url}/other", path.with_name("back"))
         for how, match in {
-            "batch": (77, f"no point of batch 77; its batches: {made.batch}"),
-            "point": ("x", "no point x"),
+            "batch": (77, f"no snapshot of batch 77; it has snapshots of batches: {made.batch}"),
+            "point": ("x", "no snapshot x"),
             "log": (tmp_path / "log", "has no log"),
         }.items():
             with pytest.raises(InvalidRequestError, match=match[1]):
@@ -372,7 +382,7 @@ class TestPoints:
         mine, others = golden("changelog"), golden("hdfs")
         archive(mine, url)
         kept = {one.name for one in open_store(url).list("")}
-        with pytest.raises(InvalidRequestError, match="give each query a URL of its own"):
+        with pytest.raises(InvalidRequestError, match="use a separate URL for each query"):
             archive(others, url)
         assert {one.name for one in open_store(url).list("")} == kept
         made = archive(others, f"{url}-of-others")
@@ -467,9 +477,9 @@ class TestEncryption:
             assert b"state/0" not in data
             assert one.name.rpartition("/")[2] not in plain
             assert hashlib.sha256(data).hexdigest() not in plain
-        with pytest.raises(InvalidRequestError, match="give the key ring"):
+        with pytest.raises(InvalidRequestError, match="pass the keyring"):
             restore(url, tmp_path / "back")
-        with pytest.raises(InvalidRequestError, match="give the key ring"):
+        with pytest.raises(InvalidRequestError, match="pass the keyring"):
             archive(path, url)
         with pytest.raises(InvalidRequestError, match="isn't the one"):
             restore(url, tmp_path / "back", keyring=Keyring({"old": bytes(32)}, "old"))
@@ -608,11 +618,11 @@ def test_too_little_room(
 @pytest.mark.parametrize(
     ("how", "match"),
     [
-        ({"path": "s3://bucket/checkpoint"}, "this machine's own disk"),
-        ({"threads": 0}, "threads=0"),
-        ({"batch": 3}, "no checkpoint of a query: it has no batches"),
-        ({"log": "log"}, "no checkpoint of a query"),
-        ({"url": "tree/archive"}, "is in .*tree, which is to be archived"),
+        ({"path": "s3://bucket/checkpoint"}, "on a local disk"),
+        ({"threads": 0}, "threads must be at least 1"),
+        ({"batch": 3}, "not the checkpoint of a query, so it has no batches"),
+        ({"log": "log"}, "not the checkpoint of a query"),
+        ({"url": "tree/archive"}, "is inside .*tree, which is to be archived"),
     ],
 )
 def test_wrong_use(

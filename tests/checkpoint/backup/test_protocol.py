@@ -218,7 +218,7 @@ def test_files_are_uploaded_again_once_they_are_old(
     (root / "new").write_bytes(os.urandom(1000))
     assert archive(root, "any", threads=1, clock=clock, rewrite_days=100).new_files == 1
     assert archive(root, "any", threads=1, clock=slow).new_files == 3
-    with pytest.raises(InvalidRequestError, match="rewrite_days=0"):
+    with pytest.raises(InvalidRequestError, match="rewrite_days must be at least 1"):
         archive(root, "any", rewrite_days=0)
 
 
@@ -238,7 +238,7 @@ def test_a_file_that_was_there_when_the_backup_began(
             clock.advance(2 * DAY_MS)
 
     store.on_call = meanwhile
-    with pytest.raises(StorageUnavailableError, match="during the backup: archive again; no"):
+    with pytest.raises(StorageUnavailableError, match="no snapshot was written"):
         archive(root, "any", threads=1, clock=clock)
     assert len(list_points("any")) == 1
     store.on_call = lambda kind, name: None
@@ -254,7 +254,7 @@ def test_a_point_that_expired_since_it_was_chosen(
     (chosen,) = list_points("any")
     second = archive(root, "any", threads=1, clock=clock)
     store.delete([f"points/{chosen.name}"])
-    with pytest.raises(InvalidRequestError, match="is gone; see which points there are"):
+    with pytest.raises(InvalidRequestError, match="was deleted; list the snapshots again"):
         snapshots.read(store, chosen, None)
     (left,) = list_points("any")
     assert left.name == second.point

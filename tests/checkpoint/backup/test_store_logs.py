@@ -248,10 +248,10 @@ def test_objects_that_go_meanwhile(places: Places, monkeypatch: pytest.MonkeyPat
 
     with monkeypatch.context() as patch:
         patch.setattr(ForkedLog, "make", made)
-        with pytest.raises(StorageUnavailableError, match="archive again") as caught:
+        with pytest.raises(StorageUnavailableError, match="Archive again") as caught:
             archive(places.path, places.points, batch=11, log=places.log)
     assert list_points(places.points) == []
-    again = "archive again. If that doesn't help, `sparklog verify` reports what the log misses"
+    again = "Archive again. If the error persists, run `sparklog verify`"
     with pytest.raises(StorageUnavailableError, match=again):
         archive(places.path, places.points, batch=11, log=places.log)
     assert again in str(caught.value)
@@ -270,14 +270,14 @@ def test_wrong_use(in_files: Places, tmp_path: Path) -> None:
     places.write(range(12))
     with pytest.raises(InvalidRequestError, match="contains the other"):
         archive(places.path, f"{places.log}/points", batch=11, log=places.log)
-    with pytest.raises(InvalidRequestError, match="leave_remote is for log dirs"):
+    with pytest.raises(InvalidRequestError, match="leave_remote applies only to a log in log dirs"):
         archive(places.path, places.points, log=places.log, leave_remote=True)
     with pytest.raises(InvalidRequestError, match="writers"):
         archive(places.path, places.points, batch=11, log=places.log, writer="other")
     assert list_points(places.points) == []
     archive(places.path, places.points, batch=11, log=places.log)
     for path in (tmp_path / "dir", f"file:{tmp_path}/dir"):
-        with pytest.raises(InvalidRequestError, match="give log a URL"):
+        with pytest.raises(InvalidRequestError, match="set log to a URL"):
             restore(places.points, tmp_path / "back", log=path)
     assert numbers(places.back()[1]) == [*range(12)]
     with pytest.raises(InvalidRequestError, match="contains the other"):
@@ -293,7 +293,7 @@ def test_a_log_dir_comes_back_as_one(in_files: Places, tmp_path: Path) -> None:
     places.log = str(tmp_path / "dir")
     places.write(range(12))
     archive(places.path, places.points, batch=11, log=places.log)
-    with pytest.raises(InvalidRequestError, match="give log a directory"):
+    with pytest.raises(InvalidRequestError, match="set log to a directory"):
         restore(places.points, tmp_path / "back", log=f"{places.root}/back")
     restore(places.points, tmp_path / "back", log=tmp_path / "log")
     assert numbers(str(tmp_path / "log")) == [*range(12)]

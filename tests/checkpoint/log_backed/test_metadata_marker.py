@@ -54,7 +54,7 @@ def test_a_mark_without_a_record_is_a_loss(golden: Golden) -> None:
     path = golden(NAME)
     import_(path)
     shutil.rmtree(path / "sparklog" / "metadata-0")
-    assert [f.file for f in verify(path).findings if f.what == "it is missing"] == [
+    assert [f.file for f in verify(path).findings if f.what == "the file is missing"] == [
         str(path / "metadata")
     ]
     export(path)
@@ -85,9 +85,7 @@ def test_two_histories(golden: Golden, file: str) -> None:
             call()
 
 
-def test_a_sink_of_a_session_without_the_manager_is_refused(
-    golden: Golden, tmp_path: Path
-) -> None:
+def test_a_sink_of_a_session_without_the_manager_is_refused(golden: Golden, tmp_path: Path) -> None:
     """As older versions left it: without a marker, so that Spark's own manager began from 0."""
     path = golden(NAME)
     import_(path)

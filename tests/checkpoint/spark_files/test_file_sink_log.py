@@ -78,23 +78,23 @@ def test_times_out_of_order_are_refused(log: Path) -> None:
     compact.write_text("\n".join(lines))
     with pytest.raises(InvalidRequestError, match="not in the order of the batches") as caught:
         batches(log, 5, 550)
-    advice = r"still has a file of its own, or to one of \[9\]"
+    advice = "has a separate file in .*, or to batch 9$"
     assert re.search(advice, str(caught.value))
     for own in (9, 10, 11, 12):
         assert len(batches(log, own, 100 * own + 50)) == own + 1
 
 
 def test_what_is_no_log(log: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match="no query of Spark's file sink"):
+    with pytest.raises(InvalidRequestError, match="no query with Spark's file sink"):
         FileSinkLog.open(LOCAL, str(tmp_path / "_spark_metadata"))
     assert FileSinkLog.open(LOCAL, str(tmp_path)).newest == 12  # the directory it is written to
-    with pytest.raises(InvalidRequestError, match=r"newest batch in .* is 12, so that"):
+    with pytest.raises(InvalidRequestError, match=r"newest batch in .* is 12, so"):
         batches(log, 13)
     (log / "_spark_metadata/11").unlink()
-    with pytest.raises(DataCorruptionError, match="files of batches 10 to 12 are missing"):
+    with pytest.raises(DataCorruptionError, match="no files for some of the batches 10 to 12"):
         batches(log, 12)
     (log / "_spark_metadata/11").write_text("v2\n")
-    with pytest.raises(DataCorruptionError, match="begins with 'v2'"):
+    with pytest.raises(DataCorruptionError, match="the version is 'v2'"):
         batches(log, 12)
 
 

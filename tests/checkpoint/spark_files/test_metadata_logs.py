@@ -39,13 +39,13 @@ def test_without_metadata() -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"", "begins with ''"),
-        (b"v3\n{}\n-", "begins with 'v3'"),
-        (b"v1\n{", "no JSON"),
-        (b"v1\n[]", "no JSON object"),
-        (b"v1\n\xff", "no text"),
-        (b"v2\n{}\nnothing", "not `source:offset`"),
-        (b'v1\n{"batchTimestampMs":"x"}', "want a number"),
+        (b"", "got ''"),
+        (b"v3\n{}\n-", "got 'v3'"),
+        (b"v1\n{", "not valid JSON"),
+        (b"v1\n[]", "not a JSON object"),
+        (b"v1\n\xff", "is not valid UTF-8"),
+        (b"v2\n{}\nnothing", "must have the form `source:offset`"),
+        (b'v1\n{"batchTimestampMs":"x"}', "must be a number"),
     ],
 )
 def test_damaged_offsets(data: bytes, says: str) -> None:

@@ -73,11 +73,11 @@ def test_the_first_format_and_long_texts(golden: Golden) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "it is cut off"),
-        (utf("v9"), "its version is 'v9'; v1 to v3 can be read"),
-        (utf("v1") + utf("{") + utf("{}"), "it is no state schema: Expecting"),
-        (utf("v1") + utf("{}") + utf("{}"), "it is no state schema: 'type'"),
-        (utf("v2") + struct.pack(">i", 1) + struct.pack(">H", 9), "it is cut off"),
+        (b"", "the schema is incomplete"),
+        (utf("v9"), "the version of the schema must be v1, v2 or v3; got 'v9'"),
+        (utf("v1") + utf("{") + utf("{}"), "the file is not a state schema: Expecting"),
+        (utf("v1") + utf("{}") + utf("{}"), "the file is not a state schema: 'type'"),
+        (utf("v2") + struct.pack(">i", 1) + struct.pack(">H", 9), "the schema is incomplete"),
     ],
 )
 def test_damage(golden: Golden, data: bytes, reason: str) -> None:

@@ -164,5 +164,5 @@ def test_more_than_64_fields() -> None:
 @pytest.mark.parametrize("size", [8, 12, 0])
 def test_a_row_of_a_wrong_size(size: int) -> None:
     spans = Spans(np.zeros(1, np.int64), np.array([size]), np.zeros(1, np.bool_))
-    with pytest.raises(DataCorruptionError, match=f"a row of 1 fields has {size} bytes"):
+    with pytest.raises(DataCorruptionError, match=f"a row with 1 fields can't have {size} bytes"):
         read_rows([pa.int32()], np.zeros(16, np.uint8), spans, "path")
