@@ -30,7 +30,7 @@ def parse_address(text: str, *, name: str, example: int, encrypted_by: str) -> A
     Raises:
         InvalidRequestError: The address is malformed; the message has `name` and the expected form.
     """
-    wanted = f"want PORT or HOST:PORT, such as {example}, localhost:{example} or [::1]:{example}"
+    wanted = f"use PORT or HOST:PORT, such as {example}, localhost:{example} or [::1]:{example}"
     text = text.strip()
     if "://" in text:
         scheme, _, _ = text.partition("://")
@@ -57,7 +57,7 @@ def resolve(host: str) -> list[str]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise InvalidRequestError(f"{host}: this host's name can't be resolved: {error}") from None
+        raise InvalidRequestError(f"the host name {host} can't be resolved: {error}") from None
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 

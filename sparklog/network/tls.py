@@ -107,7 +107,7 @@ def make_context(files: TlsFiles) -> ssl.SSLContext:
             context.load_verify_locations(files.truststore)
         except ssl.SSLError as error:
             raise InvalidRequestError(
-                f"ssl.truststore.location={files.truststore}: a certificate in it is broken: "
+                f"ssl.truststore.location={files.truststore}: the file has a broken certificate: "
                 f"{_reason(error)}", path=files.truststore,
             ) from None  # fmt: skip
     return context
@@ -120,13 +120,15 @@ def _check(path: str, name: str, part: bytes, what: str, *, is_secret: bool = Fa
             mode = os.fstat(file.fileno()).st_mode
             data = file.read(_SIZE_MAX)
     except FileNotFoundError:
-        raise InvalidRequestError(f"{name}={path}: no such file", path=path) from None
+        raise InvalidRequestError(f"{name}={path}: the file does not exist", path=path) from None
     parts = [kind for kind in _PEM.findall(data) if kind.endswith(part)]
     if not parts:
         other = b", ".join(dict.fromkeys(_PEM.findall(data))).decode()
-        holds = f"it only has {other}" if other else "it is not a PEM file"
+        holds = f"the file only has {other}" if other else "the file is not a PEM file"
         hint = "" if other else "; openssl pkcs12 -in FILE -out FILE.pem converts .p12 files"
-        raise InvalidRequestError(f"{name}={path}: no {what} in it: {holds}{hint}", path=path)
+        raise InvalidRequestError(
+            f"{name}={path}: the file contains no {what}: {holds}{hint}", path=path
+        )
     if is_secret and mode & stat.S_IROTH:
         _LOGGER.warning("%s: all users of this host can read this key; run: chmod 600 %s",
                         path, path)  # fmt: skip
@@ -145,7 +147,7 @@ def _wrong_pair(files: TlsFiles, key: str, error: ssl.SSLError) -> InvalidReques
         password = files.names.password
         reason_text = (
             f"{password} is not the right password"
-        ) if files.key_password else f"give {password}"
+        ) if files.key_password else f"set {password}"
         return InvalidRequestError(f"{key}: the key is encrypted: {reason_text}", path=key)
     return InvalidRequestError(
         f"{files.certificate} and its key in {key} can't be used: {reason}", path=key

@@ -437,7 +437,7 @@ class StoreContract:
     ) -> None:
         size = parts * self.part_bytes + 500
         store.put("d/a", b"kept")
-        with pytest.raises(InvalidRequestError, match=f"where {size - difference} were announced"):
+        with pytest.raises(InvalidRequestError, match=f"but {size - difference} were announced"):
             store.put_stream("d/a", [self.content(size)], size - difference)
         assert [(one.name, one.size) for one in store.list()] == [("d/a", 4)]
         assert store.get("d/a") == b"kept"

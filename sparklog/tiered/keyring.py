@@ -40,11 +40,11 @@ class Keyring:
         for key_id, key in keys.items():
             if not _ID.fullmatch(key_id):
                 raise InvalidRequestError(
-                    f"key id {key_id!r}: want letters, digits, '.', '_', '-', at most 128"
+                    f"key id {key_id!r}: an id has 1 to 128 letters, digits, '.', '_' or '-'"
                 )
             if not isinstance(key, bytes) or len(key) != KEY_BYTES:
                 raise InvalidRequestError(
-                    f"master key {key_id!r}: want {KEY_BYTES} bytes, such as os.urandom(32)"
+                    f"master key {key_id!r} must have {KEY_BYTES} bytes, such as os.urandom(32)"
                 )
         if current not in keys:
             raise InvalidRequestError(
@@ -77,7 +77,7 @@ class Keyring:
         try:
             text = read_bytes(fs, path).decode()
         except FileNotFoundError:
-            raise InvalidRequestError(f"{path}: no such key ring file", path=path) from None
+            raise InvalidRequestError(f"{path}: the key ring does not exist", path=path) from None
         except UnicodeDecodeError:
             raise _no_ring(path) from None
         try:
@@ -139,7 +139,8 @@ def _key(encoded: str) -> bytes:
 
 def _no_ring(path: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f'{path}: not a key ring: want JSON {{"current": id, "keys": {{id: base64 of 32 bytes}}}}, '
-        "or a line `id base64` for each key, each id once",
+        f"{path} is not a key ring: the file must be JSON "
+        '{"current": id, "keys": {id: base64 of 32 bytes}}, '
+        "or have a line `id base64` for each key, each id once",
         path=path,
     )

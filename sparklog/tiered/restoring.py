@@ -161,7 +161,7 @@ def restore(
     total = sum(segment.size for part in parts for segment in part.segments)
     if fs.free_bytes(work) < total:
         raise StorageUnavailableError(
-            f"{work}: {total} bytes are needed, {fs.free_bytes(work)} are free; restore "
+            f"{work}: {total} bytes are needed, but {fs.free_bytes(work)} are free; restore "
             "to another disk, or less to another directory",
             path=work,
         )
@@ -187,7 +187,9 @@ def _plan(
         raise no_archive(view.home)
     names = chosen_topics(view.home, held, topics)
     if len(names) > 1 and any(isinstance(at, Mapping) for at in (start, end)):
-        raise InvalidRequestError("offsets are of one topic: name it, or give a time")
+        raise InvalidRequestError(
+            "offsets belong to a single topic: name the topic, or pass a time instead of offsets"
+        )
     parts = []
     for topic in names:
         numbers = view.partitions(topic)
@@ -201,7 +203,7 @@ def _plan(
             if last < first:
                 raise InvalidRequestError(
                     f"{topic}-{p}: the range ends at offset {last}, before it starts at {first}: "
-                    "give an end after the start"
+                    "set an end after the start"
                 )
             # An empty range within a segment has no records; its end isn't rounded up to a batch.
             wanted_here = view.copies(topic, p) if first < last else []
@@ -219,7 +221,7 @@ def _check_gapless(
     for base, end in [*((s.base, s.end) for s in segments), (last, last)]:
         if base > at:
             raise DataCorruptionError(
-                f"{key}: no copy holds these offsets; restore the objects from a copy of the "
+                f"{key}: no copy contains these offsets; restore the objects from a copy of the "
                 "bucket, or restore the other ranges to another directory",
                 path=home, first=at, end=base,
             )  # fmt: skip
@@ -307,7 +309,7 @@ class _Restore:
                 self._count(len(data))
             if crc != opened.manifest.crc32c:
                 raise DataCorruptionError(
-                    f"its CRC-32C is {crc}, its manifest says {opened.manifest.crc32c}; restore "
+                    f"the CRC-32C is {crc}, but {opened.manifest.crc32c} in the manifest; restore "
                     "the object from a copy of the bucket, or restore the other ranges to another "
                     "directory",
                     path=f"{self._objects.store.url}/{ranges.name}",

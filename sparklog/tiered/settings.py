@@ -38,14 +38,14 @@ class RemoteSettings:
         parts = urlsplit(self.url)
         if not parts.scheme or not (parts.netloc or parts.path):
             raise InvalidRequestError(
-                f"{self.url!r}: want an fsspec URL, such as s3://bucket/prefix or "
-                "file:///directory",
+                f"{self.url!r} is not the URL of an object store; use an fsspec URL such as "
+                "s3://bucket/prefix or file:///directory",
                 path=self.url,
             )
         if parts.username or parts.password or parts.query:
             raise InvalidRequestError(
                 f"{parts.scheme}://...: the URL is stored in the log, so it must not contain "
-                "credentials; give them as storage options or by the environment"
+                "credentials; pass them as storage options or by the environment"
             )
 
 
@@ -88,7 +88,7 @@ def settings_fault(fs: FileSystem, home: str) -> SettingsFault | None:
     faults: dict[str, str | None] = {}
     for name in (REMOTE_NAME, SPARE_NAME):
         try:
-            faults[name] = None if _read(fs, home, name) is not None else "it is missing"
+            faults[name] = None if _read(fs, home, name) is not None else "the file is missing"
         except DataCorruptionError as error:
             faults[name] = error.reason
     first, spare = faults[REMOTE_NAME], faults[SPARE_NAME]

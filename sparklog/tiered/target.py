@@ -57,7 +57,7 @@ def open_store(
         RemoteSettings(url)
     if storage_options is not None and not isinstance(storage_options, Mapping):
         raise InvalidRequestError(
-            f"storage_options of {url}: want a dict of fsspec's options, such as "
+            f"storage_options of {url} must be a dict of fsspec's options, such as "
             '{"endpoint_url": "http://..."}',
             path=url,
         )
@@ -69,13 +69,13 @@ def open_store(
     kind = store_type(scheme_of(url))
     if kind.needs_two_slashes and "://" not in url:  # fsspec would use a local path
         raise InvalidRequestError(
-            f"{url!r}: want an fsspec URL with two slashes, such as s3://bucket/prefix; a "
+            f"{url!r}: an fsspec URL has two slashes, such as s3://bucket/prefix; a "
             "directory of this machine is file:///directory",
             path=url,
         )
     if part_bytes < kind.part_bytes_min:
         raise InvalidRequestError(
-            f"part_bytes={part_bytes}: {scheme_of(url)} wants {kind.part_bytes_min} or more"
+            f"part_bytes={part_bytes}: {scheme_of(url)} requires {kind.part_bytes_min} or more"
         )
     limits = RequestLimits(parallel=max(SMALL_PARALLEL, 2 * parallel), timeout_ms=timeout_ms)
     return ObjectStore(

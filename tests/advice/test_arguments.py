@@ -376,7 +376,7 @@ OF_MORE: list[Case] = [
      lambda p: restore(archive(p), p.new("r"), topics=[]),
      (lambda p: restore(archive(p), p.new("r"), topics=["a"]),
       lambda p: restore(archive(p), p.new("s")))),
-    ("name it, or give a time",
+    ("name the topic, or pass a time instead of offsets",
      lambda p: restore(archive(p), p.new("r"), start={0: 0}),
      (lambda p: restore(archive(p), p.new("r"), topics=["a"], start={0: 0}),
       lambda p: restore(archive(p), p.new("s"), start=dt.datetime(2000, 1, 1, tzinfo=dt.UTC)))),

@@ -155,7 +155,7 @@ class Answer(LocalDriver):
 
 def test_a_stores_own_words_say_what_is_wrong(tmp_path: Path) -> None:
     driver = Answer(str(tmp_path))
-    with pytest.raises(SparklogError, match="see the store's own words") as refusal:
+    with pytest.raises(SparklogError, match="see the store's message") as refusal:
         ObjectStore(driver).put("a", b"x")
     assert "tenant 7 is over its quota" in str(refusal.value)
     driver.trouble = ""

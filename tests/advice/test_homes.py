@@ -190,8 +190,8 @@ OF_STORES: list[Case] = [
      (lambda p: (tiered_topic(p),
                  p.cli("serve", p.log, "--remote", f"file://{p.new('copies')}", "--once")),
       holds(2, lambda p: f"file://{p.new('copies')}", "a"))),
-    ("give the URL of a log, whose first writer makes it (`sparklog topics create URL`), or that"
-     " closed segments are copied to (`sparklog serve --remote URL`)",
+    ("use the URL of a log, which the first writer creates (`sparklog topics create URL`), or a"
+     " URL to which segments are copied (`sparklog serve PATH --remote URL`)",
      cli("tier", "verify", "URL"),
      (after(cli("topics", "create", "URL", "--topic", "t"), holds(0, lambda p: p.url)),
       lambda p: count(archive(p), "a"))),
@@ -219,19 +219,20 @@ OF_STORES: list[Case] = [
 ]  # fmt: skip
 
 OF_TIERS: list[Case] = [
-    ("name a directory for them", lambda p: BlockCache(0, None, 5),
+    ("set directory too", lambda p: BlockCache(0, None, 5),
      (lambda p: BlockCache(0, p.new("c"), 5),)),
-    ("give the key ring that has its key {} (option remote.keyring)",
+    ("set option remote.keyring to a key ring that contains the key {}",
      lambda p: count(sealed_archive(p), "a"),
      (lambda p: count(f"file://{p.new('copies')}", "a", options=keyring(p)),)),
-    ("Name its URL if it has", lambda p: (lost_settings(p), p.cli("tier", "rebuild", p.log)),
+    ("If the log had remote storage, name its URL",
+     lambda p: (lost_settings(p), p.cli("tier", "rebuild", p.log)),
      (lambda p: p.cli("tier", "rebuild", p.log, "--remote", f"file://{p.new('copies')}"),
       lambda p: p.cli("tier", "verify", p.log, "--deep"))),
     ("`sparklog tier rebuild PATH --remote URL`",
      lambda p: (lost_settings(p), p.cli("tier", "rebuild", p.log)),
      (lambda p: p.cli("tier", "rebuild", p.log, "--remote", f"file://{p.new('copies')}"),
       holds(3, lambda p: p.log, "a"))),
-    ("give them as storage options or by the environment",
+    ("pass them as storage options or by the environment",
      lambda p: Service(p.log, remote="s3://key:secret@bucket/x").run_once(),
      (lambda p: Service(p.log, remote=p.url, storage_options={}).run_once(),)),
 ]  # fmt: skip

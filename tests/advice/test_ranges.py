@@ -68,7 +68,7 @@ def test_other_ranges_are_restored_around_a_missing_object(copies: Path, tmp_pat
     url, lost = f"file://{copies}", sorted(copies.rglob("*.log"))[3]
     whole = lost.read_bytes()
     lost.unlink()
-    with pytest.raises(DataCorruptionError, match="no copy holds these offsets"):
+    with pytest.raises(DataCorruptionError, match="no copy contains these offsets"):
         restore(url, tmp_path / "all")
     restore(url, tmp_path / "behind", topics=["a"], start={0: 4})
     assert offsets(tmp_path / "behind") == [4, 5, 6]

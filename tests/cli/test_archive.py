@@ -50,7 +50,7 @@ def test_for_scripts_and_encrypted(
     assert (point["name"], point["batch"], point["log"]) == (made["point"], 13, False)
     back = str(tmp_path / "back")
     assert run(["checkpoint", "restore", url, back]) == 2
-    assert "give the key ring" in capsys.readouterr().err
+    assert "pass the keyring" in capsys.readouterr().err
     assert run(["checkpoint", "restore", url, back, *key, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bytes"] == made["bytes"]
 

@@ -109,7 +109,7 @@ def test_no_archive(
     assert run(command) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert re.search(r"holds no log and no archive: give|has no archived point: give", said.err)
+    assert re.search("neither a log nor an archive: use|no snapshot of a checkpoint: ", said.err)
     assert not Path("new").exists()
 
 

@@ -74,7 +74,7 @@ def test_an_archive_is_served_read_only(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--kafka", "nowhere"], "want PORT or HOST:PORT"),
+        (["--kafka", "nowhere"], "use PORT or HOST:PORT"),
         (["--kafka", "0", "--kafka-option", "node.id=x"], "node.id=x: expected"),
         (["--kafka-option", "node.id=2"], "requires --kafka"),
         (["--read-only"], "requires --kafka or --ui"),

@@ -66,7 +66,7 @@ def test_the_ring_is_needed_and_taken(
     words = [{"PATH": path, "OUT": str(tmp_path / "out")}.get(word, word) for word in command]
     refused = Done(capfd, *words)
     assert refused.exit_code
-    assert "give the key ring" in refused.output
+    assert "remote.keyring" in refused.output
     shutil.rmtree(tmp_path / "out", ignore_errors=True)
     done = Done(capfd, *words, "--keyring", str(made / "ring"))
     assert done.exit_code == 0, done.output

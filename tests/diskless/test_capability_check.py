@@ -269,6 +269,6 @@ def test_protocols_that_can_not_create(monkeypatch: pytest.MonkeyPatch, tmp_path
         cachable = False
 
     monkeypatch.setitem(_registry, "smb", Share)
-    with pytest.raises(InvalidRequestError, match="smb has no way to create an object only if"):
+    with pytest.raises(InvalidRequestError, match="smb can't create an object"):
         check_capabilities(open_store("smb://host/share"))
     check_capabilities(open_store(f"file://{tmp_path}"))

@@ -46,7 +46,7 @@ def test_an_address(text, host, port):
      "65536", "-1", "+1", "1e3", "h:65536", "\u0661", "localhost:9092:1"],
 )  # fmt: skip
 def test_what_is_no_address_is_told_how_one_looks(text):
-    with pytest.raises(InvalidRequestError, match=r"want PORT or HOST:PORT.*\[::1\]:9092"):
+    with pytest.raises(InvalidRequestError, match=r"use PORT or HOST:PORT.*\[::1\]:9092"):
         parse_address(text)
 
 
@@ -156,7 +156,7 @@ def _connects(host, port):
 
 def test_localhost_is_all_that_it_resolves_to():
     assert {"127.0.0.1"} <= set(resolve("localhost")) <= {"127.0.0.1", "::1"}
-    with pytest.raises(InvalidRequestError, match="name can't be resolved"):
+    with pytest.raises(InvalidRequestError, match="can't be resolved"):
         resolve("no-such-host.invalid")
     with pytest.raises(InvalidRequestError):
         resolve("x" * 300)

@@ -151,7 +151,7 @@ MUTANTS = (
     mutant(
         "remote-metadata-of-a-topic-without-a-name",
         "tiered/remote_log_metadata/records.py",
-        'raise ValueError("a name is null")',
+        'raise ValueError("the topic\'s name is null")',
         'return ""',
         "tiered/remote_log_metadata/test_records.py::test_a_field_that_kafka_does_not_write",
     ),

@@ -88,14 +88,14 @@ def test_nothing_older_than_tls_1_2(files, authority):
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda d: (d / "cert.pem").unlink(), "ssl.keystore.location=.*no such file"),
-        (lambda d: (d / "key.pem").unlink(), "ssl.key.location=.*no such file"),
-        (lambda d: (d / "cert.pem").write_bytes(b""), "no certificate in it: it is not a PEM file"),
+        (lambda d: (d / "cert.pem").unlink(), "ssl.keystore.location=.*the file does not exist"),
+        (lambda d: (d / "key.pem").unlink(), "ssl.key.location=.*the file does not exist"),
+        (lambda d: (d / "cert.pem").write_bytes(b""), "no certificate: the file is not a PEM file"),
         (lambda d: (d / "cert.pem").write_bytes(b"\x30\x82"), "openssl pkcs12 -in"),
         (lambda d: (d / "cert.pem").write_bytes((d / "key.pem").read_bytes()),
          "no certificate in it: it only has (RSA|EC) PRIVATE KEY|only has .*PRIVATE KEY"),
         (lambda d: (d / "key.pem").write_bytes((d / "cert.pem").read_bytes()),
-         "no private key in it: it only has CERTIFICATE"),
+         "no private key: the file only has CERTIFICATE"),
         (lambda d: (d / "cert.pem").write_bytes((d / "cert.pem").read_bytes()[:-400]),
          "can't be used"),
         (lambda d: (d / "key.pem").write_bytes(
@@ -117,7 +117,7 @@ def test_a_key_may_be_encrypted(files, authority):
     key.write_bytes(plain.private_bytes(
         form.Encoding.PEM, form.PrivateFormat.PKCS8, form.BestAvailableEncryption(b"secret")
     ))  # fmt: skip
-    with pytest.raises(InvalidRequestError, match=r"encrypted: give ssl.key.password"):
+    with pytest.raises(InvalidRequestError, match=r"encrypted: set ssl.key.password"):
         make_context(_files(files))
     with pytest.raises(InvalidRequestError, match=r"password is not the right password") as no:
         make_context(_files(files, key_password="wrong"))
@@ -163,7 +163,7 @@ def test_options_that_need_each_other(files):
         make_context(given)
     (files / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     given = _files(files, truststore=str(files / "ca.pem"), client_auth=ClientAuth.REQUIRED)
-    with pytest.raises(InvalidRequestError, match="a certificate in it is broken"):
+    with pytest.raises(InvalidRequestError, match="the file has a broken certificate"):
         make_context(given)
 
 

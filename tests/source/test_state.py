@@ -188,7 +188,7 @@ def test_schemas(golden: Golden) -> None:
         StateBatchReader(family, wrong)
     (found, *_) = tasks(StateBatchReader(family, StructType().add("change", "string")))
     assert found.column_names == ["change"]
-    with pytest.raises(InvalidRequestError, match="no column family gone: there are"):
+    with pytest.raises(InvalidRequestError, match="no column family gone; its column families are"):
         state_schema(options(path, stateColumnFamily="gone"))
 
 

@@ -28,12 +28,12 @@ def test_no_key_is_shown():
 @pytest.mark.parametrize(
     ("keys", "current", "why"),
     [
-        ({"a": b"short"}, "a", "want 32 bytes"),
-        ({"a": "x" * 32}, "a", "want 32 bytes"),
+        ({"a": b"short"}, "a", "must have 32 bytes"),
+        ({"a": "x" * 32}, "a", "must have 32 bytes"),
         ({"a": OLD}, "b", r"current master key 'b' isn't in the key ring \(a\)"),
         ({}, "a", "isn't in the key ring"),
-        ({"a key": OLD}, "a key", "want letters"),
-        ({"": OLD}, "", "want letters"),
+        ({"a key": OLD}, "a key", "an id has 1 to 128 letters"),
+        ({"": OLD}, "", "an id has 1 to 128 letters"),
     ],
 )
 def test_wrong_rings(keys, current, why):
@@ -75,7 +75,7 @@ def test_files(tmp_path: Path, text):
 def test_files_that_are_none(tmp_path: Path, text):
     path = tmp_path / "keys"
     path.write_text(text)
-    with pytest.raises(InvalidRequestError, match="not a key ring: want JSON") as error:
+    with pytest.raises(InvalidRequestError, match="not a key ring: the file must be JSON") as error:
         Keyring.load(str(path))
     assert str(path) in str(error.value)
     assert "topsecret" not in str(error.value)
@@ -83,11 +83,11 @@ def test_files_that_are_none(tmp_path: Path, text):
 
 
 def test_files_that_are_elsewhere_or_binary(tmp_path: Path):
-    with pytest.raises(InvalidRequestError, match="no such key ring file"):
+    with pytest.raises(InvalidRequestError, match="the key ring does not exist"):
         Keyring.load(str(tmp_path / "none"))
     (tmp_path / "raw").write_bytes(b"\xff\xfe" * 16)
     with pytest.raises(InvalidRequestError, match="not a key ring"):
         Keyring.load(str(tmp_path / "raw"))
     (tmp_path / "short").write_text(f"a {base64.b64encode(b'short').decode()}")
-    with pytest.raises(InvalidRequestError, match=r"short: master key 'a': want 32 bytes"):
+    with pytest.raises(InvalidRequestError, match=r"short: master key .a. must have 32 bytes"):
         Keyring.load(str(tmp_path / "short"))

@@ -159,7 +159,7 @@ def test_an_object_that_goes_while_it_is_restored(
         return looked(*given)
 
     monkeypatch.setattr(restoring, "has_ledger", look)
-    with pytest.raises(DataCorruptionError, match="other objects of the topic are there") as lost:
+    with pytest.raises(DataCorruptionError, match="other objects of the topic exist") as lost:
         restore(str(bucket), tmp_path / "back")
     assert (lost.value.first, gone.name in str(lost.value)) == (first, True)
     assert lost.value.end is not None
@@ -169,11 +169,11 @@ def test_refusals(made: tuple[Path, Path], tmp_path: Path) -> None:
     path, bucket = made
     with pytest.raises(InvalidRequestError, match="not empty"):
         restore(str(bucket), path)
-    with pytest.raises(InvalidRequestError, match="no archive"):
+    with pytest.raises(InvalidRequestError, match="neither a log nor an archive"):
         restore(str(path), tmp_path / "back")
     with pytest.raises(InvalidRequestError, match="no topic v"):
         restore(str(bucket), tmp_path / "back", topics=["v"])
-    with pytest.raises(InvalidRequestError, match="one topic"):
+    with pytest.raises(InvalidRequestError, match="a single topic"):
         restore(str(bucket), tmp_path / "back", start={0: 1})
     with pytest.raises(OffsetOutOfRangeError):
         restore(str(bucket), tmp_path / "back", topics=["t"], start={0: 10_000})

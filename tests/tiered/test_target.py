@@ -26,8 +26,8 @@ QUICK = Retry(attempts=3, first_ms=0)
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("/plain/path", "want an fsspec URL"),
-        ("s3://", "want an fsspec URL"),
+        ("/plain/path", "use an fsspec URL"),
+        ("s3://", "use an fsspec URL"),
         ("s3://key:topsecret@bucket", "must not contain credentials"),
         ("s3://bucket?secret=topsecret", "must not contain credentials"),
         ("simplecache::s3://bucket", "chained URLs are not supported"),
@@ -58,7 +58,7 @@ def test_a_missing_package_is_named(monkeypatch, url, module, named):
 
 def test_wrong_bounds():
     for wrong in ({"part_bytes": 0}, {"parallel": 0}):
-        with pytest.raises(InvalidRequestError, match="want at least 1 of both"):
+        with pytest.raises(InvalidRequestError, match="both must be at least 1"):
             open_store("memory://x", **wrong)
 
 
@@ -322,7 +322,7 @@ def test_a_library_that_would_forget_the_condition_is_refused(monkeypatch):
             super().pipe_file(path, value)
 
     monkeypatch.setitem(REGISTRY, "gs", Old)
-    with pytest.raises(InvalidRequestError, match="is too old to create an object only if there"):
+    with pytest.raises(InvalidRequestError, match="too old to create an object on the condition"):
         open_store("gs://bucket/x").create("a", b"x")
 
 
@@ -389,6 +389,6 @@ def test_one_of_many_creators_wins_on_hdfs(hdfs):
 
 
 def test_options_that_are_no_dict_are_refused_without_being_shown() -> None:
-    with pytest.raises(InvalidRequestError, match="want a dict") as caught:
+    with pytest.raises(InvalidRequestError, match="must be a dict") as caught:
         open_store("memory://x", "secret=abcdef")  # type: ignore[arg-type]
     assert "abcdef" not in str(caught.value)

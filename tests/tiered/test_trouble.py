@@ -124,13 +124,13 @@ def test_what_is_listed_is_not_lost(
         return read(name, start, end)
 
     monkeypatch.setattr(store.requests, "read", miss)
-    with pytest.raises(StorageUnavailableError, match="but the store lists it"):
+    with pytest.raises(StorageUnavailableError, match="but the store lists the object"):
         opened().read("t").read_all()
     monkeypatch.setattr(store.requests, "read", read)
     assert opened().read("t").read_all().num_rows  # the store reaches it again
     monkeypatch.setattr(store.requests, "read", miss)
     del store.bucket.objects[gone]
-    with pytest.raises(DataCorruptionError, match="other objects of the topic are there"):
+    with pytest.raises(DataCorruptionError, match="other objects of the topic exist"):
         opened().read("t").read_all()
 
 
@@ -157,7 +157,7 @@ def test_an_object_that_was_cut_is_damage_with_its_range(
     log = opened(archive=archive)
     log.topics()
     store.bucket.objects[name] = data[:100], when
-    with pytest.raises(DataCorruptionError, match=rf"it has 100 bytes, .* {len(data)};") as cut:
+    with pytest.raises(DataCorruptionError, match=f"has 100 bytes, but {len(data)}") as cut:
         log.read("t").read_all()
     assert cut.value.path == f"{store.url}/{name}"
     assert (cut.value.position, cut.value.first) == (100, 0)

@@ -568,7 +568,7 @@ def test_https(path: Path, tmp_path: Path) -> None:
     cookie = access.session_cookie(server.port)
     assert cookie.startswith("__Host-")
     assert "Secure" in cookie.split("; ")
-    with pytest.raises(InvalidRequestError, match=r"--ui-certificate=.*no such file"):
+    with pytest.raises(InvalidRequestError, match=r"--ui-certificate=.*the file does not exist"):
         LiveServer(site_of(path), HERE, tls=tls_files(str(tmp_path / "nope"), None))
     with pytest.raises(InvalidRequestError, match="--ui-certificate"):
         tls_files(None, "key.pem")

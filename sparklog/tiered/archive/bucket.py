@@ -89,7 +89,7 @@ def chosen(segments: list[RemoteSegment], objects: RemoteObjects) -> list[Remote
         replaced |= set(opened.manifest.replaces)
         if opened.manifest.segment.id != segment.id:
             raise DataCorruptionError(
-                "it is another segment's manifest; restore the object from a copy of the bucket",
+                "this is another segment's manifest; restore the object from a copy of the bucket",
                 path=f"{objects.store.url}/{opened.manifest.name}",
             )
     ids = {segment.id for segment in doubtful}

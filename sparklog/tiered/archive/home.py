@@ -205,6 +205,6 @@ class NoLease:
 
 def _refuse(url: str) -> NoReturn:
     raise InvalidRequestError(
-        f"{url} is remote and can't be changed; restore it to a log dir first (sparklog tier "
+        f"the archive {url} can't be changed; restore it to a log dir first (sparklog tier "
         "restore)"
     )

@@ -57,7 +57,7 @@ def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:
 def no_archive(url: str) -> InvalidRequestError:
     """Return the error for a URL without any copies of segments."""
     return InvalidRequestError(
-        f"{url} holds no log and no archive: give the URL of a log, whose first writer makes it "
-        "(`sparklog topics create URL`), or that closed segments are copied to (`sparklog serve "
-        "--remote URL`)"
+        f"{url} contains neither a log nor an archive: use the URL of a log, which the first "
+        "writer creates (`sparklog topics create URL`), or a URL to which segments are copied "
+        "(`sparklog serve PATH --remote URL`)"
     )

@@ -259,7 +259,7 @@ class ArchiveView(ListedView[Directory]):
                 raise raw
             manifest, _ = parse(raw, path=f"{self.objects.store.url}/{name}")
         except (FileNotFoundError, DataCorruptionError, InvalidRequestError) as error:
-            _LOGGER.warning("%s: its configs are unknown (%s)", topic, error)
+            _LOGGER.warning("topic %s: the configs are unknown (%s)", topic, error)
             return {}, True
         return manifest.config, manifest.gaps
 

@@ -63,13 +63,13 @@ def faults_of(
     try:
         manifest, body = parse(ask(lambda: store.get(name, limit=MANIFEST_BYTES_MAX)), path=name)
         if _identity(manifest.segment) != _identity(copy):
-            yield name, "it is another segment's manifest", None
+            yield name, "the object is another segment's manifest", None
             return
         manifest_parts(manifest, body, keys, segment_id=copy.id, path=name)
         name = log_object(copy)
         yield from ((name, fault, at) for fault, at in _log_faults(store, manifest, ask))
     except FileNotFoundError:
-        yield name, "it is missing", None
+        yield name, "the object is missing", None
     except DataCorruptionError as error:
         yield name, error.reason, error.position
 
@@ -103,11 +103,11 @@ def _log_faults(
         end = min(at + _PIECE_BYTES, size)
         data = ask(partial(store.get, name, at, end))
         if len(data) < end - at:
-            yield f"{at + len(data)} bytes, its manifest says {size}", at + len(data)
+            yield f"the log has {at + len(data)} bytes, but {size} in the manifest", at + len(data)
             return
         crc = crc32c.crc32c(data, crc)
     if crc != manifest.stored_crc32c:
-        yield f"its CRC-32C is {crc}, its manifest says {manifest.stored_crc32c}", None
+        yield f"the CRC-32C is {crc}, but {manifest.stored_crc32c} in the manifest", None
 
 
 def note_damaged(fs: FileSystem, home: str, segment_id: str, what: str) -> None:

@@ -117,7 +117,7 @@ class RemoteStorageManager:
                 return finished
             if self._keyring is not None:  # a process with the earlier data key may still write
                 raise SourceChangedError(
-                    f"{put.segment.id}: an encrypted copy is not resumed but made again"
+                    f"{put.segment.id}: an interrupted encrypted copy can't be resumed"
                 )
         made = put_log(
             self._store, put, keyring=self._keyring, throttle=self._throttle, check=check

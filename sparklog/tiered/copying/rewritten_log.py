@@ -78,7 +78,7 @@ def intact_windows(log: SegmentLog, *, subject: str = "it") -> Iterator[Window]:
         at = window.batches.end
     if at != log.size():
         raise DataCorruptionError(
-            f"{subject} ends in a torn batch, {log.size()} bytes are expected; restore the object "
+            f"{subject} ends in a torn batch before byte {log.size()}; restore the object "
             "from a copy of the bucket",
             path=log.path,
             position=at,

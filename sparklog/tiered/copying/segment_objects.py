@@ -170,7 +170,7 @@ class Source:
                         raise batches.error
                     table = batches.table
                     if len(table) and int(table["base_offset"][0]) < end:
-                        raise self._torn(at, end, "its offsets go back")
+                        raise self._torn(at, end, "the segment's offsets decrease")
                     self.indexes.take(table)
                     # A view: copying each window took two thirds of this pass.
                     piece = memoryview(window.data)[: batches.end - window.position]
@@ -187,7 +187,7 @@ class Source:
         self.indexes.finish()
         self.check_unmoved()
         if at != segment.size or end > segment.end or not self._reaches(end):
-            raise self._torn(at, end, "its batches don't match its offsets in the log")
+            raise self._torn(at, end, "the batches don't match the segment's offsets")
         self._compare(appended)
 
     def _compare(self, batches: AppendedBatches) -> None:
@@ -223,7 +223,7 @@ class Source:
 
     def _torn(self, at: int, end: int, what: str) -> DataCorruptionError:
         return DataCorruptionError(
-            f"{what}; it is not copied. Restore the file from a copy",
+            f"{what}, so the segment is not copied. Restore the file from a copy",
             path=self._put.data.where,
             position=at,
             first=end,

@@ -172,8 +172,8 @@ class Sealed:
         if total != self._size:
             raise InvalidRequestError(
                 f"segment {self._key.segment_id}: {'more' if total > self._size else total} bytes "
-                f"were read, {self._size} were announced: it changed during the copy; copy it "
-                "again"
+                f"were read, but {self._size} were announced: the segment changed during the "
+                "copy; copy the segment again"
             )
         if held or not total:
             yield bytes(held)
@@ -188,7 +188,7 @@ def new_data_key(
         InvalidRequestError: The required package is missing.
     """
     if not 1 <= chunk_bytes <= 1 << 30:
-        raise InvalidRequestError(f"chunk_bytes={chunk_bytes}: want 1 to 1 GiB")
+        raise InvalidRequestError(f"chunk_bytes={chunk_bytes} must be between 1 and 1 GiB")
     key = os.urandom(KEY_BYTES)
     wrapped = wrap_key(ring, key, segment_id, chunk_bytes)
     return DataKey(key, segment_id, chunk_bytes), wrapped
@@ -241,7 +241,7 @@ def unwrap_key(ring: Keyring, segment_id: str, wrapped: WrappedKey) -> bytes:
         sealed = b""
     if not (key_id and chunk_bytes > 0 and sealed):
         raise DataCorruptionError(
-            f"its manifest contains no wrapped key; {_RESTORE}", path=f"segment {segment_id}"
+            f"the manifest contains no wrapped key; {_RESTORE}", path=f"segment {segment_id}"
         )
     master = ring.find(key_id)
     if master is None:
@@ -253,8 +253,8 @@ def unwrap_key(ring: Keyring, segment_id: str, wrapped: WrappedKey) -> bytes:
     key = _opened(_aes_gcm(master), sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound)
     if key is None:
         raise InvalidRequestError(
-            f"master key {key_id!r} of the key ring isn't the one that segment {segment_id} was "
-            f"encrypted under: give the 32 bytes that {key_id!r} meant then"
+            f"segment {segment_id} was encrypted under another master key {key_id!r} than the key "
+            f"ring has: put the 32 bytes that {key_id!r} meant then into the key ring"
         )
     return key
 

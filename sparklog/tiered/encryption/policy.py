@@ -66,7 +66,9 @@ def with_key_id(
 def check_keyring(ring: Keyring | None, *, plain: bool) -> None:
     """Raise InvalidRequestError if both a key ring and plain copies are requested."""
     if ring is not None and plain:
-        raise InvalidRequestError("a key ring and plain copies exclude each other: give one")
+        raise InvalidRequestError(
+            "a key ring and plain copies exclude each other: pass either keyring or plain"
+        )
 
 
 def refusal(settings: RemoteSettings | None, ring: Keyring | None) -> str | None:
@@ -74,8 +76,8 @@ def refusal(settings: RemoteSettings | None, ring: Keyring | None) -> str | None
     if ring is not None or settings is None or not settings.key_id:
         return None
     return (
-        f"nothing is copied: this log's copies are encrypted (key {settings.key_id!r}), and the "
-        "service has no key ring: start it with it (sparklog serve PATH --keyring FILE, or "
-        "Service(path, keyring=...)); or, for copies that are not encrypted from now on, once "
-        "with --plain, or plain=True"
+        f"no segment is copied: this log's copies are encrypted (key {settings.key_id!r}), and the "
+        "service has no key ring: start the service with the key ring (sparklog serve PATH "
+        "--keyring FILE, or Service(path, keyring=...)); or, for copies that are not encrypted "
+        "from now on, once with --plain, or plain=True"
     )

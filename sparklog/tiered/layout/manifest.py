@@ -204,7 +204,9 @@ def parse(raw: bytes, *, path: str) -> tuple[Manifest, bytes]:
         # Names in a manifest come from the bucket, and a restore uses them as names of directories.
         _check_names(segment)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataCorruptionError(f"not a manifest ({error!r}); {_CURE}", path=path) from error
+        raise DataCorruptionError(
+            f"the object is not a manifest ({error!r}); {_CURE}", path=path
+        ) from error
     return manifest, body
 
 
@@ -219,7 +221,7 @@ def parse_of(segment: RemoteSegment, raw: bytes, *, path: str) -> tuple[Manifest
     held = manifest.segment
     if held.id != segment.id:
         raise DataCorruptionError(
-            f"it is the manifest of another copy ({held.topic}-{held.partition}, offsets "
+            f"this is the manifest of another copy ({held.topic}-{held.partition}, offsets "
             f"[{held.base}, {held.end}), id {held.id}): two objects were swapped or copied; "
             "restore this object from a copy of the bucket",
             path=path, first=segment.base, end=segment.end,

@@ -53,7 +53,7 @@ class _Owner:
             return cls(*(content[name] for name in ("log_id", "token", "path", "since_ms")))
         except KeyError as error:
             raise DataCorruptionError(
-                f"not an owner object ({error!r}); {cure}", path=path
+                f"the object is not an owner object ({error!r}); {cure}", path=path
             ) from error
 
     def to_bytes(self) -> bytes:
@@ -128,7 +128,7 @@ class TopicOwners:
         settings = read_settings(self._fs, self._home)
         if settings is None:
             raise InvalidRequestError(
-                f"{self._home} has no remote storage: give its URL", path=self._home
+                f"{self._home} has no remote storage: set the URL with --remote", path=self._home
             )
         names = [PREFIX + key for key in (settings.log_id, *topics) if key]
         raw = dict(zip(names, self._store.get_many(names), strict=True))
@@ -193,7 +193,7 @@ class TopicOwners:
                 if owner.log_id == log_id:
                     return ""
                 if not self._take_over:
-                    return f"its copies in {self._store.url} belong to {owner}. {_CURE}"
+                    return f"the copies in {self._store.url} belong to {owner}. {_CURE}"
         if not dry_run:
             self._check()
             assert self._mine is not None

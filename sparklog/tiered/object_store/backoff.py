@@ -39,7 +39,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
-            raise InvalidRequestError(f"attempts={self.attempts}: want at least 1")
+            raise InvalidRequestError(f"attempts={self.attempts} must be at least 1")
 
     def call(
         self,

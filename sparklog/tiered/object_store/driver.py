@@ -233,8 +233,8 @@ def no_create(url: str) -> InvalidRequestError:
     """Return the error of a store that can't create an object only if there is none."""
     protocol = url.partition(":")[0]
     return InvalidRequestError(
-        f"{url}: {protocol} has no way to create an object only if there is none, which a log's "
-        "home needs; use s3://, gs://, abfs://, hdfs:// or file://",
+        f"{url}: {protocol} can't create an object on the condition that there is none, which a "
+        "log in a bucket requires; use s3://, gs://, abfs://, hdfs:// or file://",
         path=url,
     )
 
@@ -242,8 +242,8 @@ def no_create(url: str) -> InvalidRequestError:
 def too_old(url: str, library: str, wanted: str) -> InvalidRequestError:
     """Return the error of a library that would forget the condition and replace the object."""
     return InvalidRequestError(
-        f"{url}: {library} is too old to create an object only if there is none, which a log's "
-        f"home needs; install {wanted}",
+        f"{url}: {library} is too old to create an object on the condition that there is none, "
+        f"which a log in a bucket requires; install {wanted}",
         path=url,
     )
 

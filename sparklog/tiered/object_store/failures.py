@@ -35,7 +35,7 @@ class Failure(enum.Enum):
     )
     CLOCK = "set this machine's clock"
     RANGE = "ask for bytes before the object's end"
-    OTHER = "see the store's own words"
+    OTHER = "see the store's message before this text"
 
 
 _PASSING_STATUS: Final = frozenset({408, 425, 429, 500, 502, 503, 504})

@@ -50,8 +50,8 @@ class LocalDriver:
             except StorageUnavailableError as error:
                 if getattr(error.__cause__, "errno", None) in _NO_LINKS:
                     raise StorageUnavailableError(
-                        f"can't create {path}: there are no hard links here; a log's home wants "
-                        "another file system",
+                        f"can't create {path}: the file system has no hard links, which a log in a "
+                        "bucket requires; use another file system",
                         path=path,
                     ) from error
                 raise

@@ -93,7 +93,7 @@ class FsspecDriver:
         if option not in inspect.signature(getattr(fs, "_pipe_file", fs.pipe_file)).parameters:
             # The library might send the option as a header, and the object would be replaced.
             library = type(fs).__module__.partition(".")[0]
-            raise too_old(self.url, library, "a newer one")
+            raise too_old(self.url, library, f"a newer {library}")
         fs.pipe_file(self._path(name), data, **{option: value})
         return True
 

@@ -111,7 +111,7 @@ class ObjectStore:
         """
         if part_bytes < 1 or parallel < 1:
             raise InvalidRequestError(
-                f"part_bytes={part_bytes}, parallel={parallel}: want at least 1 of both"
+                f"part_bytes={part_bytes}, parallel={parallel}: both must be at least 1"
             )
         self.url = driver.url
         self.counts = Counts()
@@ -319,7 +319,7 @@ class ObjectStore:
             if start == 0 and _PAGE.match(data):  # no object of sparklog starts like HTML
                 raise ConnectionError(
                     "a web page arrived instead of the object: is there a proxy, or a log-in "
-                    "page, before the store?"
+                    "page, in front of the store?"
                 )
             if end is not None and len(data) != end - start:  # the object's end, or cut off
                 size = self._once("gets", lambda: self._driver.size(name))
@@ -528,8 +528,9 @@ def _parts(name: str, pieces: Iterable[Buffer], size: int, part_bytes: int) -> I
         length += len(view)
     if total != size:
         raise InvalidRequestError(
-            f"{name}: {'more' if total > size else total} bytes came where {size} were announced: "
-            "the source changed during the copy; nothing was written, repeat the call"
+            f"{name}: {'more' if total > size else total} bytes were read, but {size} were "
+            "announced: the source changed during the copy, and no object was written; repeat the "
+            "call"
         )
     yield b"".join(held)
 

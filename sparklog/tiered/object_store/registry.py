@@ -190,8 +190,8 @@ def store_type(scheme: str) -> ObjectStoreType:
     if len(registered) > 1:
         packages = ", ".join(sorted(_package_of(point) for point in registered))
         raise InvalidRequestError(
-            f"{scheme}://: {packages} register an object store for this scheme; uninstall all of "
-            "them but one"
+            f"{scheme}://: {packages} register an object store for this scheme; uninstall all but "
+            "a single package"
         )
     if registered:
         return _load(registered[0])
@@ -205,12 +205,12 @@ def _load(point: EntryPoint) -> ObjectStoreType:
     except Exception as error:
         raise InvalidRequestError(
             f"{point.name}://: {place} can't be imported ({type(error).__name__}: {error}); "
-            "install a version of that package that works, or uninstall it"
+            "install a working version of this package, or uninstall it"
         ) from error
     if not isinstance(loaded, ObjectStoreType) or point.name not in loaded.schemes:
         raise InvalidRequestError(
-            f"{point.name}://: {place} is no sparklog.tiered.ObjectStoreType of this scheme; "
-            "install a version of that package that works, or uninstall it"
+            f"{point.name}://: {place} is not a sparklog.tiered.ObjectStoreType of this scheme; "
+            "install a working version of this package, or uninstall it"
         )
     return loaded
 

@@ -283,7 +283,7 @@ class _S3Upload:
             # The object may be of an earlier or another upload: only the ETag of these parts proves
             # that this upload was completed.
             if expected is None or _etag(answer) != expected:
-                raise OSError("the store gave up the upload; copy again") from None
+                raise OSError("the store aborted the upload; copy again") from None
         etag = _etag(answer)
         if expected is not None and "-" in etag and etag != expected:
             raise ConnectionError(f"{self._key} arrived changed: ETag {etag}, not {expected}")

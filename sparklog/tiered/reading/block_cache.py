@@ -53,10 +53,12 @@ class BlockCache:
     ) -> None:
         if memory_bytes < 0 or disk_bytes < 0:
             raise InvalidRequestError(
-                f"memory_bytes={memory_bytes}, disk_bytes={disk_bytes}: want 0 or more"
+                f"memory_bytes={memory_bytes}, disk_bytes={disk_bytes}: neither may be negative"
             )
         if disk_bytes and directory is None:
-            raise InvalidRequestError(f"disk_bytes={disk_bytes}: name a directory for them")
+            raise InvalidRequestError(
+                f"disk_bytes={disk_bytes}: blocks on disk need a directory; set directory too"
+            )
         self.counts = CacheCounts()
         self._memory_bytes = memory_bytes
         self._disk: DiskBlocks | None = None

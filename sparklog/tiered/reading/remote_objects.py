@@ -95,8 +95,8 @@ class LogRanges:
         )
         if len(data) != end - start:  # the store has confirmed the object's size
             raise DataCorruptionError(
-                f"it has {start + len(data)} bytes, its manifest says {self.stored_size}; restore "
-                "the object from a copy of the bucket",
+                f"the object has {start + len(data)} bytes, but {self.stored_size} in the "
+                "manifest; restore the object from a copy of the bucket",
                 path=f"{self.store.url}/{self.name}",
                 position=start + len(data),
             )
@@ -163,12 +163,12 @@ def _missing(
     if name in names:
         return UndeterminedLossError(
             errno.ENOENT,
-            f"{error}, but the store lists it: its listing is outdated, or it can't reach the "
-            "object at present; try again, then look at the store",
+            f"{error}, but the store lists the object: the listing is outdated, or the store "
+            "can't reach the object at present; try again, then look at the store",
         )
     return FileNotFoundError(
         errno.ENOENT,
-        f"{error}, though other objects of the topic are there; restore it from a copy of the "
+        f"{error}, though other objects of the topic exist; restore the object from a copy of the "
         "bucket",
     )
 
@@ -273,8 +273,8 @@ class RemoteObjects:
             return OpenedSegment(manifest, body, None)
         if self.keys is None:
             raise InvalidRequestError(
-                f"{self.store.url}/{name} is encrypted: give the key ring that has its key "
-                f"{manifest.encryption.key_id!r} (option remote.keyring)"
+                f"{self.store.url}/{name} is encrypted: set option remote.keyring to a key ring "
+                f"that contains the key {manifest.encryption.key_id!r}"
             )
         key = open_data_key(self.keys, manifest.segment.id, manifest.encryption)
         return OpenedSegment(manifest, key.open_body(body, path=name), key)

@@ -120,9 +120,9 @@ def _check_some(commits: "LogDirCommits", store: Store) -> None:
     if needed and not any(store.list(directory.prefix) for directory in _directories(commits)):
         raise StorageUnavailableError(
             f"{store.url} has no copy of this log, though offsets are in remote storage only: "
-            f"{', '.join(needed[:_SHOWN])}{', ...' if needed[_SHOWN:] else ''}. It is another "
-            "store, or was emptied: correct endpoint_url and credentials (storage_options, or the "
-            "environment), or bring its objects back; nothing was changed",
+            f"{', '.join(needed[:_SHOWN])}{', ...' if needed[_SHOWN:] else ''}. This is another "
+            "store, or the store was emptied: correct endpoint_url and credentials "
+            "(storage_options, or the environment), or bring its objects back",
             path=store.url,
         )
 
@@ -136,7 +136,7 @@ def fill(commits: "LogDirCommits", clock: Clock, store: Store) -> FoundManifests
     segments = [manifest.segment for manifest in manifests.manifests]
     publish(commits, clock, segments, found=True)
     for name, fault in manifests.damaged.items():
-        _LOGGER.error("%s: not a usable copy: %s", name, fault)
+        _LOGGER.error("%s can't be used as a copy: %s", name, fault)
     if segments:
         _LOGGER.warning(
             "%s: %d copies found in %s and taken over", commits.home, len(segments), store.url
@@ -194,8 +194,9 @@ def rebuild(
         if store is None:
             if settings is None:
                 raise InvalidRequestError(
-                    f"{os.fspath(path)} has no remote storage: nothing is to be rebuilt. Name its "
-                    "URL if it has: `sparklog tier rebuild PATH --remote URL`",
+                    f"{os.fspath(path)} has no remote storage, so there are no metadata to "
+                    "rebuild. If the log had remote storage, name its URL: "
+                    "`sparklog tier rebuild PATH --remote URL`",
                     path=os.fspath(path),
                 )
             store = open_store(settings.url, storage_options)

@@ -199,18 +199,19 @@ def parse(raw: bytes, *, path: str) -> MetadataRecord:
         frame, kind, version = source.uvarint(), source.uvarint(), source.uvarint()
         if (frame, version) != (_FRAME, _VERSION) or kind not in _KEYS.values():
             raise UnsupportedVersionError(
-                f"{path}: metadata of frame {frame}, type {kind}, version {version}; this "
-                "sparklog reads frame 1, types 0 to 2, version 0: use a newer one",
+                f"{path}: a record has frame {frame}, type {kind}, version {version}; this "
+                "sparklog reads frame 1, types 0 to 2, version 0: use a newer sparklog",
                 path=path,
             )
         record = (_segment, _update, _partition_delete)[kind](source)
         if source.left:
-            raise ValueError(f"{source.left} bytes are left over")
+            raise ValueError(f"the record has {source.left} bytes too many")
     except UnsupportedVersionError:
         raise
     except (ValueError, IndexError, struct.error) as error:
         raise DataCorruptionError(
-            f"not a record of a remote segment ({error}); rebuild the metadata from the bucket",
+            f"a record of a remote segment can't be decoded ({error}); rebuild the metadata from "
+            "the bucket",
             path=path,
         ) from error
     return record
@@ -237,7 +238,7 @@ class _Source:
                 return value
             shift += 7
             if shift > 28:
-                raise ValueError("an unsigned varint of more than 5 bytes")
+                raise ValueError("an unsigned varint has more than 5 bytes")
 
     def number(self, kind: str) -> int:
         value = _NUMBERS[kind].unpack_from(self._raw, self._at)[0]
@@ -246,7 +247,7 @@ class _Source:
 
     def take(self, size: int) -> bytes:
         if size > self.left:
-            raise ValueError(f"{size} bytes are needed, {self.left} are left")
+            raise ValueError(f"a field has {size} bytes, but only {self.left} are left")
         self._at += size
         return self._raw[self._at - size : self._at]
 
@@ -257,7 +258,7 @@ class _Source:
     def text(self) -> str:
         raw = self.nullable()
         if raw is None:
-            raise ValueError("a name is null")
+            raise ValueError("the topic's name is null")
         return raw.decode()
 
     def tags(self) -> dict[int, bytes]:

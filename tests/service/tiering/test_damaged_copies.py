@@ -148,7 +148,7 @@ def test_a_local_segment_that_lost_batches_replaces_no_copy(
     for _ in range(3):
         clock.advance(60_000)
         report = once(path, clock, store)
-        assert any("it is not copied. Restore the file" in each for each in report.errors)
+        assert any("the segment is not copied. Restore the file" in each for each in report.errors)
     assert before <= store.bucket.objects.keys()
     segment.write_bytes(whole)
     with sparklog.open(path, "rw", clock=clock) as log:

@@ -132,7 +132,7 @@ def test_a_body():
 
 @pytest.mark.parametrize("difference", [-1, 1])
 def test_a_stream_of_another_size(difference):
-    with pytest.raises(InvalidRequestError, match="it changed during the copy"):
+    with pytest.raises(InvalidRequestError, match="the segment changed during the copy"):
         list(key_of().seal([b"x" * 25], 25 + difference))
     key = key_of()
     stored = b"".join(key.seal([b"x" * (25 + difference)], 25 + difference))  # copied anew
@@ -159,7 +159,7 @@ def test_rotation():
 
 def test_a_wrong_key_is_named():
     wrong = Keyring({"k1": b"another key than that which it w"}, "k1")
-    with pytest.raises(InvalidRequestError, match=f"'k1' of the key ring isn't.*{SEGMENT}") as e:
+    with pytest.raises(InvalidRequestError, match=f"{SEGMENT} was encrypted under another") as e:
         open_data_key(wrong, SEGMENT, new_key()[1])
     assert "InvalidTag" not in str(e.value) and e.value.__cause__ is None
     open_data_key(RING, SEGMENT, new_key()[1])  # the bytes that k1 meant then
@@ -174,7 +174,7 @@ def test_a_wrapped_key_is_bound_to_its_segment_id_and_chunks():
         (SEGMENT, replace(wrapped, chunk_bytes=11)),
         (SEGMENT, replace(wrapped, wrapped_key=wrapped.wrapped_key[:8])),
     ):
-        with pytest.raises(InvalidRequestError, match="isn't the one that segment"):
+        with pytest.raises(InvalidRequestError, match="was encrypted under another master key"):
             open_data_key(ring, segment, changed)
 
 

@@ -128,7 +128,7 @@ def test_a_log_is_given_the_url_of_its_store(
 ) -> None:
     (tmp_path / "log").mkdir()
     owners = TopicOwners(LOCAL, str(tmp_path / "log"), store, clock)
-    with pytest.raises(InvalidRequestError, match="has no remote storage: give its URL"):
+    with pytest.raises(InvalidRequestError, match="has no remote storage: set the URL"):
         owners.foreign(TOPICS)
     home(tmp_path, "log")
     assert owners.foreign(TOPICS) == {}

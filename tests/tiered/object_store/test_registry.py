@@ -113,8 +113,8 @@ def registered(monkeypatch: pytest.MonkeyPatch, *values: str) -> None:
     [
         (["no_such_module:STORE"], "can't be imported .ModuleNotFoundError"),
         (["json:no_such_name"], "can't be imported .AttributeError"),
-        (["json:dumps"], "is no sparklog.tiered.ObjectStoreType of this scheme"),
-        ([f"{__name__}:OTHER"], "is no sparklog.tiered.ObjectStoreType of this scheme"),
+        (["json:dumps"], "is not a sparklog.tiered.ObjectStoreType of this scheme"),
+        ([f"{__name__}:OTHER"], "is not a sparklog.tiered.ObjectStoreType of this scheme"),
         (["json:dumps", "json:loads"], "register an object store for this scheme; uninstall"),
     ],
 )

@@ -149,7 +149,7 @@ def test_options_that_s3_does_not_know(url):
     with pytest.raises(InvalidRequestError, match="correct the URL or the storage options"):
         open_store(url, {"max_concurrency": 0})
     open_store(url, {"max_concurrency": 1})
-    with pytest.raises(InvalidRequestError, match="s3 wants 5242880 or more"):
+    with pytest.raises(InvalidRequestError, match="s3 requires 5242880 or more"):
         open_store(url, part_bytes=MIB)
 
 
@@ -190,7 +190,7 @@ def test_an_upload_that_the_store_gave_up_is_made_again(s3, url):
     begun = driver.begin("a", 3)
     receipt = begun.part(1, 0, b"abc", crc32c.crc32c(b"abc"))
     begun.abort()
-    with pytest.raises(OSError, match="the store gave up the upload; copy again"):
+    with pytest.raises(OSError, match="the store aborted the upload; copy again"):
         begun.finish([receipt])
     again = driver.begin("a", 3)
     again.finish([again.part(1, 0, b"abc", crc32c.crc32c(b"abc"))])

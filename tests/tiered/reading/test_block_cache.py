@@ -54,7 +54,7 @@ def test_what_is_larger_than_the_bound_is_not_kept(tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
-    [((-1,), "memory_bytes=-1"), ((0, "d", -1), "disk_bytes=-1"), ((0, None, 5), "name a dir")],
+    [((-1,), "memory_bytes=-1"), ((0, "d", -1), "disk_bytes=-1"), ((0, None, 5), "set directory")],
 )
 def test_wrong_bounds(arguments, why):
     with pytest.raises(InvalidRequestError, match=why):

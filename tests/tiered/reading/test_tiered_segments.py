@@ -72,7 +72,7 @@ def test_a_copy_that_is_not_found_is_named(
         with tiered(path, store) as log, pytest.raises(DataCorruptionError) as raised:
             log.read("t", partitions=[0]).read_all()
         assert gone in str(raised.value)
-        assert "other objects of the topic are there" in str(raised.value)
+        assert "other objects of the topic exist" in str(raised.value)
         assert (raised.value.first, raised.value.path) == (lost.base, str(path / "t-0"))
 
 
@@ -94,7 +94,7 @@ def test_a_store_that_has_nothing_of_the_topic_is_another_one(
             log.offsets_for_times("t", {0: T0 + 100})
         assert log.read("t", partitions=[1]).read_all().equals(wanted[1])  # is local
         other.put(f"owners/{topic_id}", b"who")  # it is the store, then, and the copies are lost
-        with pytest.raises(DataCorruptionError, match="other objects of the topic are there"):
+        with pytest.raises(DataCorruptionError, match="other objects of the topic exist"):
             log.read("t", partitions=[0]).read_all()
         other.objects.update(store.objects)
         assert log.read("t", partitions=[0]).read_all().equals(wanted[0])
@@ -193,7 +193,7 @@ def test_a_manifest_of_another_copy_is_refused(tmp_path: Path) -> None:
     for partition in (0, 1):
         with (
             sparklog.open(tmp_path / "log") as log,
-            pytest.raises(DataCorruptionError, match="it is the manifest of another copy"),
+            pytest.raises(DataCorruptionError, match="this is the manifest of another copy"),
         ):
             log.read("t", [partition]).read_all()
     ours.write_bytes(first)

@@ -193,7 +193,7 @@ def test_no_changed_byte_of_a_field_goes_unnoticed(record: MetadataRecord, text:
 @pytest.mark.parametrize(
     ("at", "good", "bad", "message"),
     [
-        (3, "0274", "00", "a name is null"),
+        (3, "0274", "00", "the topic's name is null"),
         (3, "0274", "02ff", "codec can't decode"),
         (3, "0274", "828080800074", None),  # five bytes of a varint are read
         (3, "0274", "82808080800074", "more than 5 bytes"),
