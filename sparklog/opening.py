@@ -80,7 +80,7 @@ def open_log(
         is_home: The URL is known to be a log's home, so no request checks that.
     """
     if mode not in ("r", "rw"):
-        raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
+        raise InvalidRequestError(f"mode must be 'r' or 'rw'; got {mode!r}")
     for name, value in components.items():
         if name not in _COMPONENTS:
             raise InvalidRequestError(

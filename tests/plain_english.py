@@ -58,7 +58,7 @@ PLAINER: Final = {
 }
 """{phrase: what to write instead}; regular expressions of whole words."""
 OPENINGS: Final = re.compile(
-    r"(?:^|(?<=[.:;!?])\s+)(?:what|who|whose|whoever|those|that|one|none|nothing|of|where|which)\s",
+    r"(?:^|(?<=[.:;!?])\s+)(?:what|who|whose|whoever|those|that|one|of|where|which)\s",
     re.IGNORECASE,
 )
 """First words of sentences without a subject that a reader knows."""
@@ -154,17 +154,18 @@ def message_of(call: ast.Call) -> str:
             if isinstance(node, ast.JoinedStr):
                 parts += [v.value if isinstance(v, ast.Constant) else "{}" for v in node.values]
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                parts += [] if _is_part(node, argument) else [node.value]
+                parts += _plain(node, argument)
     return "".join(parts)
 
 
-def _is_part(node: ast.Constant, within: ast.expr) -> bool:
-    """Return whether a string is part of an f-string, or the separator of a join."""
-    return any(
-        node in each.values if isinstance(each, ast.JoinedStr)
-        else isinstance(each, ast.Attribute) and each.value is node
-        for each in ast.walk(within)
-    )  # fmt: skip
+def _plain(node: ast.Constant, within: ast.expr) -> list[str]:
+    """Return the text of a string that is not part of an f-string; {} for a join's separator."""
+    for each in ast.walk(within):
+        if isinstance(each, ast.JoinedStr) and node in each.values:
+            return []
+        if isinstance(each, ast.Attribute) and each.value is node:
+            return ["{}"]
+    return [str(node.value)]
 
 
 def rooms() -> dict[str, list[Path]]:

@@ -42,10 +42,10 @@ def options_page() -> str:
     """All options and configs, a table for each place that takes them."""
     parts = [
         ("The source: `spark.read` and `spark.readStream`", markdown(source.OPTIONS.values())),
-        ("Refused by the source, and every other `kafka.*`", _refused(source.REFUSED)),
+        ("Rejected by the source, and every other `kafka.*`", _refused(source.REFUSED)),
         ("The source on a checkpoint's state", markdown(STATE_OPTIONS.values())),
         ("The sink: `SegmentSink`, `df.write`, `df.writeStream`", markdown(sink.OPTIONS.values())),
-        ("Refused by the sink, and every other `kafka.*`", _refused(sink.REFUSED)),
+        ("Rejected by the sink, and every other `kafka.*`", _refused(sink.REFUSED)),
         ("Topic configs", markdown(KEYS.values())),
         ("The log: `sparklog.open(..., options={...})`", markdown(LOG_KEYS.values())),
         ("Reading remote segments: options of `sparklog.open`", markdown(REMOTE_KEYS.values())),
@@ -55,16 +55,16 @@ def options_page() -> str:
     ]
     intro = (
         "# Options and configs\n\n"
-        "Spark's options come in any case. An option of Spark's Kafka connector, or of Delta, that "
-        "has no meaning here is refused by name, with what to do instead. *also* lists Kafka's "
-        "broker-wide names for the same thing, which are taken as well.\n"
+        "The case of Spark's options does not matter. An option of Spark's Kafka connector, or of "
+        "Delta, without a meaning in sparklog is rejected by name, with the option to use instead. "
+        "*also* lists Kafka's broker-wide names of an option, which are accepted as well.\n"
     )
     return _MADE + intro + "".join(f"\n## {title}\n\n{table}" for title, table in parts)
 
 
 def _refused(entries: dict[str, str]) -> str:
     rows = "".join(f"| `{name}` | {why} |\n" for name, why in entries.items())
-    return f"| refused | because |\n|--|--|\n{rows}"
+    return f"| rejected | because |\n|--|--|\n{rows}"
 
 
 def cli_page() -> str:
@@ -145,16 +145,17 @@ def metrics_page() -> str:
     )
 
 
-_OF_KAFKA = """What Kafka's documentation ("Monitoring", from 4.1 on) has for brokers, and what each
-of it is here. Names that are the same are those that the JMX exporter makes of the MBeans by its
-usual rules, in lower case; what Kafka has as a rate is counted here, and `rate(...)` makes one.
+_OF_KAFKA = """The metrics that Kafka's documentation ("Monitoring", from 4.1 on) lists for brokers,
+and the metric of sparklog for each. Equal names are the names that the JMX exporter derives from
+the MBeans by its usual rules, in lower case. sparklog counts where Kafka reports a rate;
+`rate(...)` computes the rate.
 """
 
-_ALERTS = """`tests/service/test_alerts.py` drives a log into these, scrapes it, and asks promtool
-which rules fire; what compares with hours and days before is played through in
-`tests/service/test_alert_rules.py`, with services that move, endpoints that are away, topics that
-are deleted. `SparklogTopicStalled` tells of a topic for a day, then takes it for done; it knows a
-topic's rhythm after two days, a weekly one after the first week.
+_ALERTS = """`tests/service/test_alerts.py` drives a log into each alert, scrapes the endpoint, and
+lets promtool evaluate the rules. `tests/service/test_alert_rules.py` simulates the rules that
+compare hours and days: services that move, endpoints that are down, topics that are deleted.
+`SparklogTopicStalled` reports a topic for a day and then considers the topic finished; the rule
+knows the rhythm of a topic after two days, and a weekly rhythm after the first week.
 """
 
 _METRICS = """# Metrics
@@ -171,31 +172,36 @@ sparklog metrics /data/log --table              # once, from the log's files, wi
 sparklog metrics --alert-rules > sparklog.yml
 ```
 
-The endpoint needs `pip install 'sparklog[metrics]'` (`sparklog[cli]` has it). `/healthz` answers
-200, or 503 with what is wrong. It listens on 127.0.0.1 unless `--metrics-address` says otherwise,
-and has neither TLS nor a password: put a proxy before it where others can reach it.
+The endpoint needs `pip install 'sparklog[metrics]'` (`sparklog[cli]` includes it). `/healthz`
+answers 200, or 503 with the reason. The endpoint listens on 127.0.0.1 unless `--metrics-address`
+sets another address, and has neither TLS nor a password: put a proxy in front of it if other hosts
+can reach it.
 
-*The log*: read from the log's files at each scrape, without a lock, so it is true of all writers
-and readers in whatever process. *This process*: what only the process that does it knows: fsync
-times, replays that were dropped, failures (if the sinks run in the driver, start the service
-there), the service's own rounds. Counters begin with the endpoint and never count history twice;
-`sparklog metrics` counts the whole ledger.
+*The log*: read from the log's files at each scrape, without a lock, and therefore correct for the
+writers and readers of all processes. *This process*: known only to the process that does the work:
+fsync times, dropped replays, failures (if the sinks run in the driver, start the service there),
+the rounds of the service. Counters start at zero with the endpoint; `sparklog metrics` counts all
+of the ledger.
 
-A log dir is offline (`kafka_log_logmanager_logdirectoryoffline`, `/healthz`) if it can't be read,
-if the service's trial write there fails (4 KiB once a minute, so a full, failing or read-only disk
-shows though nobody commits), or if any session of the host failed when it last wrote there: that
-one holds a lock on a byte of `sparklog.lock` until a write succeeds or its process ends, which
-needs no room and no right to write. So a quota or a limit of one process shows as well; a sink
-shows the failures of its tasks. What doesn't: a process that gives up at once, or can't even open
-the log; a commit that is refused for want of room before anything is written
-(`sparklog_disk_free_bytes` tells), and processes on a file system without sound locks, which
-sparklog refuses to write to anyway.
+A log dir is offline (`kafka_log_logmanager_logdirectoryoffline`, `/healthz`) if one of these holds:
 
-With 10,000 partitions the first look takes 4.4 s of CPU (made when the service starts), each
-later one 0.2 s, and 0.45 s for the text of 2.3 MB; counting costs a commit 12 us. In the process
-of a service, `sparklog.sink.watch_queries(spark)` adds what Spark knows of its streaming queries
-to the service's endpoint. Spark 4.3 lets no Python source fill `sources[].metrics` of a query's
-progress: `sparklog.sink.offsets_behind_latest(progress)` has what Kafka's connector has there.
+- The log dir can't be read.
+- The service's trial write fails (4 KiB per minute; this detects a full, failing or read-only disk
+  although no process commits).
+- The last write of any session of the host to this log dir failed. Such a session holds a lock on a
+  byte of `sparklog.lock` until a write succeeds or its process ends, which requires neither space
+  nor write permission. Quotas and limits of a single process therefore appear as well; a sink
+  reports the failures of its tasks.
+
+The metric does not detect a process that ends immediately or can't open the log, nor a commit that
+is rejected for lack of space before the first write (see `sparklog_disk_free_bytes`).
+
+With 10,000 partitions the first scrape takes 4.4 s of CPU (made when the service starts), each
+later scrape 0.2 s, and the text of 2.3 MB 0.45 s; counting costs a commit 12 us. In the process of
+a service, `sparklog.sink.watch_queries(spark)` adds the metrics of Spark's streaming queries to the
+service's endpoint. Spark 4.3 does not let a Python source fill `sources[].metrics` of a query's
+progress: `sparklog.sink.offsets_behind_latest(progress)` returns the values that Kafka's connector
+reports there.
 """
 
 
@@ -219,10 +225,11 @@ def _in_words(api: Api) -> str:
     return "".join(word.capitalize() for word in api.name.split("_"))
 
 
-_APIS = """# Requests of Kafka's protocol that are answered
+_APIS = """# Supported Kafka APIs
 
-By `sparklog serve --kafka` and `sparklog.kafka.Endpoint`: [kafka.md](kafka.md). The lowest versions
-are those of Kafka 4 (KIP-896), the highest those of Kafka 4.1.
+`sparklog serve --kafka` and `sparklog.kafka.Endpoint` support these requests ([Kafka
+clients](kafka.md)). The lowest versions are those of Kafka 4 (KIP-896), the highest those of Kafka
+4.1.
 """
 
 def api_index() -> str:

@@ -129,7 +129,7 @@ def test_two_spellings_of_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_mode_that_there_is_not(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match="want 'r' or 'rw'"):
+    with pytest.raises(InvalidRequestError, match="must be 'r' or 'rw'"):
         sparklog.open(tmp_path, "w")
 
 

@@ -9,6 +9,24 @@ import pytest
 from tests import plain_english
 from tests.paths import ROOT
 
+EVERYTHING = plain_english.all_files()
+
+
+def test_the_limits_of_docstrings_messages_and_pages() -> None:
+    found = plain_english.measure(EVERYTHING)
+    assert found["docstrings"].rate <= plain_english.DOCSTRINGS_MAX
+    assert found["docstrings"].vague_share <= plain_english.VAGUE_MAX
+    assert found["messages"].rate <= plain_english.MESSAGES_MAX
+    assert found["pages"].rate <= plain_english.PAGES_MAX
+    assert found["docstrings"].count > 5_000
+    assert found["messages"].count > 1_000
+
+
+def test_no_file_contains_many_vague_phrases() -> None:
+    """The hook of .pre-commit-config.yaml rejects such a file."""
+    assert plain_english.vague_files(EVERYTHING) == []
+
+
 VAGUE = '''"""What became of a commit of which nobody could tell."""
 
 def erase():

@@ -71,7 +71,7 @@ _OPTIONS: Final = (
     click.option(
         "--ui-token-file", metavar="FILE",
         help="Show the pages only to users who enter the token in this file. Other users must not "
-        "be"
+        "be "
         "able to read the file (chmod 600). The default is the environment variable "
         f"{TOKEN_VARIABLE}, or no token. A token is required on hosts other than 127.0.0.1.",
     ),

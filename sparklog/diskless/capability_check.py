@@ -61,6 +61,7 @@ def check_capabilities(
     Cost: `names * (creators + 7)` requests and about 40 more (10 names, 16 creators: about 270); a
         second or two over a network, less near the store. SeaweedFS delays competing creators by
         several seconds: five per name, so the budget ends the check after the first name.
+
     Raises:
         InvalidRequestError: the store is unsuitable; the message describes its behaviour and the
         remedy.
@@ -129,8 +130,7 @@ class _CapabilityCheck:
         return False
 
     def _winner(self, name: str) -> int:
-        """Return the creator of the stored object, after checking that it exists and is complete.
-        """
+        """Return the creator of the stored object, after checking the complete object."""
         try:
             content = self._store.get(name)
         except FileNotFoundError:

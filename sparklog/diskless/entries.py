@@ -58,8 +58,7 @@ Epochs: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HomeRecord:
-    """Common fields: time in ms, which never falls from entry to entry, and the log's leader epoch.
-    """
+    """Common fields: the time in ms, which never decreases, and the log's leader epoch."""
 
     kind: ClassVar[str]
     time_ms: int = 0

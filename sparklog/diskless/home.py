@@ -241,7 +241,7 @@ def open_log(
         background: write state objects in a separate thread.
     """
     if mode not in ("r", "rw"):
-        raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
+        raise InvalidRequestError(f"mode must be 'r' or 'rw'; got {mode!r}")
     parsed = LogOptions.parse(options or {})
     opened = open_store(url, storage_options) if store is None else store
     objects = ExtentObjects(open_objects(lambda: opened, remote or RemoteOptions(), stopped))

@@ -53,6 +53,7 @@ def evidence_beyond(state: DisklessState, names: Iterable[str]) -> Iterator[Evid
     """Yield the objects that prove entries after `state`.
 
     A state object proves its entry only if its content confirms its name (`proves_entry`).
+
     Args:
         state: the log as of its head.
         names: all objects of the log, listed before the head was read.

@@ -311,7 +311,11 @@ class DisklessUpkeep:
         Erasure(home, request, report, loan).run()
 
     def check_compacted(self, topics: Collection[str], report: Report) -> None:
-        """Raise UnknownTopicError or InvalidRequestError unless all topics exist and are compacted.
+        """Check that all topics exist and are compacted.
+
+        Raises:
+            UnknownTopicError: A topic does not exist.
+            InvalidRequestError: A topic is not compacted.
         """
         check_compacted(topics, self.log.store.url, self.log.follow().log.topics)
 

@@ -132,7 +132,8 @@ def reader_from_json(content: Mapping[str, Any]) -> Reader:
 def _with_commit_rate(known: Reader | None, reader: Reader) -> Reader:
     """Return the reader after a commit, with the new commit rate.
 
-    Cost: a few us, 40 bytes per point."""
+    Cost: a few us, 40 bytes per point.
+    """
     if not reader.offsets:
         return reader
     point = RatePoint(

@@ -78,7 +78,7 @@ class ErasureRequest:
     def check(self) -> None:
         """Raise InvalidRequestError for arguments that are wrong in any log."""
         if not all(isinstance(key, bytes) for key in self.keys):
-            raise InvalidRequestError("keys: want a collection of bytes, as they are in the log")
+            raise InvalidRequestError("keys must be a collection of bytes, as stored in the log")
         if self.partitions is not None and not self.partitions:
             raise InvalidRequestError("partitions: none is given; leave it out for all of them")
         with_keys = self.keys or self.null_key or self.before_ms is not None

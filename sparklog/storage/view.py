@@ -152,7 +152,8 @@ class View(Protocol):
     def partitions(self, topic: str) -> list[int]:
         """Return a topic's partitions in ascending order. Offline partitions are included.
 
-        Raises: UnknownTopicError."""
+        Raises: UnknownTopicError.
+        """
 
     def topic_id(self, topic: str, partition: int) -> str | None:
         """Return the current topic id of a partition, if it has one."""

@@ -81,6 +81,7 @@ class ForkedLog(ObjectStore):
 
         The fork's log id is derived from the original's, and so are topic ids, so that manifests
         are the same in every point.
+
         Args:
             writer: the query's name in the log.
             batch: the batch.

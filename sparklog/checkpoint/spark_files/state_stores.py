@@ -79,7 +79,7 @@ class StateStore:
 
     @property
     def provider(self) -> str:
-        """ "hdfs" or "rocksdb"."""
+        """The state store provider: "hdfs" or "rocksdb"."""
         names = [*self.snapshots.values(), *self.changes.values()]
         return "hdfs" if any(n.endswith((".delta", ".snapshot")) for n in names) else "rocksdb"
 

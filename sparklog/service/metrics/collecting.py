@@ -27,6 +27,7 @@ def collect(
     """Observe a log once, in log dirs or in a bucket; see `LogObserver.observe`.
 
     Counts the commits in the entire ledger, in a bucket in the last 1024 entries.
+
     Args:
         path: log dirs, or a URL.
         storage_options: fsspec's options for the store.

@@ -28,13 +28,13 @@ Table = NDArray[Any]
 class IndexFile:
     """The entries of an index of the segment with offset `base`, and the first fault of the index.
 
-    `fault`: (what is wrong, position of the entry in bytes).
+    `fault`: (description, position of the entry in bytes).
     """
 
     def __init__(
         self, base: int, dtype: np.dtype[Any], data: bytes | None, path: str = ""
     ) -> None:
-        """Parse the bytes of an index file, or None if the file is missing."""
+        """Parse the bytes of an index file; `data` is None for a missing file."""
         self.base, self.path, self.is_missing = base, path, data is None
         self.fault: tuple[str, int] | None = None
         self.next = 0  # the first entry that was not compared yet
@@ -140,7 +140,7 @@ class OffsetIndexCheck:
             )
 
     def finish(self, walked: Walked) -> None:
-        """Check the entries as a whole, after the log has been read."""
+        """Check all entries together, after the log has been read."""
         if self.file.is_missing:
             self.file.note("it is missing", 0)
         elif self.file.next < len(self._positions):
@@ -193,7 +193,7 @@ class TimeIndexCheck:
             )
 
     def finish(self, walked: Walked) -> None:
-        """Check the entries as a whole, after the log has been read."""
+        """Check all entries together, after the log has been read."""
         if self.file.is_missing:
             self.file.note("it is missing", 0)
         elif self.file.next < len(self._offsets):
