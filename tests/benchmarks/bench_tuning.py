@@ -1,4 +1,4 @@
-"""What the knobs cost and bring, side by side: the tables of docs/tuning.md. One process, one disk.
+"""What the knobs cost and bring, side by side: the tables of docs/sizing.md. One process, one disk.
 
     make bench BENCH_ARGS=tuning
     make bench BENCH_ARGS="tuning --only codec"

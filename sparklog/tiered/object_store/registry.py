@@ -1,7 +1,7 @@
 """Registry of object stores: which driver, package and capabilities each URL scheme has.
 
 Other packages add a scheme through the entry-point group `sparklog.object_stores`: the name of the
-entry point is the scheme, its value an `ObjectStoreType`. docs/object-stores.md has an example.
+entry point is the scheme, its value an `ObjectStoreType`. docs/bucket.md has an example.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""The two queries of docs/from-kafka-connector.md; a program, for a session with the connector.
+"""The two queries of docs/migrating.md; a program, for a session with the connector.
 
     python migration_job.py JARS BOOTSTRAP LOG CHECKPOINTS
 
@@ -20,7 +20,7 @@ from tests.paths import ROOT
 def queries() -> list[Callable[..., Any]]:
     """The page's functions: before, after."""
     found = []
-    for block in blocks_of(ROOT / "docs/from-kafka-connector.md"):
+    for block in blocks_of(ROOT / "docs/migrating.md"):
         if block.kind == "python" and "def late_flights(" in block.text:
             namespace: dict[str, Any] = {}
             exec(block.text, namespace)

@@ -1,4 +1,4 @@
-"""docs/from-kafka-connector.md: the query with the connector and the one without do the same."""
+"""docs/migrating.md: the query with the connector and the one without do the same."""
 
 from __future__ import annotations
 
