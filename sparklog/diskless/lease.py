@@ -436,9 +436,17 @@ class NumberedLease(HeartbeatLease):
         return _parsed(self._sign(self._newest()))
 
     def publish(self, more: Mapping[str, object]) -> None:
-        """Publish `more` for other processes. Cost: a PUT.
+        """Write data into the lease's object, where other processes read them with `published`.
 
-        Raises: LeaseLostError, StorageUnavailableError.
+        Args:
+            more: The data, which replace the data of an earlier call.
+
+        Raises:
+            LeaseLostError: Another process holds the lease.
+            StorageUnavailableError: The store fails.
+
+        Cost:
+            A PUT.
         """
         with self._lock:
             self._check_held()

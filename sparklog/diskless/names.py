@@ -172,7 +172,10 @@ def readers_prefix(group: str) -> str:
 
 
 def position_name(group: str, number: int) -> str:
-    """Return the object name of a group's position number `number`."""
+    """Return the name of the object with a group's committed offsets.
+
+    Each commit of the group writes a new object; `number` counts the commits.
+    """
     return f"{readers_prefix(group)}{number:020d}"
 
 

@@ -29,10 +29,17 @@ def due_extents(
     now_ms: int,
     time_of: Callable[[int], int],
 ) -> dict[TopicPartition, DueSegments]:
-    """Return the due extents, of partitions in which extents are due or retained for readers.
+    """Return the extents that retention may delete now, by partition.
 
-    Args: time_of: returns an entry's time (ms) by its number; used as age of extents without
-        timestamps.
+    Partitions whose expired extents are retained only for registered readers are included, so that
+    a report can name them.
+
+    Args:
+        state: The state of the log.
+        terms: Log start offsets and other constraints of retention, by partition.
+        now_ms: The time of the round.
+        time_of: Returns the commit time (ms) of a ledger entry by its number. It is used as the age
+            of extents whose records have no timestamps.
     """
     by_partition: dict[TopicPartition, DueSegments] = {}
     for key in partitions_of(state):

@@ -75,11 +75,18 @@ def partition_state(state: DisklessState, key: TopicPartition) -> PartitionState
 
 
 class DisklessSegments:
-    """A partition's extents. Listing them needs no request: they come from the known state.
+    """A partition's extents. Listing them needs no request: they come from the log's known state.
 
     Args:
-        look: returns the partition in the known state, None after its deletion.
-        news: folds new entries after an object was not found; None if the caller folds them.
+        where: The partition's URL, with its topic id.
+        key: The partition.
+        log_id: The id of the log.
+        objects: Reads the objects that contain the extents.
+        look: Returns the partition's state; None after its deletion.
+        news: Applies new ledger entries to the known state. It is called when an object is not
+            found, because a merge may have replaced the object. None if the caller does this.
+        eager: Whether the caller reads all extents from the first on, so that data are fetched
+            ahead.
     """
 
     def __init__(

@@ -102,14 +102,18 @@ class StagedDirectory:
 
 
 class StagedDirectories:
-    """Several directories that belong together; a context manager, as `StagedDirectory`.
+    """Several directories that are built under temporary names and published together.
+
+    A context manager, as `StagedDirectory`.
 
     Args:
+        fs: The file system.
         targets: The final names. The parent directories must exist.
-        kind: A word for the purpose.
-        fresh: The targets must not exist, and are reserved.
-        waits_for: The `waiting` text of other directories to which all of these belong. After
-            publication all of these count as leftovers until `arrived`.
+        kind: A word for the purpose, which is part of the temporary names.
+        fresh: Whether the targets must not exist yet, and are reserved.
+        waits_for: Set if these directories are valid only together with others: the text `waiting`
+            of those. Until `arrived` is called, a cleanup after a crash removes these directories,
+            even if they have their final names.
     """
 
     def __init__(

@@ -54,11 +54,19 @@ class Committed(NamedTuple):
 class Reader:
     """A registered reader, as stored in the reader's file.
 
-    `batch`: the micro-batch of a query's last commit. `planners`: {planner of a source of the query
-    in its `run`: the topics of that source}. `commit_rate`: how regularly the reader commits; None
-    without a commit since sparklog records the rate. `name`: the name of the streaming query in its
-    last run; empty without a known name. The name can be any text: commands that print it replace
-    control characters.
+    Attributes:
+        group: The name of the group, or of the query's registration.
+        kind: query or group.
+        host: The host of the last commit.
+        app: The application of the last commit.
+        batch: The micro-batch of a query's last commit.
+        offsets: The committed offsets.
+        run: The id of the query's last run.
+        planners: {id of a source of the query in its last run: the topics of that source}.
+        commit_rate: How regularly the reader commits; None if its last commit was made by a version
+            of sparklog that did not record the rate.
+        name: The name of the streaming query in its last run, or "". The name can be any text:
+            commands that print it replace control characters.
     """
 
     group: str

@@ -97,9 +97,18 @@ class EndpointLease(Lease, Protocol):
     """A lease with additional data that the holder publishes about itself."""
 
     def publish(self, more: Mapping[str, object]) -> None:
-        """Publish `more`, which must be JSON-serializable, until the next call.
+        """Store data with the lease, where other processes read them with `published`.
 
-        Raises: LeaseLostError; StorageUnavailableError. Cost: a small write.
+        Args:
+            more: The data, which must be JSON-serializable. They replace the data of an earlier
+                call.
+
+        Raises:
+            LeaseLostError: Another process holds the lease.
+            StorageUnavailableError: The disk or the store fails.
+
+        Cost:
+            A small write.
         """
 
     def published(self) -> Mapping[str, object] | None:

@@ -114,7 +114,11 @@ def _examine(
 
 
 def _correct(batch: bytearray) -> bool:
-    """Change a byte up to the key's end, or of the CRC, to match the CRC. Return success."""
+    """Try to repair a single wrong byte of a batch, so that the CRC matches.
+
+    The byte is in the CRC itself, in the header or the key, or is the last byte. Return whether
+    exactly one such change makes the CRC match; `batch` is then changed.
+    """
     body = memoryview(batch)[CRC_START:]
     stored = int.from_bytes(batch[_CRC_AT:CRC_START], "big")
     actual = crc32c(body)

@@ -153,7 +153,7 @@ def compact_interval(compacted: Sequence[int]) -> int:
 
 
 def file_of(entry: dict[str, Any]) -> str:
-    """Return the local path of an entry's file."""
+    """Return the local path of a data file, from its URI in an entry of the sink's log."""
     return unquote(urlsplit(entry["path"]).path)
 
 

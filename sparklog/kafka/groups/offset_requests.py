@@ -224,7 +224,7 @@ class OffsetRequests:
         return found
 
     async def _with_ids(self, topics: list[Answer]) -> list[Answer]:
-        """Return the existing topics with their ids, which version 10 requires."""
+        """Return the topics that exist, with their ids (OffsetFetch from version 10 on)."""
         known = await self._broker.partitions.topics()
         ids = {name: uuid_of(info.id) for name, info in known.items() if info.id}
         return [t | {"topic_id": ids[t["name"]]} for t in topics if t["name"] in ids]

@@ -291,11 +291,14 @@ def _retired_path(
 
 
 def _was_moved(manager: LogManager, number: int, key: TopicPartition, path: str) -> bool:
-    """Return True for the old directory of a moved partition, if the new directory exists.
+    """Return whether a directory is the old place of a partition that was moved to another log dir.
 
-    Returns False for data that were given up there earlier and came back: such data end at or below
-    the log start.
-    Cost: the last segment is read.
+    Such a directory can be deleted, because the new directory exists. Return False if the old
+    directory holds only records below the log start: they were declared lost when their disk failed
+    (`Log.give_up`), and the disk has returned.
+
+    Cost:
+        The last segment is read.
     """
     fs, known = manager.fs, manager.state.topics.get(key.topic)
     if known is None or known.left.get(key.partition) != number:

@@ -263,7 +263,10 @@ class _Rebuild:
             )
 
     def _settle_deleted(self) -> None:
-        """Find deleted topics with existing directories and missing records."""
+        """Add deleted topics whose directories exist, but whose ledger records are missing.
+
+        They can then be restored with `Log.undelete_topic`, and are purged after a default delay.
+        """
         state, fs = self._state, self._fs
         known = {topic.id for topic in state.topics.values()} | state.deleted.keys()
         found: dict[str, tuple[str, dict[int, int], dict[int, str]]] = {}
@@ -422,7 +425,14 @@ class _Rebuild:
 
 
 def _missing_records(missing: list[int], is_tail_lost: bool) -> list[str]:
-    """Return a sentence on the missing records and the facts that only the ledger contains."""
+    """Return sentences on missing ledger records, and on the facts that are lost with them.
+
+    Resets, purges and the ends of purged topics are stored in the ledger only.
+
+    Args:
+        missing: The offsets of the missing ledger records.
+        is_tail_lost: Whether records after the last readable record may be missing too.
+    """
     ranges = []
     for _, run in itertools.groupby(enumerate(missing), lambda pair: pair[1] - pair[0]):
         offsets = [offset for _, offset in run]

@@ -24,7 +24,11 @@ Table = NDArray[Any]
 
 
 class AppendCheck:
-    """A `Consumer` over all segments of a partition."""
+    """Compares the batches of a partition with the appends that the ledger recorded.
+
+    It reports batches that belong to another partition or another log, and missing appends. The
+    verification passes the batches of all segments to it, in order.
+    """
 
     def __init__(
         self,

@@ -128,7 +128,15 @@ def log_object(segment: RemoteSegment) -> str:
 
 
 def packed(parts: Mapping[str, bytes]) -> tuple[dict[str, tuple[int, int, int]], bytes]:
-    """Return (`Manifest.parts`, the bytes after the line) for {name in PARTS: content}."""
+    """Return the parts of a manifest's body, and the body.
+
+    Args:
+        parts: {name in PARTS: content}, such as the indexes of the segment.
+
+    Returns:
+        {name: (start, end, CRC-32C)} with byte positions in the body, and the body, which follows
+        the manifest's first line in the object.
+    """
     places, body = {}, bytearray()
     for name in PARTS:
         if name in parts:

@@ -38,7 +38,11 @@ _CURE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """The content of an owner object. A log's object has a token, a topic's object has none."""
+    """The content of an object that marks which log may write below a prefix.
+
+    The owner object of a log has a random token, by which the log recognizes its own bucket. The
+    owner object of a topic has no token.
+    """
 
     log_id: str
     token: str
