@@ -279,7 +279,7 @@ def test_export_to_kafka_once(broker: Broker, tmp_path: Path) -> None:
         until(lambda: len(admin.list_topics("narrow", 240).topics["narrow"].partitions) == 2)
         done = export_kafka(TopicRange(log, "t"), broker.bootstrap, kafka_topic="narrow")
         assert done.records == 360
-        with pytest.raises(UnknownTopicError, match="with 2 partitions, or give --create"):
+        with pytest.raises(UnknownTopicError, match="with 2 partitions, or use --create"):
             export_kafka(TopicRange(log, "t"), broker.bootstrap, kafka_topic="made")
         broker.create_topic("made", 2)
         done = export_kafka(TopicRange(log, "t"), broker.bootstrap, kafka_topic="made")

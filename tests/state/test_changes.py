@@ -103,9 +103,9 @@ def test_changes_of_rocksdb_begin_once_it_writes_changelogs(
 ) -> None:
     path, own = tmp_path / "ckpt", session(spark, "rocksdb", None)
     run(own, "aggregation", path, {}, 2)
-    with pytest.raises(InvalidRequestError, match="To have its changes set ") as caught:
+    with pytest.raises(InvalidRequestError, match="To read changes, set ") as caught:
         checkpoint.changes(path)
-    key, _, value = str(caught.value).partition("changes set ")[2].split()[0].partition("=")
+    key, _, value = str(caught.value).partition("changes, set ")[2].split()[0].partition("=")
     begun = checkpoint.history(path).batches[-1].batch + 1
     own.conf.set(key, value)
     run(own, "aggregation", path, {}, begun + 2)
