@@ -139,7 +139,7 @@ def test_changes_that_are_gone(
 @pytest.mark.deep
 def test_what_can_not_be_read(spark: SparkSession, golden: Golden) -> None:
     reader = spark.read.format("sparklog")
-    with pytest.raises(PySparkException, match="has no stateful operator 3: there are 0"):
+    with pytest.raises(PySparkException, match="has no stateful operator 3: its operators are 0"):
         reader.option("stateOperator", 3).load(str(golden("hdfs")))
     with pytest.raises(PySparkException, match="writes snapshots, but no changelogs"):
         reader.option("stateOperator", 0).load(str(golden("rocksdb"))).collect()
