@@ -1,7 +1,8 @@
 """A sparklog jar as a file: written reproducibly, with its versions in the manifest.
 
 The manifest has Spark's version as the specification version, sparklog's as the implementation
-version (read in the JVM by sparklog.Version), and the version of the plans.
+version (read in the JVM by sparklog.Version), and the version of the JSON format in which Python
+passes its plans to the JVM.
 """
 
 import contextlib

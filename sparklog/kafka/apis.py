@@ -18,10 +18,13 @@ sent. An awaitable is cancelled when the client disconnects.
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An API: its handler and the versions that it serves.
+    """An API of Kafka's protocol that the endpoint serves.
 
-    `advertised_min`: the lowest version in ApiVersions, if that differs from the lowest version
-    served.
+    Attributes:
+        versions: The lowest and the highest version that the endpoint serves.
+        handle: Handles a request.
+        advertised_min: The lowest version that the response to ApiVersions lists, if it differs
+            from the lowest served version.
     """
 
     versions: tuple[int, int]

@@ -60,7 +60,15 @@ class Work:
 
 
 class Committer:
-    """`advanced`: called on the loop's thread after each commit with the new end offsets."""
+    """Queues the batches of Produce requests, and commits them in a thread of its own.
+
+    Args:
+        commits: The commit log.
+        loop: The endpoint's event loop, on which requests are answered.
+        clock: The clock.
+        advanced: Called after each commit, on the event loop's thread, with the new end offset of
+            each partition.
+    """
 
     def __init__(
         self,

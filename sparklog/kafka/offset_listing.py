@@ -46,7 +46,11 @@ def apis(broker: Broker) -> dict[Api, Served]:
 
 @dataclass(frozen=True, slots=True)
 class _RequestedPartition:
-    """A partition of a request. `value`: a timestamp, or a leader epoch."""
+    """A partition in a ListOffsets or OffsetForLeaderEpoch request.
+
+    `value` is the timestamp (ListOffsets) or the leader epoch (OffsetForLeaderEpoch) whose offset
+    the client requests.
+    """
 
     key: TopicPartition
     value: int

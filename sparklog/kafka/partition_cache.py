@@ -21,7 +21,11 @@ KNOWN_MAX: Final = 20_000
 
 @dataclass(slots=True)
 class _Known:
-    """Cached values of a partition. `stamp`: the span and incarnation for which they are valid."""
+    """Cached values of a partition.
+
+    `stamp` is the partition's (log start offset, high watermark) and incarnation at the time of the
+    look-up. The values are valid while both are unchanged.
+    """
 
     stamp: tuple[Offsets, int]
     epochs: Epochs | None = None

@@ -56,7 +56,10 @@ class AbortedEntries:
 
 @dataclass(slots=True)
 class _Ongoing:
-    """An aborted transaction that the cleaner has reached. `seen`: data batches were read."""
+    """An aborted transaction that begins at or before the cleaner's position.
+
+    `seen` is True once the cleaner has read a data batch of the transaction.
+    """
 
     entry: AbortedEntry
     seen: bool = False

@@ -68,7 +68,10 @@ class RecordFault(NamedTuple):
 
 
 class RefusedBatchError(InvalidRequestError):
-    """A producer's batch is invalid, and will be invalid again. `records`: its invalid records."""
+    """A producer's batch is invalid, so that sending it again can't succeed.
+
+    `records` lists the invalid records of the batch.
+    """
 
     def __init__(self, message: str, *, fault: Fault, records: Sequence[RecordFault] = ()) -> None:
         super().__init__(message)
@@ -76,9 +79,10 @@ class RefusedBatchError(InvalidRequestError):
 
 
 class ClientBatch:
-    """A batch that a producer sent for a partition; becomes a chunk once the config is known.
+    """A batch that a Kafka producer sent for a partition. Not thread-safe.
 
-    `zstd`: whether the request's version of Produce supports zstd. Not thread-safe.
+    `chunk` validates the batch by the topic's config, and returns the chunk to commit. `zstd` is
+    True if the version of the Produce request supports zstd.
     """
 
     __slots__ = ("_chunk", "_config", "_data", "_error", "_zstd", "key", "size_bytes", "topic_id")

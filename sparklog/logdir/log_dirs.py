@@ -60,7 +60,13 @@ class LogDir:
 
 @dataclass(frozen=True, slots=True)
 class _DirsFile:
-    """The contents of a directory's file: its own id, the log's id, and the log's dirs."""
+    """The contents of the file `sparklog.dirs` in a log dir.
+
+    Attributes:
+        log: The id of the log.
+        directory: The id of this log dir.
+        dirs: All log dirs of the log.
+    """
 
     log: str
     directory: str
@@ -75,11 +81,14 @@ class _DirsFile:
 
 @dataclass(slots=True)
 class LogDirs:
-    """A log's `directories` as found.
+    """The log dirs that the user named, compared with the log dirs that the log has.
 
-    `log`: the log's id, or "" before the first open. `known`: all log dirs of the log. `absent`:
-    {number: reason} of unavailable log dirs that contain partitions of the log. `files`: the
-    contents of the available dirs' files, by number.
+    Attributes:
+        directories: The paths that the user named, in order.
+        log: The log's id, or "" before the log was first opened for writing.
+        known: All log dirs of the log.
+        absent: {number of a log dir: reason} of unavailable log dirs with partitions of the log.
+        files: {number of a log dir: contents of its file `sparklog.dirs`}, of available log dirs.
     """
 
     directories: Sequence[str]

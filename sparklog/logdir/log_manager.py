@@ -63,7 +63,14 @@ class LogManager:
         return self.directories[0]
 
     def reload(self, ledger_end: int, *, generation: int, fresh: bool = False) -> None:
-        """Clear all caches and fold the ledger up to `ledger_end` (only new records if possible).
+        """Bring the known state up to date with the ledger, and close all partition logs.
+
+        Only the ledger's new records are read if the known state is a valid earlier state.
+
+        Args:
+            ledger_end: The end offset of the ledger up to which records are applied.
+            generation: The generation of the log that the new state belongs to.
+            fresh: Read the whole ledger, because its history may have been cut.
 
         Raises:
             LogDirUnnamedError: The ledger names a log dir that this handle was not given. No file

@@ -59,9 +59,18 @@ class DataLossPolicy:
         )  # fmt: skip
 
     def reset_batches(self, store: str, first: int, end: int) -> None:
-        """Report that a reset abandoned batches [first, end) after their changes were read.
+        """Report that a query was reset after this reader had read the changes of its state.
 
-        Raises OffsetOutOfRangeError if failOnDataLoss is true.
+        The reset abandoned the query's micro-batches [first, end), so the changes that were read
+        from them are no longer valid. Logs a warning if failOnDataLoss is false.
+
+        Args:
+            store: The name of the state store whose changes are read.
+            first: The first abandoned micro-batch.
+            end: The micro-batch after the last abandoned one that was read.
+
+        Raises:
+            OffsetOutOfRangeError: failOnDataLoss is true.
         """
         text = (
             f"batches [{first}, {end}) of {store} were read, but their query was reset since: it "

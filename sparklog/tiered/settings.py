@@ -51,9 +51,9 @@ class RemoteSettings:
 
 @dataclass(frozen=True, slots=True)
 class SettingsFault:
-    """A damaged or missing file of the settings.
+    """A damaged or missing file with the settings of remote storage.
 
-    `is_repairable`: the other of the two files is readable.
+    The settings are stored in two files. `is_repairable` is True if the other file is readable.
     """
 
     path: str

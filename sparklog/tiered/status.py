@@ -39,11 +39,27 @@ _MULTIPART_REQUESTS: Final = 3  # start, complete, and the manifest's PUT
 class PartitionTier:
     """The local and remote segments of a partition.
 
-    Sizes in bytes of log; offsets are [first, end).
+    Sizes are the sizes of `.log` files in bytes. Each end is the offset after the last record.
 
-    `pending`: closed segments that wait to be copied; `lag_ms`: age of the oldest record among
-    them. `unfinished`: copies and deletions in progress. `puts`: requests for copying the remote
-    segments, `stored_bytes`: their size in the store (without manifests).
+    Attributes:
+        topic: The topic.
+        partition: The partition's number.
+        enabled: Whether the topic is tiered.
+        log_start: The log start offset.
+        local_start: The first offset, from the log start on, in a local segment; the end of the
+            log without local segments.
+        end: The end of the log.
+        local_segments: The number of local segments.
+        local_bytes: The size of the local segments.
+        remote_start: The first offset, from the log start on, with a copy; None without copies.
+        remote_end: The end of the copies; None without copies.
+        remote_segments: The number of copies that end above the log start.
+        remote_bytes: The size of these copies.
+        pending_segments: The number of closed segments that wait to be copied.
+        pending_bytes: The size of these segments.
+        lag_ms: The age of the latest record in the oldest of these segments; 0 without them.
+        unfinished: The number of copies and deletions in progress.
+        puts: The number of requests that copying the remote segments takes, from their sizes.
     """
 
     topic: str
@@ -71,10 +87,15 @@ class PartitionTier:
 
 @dataclass(frozen=True, slots=True)
 class TierStatus:
-    """The remote storage of a log: its URL (None: none), and its partitions.
+    """The state of a log's remote storage.
 
-    `key_id`: the key that encrypts new copies; "": plain copies, None: not determined by a service
-    yet. `keys`: {topic: {key id, "" for plain copies: number of copies}}, if requested.
+    Attributes:
+        url: The URL of the bucket; None if the log has no remote storage.
+        partitions: The segments of each partition.
+        key_id: The id of the key that encrypts new copies. "" if new copies are not encrypted, None
+            if no service has determined it yet.
+        keys: {topic: {key id: number of copies}}, where "" stands for copies that are not
+            encrypted; None if not requested.
     """
 
     url: str | None

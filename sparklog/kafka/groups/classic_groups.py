@@ -59,7 +59,15 @@ class ClassicGroups:
         *,
         emptied: Callable[[ClassicGroup, frozenset[str] | None], None] = lambda _, __: None,
     ) -> None:
-        """`emptied`: called with a group that lost its last member, and its subscribed topics."""
+        """Create the state of an endpoint that coordinates no group yet.
+
+        Args:
+            limits: The limits of groups and their members.
+            clock: The current time in milliseconds.
+            timers: Run the timeouts of sessions and rebalances.
+            emptied: Called when a group has lost its last member, with the group and the topics
+                to which it was subscribed (None if they are unknown).
+        """
         self._limits, self._clock, self._timers = limits, clock, timers
         self.budget = Budget(limits.members_max_bytes)
         self._emptied = emptied

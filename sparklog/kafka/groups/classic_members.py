@@ -15,9 +15,11 @@ _OVERHEAD: Final = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """A JoinGroup request.
+    """A JoinGroup request, independent of its version.
 
-    `needs_member_id`: version 4 and later; `may_skip`: version 9 and later (KIP-814).
+    `needs_member_id`: a new dynamic member must join again with the member id that the first
+    response assigns (version 4 and later). `may_skip`: the response can tell a static leader to
+    skip the assignment (version 9 and later, KIP-814).
     """
 
     group: str
@@ -36,7 +38,11 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinResponse:
-    """The response to JoinGroup. `members`: (member id, instance id, metadata), for the leader."""
+    """The response to JoinGroup.
+
+    `members` contains (member id, instance id, subscription metadata) of all members. The list is
+    sent to the group's leader only, which computes the assignment.
+    """
 
     error: ErrorCode = ErrorCode.none
     member_id: str = NO_MEMBER
@@ -82,7 +88,11 @@ class LeavingMember:
 
 @dataclass(slots=True)
 class Member:
-    """A member. `answer_join` and `answer_sync`: waiting requests; `is_new`: since its first join.
+    """A member of a classic group.
+
+    `answer_join` and `answer_sync` send the response to a JoinGroup or SyncGroup request that is
+    waiting; None if no such request waits. `is_new` is True until the member's first JoinGroup
+    request is answered.
 
     Source: ClassicGroupMember (Kafka 4.1).
     """

@@ -102,7 +102,10 @@ class ConsumerMember:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """A group. `target`: {member id: target assignment} of `assignment_epoch`."""
+    """A group of the consumer protocol (KIP-848).
+
+    `target` is {member id: target assignment}, as computed at `assignment_epoch`.
+    """
 
     group: str
     epoch: int = 0

@@ -97,7 +97,10 @@ def segment_windows(
 
 @dataclass(slots=True)
 class CleanedSegment:
-    """The `.cleaned` files of a new segment; `group`: its sources, ascending."""
+    """Writes the `.cleaned` files of a new segment, which will replace a group of segments.
+
+    `group` contains the segments to replace, ascending.
+    """
 
     fs: FileSystem
     directory: str
@@ -133,7 +136,7 @@ class CleanedSegment:
         return self.fs.open(self._path(name), create=True)
 
     def write(self, data: Buffer) -> None:
-        """Append complete batches."""
+        """Append batches, and add them to the new indexes. `data` must end with a whole batch."""
         table = scan(data, path=self._log.path, position=self.size, check_crc=False).table
         self._indexes.take(table)
         self._log.pwrite(data, self.size)
@@ -141,10 +144,14 @@ class CleanedSegment:
         self.end = int(table["last_offset"][-1]) + 1
 
     def finish(self, aborted: bytes | None) -> tuple[str, ...]:
-        """Make the files durable; return the names of the index files.
+        """Write the indexes, and make all files durable.
 
-        `aborted`: the new index of aborted transactions, which may be empty to replace an outdated
-        index; None: the current index stays.
+        Args:
+            aborted: The new index of aborted transactions. Empty bytes replace an outdated index;
+                None leaves the current index as it is.
+
+        Returns:
+            The names of the index files, without the suffix `.cleaned`.
         """
         self._indexes.finish()
         contents = {

@@ -190,7 +190,17 @@ class ErasableSegments:
         )  # fmt: skip
 
     def finish(self, *, dry_run: bool) -> list[str]:
-        """Unlink files of retention, cleaning and compaction before their delay is over."""
+        """Unlink at once the segment files that retention, compaction or an erasure removed.
+
+        Otherwise these files, which may contain erased records, would remain until
+        file.delete.delay.ms is over. Files of unfinished rewrites are also unlinked.
+
+        Args:
+            dry_run: Report the files, but unlink none.
+
+        Returns:
+            An empty list, because no bytes remain; see `erase_records`.
+        """
         fs, directory, report = self._commits.fs, self._partition.directory, self._report
         with self._commits.exclusive():
             for name in fs.listdir(directory):

@@ -23,7 +23,14 @@ SPAN_MAX: Final = 2**31 - 1  # offsets of a segment: its index has 32-bit relati
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment as listed under the lock; `identity`: (device, inode) of its log."""
+    """A segment as listed under the lock.
+
+    Attributes:
+        base: The base offset.
+        size: The size of the `.log` file in bytes.
+        identity: The device and inode of the `.log` file. Another identity under the same name
+            shows that the segment was replaced.
+    """
 
     base: int
     size: int
@@ -32,10 +39,22 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanJob:
-    """All inputs of rewriting a partition except the files; can be pickled to a task.
+    """The inputs for compacting a partition, except its files; can be pickled to a task.
 
-    `segments`: the closed segments. `bases`: of all segments. `end`: the log's end. `producers`:
-    {id: (last data offset or -1, epoch)} of active producers.
+    Attributes:
+        topic: The topic.
+        partition: The partition's number.
+        topic_id: The topic's id.
+        directory: The partition's directory.
+        config: The topic's config.
+        options: The options of the cleaner.
+        segments: The closed segments.
+        bases: The base offsets of all segments.
+        log_start: The log start offset.
+        end: The log's end offset.
+        dirt: The part of the log that can be cleaned.
+        now_ms: The time of the plan.
+        producers: {producer id: (its last data offset or -1, its epoch)} of active producers.
     """
 
     topic: str

@@ -32,11 +32,21 @@ from sparklog.logdir.segment_files import joined
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """A group's new segment in `.cleaned` files; can be pickled.
+    """A new segment in `.cleaned` files, which replaces a group of segments; can be pickled.
 
-    `end`: after its last offset, or `base` if it is empty. `identity`: of its log. `parts`: names
-    of its index files without suffix. `is_same`: it has the same batches as its only source.
-    `next_dirty`: the checkpoint after the complete job.
+    Attributes:
+        base: The base offset.
+        end: The offset after the last record, or `base` if the new segment is empty.
+        size: The size of the new `.log` file in bytes.
+        sources: The segments of the group.
+        identity: The device and inode of the new `.log` file.
+        parts: The names of the new index files, without the suffix `.cleaned`.
+        is_same: The group has a single segment, and the rewrite left its batches unchanged.
+        records_read: The number of records in the group.
+        records_kept: The number of records in the new segment.
+        next_dirty: The first offset that is still dirty after all groups of the job.
+        keys: The number of keys in the cleaner's offset map.
+        utilization: The used share of the offset map.
     """
 
     base: int

@@ -347,7 +347,9 @@ class PartitionLog:
             )
         if has_producers(table):
             raise InvalidRequestError(
-                f"{chunk_path} contains batches with a producer id and can't become a segment"
+                f"{chunk_path} contains batches with a producer id (of an idempotent or "
+                "transactional producer); only a chunk without producer ids can be renamed to a "
+                "segment, because a rename doesn't update the partition's producer state"
             )
         prefixes = rebase_headers(table, self._active.end, leader_epoch).tobytes()
         self.roll()

@@ -175,7 +175,15 @@ class RemoteLog:
             return {key: self.commits.state.starts.get(key, 0) for key in keys}
 
     def topics(self, *, now_ms: int) -> dict[str, str]:
-        """Return {topic id: topic} of all topics with objects that this log may change."""
+        """Return {topic id: topic} of all topics whose objects in the bucket may be this log's.
+
+        These are the tiered topics, topics that still have copies, and topics that were deleted
+        within the last week. The service claims these topics in the bucket, unless another log
+        owns them.
+
+        Args:
+            now_ms: The current time, by which the age of a deletion is measured.
+        """
         with self.locked_cache() as cache:
             found = {key.topic_id: d.topic for key, d in prefixes(cache, {}, now_ms=now_ms).items()}
             with self.commits.exclusive():

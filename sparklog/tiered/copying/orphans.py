@@ -31,10 +31,12 @@ DELETED_KEPT_MS: Final = (
 
 @dataclass(slots=True)
 class PrefixCheck:
-    """Differences between a prefix and the metadata.
+    """Differences between the objects of a partition in the bucket and the metadata of its copies.
 
-    `orphans`: old objects that belong to no copy. `unknown_manifests`: manifests of copies that the
-    metadata lacks, of any age. `missing`: copies with a missing object.
+    Attributes:
+        orphans: Objects that belong to no known copy, and are older than the grace period.
+        unknown_manifests: Manifests of copies that the metadata lack, of any age.
+        missing: Copies of which an object is missing.
     """
 
     orphans: list[StoredObject] = field(default_factory=list)

@@ -162,12 +162,15 @@ def _chain(error: BaseException, outside: BaseException | None = None) -> Iterat
 
 
 def _of_one(error: BaseException, *, told: bool) -> Failure | None:
-    """Classify a single error of a chain.
+    """Classify an error of a chain of errors, by its type, HTTP status and error code.
 
-    `told`: the driver raised this error, so it is not only a cause.
+    Args:
+        error: The error.
+        told: True if the driver raised this error itself; False if the error is only the cause of
+            another error.
 
-    A missing file that is only a cause says nothing about the object: it may be a certificate or a
-    token file.
+    Returns:
+        The kind of failure; None if this error alone does not show it.
     """
     code, status = _code_and_status(error)
     names = {kind.__name__ for kind in type(error).__mro__}

@@ -185,9 +185,14 @@ class RemoteObjects:
         threads: int = 4,
         retry: StoreRetry | None = None,
     ) -> None:
-        """`connect` is called when the first remote object is needed.
+        """Make no connection yet.
 
-        `retry`: by default no waiting.
+        Args:
+            connect: Opens the store. Called when the first remote object is needed.
+            cache: The cache of the objects' blocks.
+            keys: Decrypts encrypted copies.
+            threads: The number of concurrent prefetching requests.
+            retry: Retries requests while the store is unavailable; by default they fail at once.
         """
         self.retry = retry or StoreRetry()
         self._connect = connect

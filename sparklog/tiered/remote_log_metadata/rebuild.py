@@ -42,7 +42,10 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class FoundManifests:
-    """The manifests below some prefixes; `damaged`: {object: description of the damage}."""
+    """The manifests that were found in the bucket below the prefixes of some partitions.
+
+    `damaged` is {name of a manifest's object: description of the damage}.
+    """
 
     manifests: list[Manifest] = field(default_factory=list)
     damaged: dict[str, str] = field(default_factory=dict)
