@@ -69,7 +69,7 @@ class BackPressure:
             try:
                 self._merge(key, state)
             except (ConflictError, LeaseLostError) as error:
-                _LOGGER.debug("%s: another process merges it: %s", key, error)
+                _LOGGER.debug("%s: another process merges its extents: %s", key, error)
             except (SparklogError, OSError) as error:
                 _LOGGER.warning("%s: its extents could not be merged: %s", key, error)
             self._left[key] = len(self._log.state.extents.get(key, ()))

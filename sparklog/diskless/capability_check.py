@@ -29,8 +29,8 @@ _REPLACES: Final = 10
 _READS_MAX: Final = 1000
 _BODY_BYTES: Final = 16 << 10
 _UPDATE: Final = (
-    "update the store (SeaweedFS before 4.18, and versions of MinIO, Ceph and RustFS, are known "
-    "for it) or take another one"
+    "update the store (SeaweedFS before 4.18 and some versions of MinIO, Ceph and RustFS have this "
+    "fault) or use another store"
 )
 
 
@@ -90,7 +90,7 @@ class _CapabilityCheck:
             name = self._name(f"{number}-{again}")
             if self._is_there(name):
                 raise self._unfit(
-                    f"{name} exists, but was not created; is there a cache before it?"
+                    f"{name} exists, but was not created; check for a cache in front of the store"
                 )
             creates = [partial(self._create, name, creator) for creator in range(self._creators)]
             answers = _at_once(creates)
@@ -115,16 +115,16 @@ class _CapabilityCheck:
         won = [creator for creator, answer in enumerate(answers) if answer is True]
         if len(won) > 1:
             raise self._unfit(
-                f"of {self._creators} concurrent requests to create {name}, {len(won)} succeeded, "
-                f"but only one may; {_UPDATE}"
+                f"{len(won)} of {self._creators} concurrent requests to create {name} succeeded, "
+                f"but only the first request may succeed; {_UPDATE}"
             )
         if won or False in answers or self._is_there(name):
             # No winner: its answer was lost, or the client sent the request twice.
             winner = self._winner(name)
             if won and winner != won[0]:
                 raise self._unfit(
-                    f"creator {won[0]} of {name} got a success answer, but the object is that "
-                    f"of creator {winner}; {_UPDATE}"
+                    f"the store confirmed that creator {won[0]} created {name}, but the object "
+                    f"has the content of creator {winner}; {_UPDATE}"
                 )
             return True
         return False
@@ -135,15 +135,15 @@ class _CapabilityCheck:
             content = self._store.get(name)
         except FileNotFoundError:
             raise self._unfit(
-                f"{name} was created, or reported to exist, but a GET did not find it; is there a "
-                "cache or a proxy before the store? A store that shows an object later than it "
-                "confirms it can't hold a log"
+                f"{name} was created, or reported to exist, but a GET did not find it. A log "
+                "needs a store that shows each object as soon as its creation is confirmed: check "
+                "for a cache or a proxy in front of the store, or use another store"
             ) from None
         creator = int.from_bytes(content[:8], "big")
         if creator >= self._creators or content != _body(creator):
             raise self._unfit(
-                f"{name} holds {len(content)} bytes that no creator wrote: it is visible before it "
-                f"is complete, or a creator overwrote another; {_UPDATE}"
+                f"{name} has {len(content)} bytes that no creator wrote: an object is visible "
+                f"before it is complete, or a request overwrote an existing object; {_UPDATE}"
             )
         return creator
 
@@ -158,8 +158,8 @@ class _CapabilityCheck:
             made = False
         if made or self._winner(name) != before:
             raise self._unfit(
-                f"{name} existed, and a request to create it only if there is none replaced it: "
-                f"the store ignores the condition; {_UPDATE}"
+                f"a request to create {name} only if it does not exist replaced the existing "
+                f"object: the store ignores the condition; {_UPDATE}"
             )
 
     def replaces(self) -> bool:

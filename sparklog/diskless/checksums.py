@@ -72,8 +72,9 @@ class ExtentSum:
         else:
             position, first = extent.start, extent.base
             reason = (
-                f"the object does not hold the bytes that were committed: their CRC-32C is {crc}, "
-                f"the ledger recorded {extent.crc}; restore the object from a copy of the bucket"
+                f"the object does not hold the bytes that were committed: the CRC-32C is {crc}, "
+                f"but the ledger recorded {extent.crc}; restore the object from a copy of the "
+                "bucket"
             )
         return DataCorruptionError(
             reason, path=path, position=position, first=first, end=extent.end

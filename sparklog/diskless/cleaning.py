@@ -138,9 +138,9 @@ class DisklessCleaner:
             self._throttle(len(window.data))
             if int(window.batches.table["magic"].min()) < 2:
                 raise InvalidRequestError(
-                    f"{path} holds record batches of magic 0 or 1, which can't be compacted "
-                    "here: let a broker before 4.0 compact the topic, or copy its records to "
-                    "a new topic"
+                    f"{path} contains record batches of magic 0 or 1, which sparklog can't "
+                    "compact: let a broker before 4.0 compact the topic, or copy its records "
+                    "to a new topic"
                 )
             yield window, path
 

@@ -217,9 +217,9 @@ class DisklessCommits:
         held = self.state.deleted[record.id]
         if record.topic != held.name:
             raise InvalidRequestError(
-                f"{self.home}: topic {held.name} can't be given back as {record.topic}: in a "
-                "bucket the names of a topic's objects contain its original name. They stay until "
-                f"{held.until_ms} ms; nothing was changed"
+                f"{self.home}: topic {held.name} can't be restored as {record.topic}, because the "
+                "names of its objects in the bucket contain the original name. The log was not "
+                f"changed; restore the topic as {held.name} before {held.until_ms} ms"
             )
 
     def _own(self, topic_id: str) -> None:
@@ -338,10 +338,10 @@ class DisklessCommits:
             now = "is missing" if entry is None else "was replaced by another entry"
             self.give_up(
                 f"{self.head.entries.path(number)} {now}, but this process has read or "
-                "created it: the log was rolled back, emptied or replaced while it was open. "
-                "Nothing was committed now, and earlier commits may be lost. Open the log again. "
-                f"If that fails, `sparklog verify {self.home} --repair --dry-run` lists what is "
-                "lost"
+                "created the entry: the log was rolled back, emptied or replaced while it was "
+                "open. This commit was not made, and earlier commits may be lost. Open the log "
+                f"again. If that fails, `sparklog verify {self.home} --repair --dry-run` lists "
+                "the losses"
             )
             self.check_open()
 
@@ -352,7 +352,7 @@ class DisklessCommits:
     def _moved(self, expected: int) -> PositionMovedError:
         return PositionMovedError(
             f"{self.home}: the ledger ends at {self.position}, but a change was decided at "
-            f"{expected}; decide it again"
+            f"{expected}; decide the change again"
         )
 
     # --- chunks ------------------------------------------------------------------------------
@@ -420,7 +420,7 @@ class DisklessCommits:
             state = self.head.follow()
             if number > state.next_number or number < 0:
                 raise InvalidRequestError(
-                    f"{entries.path(number)} can't have been tried: the log ends at entry "
+                    f"no commit has tried to create {entries.path(number)}: the log ends at entry "
                     f"{state.number}. The error belongs to another log, or this log is an older "
                     "copy"
                 )

@@ -218,8 +218,8 @@ def encode(number: int, entry: Entry, data: bytes | bytearray | memoryview = b""
     size = len(batch) + len(data)
     if size > ENTRY_BYTES_MAX:
         raise InvalidRequestError(
-            f"a ledger entry of {size} bytes (a {entry.record.kind} record) is above "
-            f"{ENTRY_BYTES_MAX}: split the change into smaller ones"
+            f"the ledger entry of this change (a {entry.record.kind} record) would have {size} "
+            f"bytes, but the maximum is {ENTRY_BYTES_MAX}: split the change"
         )
     return bytes(batch) + bytes(data)
 
@@ -234,7 +234,7 @@ def decode(raw: bytes, *, number: int, path: str) -> Entry:
     try:
         offset, value, size = decode_one(raw, path=path)
         if offset != number:
-            raise ValueError(f"it is entry {offset}")
+            raise ValueError(f"the object contains entry {offset}")
         fields = parse_json(value or b"")
         check_version(fields["v"], path)
         before = fields.get("before", -1)
@@ -254,7 +254,7 @@ def decode(raw: bytes, *, number: int, path: str) -> Entry:
     except _MALFORMED as error:
         if isinstance(error, InvalidRequestError):  # written by a newer sparklog
             raise
-        reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
+        reason = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise _damaged(reason, number, path) from error
 
 
@@ -262,15 +262,15 @@ def restore_advice(path: str) -> str:
     """Return the advice for an entry at `path` that is missing, damaged or contradictory."""
     home = shlex.quote(path.rpartition("/ledger-")[0])
     return (
-        "restore the object from a copy of the bucket or from an older object version. Without "
-        f"one, `sparklog verify {home} --repair --dry-run` lists what would be given up, and "
-        f"`sparklog verify {home} --repair` gives it up"
+        "restore the object from a copy of the bucket or from an older object version. If there "
+        f"is no copy, `sparklog verify {home} --repair --dry-run` lists the commits that would be "
+        f"given up, and `sparklog verify {home} --repair` gives them up"
     )
 
 
 def _damaged(reason: str, number: int, path: str) -> DataCorruptionError:
     return InvalidRecordError(
-        f"not an entry of the ledger ({reason}); {restore_advice(path)}",
+        f"the object is not a valid ledger entry ({reason}); {restore_advice(path)}",
         path=path,
         first=number,
         end=number + 1,
@@ -279,7 +279,7 @@ def _damaged(reason: str, number: int, path: str) -> DataCorruptionError:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} where a text belongs")
+        raise TypeError(f"expected a string, got {value!r}")
     return value
 
 
@@ -308,7 +308,7 @@ def _producers_from_json(fields: Mapping[str, Any], record: EntryRecord) -> Prod
     if "producers" in fields:
         key = _sole(record)
         if key is None:
-            raise ValueError("producers of no partition")
+            raise ValueError("the entry has producers, but no partition for them")
         return {key: tuple(ProducerBatch(*each) for each in fields["producers"])}
     return {
         TopicPartition(_text(topic), partition): tuple(ProducerBatch(*each) for each in batches)
@@ -336,7 +336,7 @@ def _extents_from_json(
     if crcs is None:
         return tuple(extents)
     if not all(crc is None or (type(crc) is int and 0 <= crc < 1 << 32) for crc in crcs):
-        raise ValueError("a checksum of an extent is no CRC-32C")
+        raise ValueError("the checksum of an extent is not a CRC-32C")
     return tuple(
         (key, extent if crc is None else extent._replace(crc=crc))
         for (key, extent), crc in zip(extents, crcs, strict=True)
@@ -346,7 +346,7 @@ def _extents_from_json(
 def _extent_from_json(values: list[Any]) -> tuple[TopicPartition, Extent]:
     topic, partition, base, end, name, start, size, latest, epoch, *tail = values
     if not (0 <= base <= end and start >= 0 and size >= 0):
-        raise ValueError(f"{values!r} is no extent")
+        raise ValueError(f"{values!r} is not a valid extent")
     name = checked_object(name) if name else ""
     extent = Extent(base, end, name, start, size, latest, epoch, -1, *tail)
     return TopicPartition(_text(topic), partition), extent
@@ -458,5 +458,5 @@ def checked_record(record: LedgerRecord) -> LedgerRecord:
         except InvalidRequestError as error:
             raise ValueError(str(error)) from error
         if not _ID.fullmatch(topic_id):
-            raise ValueError(f"{topic_id!r} is no id of a topic")
+            raise ValueError(f"{topic_id!r} is not a valid topic id")
     return record

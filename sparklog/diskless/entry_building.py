@@ -51,8 +51,8 @@ def check_chunks(state: DisklessState, chunks: Sequence[Chunk], *, home: str) ->
         topic = state.log.topics.get(chunk.topic)
         if topic is not None and chunk.topic_id not in ("", topic.id):
             raise TopicReplacedError(
-                f"topic {chunk.topic} of {home} was deleted and created again since these rows "
-                "were staged for it; nothing was committed: stage them again"
+                f"topic {chunk.topic} of {home} was deleted and created again after these rows "
+                "were staged; no row was committed: stage the rows again"
             )
     check_staged(state, objects_of(chunks), home=home)
 
@@ -66,9 +66,9 @@ def check_staged(state: DisklessState, objects: Collection[str], *, home: str) -
         began = _staged_at(state, name, home)
         if began < state.floor:
             raise StagingExpiredError(
-                f"{name} of {home} was staged so long ago (at entry {began}, the floor is "
-                f"{state.floor}; diskless.stage.retention.ms) that it may be gone; nothing was "
-                "committed: stage the rows again"
+                f"{name} of {home} was staged at entry {began}, which is below the stage floor "
+                f"{state.floor} (diskless.stage.retention.ms), so the object may have been "
+                "deleted; no row was committed: stage the rows again"
             )
 
 
@@ -76,7 +76,7 @@ def _staged_at(state: DisklessState, name: str, home: str) -> int:
     began = parse_staged(state.log_id, name)
     if began is None:
         raise InvalidRequestError(
-            f"{name} was not staged for the log at {home} (log id {state.log_id}); nothing was "
+            f"{name} was not staged for the log at {home} (log id {state.log_id}); no row was "
             "committed: stage the rows with a stager of this log"
         )
     return began
@@ -126,10 +126,10 @@ def _check_reset(state: DisklessState, writer: str, seen: int, home: str) -> Non
     reset = state.resets.get(writer, -1)
     if seen < reset:
         raise WriterResetError(
-            f"writer {writer} of {home} was reset (ledger entry {reset}) after this commit was "
-            f"begun, or its process did not know yet (it knew entry {seen}): it may be planned "
-            "without the reset. Nothing was committed: plan the micro-batch again, that is let the "
-            "query restart from its checkpoint"
+            f"writer {writer} of {home} was reset (ledger entry {reset}), but the process of this "
+            f"commit knew only the entries up to {seen} when it began: the micro-batch may be "
+            "planned without the reset. No row was committed: plan the micro-batch again by a "
+            "restart of the query from its checkpoint"
         )
 
 
@@ -139,7 +139,7 @@ def _ends(state: DisklessState, chunks: Sequence[Chunk]) -> dict[TopicPartition,
     for chunk in chunks:
         key, known = chunk.key, state.log.ends
         if key not in known:
-            raise InvalidRequestError(f"{key} is not in the log; nothing was committed")
+            raise InvalidRequestError(f"{key} does not exist in the log; no row was committed")
         first, end = ends.get(key, (known[key], known[key]))
         ends[key] = OffsetRange(first, end + chunk.records)
     return ends
@@ -170,9 +170,9 @@ def _batches(chunk: Chunk) -> Table:
     )
     if not follows or batches.end != len(chunk.data) or batches.end != chunk.size_bytes:
         raise InvalidRequestError(
-            f"a chunk of {chunk.key}, announced with {chunk.records} records in "
-            f"{chunk.size_bytes} bytes, doesn't consist of whole batches v2 with offsets from 0"
-            f"{'' if batches.error is None else f' ({batches.error.reason})'}; "
+            f"a chunk of {chunk.key} was announced with {chunk.records} records in "
+            f"{chunk.size_bytes} bytes, but it does not consist of complete record batches v2 with "
+            f"offsets from 0{'' if batches.error is None else f' ({batches.error.reason})'}; "
             "nothing was committed"
         )
     return table

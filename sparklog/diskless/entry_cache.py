@@ -88,7 +88,8 @@ def check_number(raw: bytes, name: str, url: str) -> None:
     number = int.from_bytes(raw[:8], "big")  # an entry starts with a batch at offset `number`
     if raw and number != parse_entry(name):
         raise DataCorruptionError(
-            f"the object holds entry {number} of the ledger; restore it from a copy of the bucket",
+            f"the object contains ledger entry {number} instead of the entry in its name; restore "
+            "the object from a copy of the bucket",
             path=f"{url}/{name}",
             position=0,
         )

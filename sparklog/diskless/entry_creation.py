@@ -114,8 +114,8 @@ class EntryCreator:
             raise
         except BaseException as error:  # e.g. interrupted: the request may still take effect
             error.add_note(
-                f"whether ledger entry {number} of {self._entries.store.url} is this commit is not "
-                f"known: ask Log.outcome(({number}, {entry.id!r}))"
+                f"it is unknown whether ledger entry {number} of {self._entries.store.url} is this "
+                f"commit: ask Log.outcome(({number}, {entry.id!r}))"
             )
             raise
 
@@ -207,7 +207,7 @@ class EntryCreator:
         return CommitUnknownError(
             f"it is unknown whether this was committed: {path} was sent at "
             f"{iso(entry.record.time_ms)}, and {why}. Once that is resolved, a replayed "
-            f"micro-batch finds out by itself; for any other commit ask "
+            f"micro-batch finds out automatically; for any other commit ask "
             f"Log.outcome(error), or Log.outcome(({number}, {entry.id!r}))",
             position=number, attempt=entry.id, path=path,
         )  # fmt: skip
@@ -217,7 +217,7 @@ class EntryCreator:
     ) -> StorageUnavailableError:
         path = self._entries.path(number)
         return StorageUnavailableError(
-            f"nothing was committed, and won't be: {path} could not be created"
+            f"nothing was committed, now or later: {path} could not be created"
             f"{'' if why is None else f' ({why})'}; commit again",
             path=path, passing=True,
         )  # fmt: skip

@@ -60,11 +60,11 @@ _IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; larger seg
 _UPLOAD_MS: Final = 3_600_000
 """Age (ms) at which an erasure assumes that an unfinished upload has no writer any more."""
 _NOT_COVERED: Final = (
-    "backups and replicas of the bucket; in other stores than S3 older versions, too: delete those "
-    "yourself",
-    "pieces of uploads that a killed process left less than an hour ago (of a disk `.partial` "
+    "backups and replicas of the bucket, and older object versions in stores other than S3: delete "
+    "those yourself",
+    "parts of uploads that a killed process left less than an hour ago (on a disk `.partial` "
     "files): run the same erasure once more after that hour",
-    "block caches of readers (remote.cache.directory) keep blocks until others take their place",
+    "block caches of readers (remote.cache.directory) keep blocks until newer blocks replace them",
 )
 _CUT: Final = "data in an entry, cut"
 Reports = Mapping[TopicPartition, PartitionErasure]
@@ -278,7 +278,7 @@ class ErasableExtents:
             for extent in extents
             for name in self._garbage.objects_of(extent)
         }:
-            raise ConflictError("new extents refer to these objects")
+            raise ConflictError("new extents refer to objects that the erasure would delete")
         segments: dict[str, list[str]] = {}
         for key, extents in before.extents.items():
             for extent in extents:
@@ -303,8 +303,8 @@ class ErasableExtents:
                     store.delete([each])
                 self._note_removed(any_report, name)
         return [
-            f"{store.url}/{name} still contains such records, because a deleted topic that can be "
-            "given back has data in it: give up that topic "
+            f"{store.url}/{name} still contains such records, because the object also contains "
+            "data of a deleted topic that can be restored: give up that topic "
             "(`sparklog topics delete PATH --topic T --now`), then run the same erasure again"
             for name in sorted(stay)
         ]
@@ -409,8 +409,8 @@ class ErasableExtents:
             messages.append(
                 f"{pluralize(len(held), 'staged object')} below "
                 f"{store.url}/{staged_prefix(self._log.log_id)} that no commit refers to contain "
-                "such records: of a micro-batch in progress, or of a failed attempt; those are "
-                "deleted after diskless.stage.retention.ms"
+                "such records. They belong to a micro-batch in progress, or to a failed attempt; "
+                "objects of failed attempts are deleted after diskless.stage.retention.ms"
             )
         return messages
 

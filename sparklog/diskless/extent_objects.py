@@ -101,7 +101,7 @@ class ExtentObjects:
         ring = self.remote.keys
         if ring is None:
             raise InvalidRequestError(
-                f"{self.store.url} has encrypted objects: give the key ring that has their key "
+                f"{self.store.url} has encrypted objects: pass the key ring that contains key "
                 f"{key.wrapped.key_id!r} (option remote.keyring)"
             )
         opened_key = self._data_keys.get(key)
@@ -129,15 +129,15 @@ class ExtentObjects:
         if not is_home:
             return UndeterminedLossError(
                 errno.ENOENT,
-                f"{self.store.url} isn't the log with id {log_id}: this is another store than "
-                "the one that was planned for, or the log was replaced. Correct the URL, "
+                f"{self.store.url} isn't the log with id {log_id}: the read was planned for "
+                "another store, or the log was replaced. Correct the URL, "
                 "endpoint_url and credentials (storage_options, or the environment)",
             )
         if listed:
             return UndeterminedLossError(
                 errno.ENOENT,
-                f"{error}, but the store lists it, so it can't reach the object at present; try "
-                "again, then look at the store",
+                f"{error}, but the store lists the object, so it can't be reached at present; "
+                "try again, then look at the store",
             )
         return FileNotFoundError(errno.ENOENT, f"{error}, although the log exists")
 

@@ -107,14 +107,14 @@ def _rows_of(block: Pieces) -> bytes:
 def head_size(raw: bytes, *, path: str) -> int:
     """Return the size of a table's head; `raw`: its first bytes."""
     if len(raw) < _NAMES_AT:
-        raise _damaged(f"its head has {len(raw)} bytes", path, 0)
+        raise _damaged(f"the head has only {len(raw)} bytes", path, 0)
     magic, version, size, _ = _HEAD.unpack_from(raw)
     (crc,) = _CRC.unpack_from(raw, _HEAD.size)
     if magic != _MAGIC or crc != crc32c.crc32c(raw[: _HEAD.size]):
-        raise _damaged("its head is damaged", path, 0)
+        raise _damaged("the head is damaged", path, 0)
     check_version(version, path)
     if size > NAMES_MAX:
-        raise _damaged(f"its names have {size} bytes", path, 0)
+        raise _damaged(f"the names have {size} bytes, which is too large", path, 0)
     return _NAMES_AT + int(size)
 
 
@@ -126,14 +126,14 @@ def decode_head(raw: bytes, *, path: str) -> TableHead:
     end = head_size(raw, path=path)
     names = raw[_NAMES_AT:end]
     if len(raw) < end or crc32c.crc32c(names) != _HEAD.unpack_from(raw)[3]:
-        raise _damaged("its names are incomplete or damaged", path, _NAMES_AT)
+        raise _damaged("the names are incomplete or damaged", path, _NAMES_AT)
     try:
         inflating = zlib.decompressobj()
         fields: dict[str, Any] = parse_json(inflating.decompress(names, NAMES_MAX))
         checked = [checked_object(name) if name else "" for name in fields["names"]]
         return TableHead(checked, keys_from_json(fields["keys"]))
     except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as error:
-        raise _damaged(f"its names can't be decoded ({error})", path, _NAMES_AT) from error
+        raise _damaged(f"the names can't be decoded ({error})", path, _NAMES_AT) from error
 
 
 def objects_of(raw: bytes, *, path: str) -> set[str]:
@@ -162,7 +162,7 @@ def pieces_of(extent: Extent, head: TableHead, block: bytes, *, path: str) -> Ex
     rows = rows_of(extent, block, path=path)
     ends = extent.base + np.cumsum(rows["count"], dtype=np.int64)
     if int(rows["object"].max(initial=0)) >= len(head.names) or int(ends[-1]) != extent.end:
-        raise _damaged(f"its rows aren't those of offsets [{extent.base}, {extent.end})", path,
+        raise _damaged(f"the rows don't match offsets [{extent.base}, {extent.end})", path,
                        extent.start)  # fmt: skip
     bases = [extent.base, *ends[:-1].tolist()]
     return tuple(
@@ -181,10 +181,11 @@ def rows_of(extent: Extent, block: bytes, *, path: str) -> Pieces:
     rows_size = extent.pieces * _ROW_DTYPE.itemsize
     sums_at = rows_size + _CRC.size
     if len(block) != block_size(extent):
-        raise _damaged(f"only {len(block)} of {block_size(extent)} bytes", path, extent.start)
+        fault = f"the block has only {len(block)} of {block_size(extent)} bytes"
+        raise _damaged(fault, path, extent.start)
     crc = crc32c.crc32c(block[:rows_size])
     if _CRC.unpack_from(block, rows_size)[0] != crc:
-        raise _damaged("its rows are damaged", path, extent.start)
+        raise _damaged("the rows are damaged", path, extent.start)
     stored = np.frombuffer(block, _ROW_DTYPE, extent.pieces)
     rows = np.empty(extent.pieces, PIECE_DTYPE)
     for name in _ROW_DTYPE.names or ():
@@ -193,7 +194,7 @@ def rows_of(extent: Extent, block: bytes, *, path: str) -> Pieces:
     if extent.crc >= 0:
         crc = crc32c.crc32c(block[sums_at : -_CRC.size], crc)
         if not crc == extent.crc == _CRC.unpack(block[-_CRC.size :])[0]:
-            raise _damaged("it isn't the block that the ledger recorded", path, extent.start)
+            raise _damaged("the block isn't the block that the ledger recorded", path, extent.start)
         rows["crc"] = np.frombuffer(block, _SUM_DTYPE, extent.pieces, sums_at)
     return rows
 

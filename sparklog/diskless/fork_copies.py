@@ -177,8 +177,9 @@ class ForkedObjects:
             data = get_range(self._store, name, first, end)
             if len(data) != end - first:
                 raise DataCorruptionError(
-                    "its data were cut off, or are lost: a merge may have replaced them, so fork "
-                    "again; if that doesn't help restore the object from a copy of the bucket",
+                    "the object ends before the data that the fork needs. A merge may have "
+                    "replaced the data, so fork again; if that does not help, restore the object "
+                    "from a copy of the bucket",
                     path=f"{self._store.url}/{name}", position=first + len(data),
                 )  # fmt: skip
             parts.append(data)

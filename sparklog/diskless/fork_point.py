@@ -117,9 +117,9 @@ def _within(
     ends = wanted.ends
     for key in ends:
         if key not in now.log.ends:
-            raise UnknownTopicError(f"{key} is not in {entries.store.url}")
+            raise UnknownTopicError(f"{key} does not exist in the log {entries.store.url}")
     if not ends:
-        raise InvalidRequestError("offsets: name at least one partition")
+        raise InvalidRequestError("offsets is empty: name at least one partition")
     fitting = (
         state for state in older()
         if all(state.log.ends.get(key, 0) <= end for key, end in ends.items())

@@ -242,7 +242,8 @@ class _Cutter:
         prefix = prefix_below(log, extent.base, end, reads_rest=extent.crc >= 0)
         if prefix.end < end and key not in now.gaps:
             raise DataCorruptionError(
-                "the segment is too short; restore it from a copy. Nothing was forked",
+                "the segment ends before the fork's end offset, so no fork was created; "
+                "restore it from a copy of the bucket",
                 path=log.path, position=prefix.size, first=prefix.end, end=end,
             )  # fmt: skip
         config = then.log.topics[key.topic].parsed()

@@ -213,7 +213,7 @@ class Garbage:
             return
         report.errors.append(
             f"{key}: {self._log.store.url}/{extent.object} is missing or too short, so the objects "
-            "that it was made from are kept"
+            "that the segment was merged from are kept"
         )
 
     def write_missing_manifests(self, state: DisklessState, one: _Waiting) -> None:
@@ -266,7 +266,7 @@ class Garbage:
         with self._turn:
             own = self._lease.term  # read before the state, which then includes this term's entry
             if not own and not report.dry_run:
-                raise LeaseLostError(f"{self._log.store.url}: this service has no lease")
+                raise LeaseLostError(f"{self._log.store.url}: this service does not hold the lease")
             errors = len(report.errors)
             if not report.dry_run:
                 self._swept = None
@@ -371,7 +371,7 @@ class Garbage:
         try:
             self._merger.make_manifest(key, extent, state)
         except (SourceChangedError, DataCorruptionError, InvalidRequestError) as error:
-            report.errors.append(f"{key}: a manifest can't be made: {error}")
+            report.errors.append(f"{key}: a manifest can't be written: {error}")
             return False
         return True
 
@@ -607,7 +607,7 @@ class Garbage:
             if now.term != term:
                 raise LeaseLostError(f"the log's term is {now.term}, this service's was {term}")
             if now.floor >= floor:
-                raise ConflictError(f"the stage floor is {now.floor} already")
+                raise ConflictError(f"the stage floor is already {now.floor}")
             return NewEntry(record=FloorRecord(term=term, floor=floor))
 
         try:
@@ -661,7 +661,7 @@ class Garbage:
                 raise LeaseLostError(f"the log's term is {now.term}, this service's was {term}")
             left = tuple(topic_id for topic_id in ids if topic_id in now.deleted)
             if not left:
-                raise ConflictError("the topics were restored, or purged, meanwhile")
+                raise ConflictError("the deleted topics were already restored or purged")
             return NewEntry(record=PurgeRecord(ids=left))
 
         with contextlib.suppress(ConflictError):
@@ -705,8 +705,8 @@ class Garbage:
                 head = read_head(get, path=path)
             except FileNotFoundError as error:
                 raise DataCorruptionError(
-                    "the extent table is missing, so nothing is deleted until it is back; restore "
-                    "the object from a copy of the bucket",
+                    "the extent table is missing, so no garbage is deleted; restore the object "
+                    "from a copy of the bucket",
                     path=path, first=extent.base, end=extent.end,
                 ) from error  # fmt: skip
             known = self._tables[extent.object] = frozenset({extent.object, *head.names})

@@ -32,7 +32,7 @@ from sparklog.storage.stored_json import seal, unseal
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.store_retry import StoreRetry
 
-_CURE: Final = "it is written again when the group commits; Log.delete_reader forgets the group"
+_CURE: Final = "the group's next commit replaces the object; Log.delete_reader forgets the group"
 _NOBODY: Final = Reader("", "")
 """A group without offsets: deleted."""
 _LOGGER: Final = logging.getLogger(__name__)
@@ -209,7 +209,8 @@ class GroupObjects:
             over = self._retry_policy.timer() >= ends_ms or (why is not None and not why.passing)
             if over:
                 raise why or StorageUnavailableError(
-                    f"{self._path(prefix, number)} can't be created, and doesn't exist",
+                    f"{self._path(prefix, number)} can't be created: the store reports that the "
+                    "object exists, but a GET does not find it",
                     passing=True,
                 )
             self._retry_policy.back_off(tries)
@@ -252,7 +253,7 @@ class GroupObjects:
                 consequence = (
                     "commits again" if older.readable < 0 else "continues at an older position"
                 )
-                _LOGGER.warning("%s; its group %s", error, consequence)
+                _LOGGER.warning("%s; the group %s", error, consequence)
                 return older
 
     def _older(self, prefix: str, numbers: Iterable[int], damaged: int) -> "_Position":
@@ -277,12 +278,13 @@ class GroupObjects:
         try:
             content: dict[str, Any] = document["reader"]
             if document.get("number", number) != number:
-                raise ValueError(f"it is number {document['number']}")
+                raise ValueError(f"the object contains number {document['number']}")
             reader = reader_from_json(content) if content else None
             if reader is not None and readers_prefix(reader.group) != prefix:
-                raise ValueError(f"it is of group {reader.group}")
+                raise ValueError(f"the object belongs to group {reader.group}")
         except _MALFORMED as error:
-            raise DataCorruptionError(f"no position ({error!r}); {_CURE}", path=path) from error
+            fault = f"the object contains no valid position ({error!r}); {_CURE}"
+            raise DataCorruptionError(fault, path=path) from error
         return reader
 
     def delete_positions(self, names: list[str]) -> None:
@@ -291,7 +293,7 @@ class GroupObjects:
             if names:
                 self._store.delete(names)
         except StorageUnavailableError as error:
-            _LOGGER.debug("older positions remain: %s", error)
+            _LOGGER.debug("older positions were not deleted: %s", error)
 
     def _path(self, prefix: str, number: int) -> str:
         return f"{self._store.url}/{_name(prefix, number)}"

@@ -209,8 +209,8 @@ class DisklessHome:
     ) -> MovedPartition:
         """Raise InvalidRequestError, because a log in a bucket has no log dirs."""
         raise InvalidRequestError(
-            f"{self.path} is a log in an object store: it has no log dirs between which a "
-            "partition could be moved"
+            f"{self.path} is a log in an object store, which has no log dirs, so its partitions "
+            "can't be moved"
         )
 
     def close(self) -> None:

@@ -26,8 +26,8 @@ from sparklog.tiered.object_store.failures import is_refused
 from sparklog.tiered.object_store.store import Store
 
 _FIX: Final = (
-    "`sparklog verify {url} --repair` writes it again, because the names of the objects "
-    "ledger-<log id>/... also contain the log id"
+    "`sparklog verify {url} --repair` writes the object again with the log id that the names of "
+    "the objects ledger-<log id>/... contain"
 )
 _LOG_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it is part of object names
 
@@ -53,7 +53,7 @@ def read_home(store: Store) -> HomeObject | None:
     content = unseal("home", raw, path=path, cure=cure)
     log_id = content.get("log_id") if isinstance(content, dict) else None
     if not isinstance(log_id, str) or not _LOG_ID.fullmatch(log_id):
-        raise DataCorruptionError(f"it contains no log id; {cure}", path=path)
+        raise DataCorruptionError(f"the object contains no log id; {cure}", path=path)
     return HomeObject(log_id, int(content.get("made", 0)))
 
 
@@ -67,8 +67,8 @@ def known_home(store: Store) -> HomeObject:
     if home is None:
         check_not_missing(store)
         raise InvalidRequestError(
-            f"{store.url} holds no log: there is no object {HOME}. Correct the URL, or make a log "
-            "there: sparklog.open(url, mode='rw')",
+            f"{store.url} holds no log: the object {HOME} does not exist. Correct the URL, or "
+            "create a log there: sparklog.open(url, mode='rw')",
             path=store.url,
         )
     return home
@@ -147,8 +147,8 @@ def check_new(store: Store, log_id: str) -> None:
         return
     if others:
         raise DataCorruptionError(
-            f"it names log {log_id}, which has no ledger entries, but {others[0]} belongs to "
-            f"another log; {_FIX.format(url=store.url)}",
+            f"the object names log {log_id}, which has no ledger entries, but {others[0]} belongs "
+            f"to another log; {_FIX.format(url=store.url)}",
             path=f"{store.url}/{HOME}",
         )
     raise missing_entry(f"{store.url}/{own}", f"{lost[0]} was created after it")
@@ -218,10 +218,10 @@ def check_empty(store: Store) -> None:
         remedy = "wait for the import, or repeat it"
     elif any(n.startswith(OWNERS) or parse_directory(n.partition("/")[0]) for n in others):
         contents = f"copies of a log dir's closed segments are stored there ({others[0]})"
-        remedy = "read them with mode='r', restore them, or give the new log a prefix of its own"
+        remedy = "read them with mode='r', restore them, or choose an empty prefix for the new log"
     else:
         contents = f"{len(others)} other objects are stored there ({others[0]})"
-        remedy = "give the log a prefix of its own, s3://bucket/logs"
+        remedy = "choose an empty prefix for the log, for example s3://bucket/logs"
     raise InvalidRequestError(f"{store.url} can't become a log's home: {contents}; {remedy}",
                               path=store.url)  # fmt: skip
 
@@ -255,8 +255,8 @@ def place_home(store: Store, log_id: str, clock: Clock) -> HomeObject:
     home = read_home(store)
     if home is None:
         raise refused or StorageUnavailableError(
-            f"{store.url}/{HOME} was created, but can't be found: does the URL reach another store "
-            "now?",
+            f"{store.url}/{HOME} was created, but a GET does not find it: check that the URL still "
+            "leads to the same store",
             path=store.url,
         )
     return home

@@ -267,7 +267,7 @@ class LogImport:
         elif self._held:
             contents = "a log already" if HOME in self._held else "other objects"
             raise InvalidRequestError(
-                f"{store.url} holds {contents}: choose a place that is empty", path=store.url
+                f"{store.url} contains {contents}: choose an empty prefix", path=store.url
             )
         elif not self._target.dry_run:
             self._claimed = store.create(IMPORT, seal("import", {"of": self._origin}))
@@ -287,12 +287,12 @@ class LogImport:
         path = f"{self._store.url}/{IMPORT}"
         cure = "delete all objects there, and call again"
         if is_log := HOME in self._held:  # its writers may have committed since: keep all objects
-            cure = f"delete the object {IMPORT}, and choose another place for the copy"
+            cure = f"delete the object {IMPORT}, and choose another prefix for the copy"
         origin = unseal("import", self._store.get(IMPORT), path=path, cure=cure).get("of")
         if origin != self._origin and is_log:
             raise InvalidRequestError(
-                f"{self._store.url} holds a log already, made of {origin}: choose a place that is "
-                "empty",
+                f"{self._store.url} contains a log already, created from {origin}: choose an empty "
+                "prefix",
                 path=path,
             )
         if origin != self._origin:
@@ -318,7 +318,8 @@ class LogImport:
             self._store.put(OWNERS + topic_id, owner)
         if place_home(self._store, new.log_id, self._target.clock).log_id != new.log_id:
             raise InvalidRequestError(
-                f"another call has made {self._store.url} a log meanwhile", path=self._store.url
+                f"another call has created a log at {self._store.url}: choose another prefix",
+                path=self._store.url,
             )
         self.complete(new)
 

@@ -259,7 +259,7 @@ class TermLease(HeartbeatLease):
 
         def decide(now: DisklessState) -> NewEntry:
             if now.term != before:
-                raise ConflictError(f"term {now.term} was taken meanwhile")
+                raise ConflictError(f"another process has begun term {now.term}")
             return NewEntry(record=record)
 
         try:
@@ -505,7 +505,7 @@ class NumberedLease(HeartbeatLease):
             if names:
                 self._store.delete(names)
         except StorageUnavailableError as error:
-            _LOGGER.debug("older lease objects remain: %s", error)
+            _LOGGER.debug("older lease objects were not deleted: %s", error)
 
 
 def sign_of_life(store: Store, term: int) -> dict[str, Any]:

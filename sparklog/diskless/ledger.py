@@ -100,7 +100,7 @@ class EntryReader:
                 size = min(self.store.size(name), ENTRY_BYTES_MAX)
                 whole = self.store.get(name, 0, size) if size > len(raw) else raw
             except FileNotFoundError:
-                raise missing_entry(path, "it was there a moment ago") from None
+                raise missing_entry(path, "a request has just returned it") from None
             if whole == raw:
                 raise
             return decode(whole, number=number, path=path)
@@ -332,8 +332,8 @@ class StoreLedger:
             record = entry.record
             if not isinstance(record, CommitRecord) or record.writer != writer:
                 raise DataCorruptionError(
-                    f"the next commit of writer {writer} refers to this entry, but it is not a "
-                    "commit of that writer; restore the object from a copy of the bucket",
+                    f"the next commit of writer {writer} refers to this entry, but the entry is "
+                    "not a commit of this writer; restore the object from a copy of the bucket",
                     path=self._head.entries.path(at),
                     first=at,
                     end=at + 1,

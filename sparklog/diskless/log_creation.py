@@ -51,7 +51,7 @@ def restore_tier(
     check_apart(source, target.store)
     if read_home(source) is not None:
         raise InvalidRequestError(
-            f"{source.url} is a log, not remote segments: fork it (`sparklog fork`)",
+            f"{source.url} contains a log instead of remote segments: use `sparklog fork`",
             path=source.url,
         )
     objects = open_objects(lambda: source, options or RemoteOptions())
@@ -131,7 +131,8 @@ def check_apart(source: Store, target: Store) -> None:
     one, other = source.url.rstrip("/") + "/", target.url.rstrip("/") + "/"
     if one.startswith(other) or other.startswith(one):
         raise InvalidRequestError(
-            f"one of {target.url} and {source.url} contains the other: choose another prefix",
+            f"{target.url} and {source.url} overlap, because one prefix contains the other: choose "
+            "another prefix",
             path=target.url,
         )
 

@@ -189,8 +189,8 @@ class SourceReader:
     def _key(self, sealed: ObjectKey) -> DataKey:
         if self._keyring is None:
             raise InvalidRequestError(
-                f"records are encrypted under master key {sealed.wrapped.key_id!r}: give the "
-                "service the key ring (keyring=)"
+                f"records are encrypted under master key {sealed.wrapped.key_id!r}: pass the key "
+                "ring to the service (keyring=)"
             )
         return open_data_key(self._keyring, sealed.id, sealed.wrapped)
 
@@ -289,7 +289,9 @@ class SourceLog:
         if stop == part.stop and batches.end == stop:
             _, after = self._next.get(index, (0, 0))
             if extent.base + after != part.end:
-                raise self._torn(extent, start, f"it ends with offset {extent.base + after - 1}")
+                raise self._torn(
+                    extent, start, f"the last batch ends with offset {extent.base + after - 1}"
+                )
         return out
 
     def _check_offsets(self, table: Table, index: int, start: int) -> None:
@@ -300,7 +302,7 @@ class SourceLog:
             byte, offset = start, part.base - part.extent.base
         gap = (offsets[1:] != table["last_offset"][:-1] + 1).any()
         if gap or (byte == start and int(offsets[0]) != offset):
-            raise self._torn(part.extent, start, "its offsets don't follow one another")
+            raise self._torn(part.extent, start, "the offsets of its batches are not consecutive")
 
     @staticmethod
     def _patch(view: memoryview, table: Table, extent: Extent, start: int) -> None:
@@ -315,7 +317,7 @@ class SourceLog:
 
     def _torn(self, extent: Extent, position: int, fault: str) -> DataCorruptionError:
         return DataCorruptionError(
-            f"{fault}; it is not merged. Restore the object from a copy of the bucket",
+            f"{fault}; the extent is not merged. Restore the object from a copy of the bucket",
             path=self._where(extent),
             position=extent.start + position,
             first=extent.base,
@@ -343,7 +345,7 @@ def cut(extent: Extent, size_max: int, reader: SourceReader, path: str) -> Itera
             at = stop
     if at != extent.size:
         raise DataCorruptionError(
-            "it ends within a batch; restore the object from a copy of the bucket",
+            "the extent ends within a batch; restore the object from a copy of the bucket",
             path=f"{path}: {extent.object}",
             position=extent.start + at,
             first=extent.base,

@@ -173,7 +173,7 @@ class Merger:
         if crc is not None and [log.crc32c for log in made] != [crc]:
             self._discard(made)
             raise DataCorruptionError(
-                "its bytes differ from those that were merged",
+                "the CRC-32C of the sources differs from the CRC-32C of the merged segment",
                 path=f"{self._log.store.url}/{merge.sources[0].object}",
                 first=merge.sources[0].base, end=merge.sources[-1].end,
             )  # fmt: skip
@@ -213,7 +213,7 @@ class Merger:
             topic = now.log.topics.get(merge.key.topic)
             known = now.extents.get(merge.key, ())
             if topic is None or topic.id != merge.topic_id or find(known, record.sources) < 0:
-                raise ConflictError(f"{merge.key}: its extents changed while they were merged")
+                raise ConflictError(f"{merge.key}: the extents changed during the merge")
             return NewEntry(record=record, extents=extents, keys=keys)
 
         try:

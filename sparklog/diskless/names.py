@@ -73,7 +73,7 @@ def checked_object(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"expected an object's name, got {name!r}")
     if "\0" in name or "\\" in name or any(part in ("", ".", "..") for part in name.split("/")):
-        raise ValueError(f"{name!r} is not a valid name of an object of the log")
+        raise ValueError(f"{name!r} is not a valid object name")
     return name
 
 

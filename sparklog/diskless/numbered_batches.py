@@ -73,7 +73,7 @@ class NumberedBatches:
             self._mark(batches.end, done)
             fault = batches.error
             if fault is None and batches.end < self._size == position + len(data):
-                fault = self._fault("a batch ends behind the chunk's end", batches.end)
+                fault = self._fault("a batch extends beyond the end of the chunk", batches.end)
             if fault is not None and batches.end <= at:
                 raise fault
             if fault is not None:
@@ -115,7 +115,7 @@ class NumberedBatches:
             if len(wrong):
                 row = int(wrong[0])
                 raise self._fault(
-                    f"a batch counts its records from {starts[row]}, expected {expected[row]}",
+                    f"the first offset of a batch is {starts[row]}, expected {expected[row]}",
                     int(table["position"][row]),
                 )
             done = int(ends[-1])
@@ -129,7 +129,8 @@ class NumberedBatches:
                 stamp(data, begins.tolist(), stops.tolist(), self._stamp_ms)
         if done > self._count or (found.end == self._size and done != self._count):
             raise self._fault(
-                f"the ledger recorded {self._count} records, but there are {done}", found.end
+                f"the ledger recorded {self._count} records, but the batches contain {done}",
+                found.end,
             )
         if found.error is None and len(data) - whole >= _PREFIX.size:  # an incomplete last batch
             first, length, _ = _PREFIX.unpack_from(data, whole)

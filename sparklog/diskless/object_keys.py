@@ -59,8 +59,8 @@ def from_text(text: str, transport: bytes | None) -> ObjectKey | TaskKey:
         return key
     if transport is None:
         raise InvalidRequestError(
-            "encrypted chunks of tasks need the job's transport key: commit chunks that the log's "
-            "own staging has gathered"
+            "the data key of an encrypted chunk is wrapped by the transport key of its job, which "
+            "this call does not have: commit the chunks that the staging of the log returned"
         )
     plain = unwrap_key(transport_ring(transport), key.id, key.wrapped)
     return TaskKey(key.id, key.size, key.wrapped.chunk_bytes, plain)
@@ -75,8 +75,8 @@ def rewrap_key(ring: Keyring | None, key: ObjectKey | TaskKey) -> ObjectKey:
         return key
     if ring is None:
         raise InvalidRequestError(
-            "encrypted chunks of tasks can't be committed by a log that was opened without its "
-            "key ring: open it with option remote.keyring"
+            "encrypted chunks can't be committed, because the log was opened without its key ring: "
+            "open it with option remote.keyring"
         )
     return ObjectKey(key.id, wrap_key(ring, key.key, key.id, key.chunk_bytes), key.size)
 
@@ -90,7 +90,7 @@ def check_sealed(keys: Mapping[str, ObjectKey], ring: Keyring | None, home: str)
         return
     key_id = next(reversed(list(keys.values()))).wrapped.key_id
     raise InvalidRequestError(
-        f"{home} is encrypted (key {key_id!r}), and this writer has no key ring; nothing was "
-        "written. Open it with option remote.keyring, the file with that key",
+        f"{home} is encrypted (key {key_id!r}), and this writer has no key ring; no record was "
+        "written. Open the log with option remote.keyring, the file that contains this key",
         path=home,
     )

@@ -164,7 +164,7 @@ class _PlannedSegments(DisklessSegments):
     def log(self, base: int) -> SegmentLog:
         """Open a planned extent. Raises StaleReadError for offsets after them."""
         if base == self._planned.end:
-            raise StaleReadError(f"{self.where}: offsets from {base} on were not planned")
+            raise StaleReadError(f"{self.where}: the read plan has no offsets from {base} on")
         return super().log(base)
 
     def _index(self, base: int, kind: IndexKind) -> bytes | None:

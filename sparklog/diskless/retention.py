@@ -128,7 +128,7 @@ def raise_log_starts(
             and now.log.starts.get(key, 0) < start <= now.log.ends[key]
         }
         if not wanted:
-            raise ConflictError("the log starts are that high already, or the topics were deleted")
+            raise ConflictError("the log starts are already that high, or the topics were deleted")
         taken.clear()
         taken.update(
             (key, tuple(each for each in now.extents.get(key, ()) if each.end <= start))

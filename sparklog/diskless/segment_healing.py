@@ -47,7 +47,7 @@ class SegmentHealer:
         state = self._log.follow()
         if extent not in state.extents.get(key, ()):
             raise ConflictError(
-                f"{key}: offsets [{extent.base}, {extent.end}) were merged meanwhile"
+                f"{key}: another process has replaced offsets [{extent.base}, {extent.end})"
             )
         record = self._merge_of(key, extent)
         before = self._state_before(extent.born)
@@ -67,10 +67,10 @@ class SegmentHealer:
                 crc=self._checksum(key, extent, state) if damaged == (extent,) else None,
             )  # fmt: skip
         except SourceChangedError as error:
-            why = f"an object that it was merged from was deleted ({error})"
+            why = f"an object that the segment was merged from was deleted ({error})"
             raise self._lost(extent, why) from error
         except DataCorruptionError as error:
-            why = f"the objects that it was merged from are damaged as well ({error})"
+            why = f"the objects that the segment was merged from are damaged as well ({error})"
             raise self._lost(extent, why) from error
 
     def tried(self, key: TopicPartition, extent: Extent, report: Report) -> bool:
@@ -113,9 +113,9 @@ class SegmentHealer:
         entry = self._log.commits.head.entries.find(extent.born)
         record = None if entry is None else entry.record
         if not isinstance(record, MergeRecord) or record.topic_partition != key:
-            raise self._lost(extent, "it was not merged in this log")
+            raise self._lost(extent, "no merge of this log wrote the segment")
         if record.gaps:  # healing must not restore records that the cleaner or an erasure removed
-            raise self._lost(extent, "records were removed from it, so its sources differ")
+            raise self._lost(extent, "records were removed from the segment, so its sources differ")
         return record
 
     def _state_before(self, number: int) -> DisklessState:

@@ -345,8 +345,8 @@ class DisklessSegments:
         if extent.segment:
             home = shlex.quote(self._objects.store.url)
             cure = (
-                f"`sparklog verify {home} --repair` writes it again, while the objects that it was "
-                f"merged from exist; otherwise {cure}"
+                f"`sparklog verify {home} --repair` writes the segment again, while the objects "
+                f"that it was merged from exist; otherwise {cure}"
             )
         return DataCorruptionError(
             f"{fault}, and its records can't be read; {cure}", path=self.url_of(extent),

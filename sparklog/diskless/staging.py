@@ -278,8 +278,8 @@ class DisklessStaging:
             raise InvalidRequestError(
                 f"{self.url} on {socket.gethostname()} isn't the log that its driver writes: "
                 f"{'another log is' if raw else 'no log is'} stored there. Give every host the "
-                "same store: storage_options instead of an environment or profile of one host; "
-                "file:// only for a disk that all share",
+                "same store: storage_options instead of an environment or profile of a single "
+                "host, and file:// only for a disk that all hosts share",
                 path=self.url,
             )
         seen.add(this_log)

@@ -153,9 +153,9 @@ class DisklessState:
         number = self.number + 1
         if entry.prev != self.entry_id:
             raise DataCorruptionError(
-                "it doesn't follow the entry before it: the log was rolled back under an open "
-                "writer, or the bucket contains objects of two copies. If all of it can be "
-                f"restored from one copy, do that. Otherwise {restore_advice(path)}",
+                "the entry doesn't follow the entry before it: the log was rolled back while a "
+                "writer had it open, or the bucket contains objects of two copies. Restore the "
+                f"entire bucket from a single copy if possible. Otherwise {restore_advice(path)}",
                 path=path,
                 first=number,
                 end=number + 1,
@@ -164,7 +164,7 @@ class DisklessState:
             self._fold(number, entry)
         except (_Contradiction, KeyError) as error:
             raise DataCorruptionError(
-                f"a {entry.record.kind} entry contradicts those before it ({error}); "
+                f"the {entry.record.kind} entry contradicts the entries before it ({error}); "
                 f"{restore_advice(path)}",
                 path=path,
                 first=number,
@@ -180,7 +180,7 @@ class DisklessState:
             case ImportRecord():
                 self._import(number, entry, record)
             case TermRecord():
-                _expect(record.term > self.term, "its term isn't above the previous one")
+                _expect(record.term > self.term, "its term is not above the previous term")
                 self.term, self.holder = record.term, record.holder
             case FloorRecord():
                 _expect(record.term == self.term, "its term is not the log's")
@@ -219,7 +219,7 @@ class DisklessState:
 
     def _append(self, number: int, entry: Entry, record: AppendRecord) -> None:
         named = self._named(number, entry)
-        _expect(named.keys() == record.ends.keys(), "its extents are not its partitions")
+        _expect(named.keys() == record.ends.keys(), "its extents have other partitions")
         for key, (first, end) in record.ends.items():
             _expect(first == self.log.ends[key], f"{key} ends at {self.log.ends[key]}")
             _expect(_tile(named[key], first, end), f"{key}: its extents don't fill its offsets")
@@ -263,13 +263,13 @@ class DisklessState:
         key = record.topic_partition
         _expect(record.term == self.term, "its term is not the log's")
         topic = self.log.topics.get(record.topic)
-        _expect(topic is not None and topic.id == record.topic_id, "it is for another topic")
+        _expect(topic is not None and topic.id == record.topic_id, "it belongs to another topic")
         before = self.extents.get(key, ())
         at = find(before, record.sources)
         _expect(at >= 0, f"the extents that it replaces don't exist in {key}")
         new = self._named(number, entry).get(key, [])
         first, end = record.sources[0][0], record.sources[-1][1]
-        _expect(_tile(new, first, end), f"{key}: it doesn't fill the offsets that it replaces")
+        _expect(_tile(new, first, end), f"{key}: its extents don't fill the replaced offsets")
         self.extents[key] = (*before[:at], *new, *before[at + len(record.sources) :])
         self.count_uses(new)
         if record.gaps:
@@ -311,7 +311,7 @@ class DisklessState:
         self._forget_keys([extent for extents in parts.extents.values() for extent in extents])
 
     def _undelete(self, record: UndeleteRecord) -> None:
-        _expect(record.topic not in self.log.topics, "its name is another topic's")
+        _expect(record.topic not in self.log.topics, "another topic has its name")
         _expect(record.topic == self.log.deleted[record.id].name, "its objects have another name")
         parts = self.deleted.pop(record.id)
         for p in self.log.deleted[record.id].ends:

@@ -111,7 +111,9 @@ def decode_state(raw: bytes, *, path: str) -> DisklessState:
         head = parse_json(line.removeprefix(_MAGIC))
         check_version(head["v"], path)
         if head["fold"] != FOLD_VERSION:
-            raise UnsupportedVersionError(f"{path} has fold {head['fold']}, not {FOLD_VERSION}")
+            raise UnsupportedVersionError(
+                f"{path} has fold version {head['fold']}, expected {FOLD_VERSION}"
+            )
         plain, extents = _checked(raw[len(line) + 1 :], head["json"], head["extents"])
         content = parse_json(_inflated(plain))
         return _state_of(head, content, _extents_from_bytes(extents), path)
@@ -120,7 +122,7 @@ def decode_state(raw: bytes, *, path: str) -> DisklessState:
             raise
         is_json = not isinstance(error, json.JSONDecodeError)
         fault = repr(error) if is_json else "its first line is not JSON"
-        reason = f"not a state of the log ({fault}); readers skip it"
+        reason = f"the object is not a valid state of the log ({fault}); readers skip it"
         raise DataCorruptionError(reason, path=path) from error
 
 
@@ -146,7 +148,7 @@ def _checked(body: bytes, *parts: Sequence[int]) -> list[bytes]:
     for size, crc in parts:
         part, at = body[at : at + size], at + size
         if len(part) != size or crc32c.crc32c(part) != crc:
-            raise ValueError("its checksum doesn't fit")
+            raise ValueError("a checksum does not match")
         bodies.append(part)
     return bodies
 
@@ -164,7 +166,7 @@ def _state_of(
     for topic_id, *fields in content["deleted"]:
         state.deleted[topic_id], at = _parts_from_json(fields, rows, at)
     if at != len(rows):
-        raise ValueError(f"{len(rows)} extents, not {at}")
+        raise ValueError(f"there are {len(rows)} extents, expected {at}")
     for topic, partition, found in content["epochs"]:
         state.epochs[TopicPartition(topic, partition)] = tuple((e, start) for e, start in found)
     state.gaps = {TopicPartition(topic, partition) for topic, partition in content["gaps"]}
@@ -231,7 +233,7 @@ def _extents_from_bytes(raw: bytes) -> list[Extent]:
 def _inflated(raw: bytes) -> bytes:
     """Decompress zstd data. Raises: ValueError: they are larger than any state."""
     if zstandard.frame_content_size(raw) > INFLATED_MAX:
-        raise ValueError(f"more than {INFLATED_MAX} bytes when inflated")
+        raise ValueError(f"the JSON has more than {INFLATED_MAX} bytes when inflated")
     return zstandard.decompress(raw, max_output_size=INFLATED_MAX)
 
 
@@ -245,7 +247,7 @@ def _check_inflated(raw: bytes) -> None:
         total += max(0, int.from_bytes(raw[max(0, at - 8) : at], "little", signed=True))
         at = raw.find(_ZSTD, at + 1)
     if total > INFLATED_MAX:
-        raise ValueError(f"more than {INFLATED_MAX} bytes when inflated")
+        raise ValueError(f"the columns have more than {INFLATED_MAX} bytes when inflated")
 
 
 # -- objects
@@ -285,7 +287,7 @@ class StateObjects:
         path = f"{self._store.url}/{names[0]}"
         for got in (raw, entry):
             if isinstance(got, DataCorruptionError):  # larger than any state object
-                _LOGGER.warning("%s; an older state, or the ledger, is read instead", got)
+                _LOGGER.warning("%s; an older state or the ledger is read instead", got)
                 return None
             if isinstance(got, Exception) and not isinstance(got, FileNotFoundError):
                 raise got
@@ -302,12 +304,12 @@ class StateObjects:
             entry_before = decode_entry(entry, number=number, path=entry_path)
             if (state.log_id, state.number, state.entry_id) != (log_id, number, entry_before.id):
                 raise DataCorruptionError(
-                    "it belongs to another history of the log: its log id or entry id does not "
-                    "match the ledger",
+                    "the state belongs to another history of the log: its log id or entry id does "
+                    "not match the ledger",
                     path=path,
                 )
         except SparklogError as error:
-            _LOGGER.warning("%s; an older state, or the ledger, is read instead", error)
+            _LOGGER.warning("%s; an older state or the ledger is read instead", error)
             return None
         self.known.note(number, len(raw))
         return state
@@ -374,7 +376,7 @@ class StateWriter:
         try:
             self._objects.write(state)
         except SparklogError as error:
-            _LOGGER.warning("the state after entry %d is not written: %s", state.number, error)
+            _LOGGER.warning("the state after entry %d was not written: %s", state.number, error)
 
     def close(self) -> None:
         """Wait for a write in progress, for ten seconds at most."""

@@ -71,7 +71,7 @@ def plan_tier_import(
     held = {key.topic for key in directories}
     if not held:
         raise InvalidRequestError(
-            f"{source.url} holds no archive: give the URL that closed segments are copied to "
+            f"{source.url} contains no archive: pass the URL to which closed segments are copied "
             "(`sparklog serve --remote URL`)",
             path=source.url,
         )
@@ -129,15 +129,15 @@ def _lines(source: Store, segments: Sequence[RemoteSegment], threads: int) -> di
                 raw = source.get(name, limit=MANIFEST_BYTES_MAX)
         except FileNotFoundError as error:
             raise DataCorruptionError(
-                "the manifest was deleted since it was listed: stop the process that deletes "
+                "the manifest was deleted after it was listed: stop the process that deletes "
                 "objects there, and call again",
                 path=path, first=segment.base, end=segment.end,
             ) from error  # fmt: skip
         manifest, _ = parse_of(segment, raw.partition(b"\n")[0] + b"\n", path=path)
         if manifest.stored_size != segment.size:
             raise DataCorruptionError(
-                f"the copy of segment {segment.id} has {segment.size} bytes, its manifest says "
-                f"{manifest.stored_size}; restore the object from a copy of the bucket",
+                f"the copy of segment {segment.id} has {segment.size} bytes, but its manifest "
+                f"records {manifest.stored_size}; restore the object from a copy of the bucket",
                 path=f"{source.url}/{log_object(segment)}", first=segment.base, end=segment.end,
             )  # fmt: skip
         return manifest
@@ -214,9 +214,9 @@ def producers_of(
     unfinished = sorted(e.producer_id for e in entries if e.current_txn_first_offset >= 0)
     if unfinished:
         raise InvalidRequestError(
-            f"{key} ends within open transactions of producers {unfinished}: they could never be "
-            "ended there, and read_committed readers would never pass them. Leave the topic out, "
-            "or restore a range that ends before them to a log dir"
+            f"{key} ends within open transactions of producers {unfinished}, which could never end "
+            "in the new log, and read_committed readers would never pass them. Leave the topic "
+            "out, or restore a range that ends before them to a log dir"
         )
     return tuple(map(batch_of, entries))
 

@@ -69,7 +69,7 @@ def test_objects_of_two_copies_are_restored_from_one(store: str, tmp_path: Path)
     before = entries(tmp_path)
     newest = entries(tmp_path, "copy")[-1]
     shutil.copy(newest, before[-1].parent / newest.name)  # it follows the other copy's entry
-    with pytest.raises(DataCorruptionError, match="can be restored from one copy, do that"):
+    with pytest.raises(DataCorruptionError, match="Restore the entire bucket from a single copy"):
         count(store)
     shutil.rmtree(tmp_path / "store")
     shutil.copytree(tmp_path / "copy", tmp_path / "store")

@@ -170,7 +170,7 @@ def test_nothing_is_removed_where_an_import_has_made_a_log(
         LogImport(BucketTarget(store=store), "b").claim()
     assert "delete all" not in str(refusal.value)
     if mark is not None:
-        assert f"delete the object {IMPORT}, and choose another place" in str(refusal.value)
+        assert f"delete the object {IMPORT}, and choose another prefix" in str(refusal.value)
         store.delete([IMPORT])
     assert verify(url).ok
     with sparklog.open(url, "rw") as log:
@@ -409,7 +409,7 @@ def test_a_deleted_topic_that_holds_an_erasure_up_is_given_up(tmp_path: Path) ->
         log.append("t", ROWS)
         log.delete_topic("u")
     report = erase(url, "t", [b"a"])
-    (said,) = [line for line in report.pending if "can be given back" in line]
+    (said,) = [line for line in report.pending if "can be restored" in line]
     assert "`sparklog topics delete PATH --topic" in said
     assert run(["topics", "delete", url, "--topic", "u", "--now"]) == 0
     again = erase(url, "t", [b"a"])

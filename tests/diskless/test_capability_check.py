@@ -155,12 +155,12 @@ class RemembersMisses(Broken):
     ("driver", "why"),
     [
         (LooksThenPuts, "16 concurrent requests to create .* succeeded.*SeaweedFS before 4.18"),
-        (Ignores, "succeeded, but only one may"),
-        (IgnoresAndSaysNo, "that of creator"),
-        (LastOneWins, "that of creator"),
-        (RefusesAll, "a GET did not find it; is there a cache"),
-        (ShowsHalf, "that no creator wrote: it is visible before it is complete"),
-        (RemembersMisses, "a GET did not find it; is there a cache"),
+        (Ignores, "succeeded, but only the first request may succeed"),
+        (IgnoresAndSaysNo, "has the content of creator"),
+        (LastOneWins, "has the content of creator"),
+        (RefusesAll, "a GET did not find it.*check for a cache"),
+        (ShowsHalf, "that no creator wrote: an object is visible before it is complete"),
+        (RemembersMisses, "a GET did not find it.*check for a cache"),
     ],
 )
 def test_stores_that_are_not_fit_are_refused(

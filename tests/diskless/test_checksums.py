@@ -28,7 +28,7 @@ from tests.diskless.bucket_log import read_all, view_of
 from tests.diskless.logs import LOG_ID, RING, T0, T1, Home, commit_by_table
 from tests.logdir.partitions import batch
 
-WRONG = "not hold the bytes that were committed|not a valid extent table|holds entry"
+WRONG = "not hold the bytes that were committed|not a valid extent table|contains ledger entry"
 Raws = dict[str, bytes]
 
 
@@ -174,7 +174,7 @@ def test_a_reader_of_inline_data_asks_for_its_own_entry() -> None:
     extents = seen.state.extents
     extents[T0] = tuple(extent._replace(crc=-1) for extent in extents[T0])
     put(home, swapped(home, one, other))
-    with pytest.raises(DataCorruptionError, match="holds entry"):
+    with pytest.raises(DataCorruptionError, match="contains ledger entry"):
         read_all(seen)
 
 

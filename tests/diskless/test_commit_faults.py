@@ -206,7 +206,7 @@ def test_an_unknown_commit_that_was_made_is_found(
     found = outcome(other, (caught.value.position, caught.value.attempt))
     assert isinstance(found, CommitResult)
     assert found.ends == {"t": {0: (0, 3)}}
-    with pytest.raises(InvalidRequestError, match="can't have been tried"):
+    with pytest.raises(InvalidRequestError, match="no commit has tried to create"):
         outcome(other, (99, "x"))
     assert outcome(other, (caught.value.position, "x")) is None
 

@@ -40,7 +40,7 @@ def test_it_comes_back_whole_whatever_a_service_swept(url: str) -> None:
         log.append("t", pa.table({"value": [b"inline"]}), 1)
         before, info, spans = rows(log), log.topic("t"), log.offsets("t")
         log.delete_topic("t")
-        with pytest.raises(InvalidRequestError, match="contain its original name"):
+        with pytest.raises(InvalidRequestError, match="contain the original name"):
             log.undelete_topic("t", new_name="u")
         for _ in range(2):
             serve(url)

@@ -96,7 +96,7 @@ def test_an_entry_under_another_number_is_damage() -> None:
 def test_an_entry_has_a_limit() -> None:
     entry = Entry(id="a", prev="b", record=NoOpRecord())
     assert encode(0, entry, bytes(ENTRY_BYTES_MAX - 200))
-    with pytest.raises(InvalidRequestError, match="above 8388608"):
+    with pytest.raises(InvalidRequestError, match="the maximum is 8388608"):
         encode(0, entry, bytes(ENTRY_BYTES_MAX))
 
 

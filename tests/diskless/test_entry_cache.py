@@ -116,6 +116,6 @@ def test_an_entry_that_was_cut_off_is_fetched_again() -> None:
 def test_another_entry_is_not_taken() -> None:
     store, cache, name = stored(range(1)), EntryCache(), entry_name(LOG_ID, 0)
     store.put(name, raw(7))
-    with pytest.raises(DataCorruptionError, match="holds entry 7"):
+    with pytest.raises(DataCorruptionError, match="contains ledger entry 7"):
         cache.fetch(store, name, 10)
     assert cache.find(name, 0) is None

@@ -262,7 +262,7 @@ def test_an_entry_that_a_deleted_topic_shares_is_told() -> None:
     report = erase(home)
     assert rows(home) == []
     assert len(report.pending) == 1
-    assert "a deleted topic that can be given back has data in it" in report.pending[0]
+    assert "data of a deleted topic that can be restored" in report.pending[0]
     assert len(holding(home)) == 1
     assert len(erase(home).pending) == 1  # it is found again, though no extent of t lies there
 

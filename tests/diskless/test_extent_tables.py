@@ -141,5 +141,5 @@ def test_rows_of_another_extent():
     block = block_of(raw, extent(first))
     with pytest.raises(DataCorruptionError, match=r"\[100, 106\)"):
         pieces_of(extent(first, end=106), head, block, path="p")
-    with pytest.raises(DataCorruptionError, match="aren't those"):
+    with pytest.raises(DataCorruptionError, match="the rows don't match"):
         pieces_of(extent(first), TableHead(NAMES[:2], {}), block, path="p")

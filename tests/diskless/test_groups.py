@@ -76,7 +76,7 @@ def test_a_damaged_position_is_told_until_its_reader_commits(
     commit(one, {T0: 5})
     store.put(position_name("g", 0), raw)
     other = groups_of(store)
-    with pytest.raises(DataCorruptionError, match="written again when the group commits"):
+    with pytest.raises(DataCorruptionError, match="next commit replaces the object"):
         other.positions("g")
     assert list(other.readers().damaged) == [f"{store.url}/{position_name('g', 0)}"]
     commit(other, {T0: 8})
@@ -188,5 +188,5 @@ def test_a_position_of_another_group_is_not_taken(store: FaultStore) -> None:
     one.commit("other", {T0: 50}, now_ms=1, host="h")
     store.delete([position_name("g", 0)])
     store.put(position_name("g", 0), store.get(position_name("other", 0)))
-    with pytest.raises(DataCorruptionError, match="it is of group other"):
+    with pytest.raises(DataCorruptionError, match="belongs to group other"):
         groups_of(store).positions("g")

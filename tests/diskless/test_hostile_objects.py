@@ -121,7 +121,7 @@ def test_the_entry_that_is_changed_below_is_good() -> None:
 
 @pytest.mark.parametrize("change", ENTRIES.values(), ids=ENTRIES)
 def test_an_entry_with_such_names_is_damage(change: Callable[[dict[str, Any]], object]) -> None:
-    with pytest.raises(DataCorruptionError, match="not an entry of the ledger"):
+    with pytest.raises(DataCorruptionError, match="not a valid ledger entry"):
         decode(entry_of(change), number=0, path="p")
 
 

@@ -194,7 +194,7 @@ def test_sources_of_a_segment_that_cannot_be_written_again_are_kept() -> None:
         report = home.report()
         home.garbage.tidy(report)
         assert any(
-            f"{extent.object} is missing or too short, so the objects that it was made from are"
+            f"{extent.object} is missing or too short, so the objects that the segment was merged"
             in error
             for error in report.errors
         ), report

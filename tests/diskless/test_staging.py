@@ -57,7 +57,7 @@ def test_every_host_has_the_same_store() -> None:
 def test_sealed_rows_need_the_key_of_the_job_and_the_key_ring() -> None:
     transport = new_transport_key()
     _, key = new_object_key(transport_ring(transport), 10)
-    with pytest.raises(InvalidRequestError, match="commit chunks that the log's own staging has"):
+    with pytest.raises(InvalidRequestError, match="commit the chunks that the staging of the log"):
         from_text(to_text(key), None)
     sealed = from_text(to_text(key), transport)
     with pytest.raises(InvalidRequestError, match=r"open it with option remote\.keyring"):

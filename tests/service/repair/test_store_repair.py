@@ -198,7 +198,7 @@ def test_lost_entries_are_given_up(url: str, how: str) -> None:
         assert len(entries(store)) == 7
         lose(store, how)
         if how != "far ahead":
-            with pytest.raises(DataCorruptionError, match="lists what would be given up") as told:
+            with pytest.raises(DataCorruptionError, match="lists the commits that would") as told:
                 sparklog.open(url).topics()
         else:
             told = None

@@ -125,7 +125,7 @@ def test_old_sources_of_other_bytes_are_refused() -> None:
     )
     reader = SourceReader(home.store, {}, None)
     number = home.state.number
-    with pytest.raises(DataCorruptionError, match="bytes differ from those that were merged"):
+    with pytest.raises(DataCorruptionError, match="the CRC-32C of the sources differs"):
         home.merger.replace(merge, sources, home.state, reader, crc=manifest.crc32c)
     assert home.state.number == number
 
@@ -136,7 +136,7 @@ def test_a_compacted_segment_is_not_made_of_what_compaction_removed() -> None:
     del home.bucket.objects[extent.object]
     repair, report = repaired(home)
     assert repair is not None
-    assert "records were removed from it" in repair
+    assert "records were removed from the segment" in repair
     assert not report.ok
 
 
