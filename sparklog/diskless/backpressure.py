@@ -48,6 +48,7 @@ class BackPressure:
         threads: int = 1,
     ) -> None:
         self._log, self._clock, self._max = ServiceLog(commits), clock, max_extents
+        # With the log's present term, so that merges are void once a service begins its own term.
         self._merger = Merger(
             self._log, term=lambda: self._log.state.term, keyring=keyring, threads=threads
         )
@@ -56,13 +57,18 @@ class BackPressure:
         self._told = False
 
     def relieve(self, keys: Collection[TopicPartition]) -> None:
-        """Merge extents of one of these just written partitions, if it has too many.
+        """Merge the extents of a partition of `keys` that has too many extents.
 
         Never raises. Cost: usually only a check of the state.
+
+        Args:
+            keys: The partitions that this process has just written.
         """
         state = self._log.state
         for key in keys:
             count = len(state.extents.get(key, ()))
+            # The second condition: extents that the last check could not merge must not cause
+            # another check after every commit.
             if count <= self._max or count < self._left.get(key, 0) * (1 + 1 / _AGAIN):
                 continue
             self._tell(key, count)

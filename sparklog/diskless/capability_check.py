@@ -71,6 +71,7 @@ def check_capabilities(
     try:
         until_ms = clock() + budget_ms
         for number in range(names):
+            # At least one name is checked, however slow the store is.
             if number == 0 or clock() < until_ms:
                 trial.race(number)
         return StoreCapabilities(replaces=store.replaces and trial.replaces())
@@ -88,6 +89,7 @@ class _CapabilityCheck:
         """Let all creators create a name; repeat with another name if no request was answered."""
         for again in range(_ROUNDS_MAX):
             name = self._name(f"{number}-{again}")
+            # This GET before the creation also reveals stores and caches that remember a miss.
             if self._is_there(name):
                 raise self._unfit(
                     f"{name} exists, but was not created; check for a cache in front of the store"
@@ -111,7 +113,7 @@ class _CapabilityCheck:
         return won
 
     def _decided(self, name: str, answers: Sequence[bool | StorageUnavailableError]) -> bool:
-        """Compare the answers with the stored object; return False if it does not exist."""
+        """Compare the answers with the stored object; return False without a stored object."""
         won = [creator for creator, answer in enumerate(answers) if answer is True]
         if len(won) > 1:
             raise self._unfit(
@@ -151,6 +153,7 @@ class _CapabilityCheck:
         """Try to create an object that exists."""
         before = self._winner(name)
         try:
+            # Another content than the stored one, so that a replaced object is recognized.
             made = self._store.create(name, _body((before + 1) % max(2, self._creators)))
         except StorageUnavailableError as unclear:
             if not unclear.passing:
@@ -163,7 +166,7 @@ class _CapabilityCheck:
             )
 
     def replaces(self) -> bool:
-        """Return True if a GET sees either the old or the new object while a PUT replaces it."""
+        """Return True if a GET during a PUT returns either the old or the new object."""
         name, bodies = self._name("replaced"), [b"a" * 1000, b"b" * _BODY_BYTES * 4]
         self._store.put(name, bodies[0])
         done = threading.Event()
@@ -216,7 +219,11 @@ class _CapabilityCheck:
 
 
 def _body(creator: int) -> bytes:
-    """Return a creator's content: its length is unique, and it is no part of another's."""
+    """Return the content that a creator writes.
+
+    Contents have different lengths and no word in common, so a truncated or mixed object equals
+    none of them.
+    """
     word = creator.to_bytes(8, "big")
     return word * (_BODY_BYTES // 8 + creator)
 
@@ -225,6 +232,7 @@ def _at_once(requests: Sequence[Callable[[], Any]]) -> list[Any]:
     """Run the functions concurrently (up to two in turn); raise the first error."""
     if len(requests) <= 2:
         return [request() for request in requests]
+    # Without a common start, the first request could end before the last one begins.
     start = threading.Barrier(len(requests))
 
     def wait(request: Callable[[], Any]) -> Any:

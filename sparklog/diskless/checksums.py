@@ -44,8 +44,11 @@ class ExtentSum:
     def take(self, data: Buffer, at: int, *, path: str) -> None:
         """Add bytes that were read at position `at` of the extent.
 
-        Args: path: the extent's object, for errors.
-        Raises: DataCorruptionError: all bytes were read, and they differ from the committed bytes.
+        Args:
+            path: The extent's object, for errors.
+
+        Raises:
+            DataCorruptionError: All bytes were read, and they differ from the committed bytes.
         """
         extent = self._extent
         if extent.crc < 0:
@@ -58,6 +61,7 @@ class ExtentSum:
         self._reached = end, crc
         self._marks[end] = crc
         if end == extent.size and crc != extent.crc:
+            # A later pass must compare again: the object may have been restored by then.
             self._marks = {0: 0}
             raise self._wrong(crc, data if at == 0 else b"", path)
 
@@ -82,7 +86,7 @@ class ExtentSum:
 
 
 class SummedLog:
-    """An extent's log that compares its bytes with the extent's checksum: a `SegmentLog`.
+    """A `SegmentLog` of an extent that compares the bytes read with the extent's checksum.
 
     An extent of up to WHOLE_BYTES is compared at the first read, a longer extent when a reader has
     read all bytes in order. If only a batch with a wrong CRC differs from the committed bytes, the
@@ -103,7 +107,8 @@ class SummedLog:
     def pread(self, size: int, at: int) -> bytes:
         """Return the bytes [at, at + size), fewer where the log ends.
 
-        Raises: DataCorruptionError: the extent's bytes differ from the committed bytes.
+        Raises:
+            DataCorruptionError: The extent's bytes differ from the committed bytes.
         """
         if self._is_checked:
             return self._log.pread(size, at)
@@ -112,6 +117,8 @@ class SummedLog:
             try:
                 self._sum.take(whole, 0, path=self._object)
             except DataCorruptionError:
+                # A batch with a wrong CRC is reported when that batch is read, so that the batches
+                # before it can still be read.
                 if not _has_damaged_batch(whole, self._extent):
                     raise
             self._is_checked = True
@@ -122,7 +129,7 @@ class SummedLog:
 
 
 def _has_damaged_batch(whole: bytes, extent: Extent) -> bool:
-    """Return True if the batches have the extent's layout and a batch fails its CRC."""
+    """Return True if the batches have the extent's layout, but the CRC of a batch is wrong."""
     batches = scan(whole, path="", check_crc=False)
     if batches.error is not None or batches.end != extent.size or not len(batches):
         return False

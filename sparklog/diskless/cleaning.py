@@ -93,7 +93,9 @@ class DisklessCleaner:
     def clean(self, partitions: Sequence[CompactedPartition], report: Report) -> None:
         """Clean partitions, as of the last `compacted`.
 
-        Raises: StorageUnavailableError, LeaseLostError.
+        Raises:
+            StorageUnavailableError: The store does not answer, or refuses the request.
+            LeaseLostError: Another process has taken over the lease.
         """
         for part in partitions:
             cleaned = CleanReport(topic=part.topic, partition=part.partition, dirt=part.dirt)
@@ -123,6 +125,7 @@ class DisklessCleaner:
                 made = rewriter.rewrite(group, file)
                 size = made.segment.size
                 report.add_group([extent.size for extent in group], size, made.records)
+                # A segment that lost nothing keeps its object: no entry, no upload, no garbage.
                 if not made.is_same:
                     self._swap(part, group, made.segment, state, now_ms)
         report.keys, report.utilization = len(offsets), offsets.utilization
@@ -155,6 +158,7 @@ class DisklessCleaner:
         term = self._lease.term
         merge = Merge(part.key, part.topic_id, part.config, group, Level.CLEANED, "compaction")
         log = self._merger.put_rewritten(merge, made, state, term=term)
+        # Removed records leave offsets without records; without `gaps` readers would report damage.
         done = self._merger.swap(merge, [log], term=term, gaps=True)
         self._garbage.schedule_deletion(
             part.key, part.topic_id, group, kind="replaced", now_ms=now_ms,

@@ -174,9 +174,12 @@ class DisklessCommits:
             raise SparklogError(f"{self.home}: this log is closed; open it again")
 
     def catch_up(self) -> int:
-        """Fold new entries; return the next number. Cost: a GET if there are none.
+        """Fold new entries; return the next number.
 
-        Raises: LogReplacedError: the log was rolled back or replaced since this process read it.
+        Cost: a GET if there are none.
+
+        Raises:
+            LogReplacedError: The log was rolled back or replaced since this process read it.
         """
         state = self._follow()
         if self._turn_of == threading.get_ident():
@@ -193,9 +196,12 @@ class DisklessCommits:
     def append(self, change: Change, *, expected: int) -> LedgerRecord:
         """Create the change's entry; see `CommitLog.append`.
 
-        Raises: also WriterResetError, StagingExpiredError; InvalidRequestError: the entry would be
-            too large.
         Cost: a PUT; for more than 256 KiB in memory, another PUT before it.
+
+        Raises:
+            WriterResetError: The writer was reset after the commit began.
+            StagingExpiredError: A staged object may have been deleted.
+            InvalidRequestError: The entry would be too large.
         """
         if isinstance(change.record, UndeleteRecord):
             self._check_position(expected)
@@ -204,6 +210,7 @@ class DisklessCommits:
             created = self.create(self._decided(change, expected), expected=expected)
         except PositionMovedError:
             raise  # the next attempt commits the objects that are staged already
+        # The call has ended, so a later call of this thread must not reuse the staged objects.
         except BaseException:
             self._turn.given, self._turn.placement = (), None
             raise
@@ -225,13 +232,17 @@ class DisklessCommits:
     def _own(self, topic_id: str) -> None:
         """Write the topic's owner object, so that no log dir copies segments of this topic here."""
         owner = owner_bytes(self.head.entries.log_id, self.home, self.clock())
+        # The topic exists by now, so a missing owner object must not make the call fail.
         with contextlib.suppress(StorageUnavailableError):
             self.head.entries.store.put(OWNERS + topic_id, owner)
 
     def create(self, wanted: tuple[Entry, bytes], *, expected: int) -> Entry:
-        """Create an entry of any kind with its inline data; call it within `exclusive`.
+        """Create an entry of any kind with inline data. Must be called within `exclusive`.
 
-        Returns: the entry as written; the known state includes it. Raises: as `append`.
+        Raises the errors of `append`.
+
+        Returns:
+            The entry as written. The known state includes the entry.
         """
         entry, data = wanted
         self._check_position(expected)
@@ -260,6 +271,7 @@ class DisklessCommits:
             kept_commits = self._kept_commits(record) if isinstance(record, ResetRecord) else {}
             context = CommitContext(self.home, self.clock(), asked_at - 1, kept_commits)
             return entry_of(state, change, placed, context)
+        # Staging has failed; a newer state would not change that.
         except StorageUnavailableError:
             raise
         except SparklogError:
@@ -275,6 +287,7 @@ class DisklessCommits:
         if not chunks:
             return Placed()
         turn = self._turn
+        # The engine repeats a call with the same Chunk objects after a lost race.
         if turn.placement is None or not _are_same(turn.given, chunks):
             check_batches(chunks)
             store, log_id = self.head.entries.store, self._pinned.log_id
@@ -301,7 +314,7 @@ class DisklessCommits:
         return kept
 
     def _check_place(self) -> None:
-        """Check from time to time that this log, with its newest entries, is still stored here.
+        """Check periodically that this log and the newest entries are still stored at the URL.
 
         Otherwise commits would be acknowledged that no other process ever sees.
         Cost: a GET per PLACE_MS and two per HISTORY_MS, while there are commits.
@@ -324,7 +337,11 @@ class DisklessCommits:
 
         This process may have created the newest entry after a roll-back. Therefore the entry that
         was the newest at the last check has to exist as well.
-        Raises: DataCorruptionError: the entry is damaged; StorageUnavailableError. Cost: two GETs.
+        Cost: two GETs.
+
+        Raises:
+            DataCorruptionError: The entry is damaged.
+            StorageUnavailableError: The store does not answer, or refuses the request.
         """
         newest = self.head.state.number, self.head.state.entry_id
         for number, entry_id in dict.fromkeys((self._checked or newest, newest)):
@@ -412,8 +429,11 @@ class DisklessCommits:
         """Return entry `number`, which will never change.
 
         If there is no such entry yet, a no-op takes its number, so that the answer is final.
-        Raises: InvalidRequestError: no commit was ever tried with this number;
-            StorageUnavailableError. Cost: a GET; also a PUT if the number was free.
+        Cost: a GET; also a PUT if the number was free.
+
+        Raises:
+            InvalidRequestError: No commit was ever tried with this number.
+            StorageUnavailableError: The store does not answer, or refuses the request.
         """
         entries = self.head.entries
         while (entry := entries.find(number)) is None:

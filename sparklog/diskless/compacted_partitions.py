@@ -52,9 +52,12 @@ def compacted_partitions(
 ) -> Iterator[CompactedPartition]:
     """Yield the partitions of compacted topics.
 
-    Args: cleaned: {key in the notes: first dirty offset}, as services noted it. time_of: returns an
-        entry's time (ms) by its number; used as age of extents without timestamps. earliest:
-        returns a segment's first timestamp (ms); called only if max.compaction.lag.ms is set.
+    Args:
+        cleaned: {key in the notes: first dirty offset}, as services noted it.
+        time_of: Returns an entry's time (ms) by its number; used as age of extents without
+            timestamps.
+        earliest: Returns a segment's first timestamp (ms); called only if max.compaction.lag.ms is
+            set.
     """
     for key in partitions_of(state):
         topic = state.log.topics[key.topic]

@@ -67,7 +67,7 @@ class _HomeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRecord(_HomeRecord):
-    """Replaces the extents `sources` by the entry's extents, if the state still contains them.
+    """Replaces the extents `sources` by the entry's extents, if the state contains `sources`.
 
     The log cleaner's replacement of segments is a merge as well. `gaps`: offsets may be missing
     from now on. `term`: the service's term; the record is void if the log has another term.
@@ -147,7 +147,7 @@ class ObjectKey(NamedTuple):
 
 
 class ProducerBatch(NamedTuple):
-    """A batch of an idempotent producer, with its committed offsets."""
+    """A committed batch of an idempotent producer."""
 
     producer_id: int
     epoch: int
@@ -192,9 +192,10 @@ def new_attempt_id() -> str:
 
 
 def encode(number: int, entry: Entry, data: bytes | bytearray | memoryview = b"") -> bytes:
-    """Return the bytes of entry `number` with its inline data.
+    """Encode entry `number`, followed by the inline data.
 
-    Raises: InvalidRequestError: they are larger than ENTRY_BYTES_MAX.
+    Raises:
+        InvalidRequestError: The entry would be larger than ENTRY_BYTES_MAX.
     """
     fields: dict[str, Any] = {"v": FORMAT_VERSION, "id": entry.id, "prev": entry.prev}
     if entry.extents:
@@ -212,8 +213,10 @@ def encode(number: int, entry: Entry, data: bytes | bytearray | memoryview = b""
         fields |= _producers_to_json(entry)
     head = json.dumps(fields, separators=(",", ":")).encode()
     value = head[:-1] + b',"record":' + _record_bytes(entry.record) + b"}"
+    # The key of the record is the writer, as in the ledger of a log dir.
     writer = entry.record.writer if isinstance(entry.record, CommitRecord | ResetRecord) else ""
     batch = encode_one(writer.encode() or None, value, timestamp=max(entry.record.time_ms, 0))
+    # The base offset, which the CRC of a batch does not cover.
     batch[:8] = number.to_bytes(8, "big")
     size = len(batch) + len(data)
     if size > ENTRY_BYTES_MAX:
@@ -225,11 +228,16 @@ def encode(number: int, entry: Entry, data: bytes | bytearray | memoryview = b""
 
 
 def decode(raw: bytes, *, number: int, path: str) -> Entry:
-    """Decode entry `number` from its object's bytes, with or without the inline data.
+    """Decode entry `number` from the bytes of an object, with or without the inline data.
 
-    Args: path: the object's URL, for errors.
-    Raises: DataCorruptionError: no entry, incomplete, or another number; UnsupportedVersionError:
-        written by a newer sparklog. Cost: a CRC pass over the record.
+    Cost: a CRC pass over the record.
+
+    Args:
+        path: The object's URL, for errors.
+
+    Raises:
+        DataCorruptionError: The object contains no entry, an incomplete entry or another entry.
+        UnsupportedVersionError: A newer sparklog wrote the entry.
     """
     try:
         offset, value, size = decode_one(raw, path=path)
@@ -444,7 +452,8 @@ def _record_of(fields: dict[str, Any], *, path: str, number: int) -> EntryRecord
 def checked_record(record: LedgerRecord) -> LedgerRecord:
     """Return a record read from the store after checking the topics, which become object names.
 
-    Raises: ValueError: a topic's name or id is not valid in Kafka.
+    Raises:
+        ValueError: A topic's name or id is not valid in Kafka.
     """
     topics: list[tuple[str, str]] = []
     if isinstance(record, TopicRecord):

@@ -45,10 +45,14 @@ class CommitContext:
 def check_chunks(state: DisklessState, chunks: Sequence[Chunk], *, home: str) -> None:
     """Reject chunks that may not be committed any more.
 
-    Raises: TopicReplacedError, StagingExpiredError; InvalidRequestError: staged for another log.
+    Raises:
+        TopicReplacedError: The topic was deleted and created again after staging.
+        StagingExpiredError: A staged object may have been deleted.
+        InvalidRequestError: A chunk was staged for another log.
     """
     for chunk in chunks:
         topic = state.log.topics.get(chunk.topic)
+        # "": the topic did not exist yet when the rows were staged.
         if topic is not None and chunk.topic_id not in ("", topic.id):
             raise TopicReplacedError(
                 f"topic {chunk.topic} of {home} was deleted and created again after these rows "
@@ -60,7 +64,7 @@ def check_chunks(state: DisklessState, chunks: Sequence[Chunk], *, home: str) ->
 def check_staged(state: DisklessState, objects: Collection[str], *, home: str) -> None:
     """Reject staged objects that may have been deleted, or belong to another log.
 
-    Raises: as `check_chunks`.
+    Raises the errors of `check_chunks`.
     """
     for name in objects:
         began = _staged_at(state, name, home)
@@ -85,13 +89,18 @@ def _staged_at(state: DisklessState, name: str, home: str) -> int:
 def entry_of(
     state: DisklessState, change: Change, placed: Placed, context: CommitContext
 ) -> tuple[Entry, bytes]:
-    """Return the entry for a change at a state, and its inline data.
+    """Return the entry of a change that is decided on `state`, and the inline data.
 
-    Args: placed: locations of the change's chunks.
-    Raises: WriterResetError; InvalidRequestError: a chunk does not consist of complete batches from
-        offset 0, or its partition does not exist.
+    Args:
+        placed: Locations of the change's chunks.
+
+    Raises:
+        WriterResetError: The writer was reset after the commit began.
+        InvalidRequestError: A chunk does not consist of complete batches from offset 0, or its
+            partition does not exist.
     """
     record = change.record
+    # Times of entries never decrease, whatever the clocks of the writers say.
     time_ms = max(context.now_ms, state.log.time_ms, record.time_ms)
     epoch = max(state.log.epoch, record.epoch)
     if not isinstance(record, AppendRecord):
@@ -101,6 +110,8 @@ def entry_of(
         )  # fmt: skip
         return entry, b""
     planned = (_staged_at(state, name, context.home) for name in objects_of(change.chunks))
+    # Names of staged objects contain the head at which their tasks were planned, which may be
+    # older than the state that this call knew when it began.
     seen = min([context.known, *planned])
     before = -1
     if isinstance(record, CommitRecord):
@@ -148,7 +159,10 @@ def _ends(state: DisklessState, chunks: Sequence[Chunk]) -> dict[TopicPartition,
 def check_batches(chunks: Sequence[Chunk]) -> None:
     """Reject chunks in memory that are not complete batches from offset 0.
 
-    A commit can't be corrected later. Raises: InvalidRequestError.
+    A commit can't be corrected later.
+
+    Raises:
+        InvalidRequestError: A chunk is incomplete, or is neither in memory nor staged.
     """
     for chunk in chunks:
         if chunk.data is not None:
@@ -158,7 +172,7 @@ def check_batches(chunks: Sequence[Chunk]) -> None:
 
 
 def _batches(chunk: Chunk) -> Table:
-    """Return the batches of a chunk in memory, after checking them."""
+    """Check a chunk in memory, and return the table of its batches."""
     assert chunk.data is not None
     batches = scan(chunk.data, path=f"a chunk of {chunk.key}", check_crc=False)
     table = batches.table
@@ -206,6 +220,7 @@ def _known_producers(
     known = state.producers.get(key)
     if known is None or not known.expires(now_ms):
         return known
+    # `expire` changes the producer state in place, and other threads read the known state.
     known = known.copy()
     known.expire(now_ms)
     return known

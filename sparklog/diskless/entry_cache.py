@@ -1,4 +1,4 @@
-"""A cache of ledger entries with inline data, so that a process fetches each of them once.
+"""A cache of ledger entries with inline data, so that a process fetches each entry once.
 
 The data of all partitions of a small commit are in a single entry. Readers and services process
 them partition after partition; without the cache each partition would cost a request.
@@ -40,16 +40,20 @@ class EntryCache:
             self._put(name, raw, newest=False)
 
     def find(self, name: str, end: int) -> bytes | None:
-        """Return a cached entry; None unless it is cached with at least `end` bytes."""
+        """Return an entry that is cached with at least `end` bytes, or None."""
+        # No lock: a look-up in a dict is atomic, and the cached bytes are never changed.
         raw = self._kept.get(name)
         return None if raw is None or len(raw) < end else raw
 
     def fetch(self, store: Store, name: str, end: int) -> bytes:
-        """Return a complete entry, with fewer than `end` bytes only if the object has no more.
+        """Return a complete entry. Fewer than `end` bytes mean that the object is shorter.
 
-        Raises: FileNotFoundError; DataCorruptionError: the object is another entry, or too large;
-            StorageUnavailableError.
         Cost: a GET unless cached; concurrent threads that want the same entry share a GET.
+
+        Raises:
+            FileNotFoundError: The object does not exist.
+            DataCorruptionError: The object is another entry, or too large.
+            StorageUnavailableError: The store does not answer, or refuses the request.
         """
         with self._fetching[hash(name) % _STRIPES]:
             raw = self.find(name, end)
@@ -67,7 +71,7 @@ class EntryCache:
             self._size = 0
 
     def _put(self, name: str, raw: bytes, *, newest: bool) -> None:
-        """Add an entry; it replaces the oldest entry, or the `newest`.
+        """Add an entry after evicting the oldest entries, or with `newest` the newest entries.
 
         A reader processes all entries once per partition. If they exceed the cache, the oldest
         entry is always the next that the reader needs. Evicting new entries instead preserves most
@@ -76,6 +80,7 @@ class EntryCache:
         self._size -= len(self._kept.pop(name, b""))
         while self._kept and self._size + len(raw) > self._kept_bytes:
             self._evictions += 1
+            # Now and then the oldest entry, because entries that no reader needs would never go.
             last = newest and self._evictions % _OLDEST_EACH != 0
             self._size -= len(self._kept.popitem(last=last)[1])
         if len(raw) <= self._kept_bytes:

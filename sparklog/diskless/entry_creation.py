@@ -103,10 +103,13 @@ class EntryCreator:
     def create(self, number: int, entry: Entry, raw: bytes) -> bool:
         """Create entry `number`.
 
-        Returns: True: created. False: this number belongs to another entry, and always will.
-        Raises: StorageUnavailableError: not created, and never will be. CommitUnknownError:
-            unknown; also if the object under this number can't be read, which is the error's cause
-            then.
+        Returns:
+            True if the entry was created; False if the number belongs to another entry for good.
+
+        Raises:
+            StorageUnavailableError: The entry was not created, and never will be.
+            CommitUnknownError: It is unknown whether the entry was created. This includes an
+                object under this number that can't be read; its error is the cause.
         """
         try:
             return self._create(number, entry, raw)
@@ -130,8 +133,11 @@ class EntryCreator:
                     return True
             except StorageUnavailableError as error:
                 why = error
+                # After a retry, the refusal may answer the retry, while the first request took
+                # effect.
                 if tries == 1 and self._is_final(error):
                     refusal = error
+            # Also after "exists": the client may have repeated a request that had succeeded.
             try:
                 existing = self._find(number, entry)
             except CommitUnknownError:
@@ -163,7 +169,9 @@ class EntryCreator:
     def _find(self, number: int, entry: Entry) -> Entry | None:
         """Return the entry under this number.
 
-        Raises: StorageUnavailableError; CommitUnknownError.
+        Raises:
+            StorageUnavailableError: The store does not answer, or refuses the request.
+            CommitUnknownError: The object under this number can't be read.
         """
         try:
             return self._entries.find(number)
@@ -175,7 +183,7 @@ class EntryCreator:
     def _give_up(
         self, number: int, entry: Entry, why: StorageUnavailableError | None
     ) -> bool:
-        """Create a no-op under this number, so that either the entry or the no-op has it."""
+        """Create a no-op under this number, so that the entry or the no-op decides the number."""
         noop = Entry(
             id=new_attempt_id(), prev=entry.prev,
             record=NoOpRecord(time_ms=entry.record.time_ms, epoch=entry.record.epoch),

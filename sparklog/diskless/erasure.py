@@ -143,6 +143,7 @@ class ErasableExtents:
         """Yield the extents that lose records, and the other extents in the same objects."""
         objects = [self._garbage.objects_of(piece.extent) for piece in hits]
         self._objects = set[str]().union(*objects)
+        # Such a part can only be deleted with its object, so the extents in it are moved as well.
         for part in self._parts_unnamed(self._state):
             if part.object not in self._objects and self._holds(part, self._state):
                 self._objects.add(part.object)
@@ -264,8 +265,9 @@ class ErasableExtents:
     def finish(self, *, dry_run: bool) -> list[str]:
         """Delete the objects with matching records that no extent refers to now, and cut entries.
 
-        Returns: messages about objects that remain because they also contain a deleted topic that
-            can be restored.
+        Returns:
+            Messages about objects that remain because they also contain a deleted topic that can be
+            restored.
         """
         if dry_run:
             return []
@@ -287,6 +289,7 @@ class ErasableExtents:
                     manifest = manifest_name(
                         extent.base, extent.segment, extent.end, extent.max_timestamp
                     )
+                    # The manifest first, so that no manifest refers to a log that was deleted.
                     segments[extent.object] = [prefix + manifest, extent.object]
         store, ledger = self._log.store, entry_name(self._log.log_id, 0)[:-20]
         any_report = next(iter(self._reports.values()))
@@ -316,8 +319,10 @@ class ErasableExtents:
 
         Garbage never becomes live again, so this needs no lease: inline data that no extent refers
         to, segments of past terms, and segments that an entry referred to once.
-        Args: cut_below, let_go: from the service's notes. Cost: a GET per entry from `cut_below`
-            on, a list request per partition.
+        Cost: a GET per entry from `cut_below` on, a list request per partition.
+
+        Args:
+            cut_below, let_go: The progress of the service; see `lease.ServiceNotes`.
         """
         once = self._cut_entries(state, cut_below)
         live, store = self._garbage.live(state), self._log.store
@@ -349,7 +354,8 @@ class ErasableExtents:
     def _cut_entries(self, state: DisklessState, cut_below: int) -> set[str]:
         """Cut entries with unreferenced inline data that contain matching records or can't be read.
 
-        Returns: the objects that these entries, and their neighbors, have referred to.
+        Returns:
+            The objects that these entries, and their neighbors, have referred to.
         """
         once, inline = set[str](), state.names_by_entry()
         any_report = next(iter(self._reports.values()))
@@ -468,7 +474,7 @@ def _slices(extents: Sequence[Extent], reader: SourceReader) -> list[Slice]:
 
 
 class DisklessErasure:
-    """A bucket: a `sparklog.log.erasure.ErasureHome`. Args: as `DisklessUpkeep`."""
+    """The `sparklog.log.erasure.ErasureHome` of a log in a bucket. For arguments see the upkeep."""
 
     not_covered: tuple[str, ...] = _NOT_COVERED
 
@@ -512,7 +518,7 @@ class DisklessErasure:
         return versions_left(self._log.store, prefixes, until_ms)
 
     def erase(self, topic: TopicState, report: ErasureReport, loan: Loan) -> None:
-        """Erase as the holder of the lease, or while another process is its holder."""
+        """Erase the matching records, with the lease or while another process holds the lease."""
         dry_run = self._request.dry_run
         leads = not dry_run and self._leads(loan, report)
         parts = {TopicPartition(part.topic, part.partition): part for part in report.partitions}
@@ -532,6 +538,7 @@ class DisklessErasure:
                     self._log.follow(), cut_below=notes.cut_below, let_go=notes.let_go
                 )
             if not dry_run:
+                # Parts of an interrupted upload may contain matching records too.
                 self._log.store.sweep_uploads(self.now_ms() - _UPLOAD_MS)
             report.pending += extents.leftovers(self._log.follow(), dry_run=dry_run)
         except (SparklogError, OSError) as error:

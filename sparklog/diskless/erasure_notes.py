@@ -16,9 +16,12 @@ from sparklog.tiered.object_store.store import Store
 
 
 def note_unfinished(store: Store, begun: UnfinishedErasure) -> UnfinishedErasure:
-    """Record that an erasure starts. Cost: a GET and a PUT.
+    """Record that an erasure starts.
 
-    Returns: the existing record if the same erasure began before and is incomplete.
+    Cost: a GET and a PUT.
+
+    Returns:
+        The existing record if the same erasure began before and is incomplete.
     """
     known = _get(store, _name(begun))
     if known is None:
@@ -27,7 +30,10 @@ def note_unfinished(store: Store, begun: UnfinishedErasure) -> UnfinishedErasure
 
 
 def note_ended(store: Store, ended: UnfinishedErasure) -> None:
-    """Record the rest of an erasure; delete the record of a complete one. Cost: a request."""
+    """Record the rest of an erasure, or delete the record after a complete erasure.
+
+    Cost: a request.
+    """
     if ended.left:
         _put(store, ended)
     else:

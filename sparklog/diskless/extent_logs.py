@@ -29,7 +29,7 @@ _TABLES_MAX: Final = 16
 
 
 class ExtentLogs:
-    """The logs of a partition's extents at one point in time. Thread-safe.
+    """The logs of a partition's extents at a point in time. Thread-safe.
 
     Args:
         topic: for metrics. extents: in order; immutable.
@@ -76,7 +76,7 @@ class ExtentLogs:
         return _Noticed(log, lambda: self._begun(at))
 
     def path_of(self, extent: Extent) -> str:
-        """Return an extent's location for messages; positions in them count from its first byte."""
+        """Return an extent's location for messages, whose positions count from its first byte."""
         url = self._objects.url(extent.object)
         return url if not extent.start else f"{url} (from byte {extent.start} on)"
 
@@ -91,10 +91,11 @@ class ExtentLogs:
     # --- locations -------------------------------------------------------------------------------
 
     def _group_of(self, at: int) -> tuple[ObjectRange, int]:
-        """Return the range that is fetched with extent number `at`, and its first byte."""
+        """Return the range that is fetched with extent number `at`, and the range's first byte."""
         group = self._groups.get(at)
         if group is None:
             numbers = range(at, at + 1)
+            # Only extents of commits share an object with the extents beside them.
             if not (self.extents[at].pieces or self.extents[at].segment):
                 numbers = grouped(self._places, at)
             first, last = self._places[numbers[0]], self._places[numbers[-1]]
@@ -139,6 +140,7 @@ class ExtentLogs:
             self._span = self._asked = 0
         self._last = at
         if in_a_row:
+            # The span doubles, so that a reader of a few records causes few superfluous requests.
             most = AHEAD_MAX if self._eager else min(max(2 * self._span, _AHEAD_FIRST), AHEAD_MAX)
             self._span = most
             self._ahead(at + 1, most, AHEAD_BYTES)
@@ -150,6 +152,7 @@ class ExtentLogs:
             if size <= 0:
                 return
             extent = self.extents[at]
+            # An extent in a table would need a request for its rows first, in the reader's thread.
             if at >= self._asked and not extent.pieces:
                 whole, begins = self._group_of(at)
                 begin = self._places[at].start - begins
@@ -160,7 +163,7 @@ class ExtentLogs:
 
 
 class _Noticed:
-    """A log that calls `begun` when it is first read from its start."""
+    """A log that calls `begun` when a read begins at byte 0."""
 
     def __init__(self, log: SegmentLog, begun: Callable[[], None]) -> None:
         self.path = log.path
@@ -178,7 +181,7 @@ class _Noticed:
 
 
 class _Opened:
-    """A chunk that is opened at its first read, so that errors name its own object."""
+    """A chunk that is opened at the first read, so that errors name the chunk's object."""
 
     def __init__(self, logs: ExtentLogs, at: int) -> None:
         self._logs, self._at = logs, at

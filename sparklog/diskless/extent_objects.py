@@ -43,10 +43,13 @@ def content_of(extents: Iterable[Extent]) -> int:
 
 
 def get_range(store: Store, name: str, start: int, end: int) -> bytes:
-    """Return the bytes [start, end) of an object, fewer if it is shorter.
+    """Return the bytes [start, end) of an object, fewer if the object ends earlier.
 
     Inline data of a ledger entry are read with the entry's first bytes, which contain its number.
-    Raises: FileNotFoundError; DataCorruptionError: the object is another entry.
+
+    Raises:
+        FileNotFoundError: The object does not exist.
+        DataCorruptionError: The object is another entry.
     """
     if parse_entry(name) is None:
         return store.get(name, start, end)
@@ -62,7 +65,8 @@ class ObjectEndsError(StaleReadError):
 class ExtentObjects:
     """Reads the objects of a log for a process. Thread-safe.
 
-    Args: remote: the store, its caches and its retries; also reads manifests of closed segments.
+    Args:
+        remote: The store, its caches and its retries; also reads manifests of closed segments.
     """
 
     def __init__(self, remote: RemoteObjects) -> None:
@@ -114,10 +118,14 @@ class ExtentObjects:
     def judge(self, name: str, log_id: str, error: FileNotFoundError) -> FileNotFoundError:
         """Determine why an object is missing: only a definite absence counts as a loss.
 
-        Returns: UndeterminedLossError if that can't be determined. Cost: a GET and a LIST.
+        Cost: a GET and a LIST.
+
+        Returns:
+            `error` with more details; UndeterminedLossError if the object may still exist.
         """
         try:
             try:
+                # A wrong endpoint or URL can lead to another store, which is no loss of the log.
                 is_home = log_id.encode() in self.store.get(HOME)
             except FileNotFoundError:
                 is_home = False
@@ -170,7 +178,7 @@ class ObjectRange:
 
     @property
     def cache_key(self) -> str:
-        """Object, range, and the checksums of its extents.
+        """The key of the range in caches: object, bytes, and the checksums of the extents.
 
         The checksums distinguish a copied or rolled back log, in which entries have the same names.
         """
@@ -189,11 +197,16 @@ class ObjectRange:
         return end - first
 
     def fetch(self, start: int, end: int) -> bytes:
-        """Return stored bytes, counted from the beginning of the range; a request, or none.
+        """Return stored bytes, counted from the beginning of the range.
 
         For inline data the entire entry is fetched, because other partitions have data in it.
-        Raises: FileNotFoundError, UndeterminedLossError: see `judge`; ObjectEndsError;
-            DataCorruptionError: the object is another ledger entry.
+        Cost: a request, unless the entry is cached.
+
+        Raises:
+            FileNotFoundError: See `judge`.
+            UndeterminedLossError: See `judge`.
+            ObjectEndsError: The object ends before the requested bytes.
+            DataCorruptionError: The object is another ledger entry.
         """
         kept = self._kept(start, end)
         if kept is not None:
@@ -219,7 +232,10 @@ class ObjectRange:
     def get(self, start: int, end: int) -> bytes:
         """Return the bytes [start, end) of the range; start < end.
 
-        Waits for an unavailable store. Raises: as `fetch`; DataCorruptionError: decryption failed.
+        Waits for an unavailable store. Raises the errors of `fetch`.
+
+        Raises:
+            DataCorruptionError: Decryption failed.
         """
         if self.key is None:
             return self._read(start, end)
@@ -293,8 +309,8 @@ class Place:
 def grouped(places: Sequence[Place], at: int) -> range:
     """Return the indexes of the places to fetch by a single request, including `at`.
 
-    They are small, ascending places in the same object with gaps below GAP_BYTES, up to RUN_BYTES
-    in total.
+    The places are small and ascending in the same object, with gaps below GAP_BYTES, up to
+    RUN_BYTES in total.
     """
     first = at
     while first > 0 and _are_close(places[first - 1], places[first]):

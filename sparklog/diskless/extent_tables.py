@@ -65,7 +65,7 @@ class TableHead:
 
 
 class Block(NamedTuple):
-    """The first byte of a partition's block in a table, and its checksum."""
+    """The position of a partition's block in a table, and the block's checksum."""
 
     start: int
     crc: int
@@ -78,7 +78,7 @@ def block_size(extent: Extent) -> int:
 
 
 def encode(head: TableHead, blocks: Iterable[Pieces]) -> tuple[bytes, list[Block]]:
-    """Return a table's bytes and its blocks."""
+    """Encode a table; return the bytes and the place of each partition's block."""
     keys = {name: key_to_json(key) for name, key in head.keys.items()}
     names = zlib.compress(json.dumps({"names": list(head.names), "keys": keys}).encode())
     fields = _HEAD.pack(_MAGIC, FORMAT_VERSION, len(names), crc32c.crc32c(names))
@@ -119,15 +119,18 @@ def head_size(raw: bytes, *, path: str) -> int:
 
 
 def decode_head(raw: bytes, *, path: str) -> TableHead:
-    """Decode a table's head from its first bytes, `head_size` or more.
+    """Decode the head of a table from the first `head_size` bytes, or more bytes, of the table.
 
-    Raises: DataCorruptionError; UnsupportedVersionError: written by a newer sparklog.
+    Raises:
+        DataCorruptionError: An object is damaged.
+        UnsupportedVersionError: A newer sparklog wrote the table.
     """
     end = head_size(raw, path=path)
     names = raw[_NAMES_AT:end]
     if len(raw) < end or crc32c.crc32c(names) != _HEAD.unpack_from(raw)[3]:
         raise _damaged("the names are incomplete or damaged", path, _NAMES_AT)
     try:
+        # A size limit, because a few damaged bytes could otherwise inflate to any size.
         inflating = zlib.decompressobj()
         fields: dict[str, Any] = parse_json(inflating.decompress(names, NAMES_MAX))
         checked = [checked_object(name) if name else "" for name in fields["names"]]
@@ -137,9 +140,13 @@ def decode_head(raw: bytes, *, path: str) -> TableHead:
 
 
 def objects_of(raw: bytes, *, path: str) -> set[str]:
-    """Return the objects that a table's rows refer to. They are not deleted before the table.
+    """Return the objects that the rows of a table refer to.
 
-    Args: raw: the table, or its first `head_size` bytes. Raises: as `decode_head`.
+    These objects are live as long as an extent refers to the table. Raises the errors of
+    `decode_head`.
+
+    Args:
+        raw: The table, or its first `head_size` bytes.
     """
     return {name for name in decode_head(raw, path=path).names if name}
 
@@ -156,8 +163,11 @@ def read_head(get: Get, *, path: str) -> TableHead:
 def pieces_of(extent: Extent, head: TableHead, block: bytes, *, path: str) -> Extents:
     """Return the chunks of an extent in a table, as extents.
 
-    Args: block: bytes [extent.start, extent.start + block_size(extent)) of the table.
-    Raises: DataCorruptionError: the block does not belong to the extent.
+    Args:
+        block: Bytes [extent.start, extent.start + block_size(extent)) of the table.
+
+    Raises:
+        DataCorruptionError: The block does not belong to the extent.
     """
     rows = rows_of(extent, block, path=path)
     ends = extent.base + np.cumsum(rows["count"], dtype=np.int64)
@@ -193,6 +203,7 @@ def rows_of(extent: Extent, block: bytes, *, path: str) -> Pieces:
     rows["crc"] = -1
     if extent.crc >= 0:
         crc = crc32c.crc32c(block[sums_at : -_CRC.size], crc)
+        # The table contains its other checksums itself: only the ledger identifies the block.
         if not crc == extent.crc == _CRC.unpack(block[-_CRC.size :])[0]:
             raise _damaged("the block isn't the block that the ledger recorded", path, extent.start)
         rows["crc"] = np.frombuffer(block, _SUM_DTYPE, extent.pieces, sums_at)

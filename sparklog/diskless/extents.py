@@ -55,7 +55,7 @@ class Extent(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int, str, int]:
-        """Identifies the extent: a merge refers to the extents that it replaces by this."""
+        """The identity of the extent, by which a merge refers to the extents to replace."""
         return self.base, self.end, self.object, self.start
 
 

@@ -37,9 +37,9 @@ _Range = tuple[str, int, int]
 
 
 class ForkedObjects:
-    """The new names of a log's objects, and how to copy them.
+    """The objects of a fork: new names, and functions that make the copies.
 
-    Call `copied` first, then the rest.
+    Call `copied` for all partitions first, because it adds to the objects, manifests and keys.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ForkedObjects:
         return extent._replace(object=name, start=extent.start + more)
 
     def _object(self, name: str) -> tuple[str, int]:
-        """Return (new name of an object or entry, offset to add to positions in it)."""
+        """Return (new name of an object or entry, offset to add to positions in the object)."""
         if name.startswith(self._inline):
             if name not in self._moved:
                 self._moved[name] = self._entry(name)
@@ -143,6 +143,7 @@ class ForkedObjects:
             self._add(new, [(name, sealed.at, sealed.at + size)])
             self.keys[new] = sealed._replace(at=0)
             return new, 0
+        # A merge may have left only a part of the inline data in use. The rest is not copied.
         lying = [
             extent
             for extents in self._now.extents.values()
@@ -198,6 +199,7 @@ class ForkedObjects:
         block = get(extent.start, extent.start + extent_tables.block_size(extent))
         extent_tables.pieces_of(extent, head, block, path=path)  # verifies the block
         rows = extent_tables.rows_of(extent, block, path=path)
+        # Only the objects of this partition's rows: other partitions get tables of their own.
         used, numbers = np.unique(rows["object"], return_inverse=True)
         rows["object"] = numbers
         old = [head.names[number] for number in used.tolist()]

@@ -40,11 +40,17 @@ def find_point(
 ) -> ForkPoint:
     """Return the requested point of the ledger up to `now`.
 
-    Args: older: returns the states in the store, newest first.
-    Raises: InvalidRequestError: the ledger does not contain it; UnknownTopicError;
-        DataCorruptionError; StorageUnavailableError.
     Cost: a GET per entry from a state in the store, or the beginning of the ledger, to the point.
         For a batch also a GET per later commit of the writer, for a time a few more.
+
+    Args:
+        older: Returns the states in the store, newest first.
+
+    Raises:
+        InvalidRequestError: The ledger does not contain the point.
+        UnknownTopicError: A topic or partition does not exist.
+        DataCorruptionError: An object is damaged.
+        StorageUnavailableError: The store does not answer, or refuses the request.
     """
     first = _begin(entries, now.next_number)
     if wanted.offsets is not None:
@@ -84,7 +90,8 @@ def entries_between(
 
 
 def _of_time(entries: EntryReader, end: int, time_ms: int) -> int:
-    """Return how many entries were written until then; times of entries never fall."""
+    """Return the number of entries up to a time."""
+    # Bisection works, because the times of entries never decrease.
     low, high = 0, end
     while low < high:
         middle = (low + high) // 2

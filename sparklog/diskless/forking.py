@@ -49,7 +49,10 @@ _TERM_BYTES: Final = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkSource:
-    """The log to fork, at its head; `older`: returns states in the store, newest first."""
+    """The log to fork, as of the head of the ledger.
+
+    `older`: returns the states in the store, newest first.
+    """
 
     entries: EntryReader
     ledger: StoreLedger
@@ -58,7 +61,7 @@ class ForkSource:
     older: Callable[[], Iterable[DisklessState]] = tuple
 
     def log(self, key: TopicPartition, extent: Extent) -> SegmentLog:
-        """Open an extent's log as readers see it."""
+        """Open an extent as a log with committed offsets, as for readers."""
         log_id = self.entries.log_id
         return ExtentLogs(self.objects, log_id, key.topic, (extent,), self.now.keys).open(0)
 
@@ -73,11 +76,18 @@ def plan_fork(
 ) -> tuple[ForkPoint, NewLog]:
     """Plan a fork; segments that contain an end offset are cut and uploaded already.
 
-    Args: keyring: encrypts cut segments if the old segment was encrypted.
-    Raises: InvalidRequestError, OffsetOutOfRangeError: the requested records don't exist any more
-        (retention, compaction, deleted topics); DataCorruptionError; StorageUnavailableError.
     Cost: see `find_point`; a pass over segments that contain an end offset, and over each partition
         that was compacted since.
+
+    Args:
+        keyring: Encrypts cut segments if the old segment was encrypted.
+
+    Raises:
+        InvalidRequestError: The requested records don't exist any more (compaction, deleted
+            topics).
+        OffsetOutOfRangeError: Retention or delete_records has deleted the requested records.
+        DataCorruptionError: An object is damaged.
+        StorageUnavailableError: The store does not answer, or refuses the request.
     """
     point = find_point(
         source.entries, source.ledger, source.now, wanted, older=source.older
@@ -119,13 +129,14 @@ def plan_fork(
 def derived_id(log_id: str, old: str, zeros: int) -> str:
     """Return the id of a topic or segment in a fork or an archive.
 
-    Always the same for the same input.
+    The result depends only on the arguments, so a repeated call finds the same names.
 
-    `zeros`: number of bytes that are 0 (a segment's term).
+    `zeros`: the number of leading bytes that are 0 (a segment's term).
     """
     for count in itertools.count():
         raw = hashlib.sha256(f"{log_id} {old} {count}".encode()).digest()
         text = topic_id_text(bytes(zeros) + raw[: 16 - zeros])
+        # As Uuid.randomUuid of Kafka: a leading "-" would look like an option.
         if not text.startswith("-"):
             return text
     raise AssertionError
@@ -237,7 +248,7 @@ class _Cutter:
         then: DisklessState,
         epochs: tuple[tuple[int, int], ...],
     ) -> Extent:
-        """Upload a segment of the records below offset `end`; return its extent."""
+        """Upload a segment with the records below offset `end`; return the new extent."""
         log, now = self._source.log(key, extent), self._source.now
         prefix = prefix_below(log, extent.base, end, reads_rest=extent.crc >= 0)
         if prefix.end < end and key not in now.gaps:

@@ -62,7 +62,7 @@ from sparklog.storage.segment_store import SourceChangedError
 from sparklog.tiered.layout.object_names import Directory, manifest_name, parse_log, parse_manifest
 from sparklog.tiered.object_store.store import StoredObject
 
-STATES_KEPT: Final = 2
+STATES_KEPT: Final = 2  # the older state is read if the newest is damaged
 _DELETED_MAX: Final = 1000
 _CUT_MAX: Final = 10_000
 PAGE_OBJECTS: Final = 1000  # objects that a list request returns
@@ -121,7 +121,9 @@ class Garbage:
     ) -> None:
         """Schedule the deletion of extents that an entry of this process removed from the log.
 
-        Args: kind: see `Swept`. made: the objects that replace them.
+        Args:
+            kind: See `Swept`.
+            made: The objects that replace the extents' objects.
         """
         names = {name for extent in gone for name in self.objects_of(extent)}
         with self._lock:
@@ -133,6 +135,8 @@ class Garbage:
             scheduled = notes.let_go | dict.fromkeys(
                 (removed.segment for removed in segments), now_ms
             )
+            # The limit bounds the size of the heartbeat. A later service deletes segments that are
+            # not listed without waiting for the delay.
             notes.let_go = dict(list(scheduled.items())[-_NOTED_MAX:])
             sizes = {removed.segment: (key.topic, removed.size) for removed in segments}
             notes.let_go_bytes = _of(notes.let_go, notes.let_go_bytes | sizes)
@@ -147,8 +151,11 @@ class Garbage:
         """Delete segments that were replaced or expired, once their delay has passed.
 
         Before that, write any missing manifests of the segments that now cover their offsets.
-        Staged objects are left to `sweep`, inline data to `cut`. Raises: StorageUnavailableError,
-        LeaseLostError.
+        `sweep` deletes staged objects, and `cut` removes inline data.
+
+        Raises:
+            StorageUnavailableError: The store does not answer, or refuses the request.
+            LeaseLostError: Another process has taken over the lease.
         """
         with self._turn:
             with self._lock:
@@ -188,10 +195,11 @@ class Garbage:
 
         Their sources may be the last good copy, so they are not deleted before. A segment that is
         missing or too short is rewritten from them, if possible.
-
-        Args: spans: (partition, first offset, end offset). looked: results by object, for a single
-            sweep.
         Cost: a request per segment that is not in `looked`.
+
+        Args:
+            spans: (partition, first offset, end offset).
+            looked: Results by object, for a single sweep.
         """
         for key, first, end in spans:
             extents = state.extents.get(key, ())
@@ -208,7 +216,7 @@ class Garbage:
         return True
 
     def _restore(self, key: TopicPartition, extent: Extent, report: Report) -> None:
-        """Rewrite a segment; if that fails, report that its sources are not deleted."""
+        """Rewrite a segment, or report that the sources of the segment are not deleted."""
         if self._healer is not None and self._healer.tried(key, extent, report):
             return
         report.errors.append(
@@ -260,14 +268,18 @@ class Garbage:
     def sweep(self, report: Report) -> None:
         """Examine all objects of the log: write missing manifests, delete garbage.
 
-        Raises: StorageUnavailableError, LeaseLostError.
         Cost: see `_listed`; a list request for unfinished uploads.
+
+        Raises:
+            StorageUnavailableError: The store does not answer, or refuses the request.
+            LeaseLostError: Another process has taken over the lease.
         """
         with self._turn:
             own = self._lease.term  # read before the state, which then includes this term's entry
             if not own and not report.dry_run:
                 raise LeaseLostError(f"{self._log.store.url}: this service does not hold the lease")
             errors = len(report.errors)
+            # An interrupted sweep must not count as complete.
             if not report.dry_run:
                 self._swept = None
             state = self._log.follow()
@@ -376,7 +388,7 @@ class Garbage:
         return True
 
     def _let_go(self, live: set[str], listed: list[StoredObject], report: Report) -> set[str]:
-        """Return objects that have not been referred to for the delay, but were in the past."""
+        """Return the objects that extents referred to in the past, but not during the delay."""
         with self._lock:
             since = {
                 each.name: self._unnamed_ms.get(each.name, report.time_ms)
@@ -503,9 +515,11 @@ class Garbage:
             report.swept.append(Swept(kind="upload", objects=left, bytes=0))
 
     def purge(self, report: Report) -> None:
-        """Delete all garbage at once, without its delay. For an erasure.
+        """Delete all garbage immediately, without the usual delay, for an erasure.
 
-        Readers with an older plan have to plan again sooner. Raises: as `sweep`. Cost: two sweeps.
+        Readers with an older plan have to plan again sooner.
+        Cost: two sweeps.
+        Raises the errors of `sweep`.
         """
         later = replace(report, time_ms=report.time_ms + self._options.delete_delay_ms + 1)
         self.tidy(replace(report, time_ms=_NEVER_MS))
@@ -518,9 +532,11 @@ class Garbage:
     def cut(self, report: Report, *, delay_ms: int = 0) -> None:
         """Remove inline data that no extent refers to from their entries.
 
-        Args: delay_ms: for this long, this process must have known that no extent refers to them.
-        Cost: a GET per entry in its lifetime, 64 concurrently and 10,000 per call; a PUT per
-            entry with data.
+        Cost: a GET per entry in its lifetime, 64 concurrently and 10,000 per call; a PUT per entry
+            with data.
+
+        Args:
+            delay_ms: How long this process must have known that no extent refers to the data.
         """
         with self._turn:
             state = self._log.follow()
@@ -541,6 +557,7 @@ class Garbage:
                     self._cut.add(number)
             if objects:
                 report.swept.append(Swept(kind="inline", objects=objects, bytes=size))
+            # Later services begin at `cut_below`, so each entry is read for this only once.
             below = notes.cut_below
             while below in self._cut:
                 self._cut.remove(below)
@@ -566,13 +583,18 @@ class Garbage:
         """Raise the stage floor to the newest entry that is `stage_retention_ms` old.
 
         Ages are by the store's own times: of the entry's object, and of the heartbeat, which is
-        written to learn the current time. Cost: a PUT, and a list request per bisection step.
-        Raises: LeaseLostError, StorageUnavailableError.
+        written to learn the current time.
+        Cost: a PUT, and a list request per bisection step.
+
+        Raises:
+            LeaseLostError: Another process has taken over the lease.
+            StorageUnavailableError: The store does not answer, or refuses the request.
         """
         with self._turn:
             state, term = self._log.follow(), self._lease.term
             if not report.dry_run:
                 self._lease.renew()
+            # The store's time of the heartbeat that was just written is the present time.
             heartbeats = self._log.store.list(service_name(term or state.term))
             if not heartbeats or not state.number > state.floor:
                 return
@@ -588,9 +610,10 @@ class Garbage:
             )
 
     def _newest_before(self, state: DisklessState, before_ms: int) -> int:
-        """Return the newest entry created before that time.
+        """Return the newest entry that was created before a time.
 
-        Cutting an entry makes it look younger.
+        Cutting an entry overwrites the object, which then looks younger. The result can only be too
+        low for this reason, which delays a deletion.
         """
         low, high = state.floor, state.number
         while low < high:
@@ -616,13 +639,14 @@ class Garbage:
             return
 
     def give_up_topics(self, report: Report) -> None:
-        """Purge deleted topics after their file.delete.delay.ms.
+        """Purge deleted topics after their file.delete.delay.ms. A sweep deletes the objects.
 
-        A sweep deletes their objects.
+        Ages are by the store's own times, as in `raise_floor`.
+        Cost: no request unless deleted topics exist; then a PUT, and a list request per topic.
 
-        Ages are by the store's own times, as in `raise_floor`. Cost: no request unless topics wait;
-        then a PUT, and a list request per topic.
-        Raises: LeaseLostError, StorageUnavailableError.
+        Raises:
+            LeaseLostError: Another process has taken over the lease.
+            StorageUnavailableError: The store does not answer, or refuses the request.
         """
         if not self._log.state.deleted:
             return
@@ -713,7 +737,7 @@ class Garbage:
         return known
 
     def _delete(self, gone: Iterable[StoredObject], report: Report, kind: str) -> None:
-        """Delete objects, manifests first; in a dry run, only report them."""
+        """Delete objects, manifests before logs. A dry run only reports the objects."""
         deletable = list(gone)
         if not deletable:
             return
@@ -723,6 +747,8 @@ class Garbage:
         others = [each.name for each in deletable if parse_manifest(_last(each.name)) is None]
         for names in (manifests, others):
             for at in range(0, len(names) if not report.dry_run else 0, _DELETED_MAX):
+                # Stops the work soon after another service has begun. Deleting would still be
+                # correct, because garbage never becomes live again.
                 self._lease.check()
                 self._log.store.delete(names[at : at + _DELETED_MAX])
         size = sum(each.size for each in deletable)

@@ -138,7 +138,10 @@ class GroupObjects:
     def update(
         self, group: str, decide: Decision, *, heal: bool = False, durably: bool = True
     ) -> bool:
-        """Create the group's next number as `decide` returns it. Every object is durable."""
+        """Create the group's next number with the content that `decide` returns.
+
+        Every object is durable, so `durably` has no effect.
+        """
         return self._change(readers_prefix(group), decide, heal=heal)
 
     def delete(self, key: str, *, durably: bool = True) -> bool:
@@ -169,6 +172,8 @@ class GroupObjects:
             position = known or self._newest(prefix, heal=heal)
             number = position.number
             wanted = decide(position.reader)
+            # A decision against a commit that is based on this handle's memory is made again below,
+            # on the newest number.
             if wanted is None and known is None:
                 return False
             if wanted is not None and self.create_position(prefix, number + 1, wanted):
@@ -177,7 +182,10 @@ class GroupObjects:
                 self._known[prefix] = _Position(
                     number + 1, None if is_deleted else wanted, number + 1
                 )
+                # If a higher number exists, its member did not know these offsets: commit again on
+                # top.
                 if max(names, default=0) <= number + 1:
+                    # The older readable number is the fallback if the newest is damaged or lost.
                     kept = {number + 1} if is_deleted else {number + 1, position.readable}
                     self.delete_positions([name for at, name in names.items() if at not in kept])
                     return True
@@ -188,7 +196,7 @@ class GroupObjects:
             tries += 1
 
     def create_position(self, prefix: str, number: int, reader: Reader) -> bool:
-        """Create a number, retrying until it exists; return False if another attempt created it."""
+        """Create a number, with retries; return False if another attempt created the number."""
         attempt, name = uuid.uuid4().hex, _name(prefix, number)
         content = reader_to_json(reader) if reader.offsets else {}
         raw = seal("reader", {"attempt": attempt, "number": number, "reader": content})
@@ -201,6 +209,7 @@ class GroupObjects:
             except StorageUnavailableError as error:
                 why = error
             try:
+                # Equal bytes prove that this call created the object, because `attempt` is random.
                 return self._store.get(name) == raw
             except FileNotFoundError:
                 tries += 1
@@ -218,7 +227,9 @@ class GroupObjects:
     def _newest(self, prefix: str, *, heal: bool = False) -> "_Position":
         """Return the position of a group, from an older number if the highest is damaged.
 
-        Raises: DataCorruptionError: no number can be read, without `heal`; UnsupportedVersionError.
+        Raises:
+            DataCorruptionError: No number can be read, and `heal` is false.
+            UnsupportedVersionError: A newer sparklog wrote the object.
         """
         tries = 0
         while True:

@@ -65,6 +65,7 @@ class DisklessHome:
         self._ledger = StoreLedger(path, head, retry=self.objects.retry)
         # Writers of which this handle has deleted staged objects of earlier runs.
         self._swept: Set[str] = frozenset()
+        # The view opens `head` at first, and reopens the log after it was replaced.
         heads = iter([head])
         self.view = DisklessView(path, objects, lambda: next(heads, None) or self._found(reopen))
 
@@ -125,7 +126,8 @@ class DisklessHome:
     def staging(self) -> TaskStaging:
         """Return the staging of tasks: each writes its own objects, encrypted with a key ring.
 
-        Raises: InvalidRequestError: the log is encrypted, and there is no key ring.
+        Raises:
+            InvalidRequestError: The log is encrypted, and there is no key ring.
         """
         commits = self.commits
         check_sealed(commits.known.keys, self.objects.keys, self.path)
@@ -197,7 +199,8 @@ class DisklessHome:
     ) -> list[GivenUp]:
         """Return no partitions, because no partition of a log in a bucket is ever offline.
 
-        Raises: InvalidRequestError: partitions were named.
+        Raises:
+            InvalidRequestError: Partitions were named.
         """
         _ = self.commits  # raises for a log that is open for reading
         if topic is not None and partitions is not None:
@@ -237,8 +240,10 @@ def open_log(
 
     Mode "rw" creates the log if there is none. The prefix has to be empty, and the store must pass
     the capability check. Mode "r" makes no request yet.
-    Args: store, retry_policy: used by tests instead of the URL's own, without the capability check.
-        background: write state objects in a separate thread.
+
+    Args:
+        store, retry_policy: Used by tests instead of the URL's own, without the capability check.
+        background: Write state objects in a separate thread.
     """
     if mode not in ("r", "rw"):
         raise InvalidRequestError(f"mode must be 'r' or 'rw'; got {mode!r}")

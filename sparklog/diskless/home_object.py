@@ -41,9 +41,13 @@ class HomeObject:
 
 
 def read_home(store: Store) -> HomeObject | None:
-    """Return the home object of this prefix, or None. Cost: a GET.
+    """Return the home object of this prefix, or None.
 
-    Raises: DataCorruptionError; UnsupportedVersionError: written by a newer sparklog.
+    Cost: a GET.
+
+    Raises:
+        DataCorruptionError: An object is damaged.
+        UnsupportedVersionError: Written by a newer sparklog.
     """
     try:
         raw = store.get(HOME)
@@ -60,8 +64,9 @@ def read_home(store: Store) -> HomeObject | None:
 def known_home(store: Store) -> HomeObject:
     """Return the home object of this prefix.
 
-    Raises: InvalidRequestError: there is no log here; DataCorruptionError: the object is missing or
-        damaged.
+    Raises:
+        InvalidRequestError: There is no log here.
+        DataCorruptionError: The object is missing or damaged.
     """
     home = read_home(store)
     if home is None:
@@ -89,6 +94,7 @@ def log_ids(store: Store) -> dict[str, str]:
 
 def _log_objects(store: Store) -> Iterator[str]:
     """Yield the objects ledger-*, state-* and staged-*."""
+    # "sta" includes state-* and staged-*, which saves a listing.
     return (one.name for prefix in ("ledger-", "sta") for one in store.list(prefix))
 
 
@@ -105,6 +111,7 @@ def check_not_missing(store: Store) -> None:
     if proof is None:
         proof = next((one.name for one in store.list(SERVICE)), None)
         remedy = "the ledger is missing as well, so restore all objects from a copy of the bucket"
+    # HOME: another process may have created the log after this process looked for the object.
     if proof is None or any(_are_there(store, IMPORT, HOME)):
         return
     raise DataCorruptionError(
@@ -116,7 +123,8 @@ def check_not_missing(store: Store) -> None:
 def _are_there(store: Store, *names: str) -> list[bool]:
     """Return for each name whether the object exists.
 
-    Raises: StorageUnavailableError: a request failed, so existence is unknown.
+    Raises:
+        StorageUnavailableError: A request failed, so existence is unknown.
     """
     raws = store.get_many(names)
     for raw in raws:
@@ -132,8 +140,11 @@ def check_new(store: Store, log_id: str) -> None:
     that its ledger was lost: a topic has an owner object, and entries precede states and staged
     objects. Entry 0 may be created in the meantime, so it is requested after the listings, and is
     no evidence itself.
-    Raises: also StorageUnavailableError.
     Cost: three listings; another GET if they find objects of a log.
+
+    Raises:
+        DataCorruptionError: See above.
+        StorageUnavailableError: The store does not answer, or refuses the request.
     """
     own, others, lost = entry_name(log_id, 0), list[str](), list[str]()
     for name in _log_objects(store):
@@ -157,9 +168,11 @@ def check_new(store: Store, log_id: str) -> None:
 def repairable_log_id(store: Store) -> str:
     """Return the id of the only log with a ledger in this place.
 
-    Raises: InvalidRequestError: there is none, or several, or a log is being imported;
-        StorageUnavailableError.
     Cost: two listings and a GET per log.
+
+    Raises:
+        InvalidRequestError: There is none, or several, or a log is being imported.
+        StorageUnavailableError: The store does not answer, or refuses the request.
     """
     path = f"{store.url}/{HOME}"
     ids = sorted(log_ids(store))
@@ -188,7 +201,7 @@ def repair_home(store: Store, clock: Clock, quarantine: Quarantine) -> str:
     """Write the home object again; return a sentence that reports this.
 
     The time at which the log was made is lost; the object has the time of the repair instead.
-    Raises: as `repairable_log_id`.
+    Raises the errors of `repairable_log_id`.
     """
     log_id = repairable_log_id(store)
     kept = quarantine.keep(HOME)
@@ -200,11 +213,16 @@ def repair_home(store: Store, clock: Clock, quarantine: Quarantine) -> str:
 
 
 def check_empty(store: Store) -> None:
-    """Raise an error if objects are stored at this prefix. Cost: four listings if it is empty.
+    """Raise an error if objects are stored at this prefix.
 
-    Raises: InvalidRequestError, which names the objects and a remedy; DataCorruptionError: a log is
-        stored here, and its home object is missing.
+    Cost: four listings for an empty prefix.
+
+    Raises:
+        InvalidRequestError: Other objects are stored here. The message names an object and a
+            remedy.
+        DataCorruptionError: A log is stored here, and its home object is missing.
     """
+    # A large archive is recognized by its few owner objects, without listing its segments.
     held = [stored.name for stored in store.list(OWNERS)] or [
         stored.name for stored in store.list()
     ]
@@ -231,9 +249,12 @@ def make_home(
 ) -> HomeObject:
     """Create the home object at an empty prefix, or return the object of a faster process.
 
-    Args: trial: raises InvalidRequestError for an unsuitable store; see `capability_check`.
-    Raises: InvalidRequestError: the prefix is not empty, or the store is unsuitable;
-        StorageUnavailableError.
+    Args:
+        trial: Raises InvalidRequestError for an unsuitable store; see `capability_check`.
+
+    Raises:
+        InvalidRequestError: The prefix is not empty, or the store is unsuitable.
+        StorageUnavailableError: The store does not answer, or refuses the request.
     """
     check_empty(store)
     if trial is not None:
@@ -242,9 +263,11 @@ def make_home(
 
 
 def place_home(store: Store, log_id: str, clock: Clock) -> HomeObject:
-    """Create the home object for log `log_id` unless it exists; return the stored object.
+    """Create the home object for log `log_id` if there is none; return the stored object.
 
-    Raises: InvalidRequestError: the store has no conditional create; StorageUnavailableError.
+    Raises:
+        InvalidRequestError: The store has no conditional create.
+        StorageUnavailableError: The store does not answer, or refuses the request.
     """
     refused: StorageUnavailableError | None = None
     try:
@@ -263,9 +286,10 @@ def place_home(store: Store, log_id: str, clock: Clock) -> HomeObject:
 
 
 def create_home(store: Store, log_id: str, clock: Clock) -> bool:
-    """Create the home object for log `log_id`; return False if the store reports that it exists.
+    """Request the creation of the home object for log `log_id`.
 
-    Raises: as `Store.create`, after which the object has to be read back.
+    Returns True for "created" and False for "exists". Raises the errors of `Store.create`. After
+    any of these answers the object has to be read back.
     """
     return store.create(HOME, _home_bytes(log_id, clock))
 
@@ -276,7 +300,10 @@ def write_refusal(store: Store, log_id: str, clock: Clock) -> StorageUnavailable
     Requests the creation of the home object, which exists: a store answers HTTP 412 to credentials
     that may write, 403 to others, and makes no change. If another process deleted the object a
     moment ago, it is written again, as by a repair.
-    Raises: StorageUnavailableError: the store did not answer. Cost: a conditional PUT.
+    Cost: a conditional PUT.
+
+    Raises:
+        StorageUnavailableError: The store did not answer.
     """
     try:
         create_home(store, log_id, clock)

@@ -10,7 +10,7 @@
 
 After an interruption before `sparklog.home` no log exists; a second call reuses the copied objects,
 under a new log id. After an interruption later, a second call copies missing manifests, which a
-service would write too, and deletes leftovers. Source: DISKLESS, The store; Entry.
+service would write too, and deletes leftovers.
 """
 
 import json
@@ -75,7 +75,7 @@ class NewObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPartition:
-    """A partition of the new log; its log start and end are in the snapshot."""
+    """A partition of the new log. The snapshot contains the log start and the end."""
 
     key: TopicPartition
     extents: Extents = ()
@@ -126,7 +126,7 @@ class NewSegments:
         self._plan_manifest(put)
 
     def upload(self, put: SegmentPut[RemoteSegment], keyring: Keyring | None) -> LogObject:
-        """Upload a segment's log now, and add its manifest to `manifests`."""
+        """Upload a segment's log immediately, and add the manifest to `manifests`."""
         self._put_log(put, keyring)
         self._plan_manifest(put)
         return self._uploaded[log_object(put.segment)]
@@ -206,7 +206,14 @@ class BucketTarget:
             plan: Returns the contents of the new log.
             progress: Called with the copied bytes, and the bytes to copy.
 
-        Raises: as `LogImport.claim` and `run`.
+        Returns:
+            The contents of the log. With `dry_run` no log was created.
+
+        Raises:
+            InvalidRequestError: Other objects are stored there, another log is being imported, or
+                another call has created a log in the meantime.
+            DataCorruptionError: The plan is inconsistent.
+            StorageUnavailableError: The store does not answer, or refuses the request.
         """
         home = LogImport(self, origin)
         is_log = home.claim()
@@ -245,7 +252,8 @@ class BucketTarget:
 class LogImport:
     """Creates a log at a prefix. Not thread-safe; other processes may try the same.
 
-    Args: origin: describes the source; a second call must pass the same.
+    Args:
+        origin: Describes the source; a second call must pass the same.
     """
 
     def __init__(self, target: BucketTarget, origin: str) -> None:
@@ -254,11 +262,12 @@ class LogImport:
         self._claimed = False
 
     def claim(self) -> bool:
-        """Claim the prefix; return True if the log exists already, perhaps without its manifests.
+        """Claim the prefix; return True if the log exists already, perhaps without manifests.
 
-        Raises: InvalidRequestError: other objects are stored there, or another log is being
-            imported.
         Cost: a listing of the prefix.
+
+        Raises:
+            InvalidRequestError: Other objects are stored there, or another log is being imported.
         """
         store = self._store
         self._held = {stored.name: stored.size for stored in store.list()}
@@ -276,7 +285,7 @@ class LogImport:
         return HOME in self._held
 
     def release(self) -> None:
-        """Release the prefix if this call has claimed it and no other object is stored there.
+        """Release a prefix that this call has claimed, unless other objects are stored there.
 
         Cost: a listing and a deletion.
         """
@@ -305,10 +314,13 @@ class LogImport:
     def run(self, new: NewLog, progress: Progress | None = None) -> None:
         """Create the log. Call `claim` first.
 
-        Raises: InvalidRequestError: another call has created a log here in the meantime;
-            DataCorruptionError: the plan is inconsistent; StorageUnavailableError;
-            FileNotFoundError: an object to copy was deleted.
         Cost: a copy per object that does not exist yet, and a PUT per few thousand of them.
+
+        Raises:
+            InvalidRequestError: Another call has created a log here in the meantime.
+            DataCorruptionError: The plan is inconsistent.
+            StorageUnavailableError: The store does not answer, or refuses the request.
+            FileNotFoundError: An object to copy was deleted.
         """
         self._bring(new.objects, new.size, progress)
         state = self._write_ledger(new)
@@ -326,7 +338,8 @@ class LogImport:
     def complete(self, new: NewLog) -> None:
         """Write the manifests of a log that exists, and delete leftovers of earlier calls.
 
-        `BucketTarget.finish` is called last, while a second call would still come here.
+        `BucketTarget.finish` is called before the object `sparklog.import` is deleted, so a second
+        call repeats it after an interruption.
         """
         self._bring(new.manifests, 0, None)
         kept = (entry_name(new.log_id, 0)[:-20], state_prefix(new.log_id),
@@ -341,7 +354,7 @@ class LogImport:
         self._store.delete([IMPORT])
 
     def _bring(self, objects: Sequence[NewObject], total: int, progress: Progress | None) -> None:
-        """Write the objects that don't exist with their size yet, several concurrently."""
+        """Write the objects that an earlier call has not written, several concurrently."""
         done = 0
         jobs = (partial(self._write_missing, new) for new in objects)
         for new in copy_all(jobs, self._target.threads):
@@ -350,6 +363,7 @@ class LogImport:
                 progress(done, total)
 
     def _write_missing(self, new: NewObject) -> NewObject:
+        # An object of unknown size (-1), such as a manifest, is always written again.
         if self._held.get(new.name) != new.size:
             new.write()
         return new
@@ -422,7 +436,7 @@ def _entry(record: EntryRecord, **fields: Any) -> Entry:
 
 
 def _extents(new: NewLog) -> Iterator[tuple[tuple[TopicPartition, Extent], int]]:
-    """Yield each extent with its approximate size in an entry."""
+    """Yield ((partition, extent), approximate number of bytes in an entry)."""
     named: set[str] = set()
     for partition in new.partitions:
         for extent in partition.extents:
@@ -449,7 +463,7 @@ def _steps(sized: Iterable[tuple[Any, int]]) -> Iterator[list[Any]]:
 def _without_many_writers(
     snapshot: SnapshotRecord,
 ) -> tuple[SnapshotRecord, list[dict[str, LastMicroBatch]]]:
-    """Split off writers if a snapshot with all of them would be too large for an entry.
+    """Split off writers if a snapshot with all writers would be too large for an entry.
 
     Reset records can set writers' last micro-batches, so the others follow in several of these.
     """

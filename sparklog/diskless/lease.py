@@ -95,7 +95,7 @@ def _dict(value: Any) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Tenure:
-    """Identity with which a service resumes its term after it has closed and reopened its log.
+    """The identity with which a service resumes its term after closing and reopening the log.
 
     `term`: the last term that process `pid` had in the log `log_id`; 0: none. A forked child does
     not inherit it.
@@ -124,7 +124,7 @@ class SilenceTimer:
 
 
 class HeartbeatLease(HomeLease):
-    """A lease whose holders have increasing numbers, and of which the highest number is valid.
+    """A lease with numbered holders, of which the holder with the highest number is valid.
 
     `timer`: monotonic, in ms.
     """
@@ -160,12 +160,12 @@ class HeartbeatLease(HomeLease):
         return _heartbeat(self._store, self._name(number)) if number else b""
 
     def _is_over(self, number: int, sign: bytes) -> bool:
-        """Return True if the heartbeat `sign` of holder `number` says or shows that it ended."""
+        """Return True if `sign`, the heartbeat of holder `number`, is released or has expired."""
         silent_ms = self._silence.silent_ms((number, sign))
         return bool(_parsed(sign).get("released")) or silent_ms >= self._timeout_ms
 
     def _is_current(self) -> bool:
-        """Return True if this process's number is still valid; write a heartbeat if it is due."""
+        """Return True if this process's number is still valid; write a due heartbeat."""
         if self._timer() - self._beat_at >= self._timeout_ms / BEATS:
             if self._newest() != self.term:
                 return False
@@ -229,8 +229,11 @@ class TermLease(HeartbeatLease):
     def acquire(self) -> bool:
         """Try to acquire the lease, without waiting: it must be released, or silent for a minute.
 
-        Raises: StorageUnavailableError, CommitUnknownError. Cost: two GETs, and two PUTs on
-            success.
+        Cost: two GETs, and two PUTs on success.
+
+        Raises:
+            StorageUnavailableError: The store does not answer, or refuses the request.
+            CommitUnknownError: It is unknown whether the entry was created.
         """
         with self._lock:
             if self.held:
@@ -240,6 +243,7 @@ class TermLease(HeartbeatLease):
             self._looked_at = self._timer()
             state = self._log.follow()
             sign = self._sign(state.term)
+            # The service reopened its log: it continues its term without a new entry.
             if self._is_own(state.term) and _parsed(sign).get("token") == self._token:
                 self._hold(state.term, _parsed(sign))
                 return True
@@ -400,7 +404,10 @@ class NumberedLease(HeartbeatLease):
     def acquire(self) -> bool:
         """Try to acquire the lease, without waiting.
 
-        Raises: StorageUnavailableError. Cost: a listing and a GET; two more requests to acquire it.
+        Cost: a listing and a GET; two more requests to acquire it.
+
+        Raises:
+            StorageUnavailableError: The store does not answer, or refuses the request.
         """
         with self._lock:
             if self.held:

@@ -67,13 +67,17 @@ class EntryReader:
         return self._log_id
 
     def path(self, number: int) -> str:
-        """The URL of an entry, for messages."""
+        """Return the URL of an entry, for messages."""
         return f"{self.store.url}/{entry_name(self.log_id, number)}"
 
     def raw(self, number: int) -> bytes | None:
-        """Return the bytes of an entry, if it exists; fewer if the response was cut off.
+        """Return the bytes of an entry, or None if there is no such entry.
 
-        Raises: StorageUnavailableError; DataCorruptionError: the object is larger than any entry.
+        If the response was cut off, these are only the first bytes.
+
+        Raises:
+            StorageUnavailableError: The store does not answer, or refuses the request.
+            DataCorruptionError: The object is larger than any entry.
         """
         try:
             raw = self.store.get(entry_name(self.log_id, number), limit=ENTRY_BYTES_MAX)
@@ -85,13 +89,16 @@ class EntryReader:
     def find(self, number: int) -> Entry | None:
         """Return entry `number`. None: the ledger ends at or below this number.
 
-        Raises: StorageUnavailableError; DataCorruptionError; UnsupportedVersionError.
+        Raises:
+            StorageUnavailableError: The store does not answer, or refuses the request.
+            DataCorruptionError: An object is damaged.
+            UnsupportedVersionError: A newer sparklog wrote the object.
         """
         raw = self.raw(number)
         return None if raw is None else self._decoded(number, raw)
 
     def _decoded(self, number: int, raw: bytes) -> Entry:
-        """Decode an entry; request it again if the response with it was cut off."""
+        """Decode an entry. If the response was cut off, request the entry again."""
         name, path = entry_name(self.log_id, number), self.path(number)
         try:
             return decode(raw, number=number, path=path)
@@ -106,7 +113,10 @@ class EntryReader:
             return decode(whole, number=number, path=path)
 
     def find_many(self, numbers: Sequence[int]) -> list[Entry | None]:
-        """Return entries, requested concurrently. Raises: as `find`."""
+        """Return entries, requested concurrently.
+
+        Raises the errors of `find`.
+        """
         if len(numbers) == 1:
             return [self.find(numbers[0])]
         names = [entry_name(self.log_id, number) for number in numbers]
@@ -132,11 +142,11 @@ class EntryReader:
 
 
 def missing_entry(path: str, proof: str = "later entries exist") -> DataCorruptionError:
-    """Return the error for an entry that is missing although it was created.
+    """Return the error for a missing entry that was certainly created.
 
     Args:
-        path: the URL of the missing entry.
-        proof: a clause that says how it is known that the entry was created.
+        path: The URL of the missing entry.
+        proof: A clause for the message: the fact that proves that the entry was created.
     """
     number = int(path.rpartition("/")[2])
     return DataCorruptionError(
@@ -189,11 +199,17 @@ class Head:
     def follow(self, retry: StoreRetry = _NO_RETRY) -> DisklessState:
         """Fold all new entries; return a state that is at least as new as this call.
 
-        Args: retry: how long to wait for an unavailable store.
-        Raises: StorageUnavailableError; DataCorruptionError: an entry is damaged, belongs to
-            another history, or is missing while a later entry exists; UnsupportedVersionError:
-            written by a newer sparklog. The entries before the faulty entry are folded.
         Cost: a GET if there are no new entries. Up to 256 entries are requested concurrently.
+
+        Args:
+            retry: How long to wait for an unavailable store.
+
+        Raises:
+            StorageUnavailableError: The store does not answer, or refuses the request.
+            DataCorruptionError: An entry is damaged, belongs to another history, or is missing
+                while a later entry exists.
+            UnsupportedVersionError: Written by a newer sparklog. The entries before the faulty
+                entry are folded.
         """
         with self._following:
             is_first = not self._followed
@@ -211,6 +227,7 @@ class Head:
                 elif any(entries[len(good) :]):  # created between two of these requests, or lost
                     later = first + max(n for n, each in enumerate(entries) if each is not None)
                     window = 1
+                # An earlier request has returned a later entry, so this entry was lost.
                 elif first + len(good) < later:
                     raise missing_entry(self.entries.path(first + len(good)))
                 else:
@@ -220,9 +237,10 @@ class Head:
                     return self.state
 
     def _window(self, window: int, retry: StoreRetry) -> tuple[int, list[Entry | None]]:
-        """Request the next entries, and fold them up to the first missing entry.
+        """Request the next entries, and fold the entries before the first missing entry.
 
-        Returns: (number of the first, the entries).
+        Returns:
+            (number of the first, the entries).
         """
         first = self.state.next_number
         numbers = range(first, first + window)
@@ -250,6 +268,8 @@ class Head:
                 for number, entry in enumerate(entries[done:], first + done):
                     state.apply(entry, path=self.entries.path(number))
             except SparklogError:
+                # `state` can't be used after the error, so the good entries are folded into new
+                # copies.
                 self._fold_good(known, entries[done:])
                 raise
             self._state = state
@@ -267,7 +287,7 @@ class Head:
             state = state.copy()
 
     def advance(self, number: int, entry: Entry) -> DisklessState:
-        """Fold an entry that this process has created as `number`; return the state after it."""
+        """Fold an entry that this process has created as `number`; return the new state."""
         known = self.state
         with self._changing:
             known = self._state or known
@@ -280,7 +300,7 @@ class Head:
 
 
 class StoreLedger:
-    """The entries as the engine reads them: implements `sparklog.storage.commits.FollowedLedger`.
+    """The `sparklog.storage.commits.FollowedLedger` of a log in a bucket.
 
     Records that exist only in buckets (merges, terms, ...) are left out; their positions are
     skipped.
@@ -324,6 +344,8 @@ class StoreLedger:
         writers are not read.
         """
         state = self._head.state
+        # Each commit contains the number of the writer's previous commit. The heap merges these
+        # chains of several writers, newest commit first.
         heads = [(-state.commits[w], w) for w in set(writers) if w in state.commits]
         heapq.heapify(heads)
         while heads:

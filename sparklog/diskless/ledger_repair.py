@@ -76,10 +76,15 @@ class LostEntries:
 def find_lost_entries(store: Store, log_id: str, names: Iterable[str]) -> LostEntries | None:
     """Return the entries that are lost at the end of the ledger, or None.
 
-    Args: names: all objects of the log, listed just before. Objects that were deleted since then
-        are ignored.
-    Raises: UnsupportedVersionError: a newer sparklog wrote an entry; StorageUnavailableError.
     Cost: as opening the log, and a GET per object that may describe the lost entries.
+
+    Args:
+        names: All objects of the log, listed just before. Objects that were deleted since then are
+            ignored.
+
+    Raises:
+        UnsupportedVersionError: A newer sparklog wrote an entry.
+        StorageUnavailableError: The store does not answer, or refuses the request.
     """
     states = StateObjects(store, lambda: log_id)
     head = Head(
@@ -264,7 +269,7 @@ def give_up_lost_entries(
 
     All writers and services must be stopped. A running writer raises LogReplacedError when it
     reads the new entries, or when it looks for the newest entry that it knows.
-    Raises: as `find_lost_entries`.
+    Raises the errors of `find_lost_entries`.
     """
     lost = find_lost_entries(store, log_id, [stored.name for stored in store.list()])
     if lost is None:
@@ -276,6 +281,7 @@ def give_up_lost_entries(
         raw = encode(number, Entry(id=new_attempt_id(), prev=state.entry_id, record=record))
         if quarantine.keep(name) is not None:
             store.put(name, raw)
+        # A delayed request for the lost entry may take its number first. Then its entry counts.
         elif not store.create(name, raw):
             raw = store.get(name, limit=ENTRY_BYTES_MAX)
         state.apply(decode(raw, number=number, path=name), path=f"{store.url}/{name}")
@@ -300,6 +306,7 @@ def _take_term(store: Store, state: DisklessState, term: int, clock: Clock) -> N
         entry = Entry(id=new_attempt_id(), prev=now.entry_id, record=record)
         name = entry_name(state.log_id, now.next_number)
         if store.create(name, encode(now.next_number, entry)):
+            # The next service can begin at once, instead of waiting for an expired heartbeat.
             sign = {"beat": uuid.uuid4().hex, "released": True, "time_ms": clock()}
             store.put(service_name(term), json.dumps(sign).encode())
             return

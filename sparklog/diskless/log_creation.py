@@ -33,7 +33,11 @@ def restore_tier(
     options: RemoteOptions | None = None,
     progress: Progress | None = None,
 ) -> MadeLog:
-    """Create a log from the remote segments in `source`; it continues at their end.
+    """Create a log from the remote segments in `source`. New records follow the copied records.
+
+    Topics keep their ids, configs and leader epochs, and their records until retention.* is set.
+    After an error no log exists; a second call continues.
+    Cost: a request per copy that is examined, and one or two more per copied object.
 
     Args:
         source: The remote segments.
@@ -41,11 +45,12 @@ def restore_tier(
         topics: The topics to restore; all by default.
         options: The key ring, if manifests are encrypted.
         progress: See `BucketTarget.create`.
-    Topics keep their ids, configs and leader epochs, and their records until retention.* is set.
-    Raises: InvalidRequestError: the place isn't empty, or contains the import of another call;
-        UnknownTopicError; DataCorruptionError: copies are missing or damaged;
-        StorageUnavailableError. No log exists then; call again to continue.
-    Cost: a request per copy that is examined, and one or two more per copied object.
+
+    Raises:
+        InvalidRequestError: The place isn't empty, or contains the import of another call.
+        UnknownTopicError: A topic does not exist.
+        DataCorruptionError: Copies are missing or damaged.
+        StorageUnavailableError: The store does not answer, or refuses the request.
     """
     watch = stopwatch()
     check_apart(source, target.store)
@@ -75,7 +80,11 @@ def fork(
     options: RemoteOptions | None = None,
     progress: Progress | None = None,
 ) -> MadeLog:
-    """Create a log with the state of the log in `source` at one of its commits.
+    """Create a log with the state that the log in `source` had right after a commit.
+
+    After an error no log exists.
+    Cost: a GET per entry up to the point, a copy by the store per object, and a pass over each
+        segment that contains an end offset.
 
     Args:
         source: The old log: a bucket, or a backup.
@@ -85,11 +94,14 @@ def fork(
         adapt: Changes how objects and manifests of the new log are written.
         options: The key ring, if encrypted segments contain an end offset.
         progress: See `BucketTarget.create`.
-    Raises: InvalidRequestError, OffsetOutOfRangeError: the requested records don't exist any more
-        (retention, compaction, deleted topics), or the place isn't empty; UnknownTopicError;
-        DataCorruptionError; StorageUnavailableError. No log exists then.
-    Cost: a GET per entry up to the point, a copy by the store per object, and a pass over each
-        segment that contains an end offset.
+
+    Raises:
+        InvalidRequestError: The requested records don't exist any more (compaction, deleted
+            topics), or the place isn't empty.
+        OffsetOutOfRangeError: Retention has deleted requested records.
+        UnknownTopicError: A topic or partition does not exist.
+        DataCorruptionError: An object is damaged.
+        StorageUnavailableError: The store does not answer, or refuses the request.
     """
     watch = stopwatch()
     check_apart(source, target.store)
@@ -128,6 +140,7 @@ def _words(wanted: ForkPointRequest) -> str:
 
 def check_apart(source: Store, target: Store) -> None:
     """Raise InvalidRequestError if either prefix contains the other."""
+    # With a slash, because s3://bucket/log does not contain s3://bucket/log2.
     one, other = source.url.rstrip("/") + "/", target.url.rstrip("/") + "/"
     if one.startswith(other) or other.startswith(one):
         raise InvalidRequestError(
@@ -138,7 +151,11 @@ def check_apart(source: Store, target: Store) -> None:
 
 
 def current_state(store: Store) -> DisklessState:
-    """Return the state at the head of the log in a store. Raises: InvalidRequestError: no log."""
+    """Return the state at the head of the log in a store.
+
+    Raises:
+        InvalidRequestError: No log.
+    """
     entries = EntryReader(store, known_home(store).log_id)
     states = StateObjects(store, lambda: entries.log_id)
     return Head(entries, newer=states.newest).follow()

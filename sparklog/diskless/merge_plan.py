@@ -48,8 +48,8 @@ def due_merges(
 ) -> Iterator[Merge]:
     """Yield the merges that are due, partition by partition. Merges never overlap.
 
-    Args: time_of: returns an entry's time (ms) by its number; called for the oldest extent of a
-        run.
+    Args:
+        time_of: Returns an entry's time (ms) by its number; called for the oldest extent of a run.
     """
     for key in partitions_of(state):
         topic = state.log.topics[key.topic]
@@ -80,6 +80,7 @@ def _becomes(extent: Extent, config: TopicConfig, term: int) -> Level | None:
     """Return the level of an extent after a merge; None for an extent that is not merged."""
     if not extent.segment:
         return Level.PIECES
+    # Larger segments would not fit into a segment together.
     small = 2 * extent.size < config.roll_bytes
     is_first = level_of(extent.segment, term=term) is Level.PIECES
     return Level.SEGMENTS if small and is_first else None

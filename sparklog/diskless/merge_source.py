@@ -69,8 +69,9 @@ class ObjectBytes:
     def get(self, name: str, start: int, end: int) -> bytes:
         """Return the bytes [start, end) of an object.
 
-        Raises: SourceChangedError: it was deleted, or was cut because no extent refers to the data.
-            DataCorruptionError: it is another ledger entry.
+        Raises:
+            SourceChangedError: It was deleted, or was cut because no extent refers to the data.
+            DataCorruptionError: It is another ledger entry.
         """
         low, high = self._spans.get(name, (start, end))
         if not low <= start <= end <= high:
@@ -80,6 +81,7 @@ class ObjectBytes:
         if kept is not None and kept[0] <= start and end <= kept[0] + len(kept[1]):
             return kept[1][start - kept[0] : end - kept[0]]
         data = self._fetched(name, low, high)
+        # A range that only one merge needs would displace ranges that are still to be read.
         if (low, high) != (start, end):
             self._keep(name, low, data)
         return data[start - low : end - low]
@@ -127,8 +129,11 @@ class SourceReader:
     def pieces(self, extent: Extent) -> Extents:
         """Return the extents that an extent consists of: itself, or the rows of its extent table.
 
-        Raises: SourceChangedError: the table was deleted; DataCorruptionError.
         Cost: two requests for a table, and another per further partition in it.
+
+        Raises:
+            SourceChangedError: The table was deleted.
+            DataCorruptionError: An object is damaged.
         """
         if not extent.pieces:
             return (extent,)
@@ -156,7 +161,10 @@ class SourceReader:
     def read(self, extent: Extent, start: int, end: int) -> bytes:
         """Return the bytes [start, end) of an extent as they were staged; start < end.
 
-        Raises: SourceChangedError; DataCorruptionError, InvalidRequestError: decryption failed.
+        Raises:
+            SourceChangedError: An object was deleted or cut.
+            DataCorruptionError: Decryption failed.
+            InvalidRequestError: Decryption failed.
         """
         kept = self._kept(extent)
         if kept is not None:
@@ -242,14 +250,15 @@ class SourceLog:
     def pread(self, size: int, at: int) -> bytes:
         """Return the bytes [at, at + size), fewer only at the end of the log.
 
-        Raises: SourceChangedError; DataCorruptionError: wrong offsets, or a wrong CRC of a batch
-            that gets a new CRC.
+        Raises:
+            SourceChangedError: An object was deleted or cut.
+            DataCorruptionError: Wrong offsets, or a wrong CRC of a batch that gets a new CRC.
         """
         pieces = list(self._pieces(at, min(at + size, self.size())))
         return b"".join(self._read(pieces))
 
     def _pieces(self, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (slice, first byte in its extent, end byte) for the bytes [at, end)."""
+        """Yield (slice, first byte in the extent, end byte) for the bytes [at, end)."""
         index = bisect.bisect_right(self._starts, at) - 1
         while at < end:
             first, skip = self._starts[index], self._slices[index].start
@@ -270,13 +279,14 @@ class SourceLog:
         return [self._patched(data, *piece) for data, piece in zip(raw, pieces, strict=True)]
 
     def _patched(self, data: bytes, index: int, start: int, stop: int) -> bytes | bytearray:
-        """Return complete batches from byte `start` of an extent on, as readers see them."""
+        """Return `data`, read from byte `start` of an extent on, with committed offsets."""
         part = self._slices[index]
         extent = part.extent
         part.total.take(data, start, path=self._where(extent))
         if extent.segment:
             return data
         out = bytearray(data)
+        # With an append time each batch gets a new CRC, which would hide earlier damage.
         batches = scan(
             out, path=self._where(extent), position=start, check_crc=extent.stamp_ms >= 0
         )
@@ -326,9 +336,12 @@ class SourceLog:
 
 
 def cut(extent: Extent, size_max: int, reader: SourceReader, path: str) -> Iterator[Slice]:
-    """Read an extent and split it into slices of up to `size_max` bytes, but at least one batch.
+    """Read an extent, and split the extent into slices of up to `size_max` bytes.
 
-    Raises: as `SourceLog.pread`; DataCorruptionError: it is incomplete.
+    A slice contains at least a batch. Raises the errors of `SourceLog.pread`.
+
+    Raises:
+        DataCorruptionError: The extent is incomplete.
     """
     total = ExtentSum(extent)  # the slices are read, and compared, a second time later
     log = SourceLog(path, [Slice.of(extent)], reader)

@@ -142,10 +142,14 @@ class Merger:
     ) -> Merged:
         """Run a merge that was planned on `state`.
 
-        Raises: ConflictError: the extents don't exist any more; SourceChangedError: their objects
-            were deleted; DataCorruptionError: they are damaged; StorageUnavailableError;
-            LeaseLostError.
         Cost: each byte is read and written once; a few MiB of memory.
+
+        Raises:
+            ConflictError: The extents don't exist any more.
+            SourceChangedError: Their objects were deleted.
+            DataCorruptionError: They are damaged.
+            StorageUnavailableError: The store does not answer, or refuses the request.
+            LeaseLostError: Another process has taken over the lease.
         """
         reader = reader or self.reader(state)
         term = self._term()
@@ -180,7 +184,7 @@ class Merger:
         return self.swap(merge, made, term=term)
 
     def write(self, logs: Iterable[LogObject]) -> list[LogObject]:
-        """Write the logs of new segments, which is done by `logs`; if that fails, discard them."""
+        """Collect the logs that the iterator `logs` writes; after an error delete these logs."""
         made: list[LogObject] = []
         try:
             made.extend(logs)
@@ -224,6 +228,7 @@ class Merger:
         except SparklogError:
             self._discard(made)
             raise
+        # After the entry: readers of manifests alone must never see records before their commit.
         for log in made:
             self.put_manifest(log, entry.record.time_ms)
         stored = sum(log.stored_size for log in made)
@@ -240,9 +245,10 @@ class Merger:
     def make_manifest(
         self, key: TopicPartition, extent: Extent, state: DisklessState
     ) -> RemoteSegment:
-        """Write the missing manifest of a segment from its log.
+        """Write the missing manifest of a segment, after reading the segment's log.
 
-        Raises: as `merge`. Cost: a pass over the log.
+        Cost: a pass over the log.
+        Raises the errors of `merge`.
         """
         assert extent.segment
         time_ms = self._log.time_of(extent.born)
@@ -252,7 +258,7 @@ class Merger:
         return put.segment
 
     def _look_at(self, put: SegmentPut[RemoteSegment], state: DisklessState) -> LogObject:
-        """Read an existing log for its manifest, as `put_log` does while writing it."""
+        """Read an existing log for the facts in a manifest, as `put_log` does while writing."""
         made = look_at_log(put, throttle=self._throttle, check=self._check)
         sealed = state.keys.get(log_object(put.segment))
         if sealed is None:
@@ -311,9 +317,11 @@ class Merger:
     ) -> tuple[bytes, bytes]:
         """Return the transaction state of [base, end), in which batches are not changed.
 
-        Returns: (index of aborted transactions, producer snapshot at `end`).
         Cost: the manifests of extents that may contain transactions; a pass over those without a
             manifest.
+
+        Returns:
+            (index of aborted transactions, producer snapshot at `end`).
         """
         foreign = may_hold_transactions(extents, state)
         if not foreign or key not in state.log.idempotent:
@@ -334,8 +342,11 @@ class Merger:
     ) -> LogObject:
         """Write the log of a rewritten segment that will replace a merge's sources.
 
-        Args: term: the same that `swap` will get; if a log's id has another term than its entry, a
-            sweep may delete it before the entry is created. Raises: as `merge`.
+        Raises the errors of `merge`.
+
+        Args:
+            term: The same that `swap` will get; if a log's id has another term than its entry, a
+                sweep may delete it before the entry is created.
         """
         lineage = tuple(clipped(list(state.epochs.get(merge.key, ())), end=made.end))
         where = f"{self._log.store.url}/{merge.key}"
@@ -381,7 +392,7 @@ class Merger:
 def _segment_put(
     key: TopicPartition, data: LogSegmentData, state: DisklessState, extent: Extent
 ) -> SegmentPut[RemoteSegment]:
-    """Describe the upload of a segment; its leader epoch counts if the state has none."""
+    """Describe the upload of a segment. The extent's epoch counts if the state has no epochs."""
     topic = state.log.topics[key.topic]
     lineage = clipped(list(state.epochs.get(key, ())), end=extent.end)
     config = topic.parsed()

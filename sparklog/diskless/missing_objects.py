@@ -37,9 +37,11 @@ class UnreadableExtent(NamedTuple):
 def unreadable_extents(store: Store, state: DisklessState) -> list[UnreadableExtent]:
     """Return the extents with missing or truncated objects.
 
-    Raises: StorageUnavailableError.
     Cost: a listing per directory with several objects, a HEAD per other object, two GETs per extent
         in an extent table; REQUESTS_MAX in total.
+
+    Raises:
+        StorageUnavailableError: The store does not answer, or refuses the request.
     """
     unreadable, pieces, needed = list[UnreadableExtent](), dict[Extent, Extents](), dict[str, int]()
     reader, tables = SourceReader(store, state.keys, None), REQUESTS_MAX // 4
@@ -99,6 +101,7 @@ def _known_sizes(store: Store, log_id: str, needed: Mapping[str, int]) -> dict[s
         left -= 1
         listed = {stored.name: stored.size for stored in store.list(directory, min(names)[:-1])}
         sizes |= {name: listed.get(name, -1) for name in names}
+    # A listing may be outdated, so objects that it lacks are requested individually.
     lacking = [name for name, size in sizes.items() if size < needed[name]]
     newest = sorted(single, reverse=True)
     return sizes | _heads(store, [*lacking, *newest][: REQUESTS_MAX // 4 + left])

@@ -44,7 +44,9 @@ _GROUP_MAX: Final = 200  # a file's name has 255 bytes at most, an object's 1024
 
 
 class Level(IntEnum):
-    """Source of a segment's data, in its id. Merges rewrite records twice at most.
+    """The source of a segment's data, encoded in the segment id.
+
+    Merges rewrite records twice at most.
 
     Ids of segments that were imported from remote segments or a fork encode neither a term nor a
     level; such segments count as finished.
@@ -66,9 +68,10 @@ def entry_name(log_id: str, number: int) -> str:
 
 
 def checked_object(name: object) -> str:
-    """Return an object name that was read from the store, after checking it.
+    """Check an object name that was read from the store, and return the name.
 
-    Raises: ValueError: it could be outside of the log's prefix in a store with directories.
+    Raises:
+        ValueError: The name could leave the log's prefix in a store with directories.
     """
     if not isinstance(name, str):
         raise TypeError(f"expected an object's name, got {name!r}")
@@ -156,7 +159,7 @@ def endpoint_name(number: int) -> str:
 
 
 def parse_endpoint(name: str) -> int | None:
-    """Return the number in the name of an endpoint's lease object, if it is such a name."""
+    """Return the number in the name of an endpoint's lease object; None for other names."""
     number = name.removeprefix(ENDPOINT)
     return int(number) if name.startswith(ENDPOINT) and _is_number(number) else None
 

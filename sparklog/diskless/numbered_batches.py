@@ -59,7 +59,8 @@ class NumberedBatches:
     def pread(self, size: int, at: int) -> bytes:
         """Return the bytes [at, at + size) with offsets, fewer at the end or before damaged data.
 
-        Raises: DataCorruptionError: batches are incomplete, or their counts contradict the ledger.
+        Raises:
+            DataCorruptionError: Batches are incomplete, or their counts contradict the ledger.
         """
         end = min(at + size, self._size)
         if at >= end:
@@ -141,6 +142,7 @@ class NumberedBatches:
     def _mark(self, position: int, done: int) -> None:
         marks = self._marks
         if position > marks[-1][0]:
+            # Bounds the memory. A read in the middle then begins at a slightly earlier batch.
             if len(marks) >= _MARKS_MAX:
                 marks = marks[::2]
             self._marks = [*marks, (position, done)]

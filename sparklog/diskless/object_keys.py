@@ -22,7 +22,7 @@ _TRANSPORT: Final = "transport"  # a key id that users' key rings don't contain
 
 @dataclass(frozen=True, slots=True)
 class TaskKey:
-    """The data key of an object that a task encrypted; the driver wraps it by the master key."""
+    """The data key of an object that a task encrypted. The driver wraps the key for the entry."""
 
     id: str
     size: int
@@ -41,7 +41,7 @@ def transport_ring(key: bytes) -> Keyring:
 
 
 def new_object_key(ring: Keyring, size: int) -> tuple[DataKey, ObjectKey]:
-    """Return a new data key for an object of `size` plain bytes, and its form in an entry."""
+    """Return a new data key for an object of `size` plain bytes, and the form for an entry."""
     object_id = new_topic_id()
     data_key, wrapped = new_data_key(ring, object_id)
     return data_key, ObjectKey(object_id, wrapped, size)
@@ -69,7 +69,8 @@ def from_text(text: str, transport: bytes | None) -> ObjectKey | TaskKey:
 def rewrap_key(ring: Keyring | None, key: ObjectKey | TaskKey) -> ObjectKey:
     """Return a key for the entry, wrapped by the master key.
 
-    Raises: InvalidRequestError: there is no key ring.
+    Raises:
+        InvalidRequestError: There is no key ring.
     """
     if isinstance(key, ObjectKey):
         return key
@@ -82,9 +83,13 @@ def rewrap_key(ring: Keyring | None, key: ObjectKey | TaskKey) -> ObjectKey:
 
 
 def check_sealed(keys: Mapping[str, ObjectKey], ring: Keyring | None, home: str) -> None:
-    """Reject writing plain records to a log if its newest objects are encrypted.
+    """Reject writing plain records to a log with encrypted objects.
 
-    Args: keys: `DisklessState.keys`. Raises: InvalidRequestError.
+    Args:
+        keys: `DisklessState.keys`.
+
+    Raises:
+        InvalidRequestError: There is no key ring, and objects of the log are encrypted.
     """
     if ring is not None or not keys:
         return

@@ -8,7 +8,7 @@ from sparklog.quantities import DAY_MS, SECOND_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepOptions:
-    """The service's options for a log in a bucket; `ServiceOptions` documents them for users.
+    """The service's options for a log in a bucket; `ServiceOptions` has the user documentation.
 
     `merge_interval_ms`: age at which the records of a commit are merged into a segment.
     `merge_max_extents`: number of unmerged extents of a partition at which they are merged.

@@ -70,7 +70,8 @@ def settled(
 ) -> PlacedExtents:
     """Return the extents with offsets that begin at the partitions' ends.
 
-    Args: stamps: {topic: ms} of topics with message.timestamp.type=LogAppendTime.
+    Args:
+        stamps: {topic: ms} of topics with message.timestamp.type=LogAppendTime.
     """
     at = dict(ends)
     numbered = []
@@ -117,8 +118,10 @@ class Placement:
             head: the newest known entry; part of the names of staged objects.
             inline_bytes_max: limit of inline data. Lower after lost races: a smaller entry is
                 quicker, and staged data cross the network only once.
-        Raises: StorageUnavailableError: a PUT failed. InvalidRequestError: tasks have encrypted
-            chunks, but there is no key ring.
+
+        Raises:
+            StorageUnavailableError: A PUT failed.
+            InvalidRequestError: Tasks have encrypted chunks, but there is no key ring.
         """
         inline = self._sources.data_bytes <= inline_bytes_max
         if inline not in self._placed:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class WholeView(View, Protocol):
-    """The log's own view, as a plan needs it."""
+    """The view of the complete log, with the attributes that a plan needs."""
 
     objects: ExtentObjects
 
@@ -55,7 +55,7 @@ class DisklessPlan:
     producers: bool
 
     def open(self, whole: View) -> "PlannedView":
-        """Return a view of the range that requests only its bytes.
+        """Return a view that requests only the bytes of the range.
 
         `whole`: the log's own `DisklessView`, used only if the plan is outdated.
         """

@@ -16,11 +16,11 @@ os.register_at_fork(after_in_child=_count_in_child)  # runs before the child has
 
 
 class ProcessLock:
-    """A mutex; not reentrant.
+    """A mutex that is free in a forked child. Not reentrant.
 
-    In a forked child it is free, because its holder does not exist there.
-
-    A child that was forked inside a `with` block leaves the block without releasing anything.
+    The thread that holds a lock does not exist in the child, so the child would wait forever for an
+    ordinary lock. A child that was forked inside a `with` block leaves the block without releasing
+    any lock.
     """
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ class Quarantine:
         self._kept: set[str] = set()
 
     def keep(self, name: str) -> str | None:
-        """Copy an object, if it exists; return the name of the copy."""
+        """Copy an object; return the name of the copy, or None if there is no such object."""
         if name not in self._kept:
             try:
                 self._store.copy(self._store, name, self.prefix + name)

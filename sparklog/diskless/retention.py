@@ -73,7 +73,7 @@ def _due(
     numbers = {extent.base: number for number, extent in enumerate(extents)}
 
     def largest(base: int) -> int:
-        """Return the largest timestamp of an extent, or the time of its entry.
+        """Return the largest timestamp of an extent, or the time of the extent's entry.
 
         An empty segment left by compaction is at least as old as the records after it: its own
         entry has the time of the cleaning, while Kafka's file has the time of its last append.
@@ -112,7 +112,10 @@ def raise_log_starts(
     """Raise log starts by a single entry; return {partition: the extents removed by it}.
 
     Topics that were re-created since `planned_on`, and log starts that are not higher than the
-    present log starts, are skipped. Raises: LeaseLostError: the log has another term now.
+    present log starts, are skipped.
+
+    Raises:
+        LeaseLostError: The log has another term now.
     """
     ids = {name: topic.id for name, topic in planned_on.log.topics.items()}
     taken: dict[TopicPartition, tuple[Extent, ...]] = {}
@@ -129,6 +132,8 @@ def raise_log_starts(
         }
         if not wanted:
             raise ConflictError("the log starts are already that high, or the topics were deleted")
+        # `decide` is called again after a lost race: only the extents of the last call were
+        # removed.
         taken.clear()
         taken.update(
             (key, tuple(each for each in now.extents.get(key, ()) if each.end <= start))

@@ -39,10 +39,14 @@ class SegmentHealer:
     def heal(self, key: TopicPartition, extent: Extent) -> Merged:
         """Replace a damaged segment, or all segments of the same merge.
 
-        Raises: DataCorruptionError: no good copy is left. ConflictError: the extents were replaced
-            in the meantime; LeaseLostError: a service began a new term; StorageUnavailableError.
         Cost: a GET per ledger entry since the last state object before the merge; the segment is
             read and written once.
+
+        Raises:
+            DataCorruptionError: No good copy is left.
+            ConflictError: The extents were replaced in the meantime.
+            LeaseLostError: A service began a new term.
+            StorageUnavailableError: The store does not answer, or refuses the request.
         """
         state = self._log.follow()
         if extent not in state.extents.get(key, ()):
@@ -60,6 +64,7 @@ class SegmentHealer:
         topic = state.log.topics[key.topic]
         level = level_of(extent.segment, term=state.term)
         merge = Merge(key, topic.id, topic.parsed(), damaged, level, "a damaged segment")
+        # The present state has dropped the data keys of the sources that the merge replaced.
         keys = {**state.keys, **before.keys}
         try:
             return self._merger.replace(
@@ -74,7 +79,7 @@ class SegmentHealer:
             raise self._lost(extent, why) from error
 
     def tried(self, key: TopicPartition, extent: Extent, report: Report) -> bool:
-        """Heal a segment in a service's round and report the result; return False if it failed."""
+        """Heal a segment in a service's round and report the result; return False on failure."""
         try:
             merged = self.heal(key, extent)
         except ConflictError:
@@ -89,9 +94,11 @@ class SegmentHealer:
         return True
 
     def is_damaged(self, extent: Extent) -> bool:
-        """Read a segment to its end; return True if a part can't be read.
+        """Read an entire segment; return True if a part can't be read.
 
-        Raises: StorageUnavailableError; InvalidRequestError: the key ring lacks the segment's key.
+        Raises:
+            StorageUnavailableError: The store does not answer, or refuses the request.
+            InvalidRequestError: The key ring lacks the segment's key.
         """
         reader = SourceReader(self._log.store, self._log.state.keys, self._keyring)
         log = SourceLog(extent.object, [Slice.of(extent)], reader)
@@ -157,7 +164,7 @@ class SegmentHealer:
         raise self._lost(extent, "its sources have other offsets")
 
     def _checksum(self, key: TopicPartition, extent: Extent, state: DisklessState) -> int | None:
-        """Return the CRC-32C of the segment's log from the ledger or its manifest, or None."""
+        """Return the CRC-32C of a segment's log from the ledger or the manifest, or None."""
         if extent.crc >= 0:
             return extent.crc
         name = manifest_object(segment_of(state, key, extent))

@@ -1,4 +1,4 @@
-"""A partition's extents as its segments: `sparklog.storage.segments.PartitionSegments`.
+"""The extents of a partition as `sparklog.storage.segments.PartitionSegments`.
 
 Each extent counts as a segment with a location, a size and a largest timestamp that are known
 without a request. Closed segments have their indexes in a manifest, once it is written. Extents of
@@ -44,7 +44,7 @@ _NO_LIMIT: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition in a state, at one point in time.
+    """A partition of the log's state, at a point in time.
 
     `end`: of the log. `producers`: batches may have a producer, and belong to transactions.
     """
@@ -109,7 +109,7 @@ class DisklessSegments:
 
     @property
     def where(self) -> str:
-        """The partition's URL, with its topic id."""
+        """The partition's URL, including the topic id."""
         return self._where
 
     @property
@@ -179,7 +179,10 @@ class DisklessSegments:
         """Return the producer snapshot at `offset`, the end of an extent.
 
         Cost: a manifest; without it, a pass over the batches since the previous snapshot, unless no
-            batch has a producer. Raises: FileNotFoundError: no extent ends there.
+            batch has a producer.
+
+        Raises:
+            FileNotFoundError: No extent ends there.
         """
         extents = self._logs.extents
         at = index_of(extents, offset - 1)
@@ -205,9 +208,10 @@ class DisklessSegments:
         return ProducerState(extent.end, parse_snapshot(raw, path), expiration_ms=_NO_LIMIT)
 
     def _replayed(self, at: int, end: int = _NO_LIMIT) -> tuple[ProducerState, bytes]:
-        """Return the producer state after extent number `at`, and its `.txnindex`, from batches.
+        """Compute the producer state after extent number `at`, and the extent's `.txnindex`.
 
-        Starts with the newest snapshot before it. `end`: batches from this offset on are left out.
+        Reads batches from the newest earlier snapshot on. `end`: batches from this offset on are
+        left out.
         """
         extents = self._logs.extents
         first, state = 0, ProducerState(extents[0].base, expiration_ms=_NO_LIMIT)
@@ -251,9 +255,11 @@ class DisklessSegments:
     def _listed(self) -> PartitionState:
         state = self._looked()
         if state is not self._state:
+            # Otherwise the opened logs stay, with the ranges that they have prefetched.
             if state.extents is not self._logs.extents:
                 self._logs = self._logs_of(state)
             self._state = state
+        # A service may have written missing manifests since the last listing.
         self._bare.clear()
         return state
 
@@ -322,7 +328,7 @@ class DisklessSegments:
         return self._part(self._logs.extents[at], kind)
 
     def transactions(self, base: int) -> bytes:
-        """Return the `.txnindex` of the extent at `base`, computed from its batches if needed.
+        """Return the `.txnindex` of the extent at `base`, computed from the batches if needed.
 
         Needs no request if no batch has a producer, or if no broker wrote the extent.
         """
@@ -381,8 +387,9 @@ class _Healed:
     def pread(self, size: int, at: int) -> bytes:
         """Return the bytes [at, at + size), fewer at the end.
 
-        Raises: StaleReadError: the extent was replaced, or that can't be determined.
-            DataCorruptionError.
+        Raises:
+            StaleReadError: The extent was replaced, or that can't be determined.
+            DataCorruptionError: An object is damaged.
         """
         extent = self._extent
         try:

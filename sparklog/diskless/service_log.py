@@ -30,7 +30,7 @@ _ENTRIES: Final = 64  # ledger entries requested concurrently
 
 
 class ConflictError(SparklogError):
-    """The state has changed, so a planned change is void; it was not and will not be written."""
+    """A planned change is void, because the state has changed. No entry was or will be created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class NewEntry:
 
 
 class StoredEntry(NamedTuple):
-    """An entry as it is stored, with its inline data."""
+    """A stored entry, with the inline data."""
 
     number: int
     entry: Entry
@@ -70,7 +70,7 @@ class ServiceLog:
 
     @property
     def log_id(self) -> str:
-        """The log id, which is part of the names of its entries."""
+        """The log id, which is part of the names of the log's entries."""
         return self.commits.head.entries.log_id
 
     @property
@@ -80,7 +80,7 @@ class ServiceLog:
 
     @property
     def state(self) -> DisklessState:
-        """The state as far as this process has folded it: an immutable snapshot."""
+        """The state after the entries that this process has folded: an immutable snapshot."""
         return self.commits.head.state
 
     def follow(self) -> DisklessState:
@@ -88,9 +88,13 @@ class ServiceLog:
         return self.commits.head.follow()
 
     def time_of(self, number: int) -> int:
-        """Return the time (ms) of an entry below the head. Cost: a GET, once.
+        """Return the time (ms) of an entry below the head.
 
-        Raises: DataCorruptionError, StorageUnavailableError.
+        Cost: a GET, once.
+
+        Raises:
+            DataCorruptionError: An object is damaged.
+            StorageUnavailableError: The store does not answer, or refuses the request.
         """
         time_ms = self._times.get(number)
         if time_ms is None:
@@ -117,9 +121,13 @@ class ServiceLog:
         return stored_ms
 
     def stored_entries(self, numbers: Sequence[int]) -> Iterator[StoredEntry]:
-        """Yield entries with their inline data. Cost: a GET per entry, 64 concurrently.
+        """Yield entries with their inline data.
 
-        Raises: DataCorruptionError, StorageUnavailableError.
+        Cost: a GET per entry, 64 concurrently.
+
+        Raises:
+            DataCorruptionError: An object is damaged.
+            StorageUnavailableError: The store does not answer, or refuses the request.
         """
         for at in range(0, len(numbers), _ENTRIES):
             window = numbers[at : at + _ENTRIES]
@@ -134,18 +142,22 @@ class ServiceLog:
                 yield StoredEntry(number, entry, raw)
 
     def cut(self, stored: StoredEntry) -> None:
-        """Overwrite an entry by its own first bytes, which removes its inline data."""
+        """Remove the inline data of an entry."""
+        # Overwritten by its own first bytes and not deleted, because a delayed request could create
+        # an entry whose number became free.
         name = entry_name(self.log_id, stored.number)
         self.store.put(name, stored.raw[: stored.entry.data_at])
 
     def create(self, decide: Callable[[DisklessState], NewEntry]) -> tuple[int, Entry]:
         """Create the entry that `decide` returns for the log's state; return (number, entry).
 
-        Its time is not below the time of any earlier entry. If another entry is created first, or
-        `decide` raises on an outdated state, `decide` is called again; an error that it raises on
-        the newest state (ConflictError) means that the entry will never be created.
-        Raises: the errors of `decide`. CommitUnknownError: unknown; then objects that the entry
-            refers to must not be deleted.
+        If another entry is created first, or `decide` raises an error on an outdated state,
+        `decide` is called again. An error of `decide` on the newest state (ConflictError) is
+        raised, and means that the entry will never be created.
+
+        Raises:
+            CommitUnknownError: It is unknown whether the entry was created. Objects that the entry
+                refers to must not be deleted.
         """
         commits = self.commits
         while True:
@@ -165,6 +177,7 @@ class ServiceLog:
     def _entry(self, state: DisklessState, wanted: NewEntry) -> Entry:
         record = replace(
             wanted.record,
+            # Later than all earlier entries: of two overlapping manifests the later one counts.
             time_ms=max(self.clock(), state.log.time_ms + 1),
             epoch=max(state.log.epoch, wanted.record.epoch),
         )

@@ -52,9 +52,12 @@ def objects_of(chunks: Iterable[Chunk]) -> set[str]:
 
 
 def gathered(tables: Sequence[ChunkTable], transport: bytes | None) -> list[Chunk]:
-    """Return the chunks of a commit from the reports of its tasks, in the order of the tasks.
+    """Combine the reports of a commit's tasks into chunks, in the order of the tasks.
 
-    Args: transport: see `object_keys`. Memory: 150 bytes per reported chunk, temporarily.
+    Memory: 150 bytes per reported chunk, temporarily.
+
+    Args:
+        transport: The transport key of the job (see `object_keys`), if tasks encrypt objects.
     """
     whole = ChunkTable.joined([table for table in tables if len(table)])
     keys = {
@@ -82,11 +85,16 @@ def gathered(tables: Sequence[ChunkTable], transport: bytes | None) -> list[Chun
 
 
 def delete_retried(store: Store, log_id: str, label: str, kept: Collection[str]) -> int:
-    """Delete objects of other attempts at a micro-batch under the plan of its commit.
+    """Delete objects that other attempts at a committed micro-batch staged under the same plan.
 
-    Args: label: of the micro-batch. kept: all objects that its commit refers to.
-    Returns: the number of deleted objects. Cost: a listing of the micro-batch's objects, and a
-        deletion.
+    Cost: a listing of the micro-batch's objects, and a deletion.
+
+    Args:
+        label: The label of the micro-batch in the names of its objects.
+        kept: All objects that the commit refers to.
+
+    Returns:
+        The number of deleted objects.
     """
     numbers = {name.rpartition(_SLASH)[0] for name in kept}
     listed = [stored.name for each in numbers for stored in store.list(f"{each}/{label}-")]
@@ -102,8 +110,14 @@ def delete_of_earlier_runs(
 
     A commit before a reset of the writer may have the same label, so objects of the log are not
     deleted. No object is deleted if these can't be determined without reading extent tables.
-    Args: state: after the commit. label, kept: as in `delete_retried`.
-    Returns: the number of deleted objects. Cost: a listing of all staged objects, and a deletion.
+    Cost: a listing of all staged objects, and a deletion.
+
+    Args:
+        state: The state after the commit.
+        label, kept: As in `delete_retried`.
+
+    Returns:
+        The number of deleted objects.
     """
     numbers = [parse_staged(state.log_id, name) for name in kept]
     newest = max((number for number in numbers if number is not None), default=-1)
@@ -111,6 +125,7 @@ def delete_of_earlier_runs(
     if newest < 0 or any(extent.pieces and extent.object not in kept for extent in extents):
         return 0
     prefix, live, deletable = staged_prefix(state.log_id), state.live_objects(), list[str]()
+    # The service deletes the objects below the stage floor.
     for stored in store.list(prefix, f"{prefix}{max(0, state.floor):020d}"):
         number = parse_staged(state.log_id, stored.name)
         is_labelled = stored.name.rpartition(_SLASH)[2].startswith(f"{label}-")

@@ -46,6 +46,7 @@ UNDER_WAY: Final = 2
 STORES_MAX: Final = 16
 """Stores that the tasks of a process keep open: one per log and set of storage options."""
 _SMALL_TASKS: Final = 32
+# After other errors the commit may have succeeded, so its objects must stay.
 _REFUSALS: Final = (BatchConflictError, InvalidRequestError, StagingExpiredError)
 
 
@@ -117,7 +118,7 @@ class ObjectPuts:
 
 
 class _InObject(NamedTuple):
-    """The object that contains a closed chunk, the chunk's first byte there, and its CRC-32C."""
+    """The object that contains a closed chunk, the first byte there, and the chunk's CRC-32C."""
 
     name: str
     position: int
@@ -158,6 +159,7 @@ class StagedObjects:
 
         Return True if all partitions together fill the object.
         """
+        # A copy, because the stager encodes the next rows into the same buffer.
         chunk.parts.append(memoryview(bytes(data)))
         self._held += len(data)
         self._growing += len(data)
@@ -250,7 +252,7 @@ class DisklessStaging:
     clock: Clock = field(default=system_clock, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle these fields for a task, which opens the store in its own process."""
+        """Pickle the fields with which a task opens the store in another process."""
         return _staging, (
             self.url, self.log_id, self.head, dict(self.storage_options), self.transport_key,
             self.object_bytes, self.parallel,
@@ -264,7 +266,8 @@ class DisklessStaging:
     def check(self) -> None:
         """Check once, by the home object, that this process reaches the log's store.
 
-        Raises: InvalidRequestError: the URL leads to another store or place on this host.
+        Raises:
+            InvalidRequestError: The URL leads to another store or place on this host.
         """
         store = self._opened()
         seen, this_log = _seen(store), (os.getpid(), self.log_id)
@@ -403,9 +406,10 @@ class OpenedStores:
         self._stores: LruCache[tuple[int, str], Store] = LruCache(size)
 
     def store(self, url: str, options: Mapping[str, Any]) -> Store:
-        """Return the store of this process; open it if needed.
+        """Return an open store of this process for a URL and options.
 
-        Raises: InvalidRequestError: see `open_store`.
+        Raises:
+            InvalidRequestError: See `open_store`.
         """
         key = os.getpid(), secret_digest(url, dict(options))
         return self._stores.get_or_make(key, lambda: open_store(url, options))

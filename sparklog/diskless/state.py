@@ -48,7 +48,7 @@ FOLD_VERSION: Final = 3
 
 
 class _Contradiction(Exception):
-    """An entry contradicts the state before it; the message says how."""
+    """An entry contradicts the state before the entry. The message is part of a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,9 +146,11 @@ class DisklessState:
     def apply(self, entry: Entry, *, path: str) -> None:
         """Fold the next entry.
 
-        Args: path: the URL of its object, for errors.
-        Raises: DataCorruptionError: the entry contradicts the state, which must not be used any
-            more.
+        Args:
+            path: The URL of its object, for errors.
+
+        Raises:
+            DataCorruptionError: The entry contradicts the state, which must not be used any more.
         """
         number = self.number + 1
         if entry.prev != self.entry_id:
@@ -209,6 +211,8 @@ class DisklessState:
             self._undelete(record)
         elif isinstance(record, PurgeRecord):
             self._purge(record)
+        # The steps above need the ends and topics before this record, the steps below those after
+        # it.
         self.log.apply(record)
         if isinstance(record, StartRecord):
             self._trim(record.starts)
@@ -233,7 +237,7 @@ class DisklessState:
             self._note_producers(key, batches, record.time_ms)
 
     def _named(self, number: int, entry: Entry) -> dict[TopicPartition, list[Extent]]:
-        """Return the entry's extents by partition, completed with its number; add its data keys."""
+        """Return the entry's extents by partition, and add the entry's data keys to the state."""
         name = entry_name(self.log_id, number)
         for each, key in entry.keys.items():
             self.keys[each or name] = key if each else key._replace(at=entry.data_at)
@@ -331,7 +335,7 @@ class DisklessState:
             self._let_go(topic_id, held.name, len(held.ends), self.deleted.pop(topic_id))
 
     def _trim(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Drop extents that end at or below the log start, perhaps all of them."""
+        """Drop extents that end at or below the log start, possibly all extents."""
         removed: list[Extent] = []
         for key, start in starts.items():
             extents = self.extents.get(key, ())
@@ -359,8 +363,10 @@ class DisklessState:
     def _forget_keys(self, gone: Sequence[Extent]) -> None:
         """Drop the data keys of objects that no extent refers to any more.
 
-        Args: gone: the extents just removed.
         Cost: proportional to `gone`; a pass over all extents at the first call.
+
+        Args:
+            gone: The extents just removed.
         """
         if not self.keys:
             self._uses.clear()

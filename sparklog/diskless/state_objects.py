@@ -104,7 +104,9 @@ def encode_state(state: DisklessState) -> bytes:
 def decode_state(raw: bytes, *, path: str) -> DisklessState:
     """Decode a state's object.
 
-    Raises: DataCorruptionError; UnsupportedVersionError: of a newer sparklog, or of another fold.
+    Raises:
+        DataCorruptionError: An object is damaged.
+        UnsupportedVersionError: A newer sparklog or another fold wrote the state.
     """
     try:
         line = raw[: raw.index(b"\n", 0, _LINE_MAX)]
@@ -231,16 +233,23 @@ def _extents_from_bytes(raw: bytes) -> list[Extent]:
 
 
 def _inflated(raw: bytes) -> bytes:
-    """Decompress zstd data. Raises: ValueError: they are larger than any state."""
+    """Decompress zstd data.
+
+    Raises:
+        ValueError: The data are larger than any state.
+    """
     if zstandard.frame_content_size(raw) > INFLATED_MAX:
         raise ValueError(f"the JSON has more than {INFLATED_MAX} bytes when inflated")
     return zstandard.decompress(raw, max_output_size=INFLATED_MAX)
 
 
 def _check_inflated(raw: bytes) -> None:
-    """Reject columns that would take too much memory; each zstd frame is preceded by its size.
+    """Reject columns that would take too much memory.
 
-    Raises: ValueError.
+    In an Arrow stream each zstd frame is preceded by the size of the decompressed data.
+
+    Raises:
+        ValueError: The columns are larger than INFLATED_MAX.
     """
     total, at = 0, raw.find(_ZSTD)
     while at >= 0:
@@ -265,9 +274,12 @@ class StateObjects:
 
         A state that can't be used is skipped with a warning; without `is_strict` also a state if
         its entry is missing.
-        Raises: StorageUnavailableError; DataCorruptionError: the entry of a newer state is missing.
-            An entry is created before its state, so the state proves that the entry existed.
         Cost: a listing, and two concurrent GETs.
+
+        Raises:
+            StorageUnavailableError: The store does not answer, or refuses the request.
+            DataCorruptionError: The entry of a newer state is missing. An entry is created before
+                its state, so the state proves that the entry existed.
         """
         log_id = self._log_id()
         listed = self._store.list(state_prefix(log_id))
@@ -315,14 +327,19 @@ class StateObjects:
         return state
 
     def write(self, state: DisklessState) -> None:
-        """Create a state object unless it exists. Raises: StorageUnavailableError."""
+        """Create a state object if there is none.
+
+        Raises:
+            StorageUnavailableError: The store does not answer, or refuses the request.
+        """
         self.known.note(state.number, write_state(self._store, state))
 
 
 def write_state(store: Store, state: DisklessState) -> int:
-    """Create a state object unless it exists; return its size in bytes.
+    """Create a state object if there is none; return the size in bytes.
 
-    Raises: StorageUnavailableError: it may exist or not.
+    Raises:
+        StorageUnavailableError: It is unknown whether the object was created.
     """
     raw = encode_state(state)
     store.create(state_name(state.log_id, state.number), raw)
@@ -356,7 +373,7 @@ class StateWriter:
         self._since = -1, 0  # entry of the newest known state, bytes folded until then
 
     def created(self, head: Head) -> None:
-        """Write a state if it is due. Called after this process has created the newest entry."""
+        """Write a due state. Called after this process has created the newest entry."""
         state, known = head.state, self._objects.known
         if known.number != self._since[0]:
             self._since = known.number, head.folded_bytes if self._since[0] >= 0 else 0
@@ -367,6 +384,7 @@ class StateWriter:
         if not self._in_thread:
             self._write(state)
         elif self._thread is None or not self._thread.is_alive():
+            # A daemon, because a process must not wait for a cache when it exits.
             self._thread = threading.Thread(
                 target=self._write, args=(state,), name="sparklog-state", daemon=True
             )

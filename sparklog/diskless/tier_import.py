@@ -60,10 +60,14 @@ def plan_tier_import(
 ) -> NewLog:
     """Plan the log that is created in `target` from the remote segments of `objects`.
 
-    Raises: InvalidRequestError: there are no remote segments; a broker's transactions are open; a
-        key is missing. UnknownTopicError; DataCorruptionError: a manifest is damaged, or copies are
-        missing between others; StorageUnavailableError.
     Cost: a listing of the bucket, and a request per copy.
+
+    Raises:
+        InvalidRequestError: There are no remote segments; a broker's transactions are open; a key
+            is missing.
+        UnknownTopicError: A topic or partition does not exist.
+        DataCorruptionError: A manifest is damaged, or copies are missing between others.
+        StorageUnavailableError: The store does not answer, or refuses the request.
     """
     source = objects.store
     listing = BucketListing(objects)
@@ -160,7 +164,7 @@ def _check_whole(url: str, key: TopicPartition, start: int, found: Iterable[Mani
 
 
 def _epochs(manifests: Iterable[Manifest]) -> Epochs:
-    """Return the leader epochs of consecutive copies, each with the epochs of its own offsets."""
+    """Combine the leader epochs of consecutive copies, which list only epochs of own offsets."""
     known: list[tuple[int, int]] = []
     for manifest in manifests:
         for epoch, first in manifest.segment.epochs:
@@ -170,7 +174,7 @@ def _epochs(manifests: Iterable[Manifest]) -> Epochs:
 
 
 def _topic(name: str, parts: Iterable[_Part]) -> TopicState:
-    """Return a topic as its newest manifest describes it."""
+    """Return a topic with the id and config of the newest manifest."""
     mine = [part for part in parts if part.key.topic == name]
     newest = max((m for part in mine for m in part.manifests), key=lambda m: m.segment.time_ms)
     config = copied_config(newest.config, keeps_retention=False)
@@ -192,8 +196,9 @@ def _partition(objects: RemoteObjects, part: _Part) -> NewPartition:
 def _producers(objects: RemoteObjects, part: _Part) -> tuple[ProducerBatch, ...]:
     """Return the idempotent producers at the partition's end, so that they can continue.
 
-    Raises: InvalidRequestError: a transaction is open, which could never end; or the key of the
-        manifest is missing.
+    Raises:
+        InvalidRequestError: A transaction is open, which could never end; or the key of the
+            manifest is missing.
     """
     if not part.manifests or SNAPSHOT not in part.manifests[-1].parts:
         return ()
@@ -208,8 +213,9 @@ def producers_of(
 ) -> tuple[ProducerBatch, ...]:
     """Return the producers of a partition that is imported into a log in a bucket.
 
-    Raises: InvalidRequestError: a transaction is open. Therefore the last stable offset of each
-        partition of such a log is its end, and its cleaner relies on that.
+    Raises:
+        InvalidRequestError: A transaction is open. Therefore the last stable offset of each
+            partition of such a log is its end, and its cleaner relies on that.
     """
     unfinished = sorted(e.producer_id for e in entries if e.current_txn_first_offset >= 0)
     if unfinished:
@@ -222,7 +228,7 @@ def producers_of(
 
 
 def batch_of(entry: ProducerEntry) -> ProducerBatch:
-    """Return the last batch of a producer, from its entry in a snapshot.
+    """Convert a producer's entry in a snapshot to the producer's last batch.
 
     If the producer's epoch has only markers, the batch ends before it starts.
     """
@@ -230,6 +236,7 @@ def batch_of(entry: ProducerEntry) -> ProducerBatch:
     return ProducerBatch(
         entry.producer_id,
         entry.producer_epoch,
+        # Sequence numbers continue at 0 after 2^31 - 1, as in Kafka.
         -1 if is_bare else (entry.last_sequence - entry.offset_delta) & 0x7FFF_FFFF,
         0 if is_bare else entry.last_offset - entry.offset_delta,
         entry.last_offset,

@@ -69,9 +69,12 @@ _HOME_MS: Final = 60_000
 class DisklessUpkeep:
     """A `sparklog.storage.upkeep.Upkeep` of a log in a bucket.
 
-    Args: groups: returns the registered readers, which may delay retention. close: closes the log.
-        stopping: returns True if the service is stopping. timer: monotonic, in ms. tenure:
-        preserved by the service while the log is closed.
+    Args:
+        groups: Returns the registered readers, which may delay retention.
+        close: Closes the log.
+        stopping: Returns True if the service is stopping.
+        timer: Monotonic, in ms.
+        tenure: Preserved by the service while the log is closed.
     """
 
     works: tuple[Work, ...] = ("retain", "merge", "clean")
@@ -129,9 +132,12 @@ class DisklessUpkeep:
         return self._cleaner.compacted
 
     def is_replaced(self) -> bool:
-        """Return True if another log is stored at the URL. Cost: a GET per minute.
+        """Return True if another log is stored at the URL.
 
-        Raises: LogReplacedError: no log is stored there.
+        Cost: a GET per minute.
+
+        Raises:
+            LogReplacedError: No log is stored there.
         """
         now = self._timer()
         if now - self._looked_at < _HOME_MS:
@@ -162,7 +168,7 @@ class DisklessUpkeep:
     # --- a round -------------------------------------------------------------------------------
 
     def work(self, work: Work, report: Report, request: Request = AS_DUE) -> Due:
-        """Do this kind of work, or report it without doing it; return when it is due again."""
+        """Do a kind of work, or only report the work; return when the work is due again."""
         now, options = report.time_ms, self._options
         if work == "retain":
             self.retain(report, at_once=request.at_once)
@@ -184,7 +190,7 @@ class DisklessUpkeep:
         self.garbage.tidy(report)
 
     def merge(self, report: Report) -> None:
-        """Run the merges that are due, or report them in a dry run."""
+        """Run the due merges. A dry run only reports the merges."""
         state = self.log.follow()
         self.quarantined.release_replaced_topics(state.log.topics)
         merges = [
@@ -198,6 +204,7 @@ class DisklessUpkeep:
         if report.dry_run:
             report.merged += [_reported(merge) for merge in merges]
             return
+        # A single reader, because the merges of several partitions read the same staged objects.
         reader = self.merger.reader(state, [e for merge in merges for e in merge.sources])
         for merge in merges:
             self._check()
@@ -219,7 +226,11 @@ class DisklessUpkeep:
         report.merged.append(_reported(merge, done))
 
     def _healed(self, merge: Merge, report: Report) -> bool:
-        """Rewrite damaged segments among the sources; return True if all of them were rewritten."""
+        """Rewrite the damaged segments among the sources of a merge.
+
+        Returns:
+            True if a source was damaged, and all damaged sources were rewritten.
+        """
         try:
             damaged = [e for e in merge.sources if e.segment and self.healer.is_damaged(e)]
         except InvalidRequestError:  # a key is missing in the key ring
@@ -287,7 +298,7 @@ class DisklessUpkeep:
         terms: Mapping[TopicPartition, RetentionConstraints],
         report: Report,
     ) -> None:
-        """Raise the log starts by an entry, and schedule the deletion of the extents below them."""
+        """Raise log starts by an entry, and schedule the deletion of extents below log starts."""
         due = {key: segments for key, segments in due.items() if not terms[key].announcing}
         starts = {key: segments.log_start for key, segments in due.items() if segments.expired}
         if starts:

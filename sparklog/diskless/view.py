@@ -103,8 +103,11 @@ class DisklessView(ListedView[TopicState]):
     def news(self) -> DisklessState:
         """Fold new entries and return the state.
 
-        Raises: StorageUnavailableError, DataCorruptionError, UnsupportedVersionError: from the
-            ledger; InvalidRequestError: the log does not exist any more.
+        Raises:
+            StorageUnavailableError: From the ledger.
+            DataCorruptionError: From the ledger.
+            UnsupportedVersionError: From the ledger.
+            InvalidRequestError: The log does not exist any more.
         """
         if getattr(self._look, "asked", None):
             return self.state
@@ -133,6 +136,7 @@ class DisklessView(ListedView[TopicState]):
         ids = state.log_id.encode(), state.entry_id.encode()
         raws = self.objects.remote.retry.call(lambda: self._found(names))
         self._checked_ms = self._timer()
+        # strict=False: for a log without entries only the home object was requested.
         if not all(each in raw for each, raw in zip(ids, raws, strict=False)):
             _LOGGER.info("another log is stored at %s now; opening it", self.home)
             with self._opening:
@@ -141,7 +145,11 @@ class DisklessView(ListedView[TopicState]):
                 self.incarnation += 1
 
     def _found(self, names: Sequence[str]) -> list[bytes]:
-        """Return small objects, b"" for a missing object. Raises: StorageUnavailableError."""
+        """Return small objects, b"" for a missing object.
+
+        Raises:
+            StorageUnavailableError: The store does not answer, or refuses the request.
+        """
         raws = self.objects.store.get_many(names)
         for raw in raws:
             if isinstance(raw, Exception) and not isinstance(raw, FileNotFoundError):
@@ -193,9 +201,12 @@ class DisklessView(ListedView[TopicState]):
         return None if state is None else state.id
 
     def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
-        """Return {(topic, partition): (log start offset, end)} as of now. Cost: a GET.
+        """Return {(topic, partition): (log start offset, end)} as of now.
 
-        Raises: UnknownTopicError: the topic was deleted after the partition was looked up.
+        Cost: a GET.
+
+        Raises:
+            UnknownTopicError: The topic was deleted after the partition was looked up.
         """
         log = self.news().log
         by_partition = {}
