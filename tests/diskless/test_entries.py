@@ -89,7 +89,7 @@ def test_half_an_entry_is_damage(size: int) -> None:
 
 
 def test_an_entry_under_another_number_is_damage() -> None:
-    with pytest.raises(DataCorruptionError, match="it is entry 3"):
+    with pytest.raises(DataCorruptionError, match="contains entry 3"):
         decode(WHOLE, number=4, path="p")
 
 

@@ -118,7 +118,8 @@ def test_a_stamp_is_put_on_checked_batches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "size", "why"), [(51, 0, "51 records"), (49, 0, "49 records"), (50, -5, "behind")]
+    ("count", "size", "why"),
+    [(51, 0, "51 records"), (49, 0, "49 records"), (50, -5, "beyond the end")],
 )
 def test_a_chunk_that_is_not_what_the_ledger_says(count: int, size: int, why: str) -> None:
     raw = chunk(0, 50)[: size or None]
@@ -132,7 +133,7 @@ def test_a_chunk_that_is_not_what_the_ledger_says(count: int, size: int, why: st
 def test_batches_that_do_not_count_on_are_damage() -> None:
     raw = chunk(0, 10) + chunk(0, 10)
     log = NumberedBatches(BytesLog("s3://b/o", raw), len(raw), base=5, count=20, epoch=1)
-    with pytest.raises(DataCorruptionError, match=r"s3://b/o at byte \d+.*from 0, expected 10"):
+    with pytest.raises(DataCorruptionError, match=r"s3://b/o at byte \d+.*is 0, expected 10"):
         log.pread(len(raw), 0)
 
 
