@@ -168,8 +168,17 @@ class Merger:
     ) -> Merged:
         """Make segments from other extents with the same offsets, to replace a merge's sources.
 
-        Args: crc: the CRC-32C of the log, if there is a single segment and its checksum is known.
-        Raises: as `merge`; DataCorruptionError also if the log's CRC is not `crc`.
+        Args:
+            merge: The merge, with the extents to replace as `sources`.
+            originals: The extents to read.
+            state: The state on which the merge was planned.
+            reader: The reader for `originals`.
+            crc: The CRC-32C of the log, if there is a single segment and its checksum is known.
+
+        Raises the errors of `merge`.
+
+        Raises:
+            DataCorruptionError: The CRC of the log is not `crc`.
         """
         term = self._term()
         parts = self._segments(replace(merge, sources=originals), reader)

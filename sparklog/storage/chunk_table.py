@@ -146,6 +146,7 @@ class ChunkTable:
         """Yield a table for each partition with its chunks, which share the other fields."""
         rows = self.rows
         partitions = rows["topic"].astype(np.uint64) << np.uint64(32) | rows["partition"]
+        # Stable, because the chunks of a partition must stay in the order of the tasks.
         order = np.argsort(partitions, kind="stable")
         rows, partitions = rows[order], partitions[order]
         starts = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(rows)]

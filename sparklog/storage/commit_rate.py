@@ -47,6 +47,7 @@ class CommitRate:
         if last is None or point.time_ms < last.time_ms:
             return CommitRate(point.time_ms, 0, (point,))
         pause = point.time_ms - last.time_ms
+        # A step back is a reset of the positions. Speed and pauses of before would mislead.
         if pause > BREAK_MS or (point.partitions == last.partitions and point.total < last.total):
             return CommitRate(point.time_ms, 0, (point,))
         return CommitRate(

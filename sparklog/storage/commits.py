@@ -136,7 +136,8 @@ class Ledger(Protocol):
     def records(self, first: int, end: int) -> Iterator[tuple[int, LedgerRecord]]:
         """Yield (position, record) for first <= position < end. The records must be available.
 
-        Raises: DataCorruptionError.
+        Raises:
+            DataCorruptionError: An object is damaged.
         """
 
     def records_backwards(self, end: int) -> Iterator[tuple[int, LedgerRecord]]:
@@ -174,8 +175,10 @@ class FollowedLedger(Ledger, Protocol):
     def fold(self, state: LogState, end: int, *, first: int | None) -> None:
         """Fold the records [first, end) into `state`; from the last snapshot if `first` is None.
 
-        Raises: DataCorruptionError. If the records have expired: DataCorruptionError,
-        StaleReadError or FileNotFoundError.
+        Raises:
+            DataCorruptionError: A record is damaged, or the records have expired.
+            StaleReadError: The records have expired.
+            FileNotFoundError: The records have expired.
         """
 
     def dropped(self) -> Mapping[TopicPartition, int]:
@@ -239,7 +242,11 @@ class CommitLog(Ledger, Protocol):
 
         In a log dir the section takes the write lock, so no other process changes the log. In a
         bucket other processes may change it; `append` detects that. Not reentrant.
-        Raises: LogLockedError, LogReplacedError, StorageUnavailableError.
+
+        Raises:
+            LogLockedError: Another process holds the lock.
+            LogReplacedError: The log was replaced.
+            StorageUnavailableError: The store or the disk does not answer.
         """
 
     def catch_up(self) -> int:
@@ -253,16 +260,23 @@ class CommitLog(Ledger, Protocol):
 
         When it returns, the change is durable (depending on the log's flush option), `state` and
         `position` include it, and readers see it now or as soon as they poll.
-        Raises: PositionMovedError: another change is at that position; `state` and `position`
-        include it. CommitUnknownError. StorageUnavailableError, InvalidRequestError,
-        DataCorruptionError: the change was not written, and the log is unchanged.
+
+        Raises:
+            PositionMovedError: Another change is at that position. `state` and `position` include
+                that change.
+            CommitUnknownError: It is unknown whether the change was written.
+            StorageUnavailableError: The change was not written, and the log is unchanged.
+            InvalidRequestError: The change was not written, and the log is unchanged.
+            DataCorruptionError: The change was not written, and the log is unchanged.
         """
 
     def check(self, chunks: Sequence[Chunk]) -> None:
         """Reject chunks that this home can't append, before the first write.
 
-        Raises: StorageUnavailableError: a disk is full. DataCorruptionError: a partition is
-        offline. InvalidRequestError: a chunk is missing or differs from the staged data.
+        Raises:
+            StorageUnavailableError: A disk is full.
+            DataCorruptionError: A partition is offline.
+            InvalidRequestError: A chunk is missing or differs from the staged data.
         """
 
     def check_producers(
@@ -299,8 +313,10 @@ class CommitLog(Ledger, Protocol):
         """Return the record of an append that ended with CommitUnknownError; None for a failure.
 
         A result of None is final: the append can't succeed later. Call outside of `exclusive`.
-        Raises: InvalidRequestError: no append can have been attempted at that position.
-        StorageUnavailableError.
+
+        Raises:
+            InvalidRequestError: No append can have been attempted at that position.
+            StorageUnavailableError: The store does not answer.
         """
 
     def placement(self, partitions: range) -> dict[int, int]:
@@ -314,8 +330,7 @@ def change(
 
     If `decide` returns None or raises, the state may be outdated: new records are folded and
     `decide` is called again. So a successful change needs no additional request, and no rejection
-    depends on outdated state.
-    Raises: exceptions of `decide` and of `CommitLog.append`.
+    depends on outdated state. Raises the errors of `decide` and of `CommitLog.append`.
     """
     while True:
         with commits.exclusive():
@@ -323,6 +338,7 @@ def change(
             try:
                 wanted = decide(commits.state)
             except SparklogError:
+                # Without new records the decision was based on the newest state, so it is final.
                 if commits.catch_up() == before:
                     raise
                 continue

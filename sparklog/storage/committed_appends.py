@@ -27,8 +27,8 @@ from sparklog.storage.log_state import LogState
 Table = NDArray[Any]
 NO_CRC: Final = -1
 _NOT_COMMITTED_LONG: Final = (
-    "the batches of these offsets, which several segments hold, are not those that were "
-    "committed; if files were swapped with those of another partition, put them back, else "
+    "the batches of these offsets, which several segments contain, are not those that were "
+    "committed; if files were swapped with files of another partition, put them back, else "
     "restore the files of these segments from a copy"
 )
 
@@ -122,7 +122,9 @@ class AppendedBatches:
         Args:
             crc: The checksum, or `NO_CRC`.
             may_miss: Whether compaction may have removed batches of the append.
-        Returns: whether the batches are the committed batches, or None if unknown.
+
+        Returns:
+            Whether the batches are the committed batches, or None if unknown.
         """
         rows = self.rows(first, end)
         if rows is None:
@@ -153,7 +155,7 @@ def not_committed(owner: TopicPartition | None) -> str:
     advice = "restore the segment's files from a copy"
     if owner is not None:
         advice = (
-            f"they are those of {owner}: if files of the two partitions were swapped, put them "
+            f"they belong to {owner}: if files of the two partitions were swapped, put them "
             f"back, else {advice}"
         )
     return f"the batches of these offsets are not those that were committed; {advice}"
@@ -202,7 +204,8 @@ class CommittedAppends:
     def first_wrong(self, batches: AppendedBatches, base: int, end: int) -> WrongAppends | None:
         """Compare the batches of the segment [base, end).
 
-        Returns: the first run of wrong appends, if any.
+        Returns:
+            The first run of wrong appends, if any.
         """
         batches.settle()
         firsts, ends, crcs = self.appends.get(self.key, Appends()).columns()
@@ -236,6 +239,7 @@ class CommittedAppends:
         if first not in self._long:  # once, however many segments the append has
             self._long[first] = self.read(first, last)
         complete = self._long[first]
+        # Unreadable parts of the append are reported where they are damaged, not here.
         if complete is None:
             return True
         part = max(first, base), min(last, end)

@@ -98,10 +98,13 @@ class DeletedTopic:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "DeletedTopic":
-        """Rebuild a topic from the form in snapshots. Raises: as `TopicState.from_json`."""
+        """Rebuild a topic from the form in snapshots.
+
+        Raises the errors of `TopicState.from_json`.
+        """
         abandoned = fields.get("abandoned", {})
         if not type(fields["deleted"]) is type(fields["delay"]) is int:
-            raise TypeError(f"want times, not {fields['deleted']!r}, {fields['delay']!r}")
+            raise TypeError(f"expected ms, got {fields['deleted']!r} and {fields['delay']!r}")
         return cls(
             name=fields["name"],
             topic=TopicState.from_json(fields),

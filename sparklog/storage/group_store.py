@@ -63,7 +63,9 @@ class GroupStore(Protocol):
     def read(self, group: str) -> Reader | None:
         """Return a group, if known.
 
-        Raises: DataCorruptionError: no state of the group can be read. UnsupportedVersionError.
+        Raises:
+            DataCorruptionError: No state of the group can be read.
+            UnsupportedVersionError: A newer sparklog wrote the object.
         """
 
     def read_all(self) -> Sequence[StoredGroup]:
@@ -83,13 +85,16 @@ class GroupStore(Protocol):
                 raised.
             durably: False if a power cut may restore a deleted group.
 
-        Raises: LogLockedError, StorageUnavailableError, UnsupportedVersionError.
+        Raises:
+            LogLockedError: Another process holds the lock of the group.
+            StorageUnavailableError: The store or the disk does not answer.
+            UnsupportedVersionError: A newer sparklog wrote the group's state.
         """
 
     def delete(self, key: str, *, durably: bool = True) -> bool:
         """Delete a group, also a damaged one; return True if the group existed.
 
-        Raises: as `update`.
+        Raises the errors of `update`.
         """
 
 
@@ -116,14 +121,19 @@ class Groups:
     def positions(self, group: str) -> Mapping[TopicPartition, Committed]:
         """Return the committed positions of a group; empty if the group is unknown.
 
-        Raises: InvalidRequestError: the name is invalid. DataCorruptionError: the positions can't
-        be read; starting elsewhere would lose the group's place.
+        Raises:
+            InvalidRequestError: The name is invalid.
+            DataCorruptionError: The positions can't be read. Starting elsewhere would lose the
+                group's position.
         """
         reader = self.reader(group)
         return {} if reader is None else reader.offsets
 
     def reader(self, group: str) -> Reader | None:
-        """Return a group, if known. Raises: as `positions`."""
+        """Return a group, if known.
+
+        Raises the errors of `positions`.
+        """
         check_group(group)
         return self._store.read(group)
 
@@ -158,8 +168,12 @@ class Groups:
         """Commit {partition: the next offset to read}, durably; other partitions are unchanged.
 
         Concurrent commits of a group's members are all applied. A position may move backwards.
-        Raises: InvalidRequestError: the name is invalid; LogLockedError, StorageUnavailableError;
-        UnsupportedVersionError: a newer sparklog wrote the group's state.
+
+        Raises:
+            InvalidRequestError: The name is invalid.
+            LogLockedError: Another process holds the lock of the group.
+            StorageUnavailableError: The store or the disk does not answer.
+            UnsupportedVersionError: A newer sparklog wrote the group's state.
         """
         self.commit_query(Reader(group, GROUP, host), offsets, now_ms=now_ms, origins=origins)
 
@@ -175,7 +189,8 @@ class Groups:
         """Commit, from a task, the start of a query's micro-batch. Other partitions are unchanged.
 
         `query`: group, kind, host, app, batch, run and name. `committed_by_query` returns the new
-        state of the group, or None if the stored state is up to date. Raises: as `commit`.
+        state of the group, or None if the stored state is up to date.
+        Raises the errors of `commit`.
         """
         check_group(query.group)
         if offsets:
@@ -197,7 +212,8 @@ class Groups:
     ) -> bool:
         """Commit positions that a query's `planner` knows; return False if the tasks must commit.
 
-        `committed_as_planned` returns the new state of the group. Raises: as `commit`.
+        `committed_as_planned` returns the new state of the group.
+        Raises the errors of `commit`.
         """
         check_group(group)
         try:
@@ -214,8 +230,8 @@ class Groups:
     def change(self, group: str, decide: Decision) -> bool:
         """Apply `decide` to a group, durably; return True if anything was written.
 
-        A damaged group counts as unknown. Members of a group may change it concurrently, as in
-        `commit`. Raises: as `commit`, and exceptions of `decide`.
+        A damaged group counts as unknown. Members of a group may change the group concurrently, as
+        in `commit`. Raises the errors of `commit` and of `decide`.
         """
         check_group(group)
         with self._store.naming(group):
@@ -255,6 +271,7 @@ class Groups:
 
     def _expire(self, group: str, now_ms: int, retention_ms: int) -> list[ExpiredOffset]:
         """Delete a group's expired commits, unless they were renewed since."""
+        # The group may have committed since it was read, so each commit is judged again.
         expired: list[ExpiredOffset] = []
 
         def decide(known: Reader | None) -> Reader | None:

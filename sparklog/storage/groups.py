@@ -240,6 +240,8 @@ def committed_by_query(
     planners = known.planners if known.run == query.run else {}
     topics = sorted({topic for topic, _ in offsets})
     again: Mapping[TopicPartition, Committed] = {}
+    # Two sources of a query read the same topic. The records between their positions must be read
+    # again after a restart, so the lower offset counts.
     if query.batch is not None and known.batch == query.batch:
         again = known.offsets
     elif planner is not None and planner not in planners and planners:
@@ -291,8 +293,8 @@ def committed_by_client(
 ) -> Reader | None:
     """Return a group after commits of a Kafka client; other partitions are unchanged.
 
-    Raises: InvalidRequestError: the name belongs to a streaming query, which tracks its own
-    progress.
+    Raises:
+        InvalidRequestError: The name belongs to a streaming query, which tracks its own progress.
     """
     if known is not None and known.kind != client.kind:
         raise of_query(known)
@@ -305,7 +307,8 @@ def committed_by_client(
 def without_partitions(known: Reader | None, keys: Collection[TopicPartition]) -> Reader | None:
     """Return a group after a Kafka client deleted the group's offsets of some partitions.
 
-    Raises: InvalidRequestError, as `committed_by_client`.
+    Raises:
+        InvalidRequestError: The group belongs to a streaming query.
     """
     if known is not None and known.kind != GROUP:
         raise of_query(known)
@@ -328,7 +331,7 @@ def touched(known: Reader | None, keys: Collection[TopicPartition], now_ms: int)
 def of_query(known: Reader) -> InvalidRequestError:
     """Return the error for a Kafka client that tries to change a streaming query's group."""
     return InvalidRequestError(
-        f"group {known.group} is a streaming query's of {known.app or 'Spark'} on host "
+        f"group {known.group} belongs to a streaming query of {known.app or 'Spark'} on host "
         f"{known.host or '?'}, which tracks its own progress: choose another group.id, or delete "
-        "it by log.delete_reader after the query has ended"
+        "the group by log.delete_reader after the query has ended"
     )

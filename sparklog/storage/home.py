@@ -154,7 +154,9 @@ class Home(Protocol):
         """Return the topics that this handle knows; used by writers for each micro-batch.
 
         Cost: two stats in a log dir, no request in a bucket; the commit checks again.
-        Raises: LogReplacedError.
+
+        Raises:
+            LogReplacedError: The log was replaced.
         """
 
     def staging(self) -> TaskStaging:

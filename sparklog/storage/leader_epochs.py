@@ -18,6 +18,7 @@ def assigned(entries: Epochs, epoch: int, start: int) -> Epochs:
     if entries and entries[-1][0] == epoch and start >= entries[-1][1]:
         return entries
     kept = list(entries)
+    # As LeaderEpochFileCache.assign, which removes conflicting entries at the end.
     while kept and (kept[-1][0] >= epoch or kept[-1][1] >= start):
         kept.pop()
     return [*kept, (epoch, start)]

@@ -39,20 +39,26 @@ class Lease(Protocol):
     def acquire(self) -> bool:
         """Try to acquire the lease without waiting; return True on success.
 
-        Raises: StorageUnavailableError.
+        Raises:
+            StorageUnavailableError: The store or the disk does not answer.
         """
 
     def check(self) -> None:
         """Check that this process still has the lease, and renew the lease if needed.
 
         Called before every step of the work, so it is cheap (a stat and a small read).
-        Raises: LeaseLostError: this process does not have the lease; the lease is then released.
+
+        Raises:
+            LeaseLostError: This process does not have the lease; the lease is then released.
         """
 
     def heartbeat(self) -> None:
         """Write a heartbeat, if due. Heartbeats are only for monitoring.
 
-        Called every second, so it is cheap. Raises: StorageUnavailableError.
+        Called every second, so it is cheap.
+
+        Raises:
+            StorageUnavailableError: The store or the disk does not answer.
         """
 
     def holder(self) -> dict[str, object]:
@@ -80,16 +86,24 @@ class UpkeepLease(Lease, Protocol):
     def request(self) -> None:
         """Request the lease from the holder. Earlier requests have priority.
 
-        Called about every second until `acquire` succeeds. Raises: StorageUnavailableError.
+        Called about every second until `acquire` succeeds.
+
+        Raises:
+            StorageUnavailableError: The store or the disk does not answer.
         """
 
     def withdraw(self) -> None:
-        """Withdraw the request. Idempotent. Raises: StorageUnavailableError."""
+        """Withdraw the request. Idempotent.
+
+        Raises:
+            StorageUnavailableError: The store or the disk does not answer.
+        """
 
     def is_requested(self) -> bool:
         """Return True if another process requests the lease. Called every second, so it is cheap.
 
-        Raises: StorageUnavailableError.
+        Raises:
+            StorageUnavailableError: The store or the disk does not answer.
         """
 
 
@@ -161,7 +175,9 @@ class HomeLease(Lease):
                     f"{self.place}: {self.describe()} has taken over; standing back"
                 )
             if self.lends and self.is_requested():
-                raise LeaseLostError(f"{self.place}: another process asks for it; standing back")
+                raise LeaseLostError(
+                    f"{self.place}: another process requests the lease; standing back"
+                )
 
     def _check_held(self) -> None:
         if not self.held:

@@ -312,6 +312,7 @@ def encode(record: LedgerRecord) -> bytes:
         fields["flush"] = "none"
     fields.setdefault("time", record.time_ms)
     fields.setdefault("epoch", record.epoch)
+    # The lowest version that suffices, so that older versions of sparklog can read other records.
     version = TIERED_VERSION if "local" in fields else FORMAT_VERSION
     if isinstance(record, UndeleteRecord | PurgeRecord) or not fields.keys().isdisjoint(_LATER):
         version = DELETED_VERSION
@@ -323,8 +324,10 @@ def decode(raw: bytes | dict[str, Any], *, path: str, offset: int) -> LedgerReco
     """Parse a record's form on disk, or the parsed JSON object.
 
     `path`, `offset`: the ledger and the record's position, for errors.
-    Raises: UnsupportedVersionError: a newer sparklog wrote it; InvalidRecordError (a
-    DataCorruptionError): the record is malformed.
+
+    Raises:
+        UnsupportedVersionError: A newer sparklog wrote the record.
+        InvalidRecordError: The record is malformed. (A DataCorruptionError.)
     """
     try:
         fields = parse_json(raw) if isinstance(raw, bytes) else raw
@@ -333,14 +336,14 @@ def decode(raw: bytes | dict[str, Any], *, path: str, offset: int) -> LedgerReco
             check_version(version, "the commit ledger", newest=DELETED_VERSION)
         kind = fields["kind"]
         if kind not in _DECODERS:
-            raise ValueError(f"there is no kind {kind!r}")
+            raise ValueError(f"the kind {kind!r} is unknown")
         return _DECODERS[kind](fields)
     except UnsupportedVersionError:
         raise
     except _MALFORMED as error:
-        reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
+        reason = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise InvalidRecordError(
-            f"not a ledger record ({reason})",
+            f"this is not a ledger record ({reason})",
             path=path,
             first=offset,
             end=offset + 1,
@@ -750,10 +753,10 @@ def _given_up_from_json(fields: dict[str, Any]) -> GivenUpRange | None:
 def _check_numbers(*values: object) -> None:
     for value in values:
         if type(value) is not int:
-            raise TypeError(f"{value!r} instead of a number")
+            raise TypeError(f"expected a number, got {value!r}")
 
 
 def _check_texts(*values: object) -> None:
     for value in values:
         if type(value) is not str:
-            raise TypeError(f"{value!r} instead of a string")
+            raise TypeError(f"expected a string, got {value!r}")

@@ -56,7 +56,11 @@ class LogState:
     lost: LostCommits | None = None  # offsets for which a ledger repair found no record
 
     def apply(self, record: LedgerRecord) -> None:
-        """Apply a record. Raises: KeyError: the record contradicts the state."""
+        """Apply a record.
+
+        Raises:
+            KeyError: The record contradicts the state.
+        """
         self.epoch = record.epoch
         self.time_ms = max(self.time_ms, record.time_ms)
         match record:
@@ -88,6 +92,7 @@ class LogState:
             self.ends[key] = span.end
         if record.tails is not None:
             self.tails.update(record.tails)
+        # Older versions and buckets write no CRC fields; the known fields are of earlier batches.
         elif self.tails:
             for key in ends:
                 self.tails.pop(key, None)
@@ -128,6 +133,7 @@ class LogState:
             self.deleted[record.id] = self._deleted_topic(record)
         for partition in self.topics.pop(name).dirs:
             key = TopicPartition(name, partition)
+            # A topic that is created again starts here: offsets are never assigned twice.
             self.dropped[key] = max(self.dropped.get(key, 0), self.ends.pop(key))
             self.starts.pop(key, None)
             self.local_starts.pop(key, None)

@@ -115,6 +115,7 @@ def predecessor(
         evidence = _same(known, origin)
         if other_query == query or other_sink != sink or not shared or evidence is None:
             continue
+        # `look` asks the running query, so it is called only if there is a candidate.
         if now is None:
             now = BatchStart() if origin.look is None else origin.look()
         if other_query not in now.alive and _overlap(known.ends, origin.ends, now.starts):

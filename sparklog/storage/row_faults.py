@@ -27,16 +27,17 @@ class RowFault:
 
 NULL_TOPIC: Final = RowFault(
     InvalidRequestError,
-    "a row has a null topic: give each one, or set option topic; nothing was appended",
+    "a row has a null topic: set a topic in each row, or set option topic; nothing was appended",
 )
 UNKNOWN_TOPIC: Final = RowFault(
     UnknownTopicError,
-    "topic {topic} is not in {home} and auto.create.topics.enable is false: create it, or correct "
-    "the rows; nothing was appended",
+    "topic {topic} is not in {home} and auto.create.topics.enable is false: create the topic, or "
+    "correct the rows; nothing was appended",
 )
 NO_PARTITION: Final = RowFault(
     InvalidRequestError,
-    "topic {topic} has no partition {partition}: want one of {partitions}; nothing was appended",
+    "topic {topic} has no partition {partition}: expected one of {partitions}; nothing was "
+    "appended",
 )
 NO_KEY: Final = RowFault(
     InvalidRequestError,
@@ -45,10 +46,10 @@ NO_KEY: Final = RowFault(
 )
 TOO_LARGE: Final = RowFault(
     RecordTooLargeError,
-    "topic {topic}: a record makes a batch of {size} bytes, max.message.bytes is {most}: make it "
-    "smaller, or raise the limit. Where the topic exists an option of the writer doesn't raise it, "
-    "but: sparklog configs alter {home} --topic {topic} --add-config max.message.bytes=..., or "
-    "Log.alter_topic",
+    "topic {topic}: a record makes a batch of {size} bytes, but max.message.bytes is {most}: make "
+    "the record smaller, or raise the limit. If the topic exists, options of the writer don't "
+    "raise the limit: use sparklog configs alter {home} --topic {topic} --add-config "
+    "max.message.bytes=..., or Log.alter_topic",
 )
 
 ROW_FAULTS: Final = {

@@ -59,7 +59,8 @@ class LogSegmentData(Protocol):
     def version(self) -> object:
         """Return a value that changes if the segment is replaced.
 
-        Raises: SourceChangedError: the segment for which the put was planned no longer exists.
+        Raises:
+            SourceChangedError: The segment for which the put was planned no longer exists.
         """
 
     def log(self) -> AbstractContextManager[SegmentLog]:
@@ -135,6 +136,8 @@ class SegmentStore(Protocol[SegmentT]):
         """Delete segments. Segments that are missing or incomplete are not an error.
 
         The caller has recorded the deletion before, so readers no longer look for these offsets
-        here.
-        Raises: StorageUnavailableError: some segments may be deleted. Source: deleteLogSegmentData.
+        here. Source: deleteLogSegmentData.
+
+        Raises:
+            StorageUnavailableError: The store does not answer. Some segments may be deleted.
         """

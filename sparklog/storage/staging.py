@@ -32,6 +32,7 @@ INLINE_BYTES: Final = 256 << 10
 
 def chunk_label(writer: str, batch: int) -> str:
     """Return the label of a micro-batch's staged data, by which they are found and deleted."""
+    # A hash, because a writer's name can be any text and the label is part of file names.
     return f"{hashlib.sha256(writer.encode()).hexdigest()[:16]}-{batch}"
 
 
@@ -182,17 +183,25 @@ class ChunkPlace(Protocol):
 
         Appends them to `chunk.parts` (a copy, unless `is_memory`), or writes them to storage.
         Returns True if the stager must close all chunks now and continue with new ones.
-        Raises: StorageUnavailableError.
+
+        Raises:
+            StorageUnavailableError: The store or the disk does not answer.
         """
 
     def close(self, chunk: GrowingChunk) -> None:
-        """Close a chunk, which must not be empty. Raises: StorageUnavailableError."""
+        """Close a chunk, which must not be empty.
+
+        Raises:
+            StorageUnavailableError: The store or the disk does not answer.
+        """
 
     def finish(self, chunks: Sequence[GrowingChunk]) -> Sequence[Chunk]:
         """Return the chunks for the commit. All are closed, and in their order.
 
         Tasks send at most INLINE_BYTES of data in memory to the driver; larger data are staged now.
-        Raises: StorageUnavailableError.
+
+        Raises:
+            StorageUnavailableError: The store or the disk does not answer.
         """
 
     def discard(self, chunks: Sequence[GrowingChunk]) -> None:
@@ -216,8 +225,11 @@ class TaskStaging(Protocol):
         """Check, before a row is staged, that this process sees the driver's log.
 
         Cost: a stat or two, or a small request.
-        Raises: InvalidRequestError, with the host's name: the log is not visible here.
-        LogReplacedError: another log has replaced it. StorageUnavailableError.
+
+        Raises:
+            InvalidRequestError: The log is not visible on this host, which the message names.
+            LogReplacedError: Another log has replaced the driver's log.
+            StorageUnavailableError: The store or the disk does not answer.
         """
 
     def stager(self, framing: Framing, *, label: str, task: int = 0) -> Stager:
@@ -247,7 +259,9 @@ class TaskStaging(Protocol):
         """Stage the chunks that JVM tasks framed, and return the staged chunks.
 
         For a `jvm_place` of the kind "objects". A small amount stays in memory, as with a stager.
-        Raises: StorageUnavailableError; all staged data are then deleted.
+
+        Raises:
+            StorageUnavailableError: The store does not answer. All staged data are then deleted.
         """
 
     def planned_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicInfo:

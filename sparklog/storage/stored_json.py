@@ -17,19 +17,24 @@ _WRONG: Final = (KeyError, TypeError, AttributeError, ValueError)
 
 
 def parse_json(raw: str | bytes | bytearray) -> Any:
-    """Parse JSON. Raises: ValueError: `raw` is not JSON or is nested too deeply."""
+    """Parse JSON.
+
+    Raises:
+        ValueError: `raw` is not JSON or is nested too deeply.
+    """
     try:
         return json.loads(raw)
+    # A hostile or damaged document must not end the process.
     except RecursionError:
-        raise ValueError("JSON that is nested too deeply") from None
+        raise ValueError("the JSON is nested too deeply") from None
 
 
 def check_version(version: int, what: str, *, newest: int = FORMAT_VERSION) -> None:
     """Raise UnsupportedVersionError if a newer sparklog wrote `what`."""
     if version > newest:
         raise UnsupportedVersionError(
-            f"{what} has format version {version}, this sparklog reads up to "
-            f"{newest}: open the log with the sparklog that wrote it, or a newer one"
+            f"{what} has format version {version}, but this sparklog reads versions up to "
+            f"{newest}: open the log with the sparklog that wrote it, or a newer version"
         )
 
 
@@ -42,31 +47,38 @@ def seal(name: str, content: dict[str, Any], *, indent: int | None = None) -> by
 def unseal(name: str, raw: bytes, *, path: str, cure: str) -> dict[str, Any]:
     """Return the content of a document that `seal` made.
 
-    Raises: DataCorruptionError, with the advice `cure`, if the document is malformed or its
-    checksum does not match; UnsupportedVersionError if a newer sparklog wrote it.
+    Args:
+        name: The name under which `seal` stored the content.
+        raw: The document.
+        path: The file or object, for errors.
+        cure: The advice in the message of a DataCorruptionError.
+
+    Raises:
+        DataCorruptionError: The document is malformed, or its checksum does not match.
+        UnsupportedVersionError: A newer sparklog wrote the document.
     """
     try:
         document = parse_json(raw)
         check_version(document["version"], path)
         content: dict[str, Any] = document[name]
         if document["crc32c"] != _crc(content):
-            raise ValueError("its checksum does not match")
+            raise ValueError("the checksum does not match")
     except UnsupportedVersionError:
         raise
     except _WRONG as error:
         raise DataCorruptionError(
-            f"no document of {name} ({_fault(raw, error)}); {cure}", path=path
+            f"this is not a document of {name} ({_fault(raw, error)}); {cure}", path=path
         ) from error
     return content
 
 
 def _fault(raw: bytes, error: Exception) -> str:
     if not raw:
-        return "it is empty"
+        return "the content is empty"
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
-        return "it is not JSON"
+        return "the content is not JSON"
     if isinstance(error, KeyError):
-        return f"it has no field {error}"
+        return f"field {error} is missing"
     return str(error)
 
 

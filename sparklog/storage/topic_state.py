@@ -29,10 +29,14 @@ class TopicState:
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """Rebuild a topic from the result of `to_json`.
 
-        Raises: KeyError, TypeError, ValueError, AttributeError: `fields` is malformed.
+        Raises:
+            KeyError: A field is missing.
+            TypeError: A field has another type.
+            ValueError: A partition is not a number.
+            AttributeError: A mapping is another value.
         """
         if type(fields["id"]) is not str:
-            raise TypeError(f"id={fields['id']!r}")
+            raise TypeError(f"the topic id must be a string; got {fields['id']!r}")
         dirs = by_partition(fields["dirs"])
         bases = by_partition(fields.get("bases", {}))
         nonzero = {partition: base for partition, base in bases.items() if base}
@@ -62,10 +66,13 @@ class TopicState:
 
 
 def by_partition(fields: Mapping[str, int]) -> dict[int, int]:
-    """Parse {partition: number} from JSON. Raises: as `TopicState.from_json`."""
+    """Parse {partition: number} from JSON.
+
+    Raises the errors of `TopicState.from_json`.
+    """
     found = {int(partition): number for partition, number in fields.items()}
     if not all(type(number) is int for number in found.values()):
-        raise TypeError(f"want numbers by partition, not {fields!r}")
+        raise TypeError(f"expected numbers by partition, got {fields!r}")
     return found
 
 

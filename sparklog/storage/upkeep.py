@@ -80,14 +80,18 @@ class ErasureRequest:
         if not all(isinstance(key, bytes) for key in self.keys):
             raise InvalidRequestError("keys must be a collection of bytes, as stored in the log")
         if self.partitions is not None and not self.partitions:
-            raise InvalidRequestError("partitions: none is given; leave it out for all of them")
+            raise InvalidRequestError("partitions is empty; leave it out for all partitions")
         with_keys = self.keys or self.null_key or self.before_ms is not None
         if self.predicate is not None and with_keys:
-            raise InvalidRequestError("give either keys (with null_key, before_ms) or a predicate")
+            raise InvalidRequestError("pass either keys (with null_key, before_ms) or a predicate")
         self.selection()
 
     def selection(self) -> RecordPredicate:
-        """Return the predicate that selects the records. Raises: InvalidRequestError."""
+        """Return the predicate that selects the records.
+
+        Raises:
+            InvalidRequestError: The keys are invalid.
+        """
         if self.predicate is not None:
             return self.predicate
         return KeyPredicate(self.keys, null_key=self.null_key, before_ms=self.before_ms)
@@ -114,7 +118,11 @@ class ErasureRequest:
         )  # fmt: skip
 
     def partitions_of(self, known: Collection[int]) -> list[int]:
-        """Return the requested partitions, ascending. Raises: InvalidRequestError."""
+        """Return the requested partitions, ascending.
+
+        Raises:
+            InvalidRequestError: A requested partition does not exist.
+        """
         wanted = sorted(set(known if self.partitions is None else self.partitions))
         if missing := [p for p in wanted if p not in known]:
             raise InvalidRequestError(
@@ -186,7 +194,8 @@ class Upkeep(Protocol):
     def is_replaced(self) -> bool:
         """Return True if the log was replaced (also by an earlier state) and must be reopened.
 
-        Raises: LogReplacedError: the log is missing.
+        Raises:
+            LogReplacedError: The log is missing.
         """
 
     def take_up(self, now_ms: int) -> None:
@@ -201,8 +210,10 @@ class Upkeep(Protocol):
     def work(self, work: Work, report: Report, request: Request = AS_DUE) -> Due:
         """Do (or, with `report.dry_run`, simulate) a kind of work; return when work is due next.
 
-        Raises: LeaseLostError: another service has taken over, or this service must stop; and
-        errors that prevent the start. Steps that the report contains are complete nevertheless.
+        Steps that the report contains are complete, even if an error is raised.
+
+        Raises:
+            LeaseLostError: Another service has taken over, or this service must stop.
         """
 
     @property
@@ -210,22 +221,38 @@ class Upkeep(Protocol):
         """When the next retired file can be unlinked; infinity if there is none."""
 
     def purge(self, report: Report) -> None:
-        """Unlink retired files after their delay. Raises: LeaseLostError."""
+        """Unlink retired files after their delay.
+
+        Raises:
+            LeaseLostError: Another process has taken over the lease.
+        """
 
     def check_compacted(self, topics: Collection[str], report: Report) -> None:
         """Raise for topics that aren't compacted; report partitions that can't be checked.
 
-        `topics`: empty stands for all compacted topics.
-        Raises: UnknownTopicError, InvalidRequestError.
+        Args:
+            topics: The topics; an empty collection stands for all compacted topics.
+            report: The report to which partitions that can't be checked are added.
+
+        Raises:
+            UnknownTopicError: A topic does not exist.
+            InvalidRequestError: A topic is not compacted.
         """
 
     def erase(self, request: ErasureRequest, report: ErasureReport, loan: Loan) -> None:
         """Erase records everywhere in this home, or with `dry_run` count the records.
 
-        `loan`: started when the lease is needed. If the lease is unavailable, the steps that need
-        it are reported as pending.
-        Raises: UnknownTopicError, InvalidRequestError: a partition does not exist. The errors of
-        single partitions are in their reports.
+        Errors of single partitions are added to the reports of the partitions.
+
+        Args:
+            request: The records to erase.
+            report: The report to complete.
+            loan: The lease, which is borrowed when a step needs the lease. If the lease is
+                unavailable, the report lists such steps as pending.
+
+        Raises:
+            UnknownTopicError: The topic does not exist.
+            InvalidRequestError: A partition does not exist.
         """
 
     def close(self) -> None:

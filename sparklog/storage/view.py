@@ -88,6 +88,7 @@ class CachedPartition:
 
     def cached(self, make: Callable[[PartitionSegments], T]) -> T:
         """Return `make(segments)`, computed once per `make`."""
+        # Concurrent threads may both build the object: the last one is cached.
         found: T | None = self._made.get(make)
         if found is None:
             found = self._made[make] = make(self.segments)
@@ -152,7 +153,8 @@ class View(Protocol):
     def partitions(self, topic: str) -> list[int]:
         """Return a topic's partitions in ascending order. Offline partitions are included.
 
-        Raises: UnknownTopicError.
+        Raises:
+            UnknownTopicError: A topic or partition does not exist.
         """
 
     def topic_id(self, topic: str, partition: int) -> str | None:
@@ -185,7 +187,10 @@ class View(Protocol):
         them, with an entry per `make`. `make` is called only for a new entry, and again if the
         partition was replaced: its place, its topic id (if it is not `topic_id`) or the log
         changed.
-        Raises: UnknownTopicError, PartitionOfflineError.
+
+        Raises:
+            UnknownTopicError: A topic or partition does not exist.
+            PartitionOfflineError: The partition is offline.
         """
 
     def plan(self, key: TopicPartition, start: int, end: int) -> ReadPlan | None:
@@ -199,8 +204,12 @@ class View(Protocol):
     def local_files(self, key: TopicPartition) -> LocalFiles | None:
         """Return the partition's segments that are files of this host, or None without any.
 
-        Makes no requests to an object store. Cost: two stats without a change since the last call,
-        else a listing. Raises: UnknownTopicError, PartitionOfflineError.
+        Makes no requests to an object store.
+        Cost: two stats without a change since the last call, else a listing.
+
+        Raises:
+            UnknownTopicError: The topic or partition does not exist.
+            PartitionOfflineError: The partition is offline.
         """
         return None
 

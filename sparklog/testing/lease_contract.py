@@ -98,7 +98,7 @@ class UpkeepLeaseContract(LeaseContract):
         two.request()
         assert one.is_requested()
         assert not two.is_requested()  # its own request does not count
-        with pytest.raises(LeaseLostError, match="asks for it"):
+        with pytest.raises(LeaseLostError, match="requests the lease"):
             one.check()
         assert one.held  # until its step is done
         one.release()

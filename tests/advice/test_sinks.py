@@ -72,7 +72,7 @@ def test_rows_have_a_topic_by_an_option_or_by_a_column(path: str) -> None:
 
 
 def test_each_row_has_a_topic(path: str) -> None:
-    advice = "null topic: give each one, or set option topic; nothing was appended"
+    advice = "null topic: set a topic in each row, or set option topic; nothing was appended"
     with pytest.raises(InvalidRequestError, match=advice):
         write(path, ["t", None])
     assert ends(path) == {}
@@ -85,7 +85,7 @@ def test_each_row_has_a_topic(path: str) -> None:
 def test_an_unknown_topic_is_made_or_corrected(path: str) -> None:
     with sparklog.open(path, "rw") as log:
         log.create_topic("t")
-    advice = "is false: create it, or correct the rows; nothing was appended"
+    advice = "is false: create the topic, or correct the rows; nothing was appended"
     with pytest.raises(UnknownTopicError, match=advice):
         write(path, ["t", "new"], **NO_CREATION)
     assert ends(path) == {"t": 0}

@@ -253,7 +253,7 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any], type[SparklogError], str]] 
         "holds other characters",
     ),
     "quoted topic": ({"topic": "it's"}, {}, InvalidRequestError, '"it\'s" holds other'),
-    "partition 3": ({"partition": 3}, {}, InvalidRequestError, "no partition 3: want one of [0, 1"),
+    "partition 3": ({"partition": 3}, {}, InvalidRequestError, "no partition 3: expected one of"),
     "partition -1": ({"partition": -1}, {}, InvalidRequestError, "no partition -1"),
     "null key": ({"topic": "c"}, {}, InvalidRequestError, "topic c is compacted"),
     "null header": ({"headers": [None]}, {}, InvalidRequestError, "a null header or a null header"),
@@ -267,7 +267,7 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any], type[SparklogError], str]] 
         {"topic": "c", "key": "k", "value": b"x" * 3000},
         {},
         RecordTooLargeError,
-        "a record makes a batch of 3071 bytes, max.message.bytes is 2000",
+        "a record makes a batch of 3071 bytes, but max.message.bytes is 2000",
     ),
     "offline": ({"partition": 1}, {"topics": offline}, PartitionOfflineError, "its log dir isn't"),
     "level": (
@@ -327,7 +327,7 @@ def test_partitions_that_are_missing_and_log_dirs_of_their_own(
     found = [*in_scala(probe, planned(home, topics=topics), rows).chunks()]
     assert [Path(chunk.path or "").parent.name for chunk in found] == ["a", "b", "a"]
     assert [chunk.partition for chunk in found] == [5, 2, 0]
-    with pytest.raises(InvalidRequestError, match=r"no partition 1: want one of \[0, 2, 5\]"):
+    with pytest.raises(InvalidRequestError, match=r"no partition 1: expected one of \[0, 2, 5\]"):
         in_scala(probe, planned(home, topics=topics), [row(partition=1)])
 
 

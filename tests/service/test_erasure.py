@@ -531,7 +531,7 @@ def test_what_is_refused(tmp_path: Path, clock: ManualClock) -> None:
         ({"keys": ["alice"]}, "collection of bytes"),
         ({"keys": [ALICE], "predicate": ByValue()}, "either keys"),
         ({"keys": [ALICE], "partitions": [7]}, "no partitions"),
-        ({"keys": [ALICE], "partitions": []}, "none is given"),
+        ({"keys": [ALICE], "partitions": []}, "partitions is empty"),
     ):
         with pytest.raises(InvalidRequestError, match=said):
             erase(tmp_path, "t", clock=clock, **given)  # type: ignore[arg-type]

@@ -57,7 +57,7 @@ def test_a_client_keeps_the_other_partitions_and_says_who_it_is() -> None:
 
 def test_a_query_is_left_alone() -> None:
     query = Reader("q", "query", "h", "app", 3, {T0: Committed(5, 1)})
-    with pytest.raises(InvalidRequestError, match="streaming query's of app on host h"):
+    with pytest.raises(InvalidRequestError, match="streaming query of app on host h"):
         committed_by_client(query, Reader("q", "group"), {T0: Committed(9, 5)})
     with pytest.raises(InvalidRequestError):
         without_partitions(query, {T0})

@@ -225,7 +225,7 @@ def test_a_restore_that_is_cut_is_completed_by_the_next(
         with pytest.raises(SimulatedKill):
             restore(places.points, back, log=url)
     assert not back.exists()
-    with pytest.raises(InvalidRequestError, match="a log already, made of the log of"):
+    with pytest.raises(InvalidRequestError, match="a log already, created from the log of"):
         restore(places.points, back, log=url, batch=10)
     restore(places.points, back, log=url)
     assert (verify(back).latest, numbers(url)) == (11, [*range(12)])

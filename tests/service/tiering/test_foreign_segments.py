@@ -53,7 +53,7 @@ def test_swapped_segments_are_not_copied(path: str, clock: ManualClock, store: F
             for p in range(2):
                 file = Path(path, f"t-{p}", f"{base:020d}.log")
                 (error,) = [e for e in report.errors if str(file) in e]
-                assert NOT_COMMITTED in error and f"they are those of t-{1 - p}" in error
+                assert NOT_COMMITTED in error and f"they belong to t-{1 - p}" in error
                 assert f"[{base}, {end})" in error
                 assert (base, end) not in copied(log, clock, p)
                 assert file.exists()

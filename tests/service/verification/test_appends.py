@@ -73,7 +73,7 @@ def test_swapped_segments(
     for finding in found:
         assert finding.file == str(path / f"t-{finding.partition}" / f"{base:020d}.log")
         assert (finding.first, finding.end, finding.fix) == (base, end, None)
-        assert f"they are those of t-{1 - finding.partition}" in finding.what
+        assert f"they belong to t-{1 - finding.partition}" in finding.what
     before = kept(path / "t-0")
     assert not verify(path, repair=True).ok
     if not crash:  # else recovery has rebuilt the indexes, and verify still tells
