@@ -13,7 +13,7 @@ class EndpointOptions:
 
     node_id: int = option(
         "node.id", 1,
-        doc="Id of the one broker that clients see.",
+        doc="Id of the broker that clients see. Endpoints of the same log need different ids.",
     )  # fmt: skip
     num_partitions: int = option(
         "num.partitions", 1, low=1,

@@ -70,7 +70,7 @@ class Coordinator:
         said = {"endpoint": f"{host}:{broker.port}", "node_id": broker.node_id}
         self._lease = home_of(broker.log).endpoint_lease(said)
         self._retention_ms = options_of(broker.log).offsets_retention_ms
-        self._is_without_lease = False
+        self._is_without_lease = self._has_warned = False
         self._checked_ms = self._looked_ms = float("-inf")
         self._seen: Node | None = None
         self._looking: asyncio.Future[Node | None] | None = None
@@ -159,6 +159,14 @@ class Coordinator:
             return None
         if node == self._own and self.is_here:
             self._begin()
+        elif node.node_id == self._own.node_id | _ALIAS and not self._has_warned:
+            self._has_warned = True
+            _LOGGER.warning(
+                "%s: the endpoint at %s:%d has the same node.id (%d) as this endpoint, so that "
+                "consumers may wait for their session timeout before they join a group; give each "
+                "endpoint of the log a node.id of its own",
+                self._broker.log.path, node.host, node.port, self._own.node_id,
+            )  # fmt: skip
         self._seen = node
         return node
 
@@ -187,7 +195,10 @@ class Coordinator:
         node_id = holder.get("node_id")
         node_id = node_id if isinstance(node_id, int) else 0
         # Clients identify a node by the id alone, and would take two endpoints with the same id for
-        # one. The default of node.id is the same everywhere.
+        # one. The default of node.id is the same everywhere. The alias is a makeshift: the holder
+        # lists itself in Metadata without the alias, whereupon librdkafka drops the connection to
+        # the alias. If a first JoinGroup is under way there, its member id (KIP-394) is lost, and
+        # the group waits for this id until the session timeout.
         return Node(node_id | _ALIAS if node_id == self._own.node_id else node_id, host, int(port))
 
     def _coordinate_without_lease(self, why: str) -> None:

@@ -142,6 +142,19 @@ def test_nodes_of_different_ids_are_named_by_them(serve: Serve) -> None:
     assert found(two) == (7, one.port)
 
 
+@pytest.mark.parametrize(("node_id", "warnings"), [(1, 1), (2, 0)])
+def test_endpoints_with_the_same_id_are_warned_of_once(
+    serve: Serve, caplog: pytest.LogCaptureFixture, node_id: int, warnings: int
+) -> None:
+    one, two = serve(), serve(options={"node.id": node_id})
+    found(one)
+    for _ in range(2):
+        found(two)
+        found(one)
+    told = [m for m in caplog.messages if "give each endpoint of the log a node.id of its own" in m]
+    assert len(told) == warnings
+
+
 def test_the_other_takes_over_when_an_endpoint_ends(serve: Serve) -> None:
     one, two = serve(), serve()
     with Wire(one) as wire:
