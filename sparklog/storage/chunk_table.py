@@ -41,7 +41,7 @@ _LEVEL: Final = 1  # of zlib: a tenth larger than level 6, in a fifth of the tim
 
 @dataclass(frozen=True, slots=True)
 class ChunkLocation:
-    """Where chunks are staged: the fields of `Chunk` with the same names."""
+    """The location of staged chunks: the fields of `Chunk` with the same names."""
 
     path: str
     synced_boot_id: str | None = None
@@ -50,7 +50,14 @@ class ChunkLocation:
 
 @dataclass(frozen=True, slots=True)
 class ChunkTable:
-    """Chunks in their order. `topics`: names and ids; `data`: the batches of chunks in memory."""
+    """Chunks in their order, as columns.
+
+    Attributes:
+        topics: (name, topic id) of each topic, to which `rows` refer by index.
+        places: The locations of chunks that are not in memory, to which `rows` refer by index.
+        rows: A row of `ROW_DTYPE` per chunk.
+        data: The batches of all chunks in memory, consecutively.
+    """
 
     topics: Sequence[tuple[str, str]]
     places: Sequence[ChunkLocation]
@@ -110,6 +117,7 @@ class ChunkTable:
                 crc=crc,
             )
 
+    # A bucket writes the whole table as one object, so positions in `data` are those in the object.
     def placed(self, location: ChunkLocation) -> "ChunkTable":
         """Return the table after the chunks were moved from memory to a single location.
 

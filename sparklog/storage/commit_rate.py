@@ -55,12 +55,14 @@ class CommitRate:
         )
 
     def speed(self) -> tuple[float, int] | None:
-        """Return the recent rate as (offsets per ms, measured over ms); None without enough points.
+        """Return the recent rate as (offsets per ms, measured over ms), or None if it is unknown.
 
-        Uses only points with as many partitions as the last point. If commits are rarer than the
-        window, uses the last two points.
+        The rate is unknown until the points span 10 seconds. Uses only points with as many
+        partitions as the last point. If commits are rarer than the window, uses the last two
+        points.
         """
         *earlier, last = self.points or (RatePoint(self.since_ms, 0, 0),)
+        # A partition that the reader begins to read adds all of its position to the sum.
         earlier = [p for p in earlier if p.partitions == last.partitions]
         if not earlier:
             return None

@@ -111,9 +111,14 @@ class DuplicateAppend(NamedTuple):
 class Change:
     """A ledger record to write, and the chunks that the record commits, in order.
 
-    Each chunk is appended at the end of its partition at the expected position. The home sets the
-    record's `ends`, time, leader epoch and the fields that depend on these. `asked_ms`: when the
-    caller started to wait for the commit; `asked_at`: the `position` at that time.
+    Each chunk is appended at the end of its partition at the expected position.
+
+    Attributes:
+        record: The record. The home sets `ends`, time, leader epoch and the fields that depend on
+            these.
+        chunks: The chunks.
+        asked_ms: When the caller started to wait for the commit.
+        asked_at: The `position` at that time.
     """
 
     record: LedgerRecord
@@ -285,10 +290,13 @@ class CommitLog(Ledger, Protocol):
         """Check idempotent producers' batches against the producer state of their partitions.
 
         Call within `exclusive`, with chunks in memory. Each chunk is checked as if the valid chunks
-        before it were appended. The result per chunk is None if it can be appended (also if it has
-        no producer id), a DuplicateAppend if its batches were appended before, or the error that
-        rejects it: FencedError, OutOfOrderSequenceError, InvalidRequestError (an open transaction),
-        or the error of an unusable partition.
+        before it were appended.
+
+        Returns:
+            A result per chunk: None if the chunk can be appended or has no producer id, a
+            DuplicateAppend if the batches were appended before, or the error that rejects the
+            chunk. The error is a FencedError, an OutOfOrderSequenceError, an InvalidRequestError
+            (an open transaction), or the error of an unusable partition.
         """
 
     def release_staged(self, chunks: Sequence[Chunk]) -> None:
@@ -310,9 +318,13 @@ class CommitLog(Ledger, Protocol):
         """Make all records of `state` durable, within `exclusive`. No-op if they always are."""
 
     def outcome(self, position: int, attempt: str) -> LedgerRecord | None:
-        """Return the record of an append that ended with CommitUnknownError; None for a failure.
+        """Resolve an append that ended with CommitUnknownError.
 
-        A result of None is final: the append can't succeed later. Call outside of `exclusive`.
+        Call outside of `exclusive`.
+
+        Returns:
+            The written record, or None if the append failed. None is final: the append can't
+            succeed later.
 
         Raises:
             InvalidRequestError: No append can have been attempted at that position.
@@ -348,5 +360,7 @@ def change(
                 continue
             try:
                 return commits.append(wanted, expected=before)
+            # `exclusive` waits before the next attempt, so that many writers of a bucket do not
+            # collide again and again.
             except PositionMovedError:
-                continue  # `exclusive` waits before the next attempt if needed
+                continue

@@ -40,7 +40,8 @@ class Appends:
         self._firsts, self._ends, self._crcs = array("q"), array("q"), array("q")
 
     def add(self, first: int, end: int, crc: int | None) -> None:
-        """Add an append, before `columns` is called. `crc`: the checksum, if the record has one."""
+        """Add the append [first, end). `crc` is the record's checksum, if the record has one."""
+        # An array that `columns` has exported as a buffer can't grow: add all appends before.
         self._firsts.append(first)
         self._ends.append(end)
         self._crcs.append(NO_CRC if crc is None else crc)
@@ -79,6 +80,7 @@ class AppendedBatches:
 
     def add(self, data: Buffer, table: Table, position: int) -> None:
         """Add the batches of a table. `position` is the place of data[0] in the file."""
+        # Copied columns: the table would keep the whole block of the file in memory.
         self._tables.append(table[["base_offset", "last_offset", "count", "attributes"]].copy())
         self._more_crcs.append(stored_crcs(data, table, position))
 
@@ -101,7 +103,7 @@ class AppendedBatches:
         self._is_rewritten, self._crcs = self._is_rewritten[count:], self._crcs[count * 4 :]
 
     def rows(self, first: int, end: int) -> slice | None:
-        """Return the batches of [first, end), unless these offsets are no batch boundaries."""
+        """Return the batches of [first, end), or None if these offsets are no batch boundaries."""
         low, high = (int(np.searchsorted(self.bases, offset)) for offset in (first, end))
         if low == high or self.bases[low] != first or self.ends[high - 1] != end:
             return None
@@ -174,7 +176,7 @@ def runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
 class WrongAppends:
     """Offsets [first, end) with other batches than the committed batches, and the message.
 
-    `is_long`: the offsets are an append that spans several segments, and each segment may be wrong.
+    `is_long` means that the append spans several segments, and any of these may be wrong.
     """
 
     first: int
@@ -209,6 +211,7 @@ class CommittedAppends:
         """
         batches.settle()
         firsts, ends, crcs = self.appends.get(self.key, Appends()).columns()
+        # Both columns ascend, so the appends that touch the segment are adjacent.
         low = int(np.searchsorted(ends, base, side="right"))
         high = int(np.searchsorted(firsts, end))
         wrong = [

@@ -40,9 +40,18 @@ class DeletedTopicInfo:
 class DeletedTopic:
     """A deleted topic with records that still exist. Mappings are by partition.
 
-    `delay_ms`: the topic's file.delete.delay.ms when it was deleted; after it, the topic may be
-    removed. `idempotent`, `abandoned`, `writers` (the writers that are known to have written to the
-    topic): the topic's part of these fields of `LogState`.
+    Attributes:
+        name: The name of the topic.
+        topic: The topic's state when it was deleted.
+        deleted_ms: The time of the deletion, ms.
+        delay_ms: The topic's file.delete.delay.ms when it was deleted. After this time, the topic
+            may be removed.
+        ends: The high watermarks.
+        starts: Log start offsets above 0.
+        local_starts: The first offsets of the local segments, if above the log start.
+        idempotent: Partitions that may contain batches with producer ids.
+        abandoned: Ranges that resets abandoned, or None if they are not recorded.
+        writers: The writers that are known to have written to the topic.
     """
 
     name: str

@@ -224,7 +224,8 @@ class Groups:
                         known, offsets, planner=planner, now_ms=now_ms, origins=origins
                     ),
                 )
-        except DataCorruptionError:  # the query's next task reports it, and commits again
+        # The query's next task reports the damage, and commits again.
+        except DataCorruptionError:
             return False
 
     def change(self, group: str, decide: Decision) -> bool:
@@ -238,7 +239,10 @@ class Groups:
             return self._store.update(group, decide, heal=True)
 
     def delete(self, group: str) -> bool:
-        """Delete a group; return True if the group existed. An active group registers again."""
+        """Delete a group and return True if the group existed.
+
+        A query or client that still uses the group registers it again with the next commit.
+        """
         check_group(group)
         with self._store.naming(group):
             return self._store.delete(self._store.key(group))
@@ -285,9 +289,9 @@ class Groups:
 
 
 def check_kept(groups: Groups, home: str, instead: str = "") -> None:
-    """Raise InvalidRequestError if the log stores no groups; `instead`: advice for the message.
+    """Raise InvalidRequestError if the log stores no groups, with `instead` as further advice.
 
-    So sparklog never writes into a broker's directory.
+    This keeps sparklog from writing into a broker's directory.
     """
     if not groups.are_waited_for:
         raise InvalidRequestError(

@@ -155,7 +155,7 @@ def _with_commit_rate(known: Reader | None, reader: Reader) -> Reader:
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """All registered readers. `damaged`: {path: time (ms)} of unreadable files."""
+    """All registered readers, and {path: time (ms)} of the files that can't be read."""
 
     groups: list[Reader]
     damaged: Mapping[str, int]
@@ -269,7 +269,7 @@ def committed_as_planned(
     now_ms: int,
     origins: Origins = NO_ORIGINS,
 ) -> Reader | None:
-    """Return a group after the planner's commit. None means that the query's tasks must commit.
+    """Return a group after the planner's commit, or None if the query's tasks must commit.
 
     The tasks must commit if the group is unknown, or if another source of the query reads the same
     topic and may be further behind.
@@ -281,10 +281,10 @@ def committed_as_planned(
 
 
 Decision = Callable[[Reader | None], Reader | None]
-"""From a group's current state (None: unknown) to its new state; None: unchanged.
+"""Returns the new state of a group for its current state, or None for no change.
 
-A group without offsets is deleted. The function may be called again with the result of a concurrent
-change.
+The current state of an unknown group is None. A new state without offsets deletes the group. The
+function may be called again with the result of a concurrent change.
 """
 
 

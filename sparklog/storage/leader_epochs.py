@@ -34,6 +34,8 @@ def end_offset_for(entries: Epochs, epoch: int, log_end: int) -> tuple[int, int]
         return UNDEFINED
     if epoch == latest:
         return epoch, log_end
+    # Kafka also answers for an epoch below the oldest known one, whose records were deleted: with
+    # the requested epoch and the start of the oldest, so that a follower restarts from there.
     following = next(entry for entry in entries if entry[0] > epoch)
     floor = [known for known, _ in entries if known <= epoch]
     return (floor[-1] if floor else epoch), following[1]

@@ -117,7 +117,7 @@ class LostCommits:
 
 @dataclass(frozen=True, slots=True)
 class ForkedFrom:
-    """The log from which a fork was made; `offset`, `time_ms`: the last record that it includes."""
+    """The log from which a fork was made, and the offset and time of the last included record."""
 
     path: str
     offset: int
@@ -126,9 +126,12 @@ class ForkedFrom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Record:
-    """Common fields. The ledger sets time and leader epoch; the values here are lower bounds.
+    """The fields that all kinds of records have.
 
-    `flushed`: whether the record was synced before the commit returned (flush=commit).
+    Attributes:
+        time_ms: The time. A lower bound until the ledger sets it.
+        epoch: The leader epoch. A lower bound until the ledger sets it.
+        flushed: Whether the record was synced before the commit returned (flush=commit).
     """
 
     kind: ClassVar[str]
@@ -141,9 +144,17 @@ class _Record:
 class AppendRecord(_Record):
     """An append of batches at the offsets `ends`.
 
-    `stamped`: the topics have message.timestamp.type=LogAppendTime, and the batches have the
-    timestamp `time_ms`. `crcs`: per partition, the CRC-32C of the CRC fields of its batches;
-    `tails`: the CRC field of its last batch.
+    Attributes:
+        ends: {partition: the offsets [first, end) of the batches}.
+        size_bytes: The size of the batches; None in records of older versions.
+        duration_ms: The time from requesting the lock to this record.
+        source: The description of the append's source that the caller gave.
+        app: The application that the caller named.
+        idempotent: Whether a batch has a producer id.
+        stamped: Whether the topics have message.timestamp.type=LogAppendTime, so that the batches
+            have the timestamp `time_ms`.
+        crcs: Per partition, the CRC-32C of the CRC fields of the batches.
+        tails: Per partition, the CRC field of the last batch.
     """
 
     kind: ClassVar[str] = "append"
@@ -171,11 +182,16 @@ class CommitRecord(AppendRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord(_Record):
-    """A topic was created or altered, or a partition was restarted.
+    """A topic was created or altered, or a partition was restarted or moved.
 
-    `bases`: {partition: first offset} of new partitions, including zeros. `follows`: the topic
-    already has own bases; the form on disk differs. `left`: see `TopicState`; the record may
-    describe a move of such a partition.
+    Fields that are not listed have the meaning that they have in `TopicState`.
+
+    Attributes:
+        topic: The name of the topic.
+        bases: {partition: first offset} of new partitions, including zeros.
+        given_up: The loss with which a partition was restarted, if any.
+        follows: Whether `TopicState.bases` of the topic is not empty. The form on disk then has
+            `bases` before `config`, not after it.
     """
 
     kind: ClassVar[str] = "topic"
@@ -207,7 +223,7 @@ class TopicRecord(_Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropRecord(_Record):
-    """A topic was deleted. `delay_ms`: how long it can be restored; 0: not at all."""
+    """A topic was deleted, and can be restored for `delay_ms`; with 0 it can't be restored."""
 
     kind: ClassVar[str] = "drop"
     topic: str
@@ -236,8 +252,8 @@ class PurgeRecord(_Record):
 class StartRecord(_Record):
     """Log starts, or the starts of local segments, were raised.
 
-    `begins_epoch`: the leader epoch was chosen for this record, and no other copy of the log has
-    it.
+    `begins_epoch` means that the leader epoch was chosen for this record: no other copy of the log
+    has this epoch.
     """
 
     kind: ClassVar[str] = "start"
@@ -323,7 +339,10 @@ def encode(record: LedgerRecord) -> bytes:
 def decode(raw: bytes | dict[str, Any], *, path: str, offset: int) -> LedgerRecord:
     """Parse a record's form on disk, or the parsed JSON object.
 
-    `path`, `offset`: the ledger and the record's position, for errors.
+    Args:
+        raw: The record.
+        path: The ledger, for errors.
+        offset: The record's position in the ledger, for errors.
 
     Raises:
         UnsupportedVersionError: A newer sparklog wrote the record.
@@ -354,7 +373,12 @@ def decode(raw: bytes | dict[str, Any], *, path: str, offset: int) -> LedgerReco
 
 
 def _fields(record: LedgerRecord) -> dict[str, Any]:
-    """Return the fields of a kind in their order, with time or epoch if these are not the last."""
+    """Return the fields of a kind in their order on disk.
+
+    Time and epoch are included only if they are not the last fields.
+    """
+    # The order is a part of the form: where time and epoch stand tells the decoder whether the
+    # caller chose them (`stamped`, `begins_epoch`) or the ledger added them at the end.
     match record:
         case AppendRecord():
             return _append_to_json(record)

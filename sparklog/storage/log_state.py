@@ -125,6 +125,7 @@ class LogState:
             self.ends[key] = base
             if base:
                 self.starts[key] = base
+        # A topic whose lost partitions are given up starts higher than before.
         self._trim_local_starts()
 
     def _drop(self, record: DropRecord) -> None:

@@ -44,6 +44,7 @@ def subtract(
     `outside` filters these, because seeking past them costs as much.
     """
     for first, last in clipped(spans, start, end):
+        # A short span costs no additional seek if it is the last one or the first one.
         if last - first >= bridge or last == end:
             if start < first:
                 yield OffsetRange(start, first)
@@ -63,6 +64,8 @@ def outside(rows: pa.RecordBatch, spans: Sequence[OffsetRange]) -> pa.RecordBatc
     if not inner:
         return rows
     edges = np.array(inner)
+    # The last range that begins at or before each offset. -1 means that there is none: the lookup
+    # below then reads the end of the wrong range, which `at < 0` overrides.
     at = edges[:, 0].searchsorted(offsets, side="right") - 1
     kept = (at < 0) | (offsets >= edges[at, 1])
     return rows.filter(pa.array(kept))

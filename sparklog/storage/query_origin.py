@@ -48,11 +48,18 @@ class BatchStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryOrigin:
-    """A query's identifying properties; empty means unknown. `ends`: the end of its micro-batch.
+    """The properties by which a query is recognized. Empty properties are unknown.
 
-    `topics`: topics that the writer has written to; only in the log's state. `is_meant`: the
-    writer's name was chosen (option writerId), so it is not checked. `look`: called once, when a
-    writer first writes to a topic; None: no information is available.
+    Attributes:
+        checkpoint: The checkpoint location.
+        name: The query's name.
+        plan: A hash of the query's plan.
+        ends: The positions of the query's sources at the end of the micro-batch.
+        topics: Topics that the writer has written to. Only in the log's state.
+        is_meant: Whether the user chose the writer's name (option writerId), which is then not
+            checked.
+        look: Returns data of the running query. The function is called at most once, when a writer
+            first writes to a topic. None: the data are unavailable.
     """
 
     checkpoint: str = ""

@@ -94,7 +94,8 @@ class SupportsPreadInto(Protocol):
 
 
 def is_local_file(log: SegmentLog) -> TypeGuard[SupportsPreadInto]:
-    """Return True if a segment's log is a file of this host. Cheaper than a protocol check."""
+    """Return True if a segment's log is a file of this host."""
+    # Called for every read: `isinstance` with a runtime-checkable protocol looks up every member.
     return hasattr(log, "pread_into")
 
 
@@ -140,10 +141,10 @@ class PartitionSegments(Protocol):
         """Open a segment's log."""
 
     def index(self, base: int, kind: IndexKind) -> SegmentLog | None:
-        """Open an index, which may grow. Returns None without such an index."""
+        """Open an index, which may grow. Return None if the segment has no such index."""
 
     def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
-        """Return an index of a segment that no longer changes. None without such an index."""
+        """Return an index of a segment that no longer changes, or None without such an index."""
 
     def producer_snapshots(self) -> list[int]:
         """List the offsets of the producer snapshots, ascending."""
@@ -177,9 +178,11 @@ class LocalFiles:
     For a reader with a plan and without a view, which makes no listings and no requests. If the
     files differ from the plan, a reader with a view decides how to continue.
 
-    `directory`: the partition's directory. `bases`: base offsets of all local segments, ascending,
-    immutable. No local segment starts below the first. `gaps`: as in `PartitionSegments`.
-    `identities`: the log dirs when listed; they detect a replaced log.
+    Attributes:
+        directory: The partition's directory.
+        bases: The base offsets of all local segments, ascending.
+        gaps: As in `PartitionSegments`.
+        identities: The log dirs at the time of the listing. They detect a replaced log.
     """
 
     directory: str

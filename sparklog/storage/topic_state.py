@@ -10,12 +10,18 @@ from sparklog.config import TopicConfig
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic in the ledger. `dirs`: {partition: number of its log dir}.
+    """A topic in the ledger.
 
-    `adopted`: a broker wrote a part of it, so offsets may be missing because of compaction.
-    `bases`: {partition: first offset} if a former topic of this name had the partition: the new
-    topic starts at the former topic's end, and lower offsets belong to the former topic, regardless
-    of the log start. `left`: {partition: number of the log dir from which it was last moved}.
+    Attributes:
+        id: The topic id.
+        config: The configs that were set, {option: value}.
+        dirs: {partition: the number of the log dir that contains the partition}.
+        adopted: Whether a broker wrote a part of the topic, so that offsets may be missing because
+            of compaction.
+        bases: {partition: first offset} of partitions that a deleted topic of the same name had.
+            The new topic starts at the end of the deleted topic. Lower offsets belong to the
+            deleted topic, regardless of the log start.
+        left: {partition: the number of the log dir from which the partition was last moved}.
     """
 
     id: str

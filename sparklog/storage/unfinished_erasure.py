@@ -16,11 +16,18 @@ _TEXT_MAX: Final = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedErasure:
-    """An erasure that the process `pid` on `host` started at `since_ms`.
+    """An erasure that is not complete.
 
-    `left`: the places that remain to be erased. The list is empty while the erasure runs, and stays
-    empty if the process died. `erased_ms`: when the erasure last removed something from an object
-    store; 0 if never.
+    Attributes:
+        request: Identifies equal requests, see above.
+        topic: The name of the topic.
+        topic_id: The topic id.
+        since_ms: When the erasure was started, ms.
+        pid: The process that started the erasure.
+        host: The host of this process.
+        left: Descriptions of the places that remain to be erased. Empty while the erasure runs; it
+            stays empty if the process died.
+        erased_ms: When the erasure last removed data from an object store, ms; 0 if never.
     """
 
     request: str

@@ -48,8 +48,11 @@ Due = Mapping[Work, float]
 class Request:
     """A user's request for work.
 
-    `at_once`: retention deletes segments without an announcement, and no segment is copied or
-    merged. `topics`: clean only these topics. `every`: clean regardless of the dirty ratio.
+    Attributes:
+        at_once: Retention deletes segments without announcing the deletion a round before, and no
+            segment is copied or merged.
+        topics: The only topics to clean; None for all.
+        every: Clean regardless of the dirty ratio.
     """
 
     at_once: bool = False
@@ -62,7 +65,7 @@ AS_DUE: Final = Request()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureRequest:
-    """A request to erase records of a topic; the fields are those of `sparklog.service.erase`."""
+    """A request to erase records of a topic. The fields are parameters of `service.erase`."""
 
     topic: str
     keys: Collection[bytes] = ()
