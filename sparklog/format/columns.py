@@ -82,7 +82,7 @@ def to_binary(column: Any, name: str) -> Any:
         pa.types.is_null,
     )
     if not any(is_kind(kind) for is_kind in known):
-        raise InvalidRequestError(f"column {name} is {kind}; want binary or string")
+        raise InvalidRequestError(f"column {name} must be binary or string; got {kind}")
     try:
         if pa.types.is_string_view(kind):  # there is no direct way from views of text to bytes
             column = column.cast(pa.string())
@@ -146,7 +146,7 @@ def to_headers(column: Any) -> Any:
         lists = column.cast(HEADERS_TYPE) if column.type != HEADERS_TYPE else column
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise InvalidRequestError(
-            f"column headers is {column.type}; want list<struct<key: string, value: binary>>"
+            f"column headers must be list<struct<key: string, value: binary>>; got {column.type}"
         ) from error
     used = lists.flatten()
     if used.null_count or (len(used) and used.field("key").null_count):
@@ -159,7 +159,7 @@ def to_millis(column: Any | None, rows: int, default: int) -> NDArray[np.int64]:
     if column is None or pa.types.is_null(column.type):
         return np.full(rows, default, np.int64)
     if not pa.types.is_timestamp(column.type):
-        raise InvalidRequestError(f"column timestamp is {column.type}; want timestamp")
+        raise InvalidRequestError(f"column timestamp must be a timestamp; got {column.type}")
     ticks = column.cast(pa.int64())
     filled = ticks.fill_null(0) if ticks.null_count else ticks
     values: NDArray[np.int64] = filled.to_numpy(zero_copy_only=False)

@@ -49,7 +49,8 @@ class RateLimit:
     ) -> None:
         if not bytes_per_second > 0:
             raise InvalidRequestError(
-                f"log.cleaner.io.max.bytes.per.second={bytes_per_second}: want more than 0"
+                "log.cleaner.io.max.bytes.per.second must be greater than 0; got "
+                f"{bytes_per_second}"
             )
         self._bytes_per_ms = bytes_per_second / 1000
         self._timer, self._sleep = timer, sleep

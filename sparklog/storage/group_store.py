@@ -224,8 +224,7 @@ class Groups:
                         known, offsets, planner=planner, now_ms=now_ms, origins=origins
                     ),
                 )
-        # The query's next task reports the damage, and commits again.
-        except DataCorruptionError:
+        except DataCorruptionError:  # the query's next task reports the damage, and commits again
             return False
 
     def change(self, group: str, decide: Decision) -> bool:

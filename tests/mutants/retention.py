@@ -115,8 +115,8 @@ MUTANTS = (
     mutant(
         "planner-fails-at-a-damaged-group",
         "storage/group_store.py",
-        "except DataCorruptionError:  # the query's next task",
-        "except UnsupportedVersionError:  # the query's next task",
+        "except DataCorruptionError:  # the query's next task reports",
+        "except UnsupportedVersionError:  # the query's next task reports",
         *in_both_homes("test_a_planner_leaves_a_damaged_group_to_its_tasks"),
     ),
     mutant(
