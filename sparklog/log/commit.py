@@ -63,7 +63,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryIdentity(Identity):
-    """A micro-batch of a Spark query. `origin` recognises a query that lost its id."""
+    """A micro-batch of a Spark query. `origin` identifies the query if its checkpoint was lost."""
 
     origin: QueryOrigin
 
@@ -144,6 +144,7 @@ def _commit(
     source: Mapping[str, Any] | None,
     at: Mapping[tuple[str, int], int],
 ) -> CommitResult:
+    # Before the lock: a record's duration includes the wait, which shows how busy the log is.
     asked_ms, asked_at = commits.clock(), commits.position
     known: CommitResult | None = None
 
@@ -152,6 +153,8 @@ def _commit(
         known = _known(commits, chunks, identity)
         if known is not None:
             return None
+        # The checks that need no disk come first. The producer state is checked last, because
+        # loading it can read a part of the log.
         _check(commits, state, chunks, at)
         commits.check(chunks)
         known = _duplicate(commits, chunks)

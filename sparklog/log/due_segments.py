@@ -39,9 +39,10 @@ class LocalSegment:
 class Tier:
     """The remote copies of a partition of a tiered topic.
 
-    `copied`: offset ranges [first, end) of finished copies, ascending and disjoint. `copying`:
-    False with remote.log.copy.disable; retention.* then applies to local segments again, once the
-    last copy has expired (KIP-950).
+    Attributes:
+        copied: Offset ranges [first, end) of finished copies, ascending and disjoint.
+        copying: Whether segments are copied: False with remote.log.copy.disable. Then retention.*
+            applies to local segments again, once the last copy has expired (KIP-950).
     """
 
     copied: tuple[tuple[int, int], ...] = ()
@@ -56,8 +57,11 @@ class Tier:
 class RetentionConstraints:
     """Limits of a partition's retention that are not part of the topic's config.
 
-    `floor`: offset of the slowest registered reader, if the topic respects readers. `announcing`:
-    the first deletion was not announced yet, so no segment is deleted by size or age.
+    Attributes:
+        floor: The offset of the slowest registered reader, if the topic respects readers.
+        tier: The remote copies of the partition, if the topic is tiered.
+        announcing: Whether the first deletion was not announced yet, so that no segment is deleted
+            by size or age.
     """
 
     floor: int | None = None
@@ -77,10 +81,14 @@ NO_CONSTRAINTS: Final = RetentionConstraints()
 class DueSegments:
     """The segments of a partition that may be deleted, oldest first.
 
-    `log_start`: the log start offset after the deletion; if `local`, the local log start offset.
-    `rolls`: the active segment is due, or would be if it had a copy, so it must be rolled first.
-    `next_ms`: no segment expires by age before that time, unless the segments change. `held_back`:
-    bytes that are retained only for a registered reader.
+    Attributes:
+        expired: The segments.
+        log_start: The log start offset after the deletion; if `local`, the local log start offset.
+        rolls: Whether the active segment is due, or would be if it had a copy, so that it must be
+            rolled first.
+        next_ms: No segment expires by age before that time, unless the segments change.
+        held_back: Bytes that are retained only for a registered reader.
+        local: Whether only local segments are deleted, and their remote copies stay.
     """
 
     expired: tuple[Expired, ...]

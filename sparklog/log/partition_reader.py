@@ -51,8 +51,13 @@ Allocate = Callable[[int], memoryview]
 class ReadBudget:
     """The remaining number of bytes that a read may return. Batches are not cut.
 
-    `at_least_one`: the first batch is returned even if it is larger. `full`: the next batch does
-    not fit. Source: ReplicaManager.readFromLog (minOneMessage), which allows that once per request.
+    Attributes:
+        left_bytes: The remaining number of bytes.
+        at_least_one: Whether the next batch is returned even if it is larger. True only for the
+            first batch of a request.
+        full: Whether the next batch does not fit.
+
+    Source: ReplicaManager.readFromLog (minOneMessage).
     """
 
     def __init__(self, max_bytes: int, *, at_least_one: bool = True) -> None:
@@ -86,9 +91,12 @@ class ReadBudget:
 
 @dataclass(frozen=True, slots=True)
 class StreamedBatches:
-    """Undecoded batches: the rows of `window`'s table, and their bytes in its data.
+    """Undecoded batches.
 
-    `aborted`: mask of the batches that are data of an aborted transaction (read_committed only).
+    Attributes:
+        window: The batches: a row of the table per batch, and the bytes in the data.
+        aborted: Mask of the batches that are data of an aborted transaction. All False for
+            read_uncommitted.
     """
 
     window: Window
@@ -100,7 +108,9 @@ def reader_of(
 ) -> "PartitionReader":
     """Return the cached reader of a partition, or a new reader if `topic_id` has changed.
 
-    Raises UnknownTopicError, PartitionOfflineError.
+    Raises:
+        UnknownTopicError: The topic or partition does not exist.
+        PartitionOfflineError: The partition is offline.
     """
     return view.of_partition(topic, partition, PartitionReader, topic_id)
 
@@ -247,12 +257,19 @@ class PartitionReader:
         """Yield (records, next offset) in the memory of a few windows.
 
         Args:
-            end: At or below the high watermark; for read_committed, the last stable offset.
+            start: The first offset to read.
+            end: The offset at which the read ends. At or below the high watermark; for
+                read_committed, at or below the last stable offset.
             columns: Some of COLUMNS, by default all; other names are ignored. "offset" is always
                 included.
-            max_bytes: Bytes of log; the first batch is returned even if it is larger.
+            isolation: "read_uncommitted" or "read_committed".
+            max_bytes: Limits the bytes of log that are returned. The first batch is returned even
+                if it is larger.
+            max_records: Limits the number of records.
 
-        Raises StaleReadError and DataCorruptionError; see the module's docstring.
+        Raises:
+            StaleReadError: The segments have changed; see the module's docstring.
+            DataCorruptionError: A batch is damaged.
         """
         # The offset of the last record tells where to continue.
         names = None if columns is None else [c for c in COLUMNS if c == "offset" or c in columns]
@@ -278,8 +295,17 @@ class PartitionReader:
         """Yield windows of undecoded batches, beginning with the batch that contains `start`.
 
         A window's table contains only the batches to return, in the order of its data, as many as
-        `budget` allows. No batch reaches past `end`; see `read_from` for `end` and errors.
-        `allocate`: returns memory to read files into; by default each window has its own.
+        `budget` allows. No batch reaches past `end`.
+
+        Args:
+            start: The first offset to read.
+            end: See `read_from`.
+            budget: Limits the bytes that are returned.
+            allocate: Returns memory to read files into. By default each window has its own.
+
+        Raises:
+            StaleReadError: The segments have changed; see the module's docstring.
+            DataCorruptionError: A batch is damaged.
         """
         for window in self._windows(start, end, budget, MOST_BYTES, allocate):
             table = window.batches.table
@@ -294,8 +320,17 @@ class PartitionReader:
     ) -> Iterator[StreamedBatches]:
         """Yield the undecoded batches that contain offsets of [start, end), with verified CRCs.
 
-        `isolation`: "read_committed" determines which batches are aborted. Memory: a window
-        (MOST_BYTES, or a single larger batch). Raises: as `read_from`.
+        Args:
+            start: The first offset.
+            end: See `read_from`.
+            isolation: Only "read_committed" determines which batches are aborted.
+
+        Raises:
+            StaleReadError: The segments have changed; see the module's docstring.
+            DataCorruptionError: A batch is damaged.
+
+        Cost:
+            Memory of a window: MOST_BYTES, or a single larger batch.
         """
         if self._lookup.gaps:
             self.refresh()  # as `read_from`
@@ -318,6 +353,8 @@ class PartitionReader:
         allocate: Allocate | None = None,
     ) -> Iterator[Window]:
         """Yield windows with tables of exactly the batches with offsets of [start, end)."""
+        # A loop over segments by base offset, not over a list of them: the segments may be rolled,
+        # deleted or compacted between two windows.
         at = start
         base = self._lookup.floor(at) if at < end else 0
         bare = -1  # the offset from which the present files contained nothing
@@ -390,6 +427,7 @@ class PartitionReader:
         limit = file.size()
         position = self._lookup.position(base, at, end)
         step = first_bytes if budget is None else budget.span(first_bytes)
+        # An index entry is only a hint: indexes have no checksum, so the batch there is checked.
         hinted, span = position > 0, step
         while at < end and position < limit:
             data = _read_bytes(file, min(span, limit - position), position, allocate)

@@ -170,7 +170,9 @@ class ProducerState:
     def from_json(cls, values: list[Any]) -> Self:
         """Rebuild the state from the result of `to_json`.
 
-        Raises TypeError or ValueError for other data.
+        Raises:
+            TypeError: The data have another form.
+            ValueError: The data have another form.
         """
         end, producers = values
         state = cls(int(end))
@@ -223,9 +225,16 @@ class ProducerState:
         return [_entry(p) for p in _java_order(self._producers)]
 
     def apply(self, table: Table, read_marker: ReadMarker, appended_ms: int = -1) -> bytes:
-        """Apply the next batches of the log. `appended_ms`: when they were appended, if known.
+        """Apply the next batches of the log.
 
-        Returns: the entries of the aborted transactions, for the index of the batches' segment.
+        Args:
+            table: The batches.
+            read_marker: Reads the marker of a control batch.
+            appended_ms: When the batches were appended (ms); -1 if unknown.
+
+        Returns:
+            The entries of the aborted transactions, for the transaction index of the batches'
+            segment.
         """
         aborted = bytearray()
         if len(table):
@@ -280,10 +289,16 @@ class ProducerState:
 class ProducerAppends:
     """Checks, in order, the appends that are written to a partition together.
 
-    Each append is checked as if the earlier accepted appends had been written; a rejected append
-    leaves no trace. `load`: returns the present state, which is not changed; called only if needed.
-    `end`: the log end offset. Source: ProducerAppendInfo,
-    UnifiedLog.analyzeAndValidateProducerState (Kafka 4.1).
+    Each append is checked as if the earlier accepted appends had been written. A rejected append
+    has no effect on the checks of the next appends.
+
+    Args:
+        load: Returns the current state of the partition. The state is not changed. Called only if
+            an append has a producer id.
+        end: The log end offset.
+        where: The partition, for messages.
+
+    Source: ProducerAppendInfo, UnifiedLog.analyzeAndValidateProducerState (Kafka 4.1).
     """
 
     def __init__(self, load: Callable[[], ProducerState | None], end: int, where: str) -> None:
@@ -297,15 +312,18 @@ class ProducerAppends:
     def judge(self, table: Table) -> DuplicateAppend | None:
         """Check the batches of an append. The offsets may count from any base.
 
-        Returns None if the append may be written, or the existing offsets of a duplicate. An append
-        is atomic, so its last batch decides.
+        Returns:
+            None if the append may be written, or the existing offsets of a duplicate.
 
-        Raises FencedError if a newer epoch is known, OutOfOrderSequenceError if a sequence number
-        leaves a gap, InvalidRequestError for a plain batch inside an open transaction.
+        Raises:
+            FencedError: A newer epoch of the producer is known.
+            OutOfOrderSequenceError: A sequence number leaves a gap.
+            InvalidRequestError: A batch without a transaction comes inside an open transaction.
         """
         count = int(table["last_offset"][-1]) + 1 - int(table["base_offset"][0])
         own = table[table["producer_id"] >= 0]
         if len(own):
+            # An append is atomic: if its last batch was appended before, all of them were.
             before = self._find(own[-1])
             if before is not None:
                 end = before.last_offset + 1
@@ -361,7 +379,10 @@ def last_sequence(first: int, delta: int) -> int:
 
 
 def _check_next(row: Any, known: Producer, where: str) -> None:
-    """Source: ProducerAppendInfo.checkProducerEpoch, checkSequence."""
+    """Raise FencedError or OutOfOrderSequenceError unless a batch continues the producer's batches.
+
+    Source: ProducerAppendInfo.checkProducerEpoch, checkSequence.
+    """
     producer_id, epoch = known.id, int(row["producer_epoch"])
     first = int(row["base_sequence"])
     known_epoch = known.epoch
@@ -403,6 +424,7 @@ def _entry(producer: Producer) -> ProducerEntry:
 
 def _java_order(producers: dict[int, Producer]) -> Iterator[Producer]:
     """Return producers in the order of a java.util.HashMap<Long, ...>, as in Kafka's snapshots."""
+    # The same order makes snapshots of sparklog and of a broker equal byte by byte.
     buckets = 16
     while buckets * 3 // 4 < len(producers):
         buckets *= 2

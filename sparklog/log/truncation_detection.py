@@ -107,9 +107,16 @@ class LogTruncationDetector:
     def truncated_at(
         self, key: TopicPartition, offset: int, origin: Origin | None, span: tuple[int, int]
     ) -> int | None:
-        """Return the `diverging_offset` of a position. Cost: reads a small file.
+        """Return the `diverging_offset` of a position, but at least the log start offset.
 
-        `span`: log start offset and log end offset.
+        Args:
+            key: The partition.
+            offset: The position.
+            origin: The position's origin, if known.
+            span: The log start offset and the log end offset.
+
+        Cost:
+            Reads a small file.
         """
         start, end = span
         if offset <= start:
