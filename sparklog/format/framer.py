@@ -157,7 +157,6 @@ class Framer:
         self.row, self.opened = row, -1
 
     def set_value(self, offsets: View, data: View, valid: View, bit: int) -> None:
-        """Set the values."""
         self.value_offsets, self.value_data = offsets, data
         self.value_valid, self.value_bit = valid, bit
 
@@ -259,7 +258,6 @@ class Framer:
         return end + 1
 
     def count_headers(self, row: int) -> int:
-        """Return the number of headers of a row."""
         if self.list_bit >= 0 and not is_set(self.list_valid, self.list_bit + row):
             return 0
         return self.list_offsets[row + 1] - self.list_offsets[row]

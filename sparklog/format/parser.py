@@ -102,7 +102,6 @@ class Parser:
         self.key_offsets, self.key_data, self.key_valid = offsets, data, valid
 
     def set_value(self, offsets: View, data: View, valid: View) -> None:
-        """Set the buffers of values."""
         self.value_offsets, self.value_data, self.value_valid = offsets, data, valid
 
     def set_headers(

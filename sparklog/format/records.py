@@ -82,7 +82,6 @@ class Scratch:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the memory."""
         return len(self._view)
 
     def room(self, size: int, keep: int = 0) -> memoryview:

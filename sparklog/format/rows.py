@@ -80,7 +80,6 @@ class Picked:
 
     @property
     def count(self) -> int:
-        """The number of rows."""
         return self.rows.count if self.order is None else len(self.order)
 
     @property

@@ -78,7 +78,6 @@ class Broker:
 
     @property
     def node_id(self) -> int:
-        """The id of the single node."""
         return self.options.node_id
 
     async def run(self, work: Callable[..., T], *given: Any) -> T:

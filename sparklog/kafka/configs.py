@@ -49,7 +49,6 @@ class ResourceType(enum.IntEnum):
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return the handlers of the config APIs."""
     configs = Configs(broker.log, broker.options, is_writable=broker.is_writable)
 
     async def describe(request: Request) -> Response:

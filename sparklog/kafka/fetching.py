@@ -46,7 +46,6 @@ _STORAGE_ERROR_SINCE: Final = 6  # older clients treat KAFKA_STORAGE_ERROR as fa
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return the handler of Fetch."""
     return {Api.FETCH: Served((4, 18), Fetching(broker).fetch)}
 
 

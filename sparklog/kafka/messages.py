@@ -339,7 +339,6 @@ def _empty(kind: str, *, array: bool, nullable: bool) -> Any:
 
 
 def defaults(schema: Struct) -> SimpleNamespace:
-    """Return a struct with the default of each field."""
     return SimpleNamespace(**{field.name: field.default for field in schema.fields})
 
 

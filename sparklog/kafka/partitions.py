@@ -322,7 +322,6 @@ def _place(key: TopicPartition, topics: Mapping[str, TopicInfo]) -> tuple[str, b
 
 
 def _spans(view: View, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
-    """Return the spans of the partitions that exist."""
     try:
         return view.spans(keys)
     except UnknownTopicError:

@@ -78,7 +78,6 @@ class RequestMemory:
 
     @property
     def waiting(self) -> int:
-        """Number of waiting requests."""
         return len(self._waiting)
 
     def take(self, owner: object, size: int, wake: Callable[[], None]) -> bool:

@@ -20,8 +20,6 @@ _NUMBERS: Final = {Mechanism.SCRAM_SHA_256: 1, Mechanism.SCRAM_SHA_512: 2}
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return the handlers of the SCRAM credential APIs."""
-
     def describe(request: Request) -> Response:
         asked = request.body.users
         names = None if not asked else [user.name for user in asked]

@@ -31,7 +31,6 @@ Topics = dict[str, TopicInfo]
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return the handlers of the topic APIs."""
     admin = TopicAdmin.for_broker(broker)
 
     def handled(make: Any, late: Any) -> Any:
@@ -282,7 +281,6 @@ class TopicAdmin:
     # --- CreatePartitions --------------------------------------------------------------------
 
     def create_partitions(self, body: Any) -> Response:
-        """Add partitions to topics."""
         times = Counter(topic.name for topic in body.topics)
         known = self._log.topics()
         answers = []

@@ -257,11 +257,9 @@ class Users:
 
     @property
     def known(self) -> Mapping[str, User]:
-        """All users by name."""
         return self._known
 
     def find(self, name: str) -> User | None:
-        """Return a user."""
         return self._known.get(name)
 
     def rights(self, name: str) -> frozenset[Right]:

@@ -26,7 +26,6 @@ def refused(name: str, value: object, expected: str) -> InvalidRequestError:
 
 
 def text(name: str, value: object, expected: str) -> str:
-    """Return a string argument."""
     if not isinstance(value, str):
         raise refused(name, value, expected)
     return value
@@ -43,7 +42,6 @@ def optional_text(name: str, value: object, expected: str) -> str | None:
 
 
 def integer(name: str, value: Any, expected: str = "an integer") -> int:
-    """Return an integer argument."""
     if not _is_integer(value):
         raise refused(name, value, expected)
     return operator.index(value)

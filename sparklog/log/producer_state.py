@@ -30,8 +30,6 @@ ReadMarker = Callable[[Any], Marker | None]
 
 
 class ProducedBatch(NamedTuple):
-    """A batch that a producer wrote."""
-
     last_sequence: int
     last_offset: int
     offset_delta: int
@@ -69,7 +67,6 @@ class Producer:
         return max(self.timestamp, self.appended_ms)
 
     def copy(self) -> "Producer":
-        """Return an independent copy."""
         return replace(self, batches=deque(self.batches, BATCHES_KEPT))
 
     def move_to(self, epoch: int) -> None:

@@ -192,7 +192,6 @@ class Timeline:
         return self._found
 
     def of(self, topic: str, partition: int) -> list[OffsetRange]:
-        """Return the abandoned offsets of a partition."""
         return self.abandoned().get(TopicPartition(topic, partition), [])
 
     def _fold(self, end: int, first: int | None) -> None:

@@ -440,7 +440,6 @@ class LogDirCommits:
         return LedgerFiles(self.fs, self.home).oldest
 
     def records(self, first: int, end: int) -> Iterator[tuple[int, LedgerRecord]]:
-        """Yield (offset, record) of the ledger."""
         return LedgerFiles(self.fs, self.home).records(first, end)
 
     def records_backwards(self, end: int) -> Iterator[tuple[int, LedgerRecord]]:

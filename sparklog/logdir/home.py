@@ -158,7 +158,6 @@ class LogDirHome:
     def move_partition(
         self, topic: str, partition: int, to: str, *, progress: Progress | None
     ) -> MovedPartition:
-        """Move a partition to another log dir."""
         key = TopicPartition(topic, partition)
         return move_partition(self.commits, key, to, progress=progress)
 

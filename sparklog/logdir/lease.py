@@ -142,7 +142,6 @@ class ServiceLease(HomeLease):
         return found if isinstance(found, dict) else {}
 
     def release(self) -> None:
-        """Release the lease. Idempotent."""
         file, self._file = self._file, None
         if file is not None:
             file.close()

@@ -58,7 +58,6 @@ _CONFIG: Final = {
 
 @cache
 def ledger_config() -> TopicConfig:
-    """Return the topic config of the ledger."""
     return TopicConfig.parse(_CONFIG)
 
 

@@ -148,7 +148,6 @@ class LogLock:
         )
 
     def release(self) -> None:
-        """Release the write lock."""
         self._file.unlock(_WRITE, 1)
 
     def mark(self, number: int, *, failing: bool) -> None:

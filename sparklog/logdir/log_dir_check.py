@@ -26,8 +26,6 @@ _UNSEEN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DriverLogDir:
-    """The log dir, identified by the driver."""
-
     home: str
     host: str
     boot: str

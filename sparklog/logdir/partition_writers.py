@@ -29,7 +29,6 @@ class PartitionWriters:
         return self._writers.get(key)
 
     def opened(self) -> list[PartitionLog]:
-        """Return the open logs."""
         return list(self._writers.values())
 
     def load(self, key: TopicPartition, path: str, state: LogState) -> PartitionLog:

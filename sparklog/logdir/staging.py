@@ -107,7 +107,6 @@ class ChunkFiles:
         ]
 
     def discard(self, chunks: Sequence[GrowingChunk]) -> None:
-        """Delete the staged files."""
         for chunk in chunks:
             if chunk.place_state is not None:
                 chunk.place_state.file.close()
@@ -129,7 +128,6 @@ class LogDirStaging:
 
     @property
     def home(self) -> str:
-        """The first log dir."""
         return self.log_dir.home
 
     def check(self) -> None:
@@ -137,7 +135,6 @@ class LogDirStaging:
         self.log_dir.check(self.fs)
 
     def stager(self, framing: Framing, *, label: str, task: int = 0) -> Stager:
-        """Return a task's stager."""
         place = ChunkFiles(self.fs, self.home, label, inline_max_bytes=INLINE_BYTES)
         return ChunkStager(place, self.clock, framing, spread=label)
 

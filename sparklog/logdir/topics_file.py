@@ -26,7 +26,6 @@ _CURE: Final = "open the log once for writing, which writes it again from the le
 
 
 def partition_path(directories: list[str], name: str, topic: TopicState, partition: int) -> str:
-    """Return the directory of a partition."""
     return os.path.join(directories[topic.dirs[partition]], f"{name}-{partition}")
 
 

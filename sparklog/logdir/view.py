@@ -112,7 +112,6 @@ class LogDirView(ListedView[str]):
 
     @property
     def directories(self) -> list[str]:
-        """The log dirs."""
         return list(self._directories)
 
     def renew(self) -> int:

@@ -15,7 +15,6 @@ _PRELOADED = ("pyspark.worker", "pandas", "pyarrow", "sparklog.sink.task", "spar
 
 
 def main() -> None:
-    """Run the daemon."""
     for name in _PRELOADED:
         with contextlib.suppress(ImportError):  # a worker that needs the module reports this
             importlib.import_module(name)

@@ -46,7 +46,6 @@ class MicroBatch:
 
 
 def with_origin(planned: MicroBatch, origin: QueryOrigin) -> MicroBatch:
-    """Return the micro-batch with a description of the query in the identity."""
     known = planned.identity
     identity = QueryIdentity(
         writer=known.writer, batch=known.batch, fingerprint=known.fingerprint, origin=origin

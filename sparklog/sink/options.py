@@ -125,7 +125,6 @@ class SinkOptions:
 
     @property
     def storage(self) -> dict[str, Any]:
-        """storageOptions as a dict."""
         return parse_json_object(self.storage_options or "{}", name="storageOptions")
 
     @property

@@ -46,8 +46,6 @@ def spark_map(spark: SparkSession) -> Callable[[Callable[[Any], Any], list[Any]]
 
 @in_worker
 class _Job:
-    """The function of the tasks."""
-
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self._function = function
 

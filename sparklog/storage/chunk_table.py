@@ -69,7 +69,6 @@ class ChunkTable:
 
     @classmethod
     def of(cls, chunks: Iterable[Chunk]) -> "ChunkTable":
-        """Return the table of chunks."""
         topics: dict[tuple[str, str], int] = {}
         places: dict[ChunkLocation, int] = {}
         rows: list[tuple[Any, ...]] = []
@@ -130,7 +129,6 @@ class ChunkTable:
 
     @classmethod
     def joined(cls, tables: Sequence["ChunkTable"]) -> "ChunkTable":
-        """Concatenate tables."""
         topics: dict[tuple[str, str], int] = {}
         places: list[ChunkLocation] = []
         numbers: list[int] = []  # of all tables' topics

@@ -38,7 +38,6 @@ class CommitRate:
 
     @property
     def last_ms(self) -> int:
-        """The time of the last commit."""
         return self.points[-1].time_ms if self.points else self.since_ms
 
     def after_commit(self, point: RatePoint) -> "CommitRate":

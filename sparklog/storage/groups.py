@@ -186,7 +186,6 @@ def is_expired(time_ms: int, now_ms: int, retention_ms: int) -> bool:
 
 
 def expired_offsets(reader: Reader, now_ms: int, retention_ms: int) -> list[ExpiredOffset]:
-    """Return the expired commits of a group."""
     return [
         ExpiredOffset(reader.group, *key, at.offset, at.time_ms)
         for key, at in sorted(reader.offsets.items())
@@ -195,7 +194,6 @@ def expired_offsets(reader: Reader, now_ms: int, retention_ms: int) -> list[Expi
 
 
 def without_expired(reader: Reader, now_ms: int, retention_ms: int) -> Reader:
-    """Return a group without its expired commits."""
     offsets = {
         key: at
         for key, at in reader.offsets.items()

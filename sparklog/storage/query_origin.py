@@ -89,7 +89,6 @@ class QueryOrigin:
         return replace(self, topics=self.topics | topics)
 
     def without(self, topics: Set[str]) -> "QueryOrigin":
-        """Return the origin without deleted topics."""
         return replace(self, topics=self.topics - topics)
 
 

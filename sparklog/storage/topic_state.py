@@ -67,7 +67,6 @@ class TopicState:
         return replace(self, dirs={**self.dirs, partition: number}, left=left)
 
     def parsed(self) -> TopicConfig:
-        """Return the validated config."""
         return _parsed(frozenset(self.config.items()))
 
 

@@ -55,7 +55,6 @@ class RemoteSegment:
 
     @property
     def key(self) -> TopicIdPartition:
-        """The partition."""
         return TopicIdPartition(self.topic_id, self.partition)
 
     def restarted(self) -> Self:

@@ -69,8 +69,6 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncResponse:
-    """The response to SyncGroup."""
-
     error: ErrorCode = ErrorCode.none
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -119,7 +117,6 @@ class Member:
 
     @property
     def protocol_names(self) -> list[str]:
-        """The protocols that the member supports."""
         return [name for name, _ in self.protocols]
 
     def metadata(self, protocol: str | None) -> bytes:

@@ -95,7 +95,6 @@ class ConsumerRequests:
 
 
 def heartbeat_request(request: Request) -> HeartbeatRequest:
-    """Return the content of a heartbeat request."""
     body = request.body
     names, owned = body.subscribed_topic_names, body.topic_partitions
     return HeartbeatRequest(

@@ -38,7 +38,6 @@ class GroupAdmin:
         self._classic, self._offsets = coordinator.classic, coordinator.offsets
 
     def apis(self) -> dict[Api, Served]:
-        """Return the handlers of the group APIs."""
         return {
             Api.FIND_COORDINATOR: Served((0, 6), self.find_coordinator),
             Api.DESCRIBE_GROUPS: Served((0, 6), self.describe),

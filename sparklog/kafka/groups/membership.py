@@ -33,7 +33,6 @@ class Membership:
         self._broker, self._coordinator = broker, coordinator
 
     def apis(self) -> dict[Api, Served]:
-        """Return the handlers of the membership APIs."""
         return {
             Api.JOIN_GROUP: Served((0, 9), self.join),
             Api.SYNC_GROUP: Served((0, 5), self.sync),

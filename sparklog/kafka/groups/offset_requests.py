@@ -32,7 +32,6 @@ class OffsetRequests:
         self._offsets = coordinator.offsets
 
     def apis(self) -> dict[Api, Served]:
-        """Return the handlers of the offset APIs."""
         return {
             Api.OFFSET_COMMIT: Served((2, 10), self.commit),
             Api.OFFSET_FETCH: Served((1, 10), self.fetch),

@@ -89,7 +89,6 @@ class ErasableSegments:
             )  # fmt: skip
 
     def report_of(self, piece: Segment) -> PartitionErasure:
-        """Return the partition's report."""
         return self._report
 
     def windows(self, piece: Segment) -> Iterator[tuple[Window, str]]:

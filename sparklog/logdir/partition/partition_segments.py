@@ -24,7 +24,6 @@ class LogDirSegments:
 
     @property
     def where(self) -> str:
-        """The directory."""
         return self.directory
 
     def bases(self) -> list[int]:

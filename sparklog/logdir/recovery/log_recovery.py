@@ -197,7 +197,6 @@ def _recover_partitions(manager: LogManager) -> None:
 
 
 def _thread_number() -> str:
-    """Return the number of this thread among the recovery threads."""
     name = threading.current_thread().name
     return name.rpartition("_")[2] if name.startswith(f"{_THREADS}_") else "0"
 

@@ -50,7 +50,6 @@ def retention_by_partition(
 def retention_of(
     state: LogState, key: TopicPartition, directory: str, config: TopicConfig
 ) -> PartitionRetention:
-    """Return the inputs of retention in a partition."""
     start, local_start = state.starts.get(key, 0), state.local_start(*key)
     gaps = state.topics[key[0]].adopted or config.compact
     return PartitionRetention(directory, config, start, state.ends[key], local_start, gaps)

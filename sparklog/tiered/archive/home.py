@@ -100,17 +100,14 @@ class NoLedger:
         """Return None: there is no ledger."""
 
     def records(self, first: int, end: int) -> Iterator[tuple[int, LedgerRecord]]:
-        """Return no records."""
         return iter(())
 
     def records_backwards(self, end: int) -> Iterator[tuple[int, LedgerRecord]]:
-        """Return no records."""
         return iter(())
 
     def commits_of(
         self, end: int, writers: Collection[str]
     ) -> Iterator[tuple[int, LedgerRecord]]:
-        """Return no records."""
         return iter(())
 
     def fold(self, state: LogState, end: int, *, first: int | None) -> None:
@@ -138,7 +135,6 @@ class NoGroups:
         self._url = url
 
     def key(self, group: str) -> str:
-        """Return the name of the group."""
         return group
 
     def naming(self, group: str) -> AbstractContextManager[None]:
@@ -150,7 +146,6 @@ class NoGroups:
         return None
 
     def read_all(self) -> Sequence[StoredGroup]:
-        """Return no groups."""
         return ()
 
     def update(
@@ -188,7 +183,6 @@ class NoLease:
         """Do nothing, because this process has no lease."""
 
     def holder(self) -> dict[str, object]:
-        """Return no holder."""
         return {}
 
     def published(self) -> Mapping[str, object] | None:

@@ -90,7 +90,6 @@ class ArchiveSegments:
         return self._copies.log(base)
 
     def index(self, base: int, kind: IndexKind) -> BytesLog | None:
-        """Return an index."""
         return self._copies.index(base, kind)
 
     def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
@@ -102,7 +101,6 @@ class ArchiveSegments:
         return self._listed(news=True).producer_snapshots()
 
     def producer_snapshot(self, offset: int) -> bytes:
-        """Return a producer snapshot."""
         return self._copies.producer_snapshot(offset)
 
     def leader_epochs(self) -> Epochs:

@@ -47,15 +47,12 @@ class RewrittenData:
 
     @contextmanager
     def log(self) -> Iterator[FileLog]:
-        """Open the log."""
         yield FileLog(self.where, self.file, self.size)
 
     def transaction_index(self) -> bytes:
-        """Return the index of aborted transactions."""
         return self.aborted
 
     def producer_snapshot(self) -> bytes:
-        """Return the producer snapshot at the end."""
         return self.snapshot
 
     def leader_epochs(self) -> Epochs:

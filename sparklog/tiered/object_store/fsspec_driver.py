@@ -40,7 +40,6 @@ class Connection:
 
     @property
     def fs(self) -> Any:
-        """The instance."""
         if self._pid != os.getpid():
             self._inherited.append(self._fs)  # collecting it would wait for a stopped event loop
             self._fs, self.root = self._make()

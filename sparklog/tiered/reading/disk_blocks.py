@@ -81,7 +81,6 @@ class DiskBlocks:
             self._sweep()
 
     def remove(self, name: str, number: int) -> None:
-        """Drop a block."""
         self._unlink(self._path(name, number))
 
     def _path(self, name: str, number: int) -> str:

@@ -57,7 +57,6 @@ class LogRanges:
 
     @property
     def name(self) -> str:
-        """The object's name."""
         return self.opened.manifest.log_name
 
     @property
@@ -68,7 +67,6 @@ class LogRanges:
 
     @property
     def is_lasting(self) -> bool:
-        """True."""
         return True
 
     @property

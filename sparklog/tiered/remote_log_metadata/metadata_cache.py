@@ -31,7 +31,6 @@ class RemoteLogMetadataCache:
         self._known.setdefault(segment.key, {})[segment.id] = segment
 
     def remove(self, key: TopicIdPartition, segment_id: str) -> None:
-        """Remove a copy."""
         self._readable.pop(key, None)
         known = self._known.get(key, {})
         known.pop(segment_id, None)

@@ -67,7 +67,6 @@ class UpdateRecord:
 
     @property
     def key(self) -> TopicIdPartition:
-        """The partition."""
         return TopicIdPartition(self.topic_id, self.partition)
 
 
@@ -84,7 +83,6 @@ class PartitionDeleteRecord:
 
     @property
     def key(self) -> TopicIdPartition:
-        """The partition."""
         return TopicIdPartition(self.topic_id, self.partition)
 
 
