@@ -147,9 +147,9 @@ class SparklogDataSource(DataSource):
             raise InvalidRequestError(f"{_NO_TABLES}; no table was made. {_INSTEAD}")
         if not JvmCaller.parse(self.options)[1]:
             raise InvalidRequestError(
-                "option path is missing: give the log directory. If this is a table of Spark's "
-                f"catalog: {_NO_TABLES}, so this table can be neither read nor written. Remove it "
-                f"by DROP TABLE, which deletes no log. {_INSTEAD}"
+                "option path is missing: set it to the log's directory or URL. If this is a table "
+                f"of Spark's catalog: {_NO_TABLES}, so this table can be neither read nor written. "
+                f"Remove it by DROP TABLE, which deletes no log. {_INSTEAD}"
             )
         return dict(self.options)
 

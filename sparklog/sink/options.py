@@ -201,7 +201,7 @@ def parse(values: Mapping[str, Any]) -> SinkOptions:
         remote=remote,
     )
     if not options.path:
-        raise InvalidRequestError("option path is missing: give the log directory")
+        raise InvalidRequestError("option path is missing: set it to the log's directory or URL")
     for name, text in (("name", options.name), ("writerId", options.writer_id)):
         check_text(name, text or "")
     if options.topic is not None:

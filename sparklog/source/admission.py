@@ -17,14 +17,17 @@ from sparklog.source.offsets import Offsets
 
 @dataclass(frozen=True, slots=True)
 class BytesByOffset:
-    """Ascending points (offset, bytes of log before it), with linear interpolation."""
+    """The size of a log by offset: points (offset, bytes before the offset) in ascending order.
+
+    Between two points, sizes are interpolated linearly.
+    """
 
     offsets: npt.NDArray[np.float64]
     positions: npt.NDArray[np.float64]
 
     @classmethod
     def of(cls, points: list[tuple[int, int]]) -> "BytesByOffset":
-        """Return the map of (offset, position) pairs; at least one is required."""
+        """Return the map for a non-empty list of (offset, position) pairs."""
         table = np.array(sorted(points), dtype=np.float64)
         return cls(table[:, 0], table[:, 1])
 
@@ -78,9 +81,13 @@ def by_bytes(
 
 
 class MinOffsetsDelay:
-    """minOffsetsPerTrigger: delays a micro-batch until it has enough records, at most `longest_ms`.
+    """Delays a micro-batch until enough records are available (option minOffsetsPerTrigger).
 
     The first micro-batch after a start or restart is never delayed.
+
+    Args:
+        least: The number of records to wait for; None for no delay.
+        longest_ms: The longest delay (option maxTriggerDelay).
     """
 
     def __init__(self, least: int | None, longest_ms: int) -> None:

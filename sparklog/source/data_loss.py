@@ -31,9 +31,17 @@ class DataLossPolicy:
         *,
         held: tuple[int, int],
     ) -> None:
-        """Report that offsets [first, end) of a partition are lost (`end` None: unknown).
+        """Report that offsets [first, end) of a partition are lost.
 
-        Raises OffsetOutOfRangeError if failOnDataLoss is true.
+        Args:
+            partition: The partition.
+            first: The first lost offset.
+            end: The offset after the last lost record, or None if it is unknown.
+            why: Why the records are lost, for the message.
+            held: The offsets [start, end) that the log contains.
+
+        Raises:
+            OffsetOutOfRangeError: failOnDataLoss is true.
         """
         lost = f"offsets [{first}, {'?' if end is None else end}) of {partition}"
         self._lost(lost, first, why, held)
@@ -43,7 +51,8 @@ class DataLossPolicy:
     ) -> None:
         """Report that the changes of a state store in batches [first, end) are lost.
 
-        Raises OffsetOutOfRangeError if failOnDataLoss is true.
+        Raises:
+            OffsetOutOfRangeError: failOnDataLoss is true.
         """
         self._lost(f"changes of batches [{first}, {end}) of {store}", first, why, held)
 
@@ -59,7 +68,7 @@ class DataLossPolicy:
         )  # fmt: skip
 
     def reset_batches(self, store: str, first: int, end: int) -> None:
-        """Report that a query was reset after this reader had read the changes of its state.
+        """Report that a query was reset after this reader had read changes of the query's state.
 
         The reset abandoned the query's micro-batches [first, end), so the changes that were read
         from them are no longer valid. Logs a warning if failOnDataLoss is false.
@@ -91,7 +100,8 @@ class DataLossPolicy:
     ) -> None:
         """Report that offsets [first, end) that were read or planned belong to another history.
 
-        Raises OffsetOutOfRangeError if failOnDataLoss is true.
+        Raises:
+            OffsetOutOfRangeError: failOnDataLoss is true.
         """
         text = (
             f"offsets [{first}, {end}) of {partition} belong to another history: the log was "
@@ -112,8 +122,13 @@ class DataLossPolicy:
     def replaced_topic(self, partition: TopicPartition, at: int, begins: int | None) -> None:
         """Report that a topic was re-created, so that the old records from offset `at` are lost.
 
-        `begins` is the first offset of the new topic, if it was looked up. Raises
-        TopicReplacedError if failOnDataLoss is true.
+        Args:
+            partition: The partition.
+            at: The first offset of the old topic that was not read.
+            begins: The first offset of the new topic, if it was looked up.
+
+        Raises:
+            TopicReplacedError: failOnDataLoss is true.
         """
         where = "" if begins is None else f", which begins at offset {begins}"
         self._raise_or_warn(
@@ -138,8 +153,14 @@ def latest_offsets(
 ) -> Offsets:
     """Return the latest offsets after `start`, including new and deleted partitions.
 
-    A deleted topic retains its old end offset, where a re-created topic continues. `dropped`
-    contains the end offsets of deleted topics. Reports the loss if the log ends before `start`.
+    A deleted topic retains its old end offset, where a re-created topic continues. Reports the loss
+    if the log ends before `start`.
+
+    Args:
+        start: The start offsets.
+        held: The offsets that the log contains now.
+        dropped: End offsets of deleted topics.
+        loss: Reports data loss.
     """
     latest = {p: high for p, (_, high) in held.items()}
     for partition, offset in start.items():
@@ -191,6 +212,7 @@ def readable_ranges(
         if max(first, high) < last:
             why = f"the log ends at {high}: it was restored or replaced since they were planned"
             loss.lost_offsets(partition, max(first, high), last, why, held=(low, high))
+        # A planned end can be above the log end after a restore: the rest was reported above.
         last = min(last, high)
         if first < last:
             ranges[partition] = (first, last)

@@ -1,4 +1,4 @@
-"""Register a streaming query as a reader of its log; see `Log.readers`.
+"""Register a streaming query as a reader of the log that the query reads; see `Log.readers`.
 
 Spark 4.3 does not tell the process that plans a query's micro-batches the query's id or checkpoint.
 Spark calls commit() only with the next micro-batch, and never for the last micro-batch. Tasks know
@@ -36,21 +36,23 @@ from sparklog.storage.group_store import Groups, check_kept
 from sparklog.storage.groups import NAME_CHARS_MAX, NO_ORIGINS, Origins, Reader
 
 RENEW_MS: Final = 300_000
+"""A query without new records commits again after this time, long before commits expire."""
 _LOGGER = logging.getLogger("sparklog.source")
 _FAILED: Final = "%s: the query reads on, but retention may not wait for it"
 
 
 def batch_start_offsets(start: Offsets, end: Offsets, held: Ranges) -> Offsets:
-    """Return the start of a micro-batch in all partitions that it reads and the log contains."""
+    """Return a micro-batch's start in each partition that is in the micro-batch and in the log."""
     return {p: max(start.get(p, 0), held[p][0]) for p in sorted(end.keys() & held.keys())}
 
 
 def query_name(description: str | None, query_id: str | None) -> str:
-    """Return the query's name from the description of a job; "" if it has none.
+    """Return the query's name from the description of a job, or "" without a name.
 
     A foreachBatch function that sets another description hides the name. Source:
     StreamExecution.getBatchDescriptionString (Spark 4.3).
     """
+    # From the right: the name itself may contain this text.
     name, _, _ = (description or "").rpartition(f"\nid = {query_id}\nrunId = ")
     return name if len(name) <= NAME_CHARS_MAX else name[: NAME_CHARS_MAX - 1] + "\u2026"
 

@@ -25,9 +25,14 @@ Sizes = Callable[[TopicPartition, int, int], BytesByOffset]
 class PlannedRange:
     """Offsets [start, end) of a partition, read by a single task.
 
-    `topic_id`: the topic's id at planning time; a broker's directory may have no ids.
-    `without`: offset spans to leave out. `plan`: how the task reads the range, if the log's home
-    makes plans.
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        start: The first offset.
+        end: The offset after the last record.
+        topic_id: The topic's id at planning time. A broker's directory may have no ids.
+        without: Offset ranges to leave out.
+        plan: How the task reads the range, if the log's home makes plans.
     """
 
     topic: str
@@ -55,8 +60,11 @@ class FirstTask:
 
     The executor that runs it also registers the query at `start`.
 
-    `origins`: known origins of `start`. `planner`: see
-    `sparklog.source.group_registration.Planner`.
+    Attributes:
+        pieces: The offset ranges to read.
+        start: The start offsets of the micro-batch.
+        origins: Known origins of `start`.
+        planner: See `sparklog.source.group_registration.Planner`.
     """
 
     pieces: tuple[PlannedRange, ...]
@@ -125,7 +133,7 @@ def _by_bytes(piece: PlannedRange, most: int, sizes: Sizes) -> list[PlannedRange
 
 
 def _at_least(cut: list[PlannedRange], wanted: int) -> list[PlannedRange]:
-    """Give each range a share of the tasks proportional to its records, but at least one task.
+    """Split ranges, so that each gets tasks in proportion to the number of records, at least one.
 
     A range with a share of one task is not split, and the others share the rest (SPARK-36576).
     """

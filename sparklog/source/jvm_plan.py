@@ -68,8 +68,10 @@ def values(view: View, tasks: Iterable[Task], options: SourceOptions) -> list[An
 def task_of(value: Any, fs: FileSystem = LOCAL) -> Task:
     """Return the part of a partition's value that Python reads: the entire task, or the JVM's rest.
 
-    Spark passes None when there are no records to read, which is an empty task. Raises
-    LogReplacedError if the JVM has read from another log than the present log.
+    Spark passes None when there are no records to read, which is an empty task.
+
+    Raises:
+        LogReplacedError: The JVM has read from another log than the present log.
     """
     if not (isinstance(value, tuple) and value and isinstance(value[0], bytes)):
         return value or ()
@@ -145,7 +147,7 @@ class _Look:
             yield rest, self._jvm(rest, files)
 
     def _files(self, piece: PlannedRange) -> LocalFiles | str:
-        """Return the local files of the range's partition, or why the JVM can't read it."""
+        """Return the local files of a range's partition, or why the JVM can't read the range."""
         if piece.plan is not None:
             return "its records are in a store"
         key = piece.topic_partition
@@ -159,6 +161,8 @@ class _Look:
         return self._found[key]
 
     def _jvm(self, piece: PlannedRange, files: LocalFiles) -> Json:
+        # Python looks up the aborted transactions at planning time, so that the JVM has to
+        # understand no transaction index.
         aborted: list[AbortedTxn] = []
         if self._is_committed:
             try:

@@ -28,10 +28,12 @@ from sparklog.storage.segments import SegmentLog
 
 @dataclass(frozen=True, slots=True)
 class MetadataSnapshot:
-    """The state of the selected partitions at one point in time.
+    """The state of the selected partitions at the same time.
 
-    `ranges`: {(topic, partition): (log start, end)}. `ids`: {topic: topic id, or None}. `bases`:
-    first offsets of re-created topics, at the end of the deleted topic.
+    Attributes:
+        ranges: {(topic, partition): (log start offset, end offset)}.
+        ids: {topic: topic id, or None}.
+        bases: First offsets of re-created topics, which start at the end of the deleted topic.
     """
 
     ranges: dict[TopicPartition, tuple[int, int]]
@@ -65,8 +67,13 @@ class LogMetadata:
     def snapshot(self, *, lenient: bool = False) -> MetadataSnapshot:
         """Return the selected partitions and their offsets.
 
-        End offsets are high watermarks, or last stable offsets for read_committed. Raises
-        UnknownTopicError if a named topic or partition is missing, unless `lenient`.
+        End offsets are high watermarks, or last stable offsets for read_committed.
+
+        Args:
+            lenient: Leave out topics and partitions that are missing, instead of raising an error.
+
+        Raises:
+            UnknownTopicError: A topic or partition that the options name is missing.
         """
         while True:
             with self.view.metadata_snapshot():
@@ -175,7 +182,7 @@ class LogMetadata:
             at += segment.size
             points.append((following, at))
         if not points:
-            raise InvalidRequestError(f"{partition} holds no offsets [{start}, {end})")
+            raise InvalidRequestError(f"{partition} contains no offsets of [{start}, {end})")
         return BytesByOffset.of(points)
 
 
@@ -192,7 +199,7 @@ def _home(options: SourceOptions, fs: FileSystem) -> Home:
 
 
 def _name(options: SourceOptions) -> str:
-    """Return the log's path as the user typed it, and the absolute path if it differs."""
+    """Return the log's path as the user typed the path, and the absolute path if the two differ."""
     typed, path = options.typed_path or options.path, options.path
     return f"{typed}" if typed == path else f"{typed} ({path})"
 
@@ -212,5 +219,6 @@ def _advice(options: SourceOptions) -> str:
 def _entries(index: SegmentLog | None) -> list[tuple[int, int]]:
     entries = whole_entries(index, OFFSET_ENTRY)
     entries = entries[entries["position"] > 0]  # a broker's preallocated tail is zeros
+    # Interpolation needs no more points than this, and an index can have a million entries.
     step = max(1, len(entries) // 4096)
     return [(int(e["relative_offset"]), int(e["position"])) for e in entries[::step]]

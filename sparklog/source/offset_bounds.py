@@ -19,12 +19,16 @@ def resolve_start(
     """Return the start offset of each partition.
 
     Args:
+        bound: The position at which the query starts.
+        held: The offsets that the log contains.
+        lookup: Looks up offsets by time.
         strategy: startingOffsetsByTimestampStrategy.
         fail: failOnDataLoss. If False, offsets past the end are replaced by the end, with a
             warning.
 
-    Raises InvalidRequestError if partitions are missing, an offset is past the end or, depending on
-    the strategy, no record matches.
+    Raises:
+        InvalidRequestError: Partitions are missing, an offset is past the end or, depending on the
+            strategy, no record matches.
     """
     if bound.kind in ("offset", "offsets"):
         return _explicit(bound, held, "startingOffsets", fail=fail)
@@ -34,8 +38,8 @@ def resolve_start(
     if missed and strategy == "error":
         when = ", ".join(sorted({str(times[p]) for p in times if offsets[p] is None}))
         raise InvalidRequestError(
-            f"no record of {', '.join(missed)} is as young as the starting timestamp ({when} ms): "
-            "choose an earlier one, or startingOffsetsByTimestampStrategy=latest"
+            f"{', '.join(missed)} has no record at or after the starting timestamp ({when} ms): "
+            "set an earlier timestamp, or startingOffsetsByTimestampStrategy=latest"
         )
     return {p: _or(offsets[p], held[p][1]) for p in times}
 
@@ -63,11 +67,11 @@ def _explicit(bound: Bound, held: Ranges, option: str, *, fail: bool) -> Offsets
     past = {p: offset for p, offset in sorted(offsets.items()) if offset > held[p][1]}
     if past:
         shown = ", ".join(f"{p} ends at {held[p][1]}, not {o}" for p, o in past.items())
-        reason = f"{option} is beyond the end: {shown}"
+        reason = f"{option} is beyond the end of the log: {shown}"
         if fail:
             raise InvalidRequestError(
-                f"{reason}. There was never a record: set an offset up to the end, -1 for the end "
-                "itself, or failOnDataLoss=false to use the end instead"
+                f"{reason}. No record ever had this offset: set an offset up to the end, -1 for "
+                "the end itself, or failOnDataLoss=false to use the end instead"
             )
         _LOGGER.warning("%s; the end is used", reason)
     return {p: min(offset, held[p][1]) for p, offset in offsets.items()}

@@ -37,8 +37,11 @@ EARLIEST: Final = -2
 class Bound:
     """A position at which reading starts or ends.
 
-    `kind`: "offsets" (`values`, LATEST and EARLIEST allowed) or "times" (`values` in ms), or for
-    all partitions the same "offset" or "time" (`value`).
+    Attributes:
+        kind: "offsets" or "times" if each partition has its own value in `values`; "offset" or
+            "time" if `value` applies to all partitions.
+        value: An offset, LATEST, EARLIEST, or a time in ms.
+        values: The same by partition.
     """
 
     kind: str
@@ -47,7 +50,7 @@ class Bound:
 
 
 def waiting() -> dict[str, dict[str, int]]:
-    """Return the offset of a query that waits for its topics.
+    """Return the offset of a query that waits until the selected topics exist.
 
     A micro-batch that starts or ends at this offset has no rows. The next offset is the query's
     start. An older version of sparklog treats it as an empty offset, and reads new topics from
@@ -57,14 +60,14 @@ def waiting() -> dict[str, dict[str, int]]:
 
 
 def is_waiting(nested: Mapping[str, Mapping[str, int]]) -> bool:
-    """Return whether this is the offset of a query that waits for its topics."""
+    """Return whether an offset is the offset of a query that waits until its topics exist."""
     return _WAITING in nested
 
 
 def to_json(
     offsets: Mapping[TopicPartition, int], origins: Origins | None = None
 ) -> dict[str, dict[str, int]]:
-    """Return offsets as a checkpoint stores them, nested and sorted: {"topic": {"0": 123}}."""
+    """Return offsets in the form of a checkpoint, nested and sorted: {"topic": {"0": 123}}."""
     nested: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         nested.setdefault(topic, {})[str(partition)] = offset
@@ -101,7 +104,8 @@ def origins_from_json(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPart
 def parse_offsets(text: str, *, option: str) -> Offsets:
     """Parse an option `{"topic": {"0": 123}}`.
 
-    Raises InvalidRequestError, which names the option.
+    Raises:
+        InvalidRequestError: The text has another form. The message names the option.
     """
     document = _object(text, option, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}')
     offsets: Offsets = {}
@@ -118,7 +122,11 @@ def parse_offsets(text: str, *, option: str) -> Offsets:
 
 
 def parse_assign(text: str) -> list[TopicPartition]:
-    """Parse `{"topic": [0, 1]}`. Raises InvalidRequestError."""
+    """Parse the option assign: `{"topic": [0, 1]}`.
+
+    Raises:
+        InvalidRequestError: The text has another form.
+    """
     shape = '{"topicA":[0,1],"topicB":[2,4]}'
     document = _object(text, "assign", shape)
     partitions_of_topics: list[TopicPartition] = []
@@ -138,8 +146,8 @@ def parse_bound(text: str, *, option: str) -> Bound:
     for partition, offset in values.items():
         if offset < EARLIEST:
             raise InvalidRequestError(
-                f"{option} names offset {offset} of {partition}: want 0 or more, -1 for "
-                "latest or -2 for earliest"
+                f"{option}: the offset of {partition} must be 0 or more, -1 for latest or -2 for "
+                f"earliest; got {offset}"
             )
     return Bound("offsets", values=values)
 
@@ -156,4 +164,4 @@ def _object(text: str, option: str, shape: str) -> dict[str, Any]:
 
 def _wrong(option: str, text: str, shape: str) -> InvalidRequestError:
     alternatives = "" if option == "assign" or "Timestamp" in option else ' or "earliest", "latest"'
-    return InvalidRequestError(f"{option}={text}: want JSON such as {shape}{alternatives}")
+    return InvalidRequestError(f"{option}={text}: expected JSON such as {shape}{alternatives}")

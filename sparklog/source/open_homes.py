@@ -22,10 +22,14 @@ def open_home(
     """Return the home of the log, opened for reading.
 
     Args:
+        options: The query's options.
+        fs: The file system of log dirs.
         is_planned: A plan contains the location of the records, so a URL is known to be a log's
             home and no request is sent.
 
-    Raises InvalidRequestError if there is no log, StorageUnavailableError for a failing store.
+    Raises:
+        InvalidRequestError: There is no log.
+        StorageUnavailableError: The store fails.
     """
     log = open_log(
         options.path or "",
@@ -47,7 +51,8 @@ def is_missing(options: SourceOptions, fs: FileSystem = LOCAL) -> bool:
 
 
 def cached_home(options: SourceOptions, *, is_planned: bool = False) -> Home:
-    """Return the home that this process's tasks share, because Spark reuses workers."""
+    """Return the log's home, which all tasks of this process share."""
+    # Spark runs many tasks in the same worker process, one after the other.
     key = (
         os.getpid(), options.path, options.until, secret_digest(options.storage_options),
         options.remote, options.streaming,

@@ -362,7 +362,9 @@ _SPARK: Final = SparkOptions(
 def parse(values: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Parse and check the options of `spark.read` or `spark.readStream`; names in any case.
 
-    Raises InvalidRequestError, with the name, for an unknown, meaningless or invalid option.
+    Raises:
+        InvalidRequestError: An option is unknown, invalid, or has no meaning here. The message
+            names the option.
     """
     caller, values = JvmCaller.parse(values)
     given = _SPARK.given(values)
@@ -371,20 +373,21 @@ def parse(values: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     options = SourceOptions(**fields, remote=remote, caller=caller, streaming=streaming)
     _check(options, given, streaming=streaming)
     path = options.path or ""
-    # Tasks have other working directories.
+    # Tasks have other working directories, so they get an absolute path.
     return replace(options, path=resolved(path), typed_path=path)
 
 
 def _check(options: SourceOptions, given: Mapping[str, Any], *, streaming: bool) -> None:
     if not options.path:
-        raise InvalidRequestError("option path is missing: give the log directory")
+        raise InvalidRequestError("option path is missing: set it to the log's directory or URL")
     chosen = [key for key in _SELECTIONS if key in given]
     if len(chosen) != 1:
         raise InvalidRequestError(
-            f"give exactly one of {', '.join(_SELECTIONS)}; there are {len(chosen)}"
+            f"the options select topics {len(chosen)} times: set exactly one of "
+            f"{', '.join(_SELECTIONS)}"
         )
     if options.assigned == [] or options.subscribed == []:
-        raise InvalidRequestError(f"option {chosen[0]} names nothing to read")
+        raise InvalidRequestError(f"option {chosen[0]} is empty: name at least one topic")
     if options.subscribe_pattern is not None:
         compile_pattern(options.subscribe_pattern)
     options.storage  # noqa: B018 - raises

@@ -1,4 +1,4 @@
-r"""subscribePattern: translate Java's regular expressions to Python's, or reject them.
+r"""Translate Java's regular expressions (option subscribePattern) to Python's, or reject them.
 
 Patterns are matched against entire topic names, which contain only letters, digits, dot, dash and
 underscore. A character class is therefore the set of these characters that it contains, and line
@@ -284,7 +284,7 @@ class _Translation:
 
 
 def _of_category(name: str) -> frozenset[str] | None:
-    """Return the characters of a general category such as L or Lu, if it exists."""
+    """Return the characters of a general category such as L or Lu; None if there is no such one."""
     kinds: Callable[[str], str] = unicodedata.category
     known = {kinds(chr(number)) for number in range(0x3000)} | {"Co", "Cs", "Cn"}
     if not any(category == name or (len(name) == 1 and category[0] == name) for category in known):
@@ -293,7 +293,7 @@ def _of_category(name: str) -> frozenset[str] | None:
 
 
 def _written(held: frozenset[str], *, negated: bool = False) -> str:
-    """Return a Python class of those given characters that topic names can contain."""
+    """Return a Python character class of the given characters, restricted to topic names."""
     inner = "".join(re.escape(char) for char in sorted(held & _ALPHABET))
     if not inner:
         return "." if negated else "(?!)"

@@ -40,9 +40,10 @@ class ReadTask:
     def read(self, piece: PlannedRange) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range.
 
-        Data loss is handled by failOnDataLoss, as at planning time.
-
-        Also raises TopicReplacedError, by failOnDataLoss, if the topic is not the planned topic.
+        Raises:
+            OffsetOutOfRangeError: Records are missing, and failOnDataLoss is true.
+            TopicReplacedError: The topic was re-created since the micro-batch was planned, and
+                failOnDataLoss is true.
         """
         loss = DataLossPolicy(self.options.fail_on_data_loss)
         view = _view(self.options, is_planned=piece.plan is not None)

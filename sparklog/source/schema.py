@@ -1,4 +1,4 @@
-"""The columns of the source: the columns of Spark's Kafka source, or a user's selection of them."""
+"""The columns of the source: those of Spark's Kafka source, or a selection by the user."""
 
 from typing import Final
 
@@ -61,7 +61,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of `schema`, in its order; copies only columns with another type."""
+    """Return the columns of `schema` in the schema's order. Copies only columns to be cast."""
     if not len(schema):
         return batch.select([])  # keeps the number of rows
     columns = [

@@ -45,7 +45,11 @@ _checkpoints: LruCache[tuple[int, str], Checkpoint] = LruCache(_CHECKPOINTS_MAX)
 
 
 def state_schema(options: StateOptions) -> StructType:
-    """Return the columns from the checkpoint's schema of its state. Raises InvalidRequestError."""
+    """Return the columns of a state store, from the schema in the checkpoint.
+
+    Raises:
+        InvalidRequestError: The checkpoint, the operator or the store does not exist.
+    """
     checkpoint = Checkpoint.open(options.path or "")
     schema = store_schema(checkpoint, options.operator, options.store)
     return from_arrow_schema(changes_schema(schema, options.column_family))
@@ -96,9 +100,13 @@ class _StateChanges:
         return {_BATCH: batch} | ({} if planned_ms is None else {_PLANNED: planned_ms})
 
     def first_reset_batch(self, position: Json) -> int | None:
-        """Report that a reset abandoned batches that were read; return the first of them, if any.
+        """Report that a reset abandoned batches that were read.
 
-        Raises OffsetOutOfRangeError, depending on failOnDataLoss.
+        Returns:
+            The first abandoned batch, or None if there was no such reset.
+
+        Raises:
+            OffsetOutOfRangeError: Such a batch was abandoned, and failOnDataLoss is true.
         """
         if _PLANNED not in position:
             return None
@@ -111,7 +119,8 @@ class _StateChanges:
     def plan(self, start: int, end: int) -> list[InputPartition]:
         """Return a task per state partition with changes in batches [start, end).
 
-        Raises OffsetOutOfRangeError, depending on failOnDataLoss.
+        Raises:
+            OffsetOutOfRangeError: Changes are missing, and failOnDataLoss is true.
         """
         high = self.changes.end()
         if end > high:
@@ -183,7 +192,8 @@ class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {_BATCH: self._state.resolve(self._options.start(streaming=True))}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return whether there is a limit; `latestOffset` applies it."""
+        """Return a limit if an option limits the micro-batch. `latestOffset` applies the option."""
+        # Spark passes this value back to `latestOffset`; ReadAllAvailable would mean no limit.
         limited = self._options.max_batches_per_trigger is not None
         return ReadMaxRows(2**63 - 1) if limited else ReadAllAvailable()
 

@@ -66,7 +66,11 @@ class StateOptions:
     )
 
     def start(self, *, streaming: bool) -> int:
-        """Return a batch number, EARLIEST or LATEST. Raises InvalidRequestError."""
+        """Return a batch number, EARLIEST or LATEST.
+
+        Raises:
+            InvalidRequestError: startingOffsets is invalid.
+        """
         text = self.starting_offsets or ("latest" if streaming else "earliest")
         bound = _bound(text, "startingOffsets")
         if bound == LATEST and not streaming:
@@ -74,7 +78,11 @@ class StateOptions:
         return bound
 
     def end(self) -> int:
-        """Return a batch number or LATEST. Raises InvalidRequestError."""
+        """Return a batch number or LATEST.
+
+        Raises:
+            InvalidRequestError: endingOffsets is invalid.
+        """
         bound = _bound(self.ending_offsets or "latest", "endingOffsets")
         if bound == EARLIEST:
             raise InvalidRequestError("endingOffsets can't be earliest")
@@ -100,8 +108,13 @@ def reads_state(values: Mapping[str, object]) -> bool:
 def parse(values: Mapping[str, object], *, streaming: bool | None = None) -> StateOptions:
     """Parse and check the options of `spark.read` or `spark.readStream`; names in any case.
 
-    `streaming` is None while Spark requests the schema, when it is still unknown. Raises
-    InvalidRequestError, with the name, for an unknown or invalid option.
+    Args:
+        values: The options.
+        streaming: Whether the query is a stream. None while Spark requests the schema, because
+            Spark does not pass the kind of query then.
+
+    Raises:
+        InvalidRequestError: An option is unknown or invalid. The message names the option.
     """
     given = _SPARK.given(values)
     fields, _ = read(STATE_OPTIONS.values(), given)
@@ -120,5 +133,5 @@ def _bound(text: str, option: str) -> int:
     if value in ("earliest", "latest"):
         return EARLIEST if value == "earliest" else LATEST
     if not value.isdecimal():
-        raise InvalidRequestError(f"{option}={text}: want earliest, latest or a batch number")
+        raise InvalidRequestError(f"{option}={text}: expected earliest, latest or a batch number")
     return int(value)

@@ -69,7 +69,7 @@ from sparklog.spark_errors import in_worker
 from sparklog.storage.groups import Origins
 
 LOOK_MS: Final = 1000
-"""How often a query that waits for its topics looks for them."""
+"""How often a query that waits for topics lists the topics."""
 _LOGGER: Final = logging.getLogger("sparklog.source")
 Json = dict[str, Any]
 
@@ -112,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._start() or waiting()
 
     def _start(self) -> Json | None:
-        """Return the query's start, or None while it waits for its topics."""
+        """Return the query's start, or None while the query waits until its topics exist."""
         snapshot = self._awaited() if self._options.wait_for_topics else self._log.snapshot()
         if snapshot is None:
             return None
@@ -128,7 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(start, self._log.truncation.origins(start))
 
     def _awaited(self) -> MetadataSnapshot | None:
-        """Return a snapshot of the selected topics, or None until all of them exist."""
+        """Return a snapshot of the selected topics, or None until every topic exists."""
         result = self._wait.look(self._held)
         if result is None:
             return None
@@ -140,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if is_late else snapshot
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return whether there is a limit; `latestOffset` applies all limits."""
+        """Return a limit if an option limits micro-batches. `latestOffset` applies the options."""
         most = self._options.max_offsets_per_trigger
         if most is not None:
             return ReadMaxRows(most)

@@ -358,10 +358,13 @@ OF_COMMANDS: list[Case] = [
 ]  # fmt: skip
 
 OF_MORE: list[Case] = [
-    ("give exactly one of {}", lambda p: source_options.parse({"path": p.log}, streaming=True),
+    ("set exactly one of {}", lambda p: source_options.parse({"path": p.log}, streaming=True),
      tuple(lambda p, key=key: source_options.parse({"path": p.log, key: VALUES.get(key, "t")},
                                                    streaming=True)
            for key in ("assign", "subscribe", "subscribePattern"))),
+    ("name at least one topic",
+     lambda p: source_options.parse({"path": p.log, "subscribe": " , "}, streaming=True),
+     (lambda p: source_options.parse({"path": p.log, "subscribe": "t"}, streaming=True),)),
     ("leave it out, or bound the range by endingOffsets or endingTimestamp",
      lambda p: source_options.parse({**OF_T, "maxOffsetsPerTrigger": "5"}, streaming=False),
      tuple(lambda p, more=more: source_options.parse({**OF_T, **more}, streaming=False)
@@ -370,7 +373,7 @@ OF_MORE: list[Case] = [
      lambda p: source_options.parse({"path": p.log, "subscribePattern": "(?x)a"}, streaming=True),
      (lambda p: source_options.parse({"path": p.log, "subscribePattern": "a"}, streaming=True),
       lambda p: source_options.parse({"path": p.log, "subscribe": "a"}, streaming=True))),
-    ("give the log directory", lambda p: sink_options.parse({"topic": "t"}),
+    ("set it to the log's directory or URL", lambda p: sink_options.parse({"topic": "t"}),
      (lambda p: sink_options.parse({"topic": "t", "path": p.log}),)),
     ("name at least one, or leave it out for all of them",
      lambda p: restore(archive(p), p.new("r"), topics=[]),

@@ -35,7 +35,7 @@ def test_what_chooses_it() -> None:
         ({}, True, "option path is missing: give the query's checkpoint"),
         ({"stateOperator": "-1"}, True, r"stateOperator=-1: expected 0\.\.2\^31-1"),
         ({"subscribe": "t"}, True, "option subscribe has no meaning for a checkpoint's state"),
-        ({"startingOffsets": "soon"}, True, "startingOffsets=soon: want earliest, latest or a"),
+        ({"startingOffsets": "soon"}, True, "startingOffsets=soon: expected earliest, latest or"),
         ({"startingOffsets": "latest"}, False, "startingOffsets can't be latest in a batch"),
         ({"endingOffsets": "earliest"}, False, "endingOffsets can't be earliest"),
         ({"endingOffsets": "3"}, True, "endingOffsets is for batch queries"),
