@@ -1,4 +1,4 @@
-"""Contract tests of `sparklog.storage.commits.CommitLog`; each home subclasses them.
+"""Contract tests of `sparklog.storage.commits.CommitLog`. Each home has a subclass.
 
     class TestMine(CommitLogContract):
         @pytest.fixture

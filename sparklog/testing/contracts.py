@@ -1,4 +1,4 @@
-"""Contract tests of `FileSystem` and `Store`; each implementation subclasses them.
+"""Contract tests of `FileSystem` and `Store`. Each implementation has a subclass.
 
     class TestMine(FileSystemContract):
         @pytest.fixture

@@ -1,4 +1,4 @@
-"""All crashes that a piece of work can meet: `kill -9` and power cuts at each of its effects.
+"""Simulate every crash of a function: `kill -9` and a power cut at each effect.
 
     def work(fs: CrashFS) -> None:                       # the code of a process
         with sparklog.open("/log", "rw", fs=fs) as log: ...
@@ -78,7 +78,7 @@ def every_crash(
     seeds: int = 1,
     seed: int = 0,
 ) -> Iterator[Crash]:
-    """Run a function to its end, then yield a machine for each crash that it could have met.
+    """Run a function to the end, then yield a machine after each possible crash.
 
     Args:
         work: Does its work on the given file system, in its own thread only.

@@ -43,7 +43,7 @@ _END: Final = 1 << 63
 
 @lru_cache(maxsize=4096)
 def _split(path: str) -> tuple[str, str]:
-    """Return a path's directory and its name there."""
+    """Return the directory of a path and the name in this directory."""
     head, _, name = path.rstrip("/").rpartition("/")
     return head, name
 
@@ -159,7 +159,7 @@ class CrashLockFile(CrashFile):
             self._carve(self._node("unlock"), first, first + length if length else _END)
 
     def _carve(self, node: FileNode, first: int, end: int) -> None:
-        """Remove [first, end) from this object's own locks, splitting them as the kernel does."""
+        """Remove [first, end) from this object's locks, and split locks as the kernel does."""
         kept: list[Lock] = []
         for lock in node.locks:
             if lock.owner is not self or lock.end <= first or end <= lock.first:
@@ -278,7 +278,7 @@ class CrashFS:
                 file.drop_locks()
 
     def kill_clone(self, torn: Call | None = None) -> "CrashFS":
-        """Return a new process on a copy of the machine, after killing all its processes.
+        """Copy the machine, kill all processes of the copy, and return a new process there.
 
         Args:
             torn: The write that `on_call` was just called with, of which a part was done.
@@ -329,7 +329,7 @@ class CrashFS:
         self._plans.clear()
 
     def meet(self, op: str, path: str, at: int = 0, size: int = 0, to: str = "") -> Fault | None:
-        """Count a call that changes the file system, and return the fault that it meets.
+        """Count a call that changes the file system, and return its planned fault.
 
         Args:
             op: The operation.
@@ -366,7 +366,7 @@ class CrashFS:
             raise refuse(ERRNO[fault], verb, path)
 
     def torn_size(self, at: int, size: int) -> int:
-        """Return how much of a write is done if the process dies in it: about half, in pages.
+        """Return how many bytes are written if the process dies in a write: about half.
 
         Args:
             at: The byte position of the write.
@@ -562,7 +562,7 @@ class CrashFS:
     # -- paths ---------------------------------------------------------------------------------
 
     def _count(self, op: str, verb: str, path: str, to: str = "") -> None:
-        """Count a call that is about to change the tree; raise the fault that it meets."""
+        """Count a call that is about to change the tree, and raise a planned fault."""
         self.suffer(self.meet(op, path, to=to), verb, path)
 
     def _find(self, path: str) -> Node | None:

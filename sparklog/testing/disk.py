@@ -42,7 +42,7 @@ class FileOp:
 
 
 def apply_op(target: bytearray, op: FileOp) -> None:
-    """Apply `op` to `target`, growing it with zeros as a file would."""
+    """Apply `op` to `target`, which grows with zeros like a file."""
     if op.data is None:
         if op.at < len(target):
             del target[op.at :]
@@ -56,7 +56,7 @@ def apply_op(target: bytearray, op: FileOp) -> None:
 
 @dataclass(slots=True, eq=False)
 class FileNode:
-    """A file by its inode; its names belong to directories."""
+    """A file (an inode). The names of the file belong to directories."""
 
     ino: int
     mtime_ms: int = 0
@@ -125,7 +125,7 @@ class FileNode:
 
 
 def _survivors(rng: random.Random, keep: float) -> Callable[[int], bool]:
-    """Choose which sectors of a write reach the platter: all, none, or any of them."""
+    """Choose which sectors of a write become durable: all, none, or a random subset."""
     chance = rng.random()
     if chance < 0.3:  # torn
         share = rng.random()
@@ -135,7 +135,7 @@ def _survivors(rng: random.Random, keep: float) -> Callable[[int], bool]:
 
 
 def _overlay(image: bytearray, at: int, data: bytes, survives: Callable[[int], bool]) -> None:
-    """Write the surviving sectors of `data` into `image`, never past its end."""
+    """Write the sectors of `data` that survive into `image`, not past the end of `image`."""
     stop = min(at + len(data), len(image))
     while at < stop:
         edge = min(stop, (at // SECTOR + 1) * SECTOR)
@@ -156,7 +156,7 @@ class NameOp:
 
 @dataclass(slots=True, eq=False)
 class DirNode:
-    """A directory: its current names, its durable names, and the changes since."""
+    """A directory: current names, durable names, and the changes between the two."""
 
     ino: int
     mtime_ms: int = 0
@@ -208,7 +208,7 @@ def _apply_name(names: dict[str, Node], op: NameOp) -> None:
 
 
 class Disk:
-    """The tree of a machine's disk, its boot number, and machine properties."""
+    """The disk of a machine: directory tree, boot number, and properties."""
 
     def __init__(self, clock: Clock | None = None, *, boot: int = 1) -> None:
         self.clock: Clock = clock if clock is not None else ManualClock()

@@ -99,7 +99,7 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """Calls of kind `ops`, from the `first`th on, `times` of them, meet `fault`."""
+    """A plan: from call number `first` on, `times` calls of the kinds `ops` get `fault`."""
 
     fault: Fault
     first: int

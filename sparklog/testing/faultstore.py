@@ -458,7 +458,7 @@ _BUSY: Final = (
 
 
 class _Request:
-    """A request as a context: faults before it, its effect, faults after it."""
+    """A request as a context manager: applies faults before and after the request."""
 
     def __init__(self, driver: FaultDriver, effect: str) -> None:
         self._driver, self._effect = driver, effect

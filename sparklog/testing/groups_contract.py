@@ -1,4 +1,4 @@
-"""Contract tests of `sparklog.storage.group_store.Groups`; each home subclasses them.
+"""Contract tests of `sparklog.storage.group_store.Groups`. Each home has a subclass.
 
     class TestMine(GroupsContract):
         @pytest.fixture
@@ -216,7 +216,7 @@ class GroupsContract:
         assert reader.offsets == {T0: Committed(9, 2)}
 
     def test_a_query_has_the_name_of_its_last_run(self, new_groups: Open) -> None:
-        """A restart may change or remove the name; the planner's commits keep it."""
+        """A restart may change or remove the name; the planner's commits do not change it."""
         one, two = new_groups(), new_groups()
         names = []
         for batch, name in enumerate(("orders", "Auftr\u00e4ge\n\x1b[2J", "")):

@@ -1,4 +1,4 @@
-"""Contract tests of `sparklog.storage.home.Home`; each home subclasses them.
+"""Contract tests of `sparklog.storage.home.Home`. Each home has a subclass.
 
     class TestMine(HomeContract):
         @pytest.fixture
@@ -35,7 +35,7 @@ LARGE = INLINE_BYTES  # bytes of a value: its task stages
 
 
 def values_of(log: Log) -> list[bytes]:
-    """Return the values of topic t, as a reader sees them now."""
+    """Return the values of topic t that a reader sees now."""
     found: list[bytes] = log.read("t").read_all()["value"].to_pylist()
     return found
 
@@ -55,7 +55,7 @@ def stage(home: Home, *tasks: bytes) -> list[Chunk]:
 
 
 class ReadingContract:
-    """Requirements on a handle that is open for reading, also on one of an archive.
+    """Requirements on a handle that is open for reading, also on a handle of an archive.
 
     The fixture `reader` is such a handle, of a log with topic "t".
     """

@@ -1,4 +1,4 @@
-"""Contract tests of `sparklog.storage.lease.Lease`; each home subclasses them.
+"""Contract tests of `sparklog.storage.lease.Lease`. Each home has a subclass.
 
     class TestMine(LeaseContract):
         @pytest.fixture

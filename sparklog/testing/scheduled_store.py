@@ -74,11 +74,11 @@ class ScheduledBucket:
         self.schedule.before_step.append(self._land_due)
 
     def store(self, process: Process) -> "ScheduledStore":
-        """Return the bucket as this process sees it."""
+        """Return the bucket for a process, whose requests the schedule can delay or fail."""
         return ScheduledStore(self, process)
 
     def land(self, share: float = 1) -> None:
-        """Apply all pending writes now, or a random share of them."""
+        """Apply all pending writes now, or only a random share."""
         due = [each for each in self.pending if self.schedule.chance(share)]
         self.pending = [each for each in self.pending if each not in due]
         # An object store gives no order to requests that are under way at the same time.

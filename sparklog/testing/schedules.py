@@ -81,7 +81,7 @@ class Process:
 
     @property
     def current(self) -> "Process":
-        """The running thread of this process, or the process if none of its threads is running."""
+        """The running thread of the process, or the process itself without such a thread."""
         running = self.schedule.running
         return running if running is not None and running.main is self else self
 
@@ -104,7 +104,7 @@ class Process:
             self.request(lambda: None)
 
     def start_thread(self, role: "Role", disk: Any = None) -> "Process":
-        """Start another thread of this process, which dies with it."""
+        """Start another thread, which dies together with this process."""
         thread = self.schedule.spawn(
             role, disk, name=f"{self.name}.thread", skew_ms=self.skew_ms
         )
@@ -157,7 +157,7 @@ class Process:
                 raise
 
     def die(self) -> None:
-        """End the process where it is. Requests of its clean-up have no effect."""
+        """End the process at the current step. Requests of clean-up code have no effect."""
         if self._sent is not None and self.schedule.chance(0.5):
             self.take_turn()  # a request that was sent still takes effect
         self.dead, self._sent = True, None
@@ -174,7 +174,7 @@ Role = Callable[[Process], None]
 
 @dataclass(slots=True)
 class Schedule:
-    """Chooses the process of each step, and its faults. `stats` counts events."""
+    """Chooses the process and the faults of each step. `stats` counts events."""
 
     seed: int
     fault_rates: FaultRates = NO_RANDOM_FAULTS
@@ -245,7 +245,7 @@ class Schedule:
             self.step += 1
 
     def run_alone(self, role: Role, *, name: str = "", steps: int = 100_000_000) -> None:
-        """Run a process to its end, while no other process runs."""
+        """Run a process to the end, while no other process runs."""
         others, self.processes = self.processes, []
         process = self.spawn(role, name=name, restarts=False)
         self.run(steps)
@@ -273,7 +273,7 @@ class Schedule:
             self.processes.remove(process)
 
     def _kill(self, process: Process) -> None:
-        """Kill a process, or leave it as a zombie: blocked, with a successor."""
+        """Kill a process, or block the process while a successor runs (a zombie)."""
         process = process.main or process
         all_threads = [p for p in (process, *process.threads) if p in self.processes]
         crowded = len(self.processes) >= self.processes_max

@@ -1,4 +1,4 @@
-"""Contract tests of `sparklog.storage.segment_store.SegmentStore`; each home subclasses them.
+"""Contract tests of `sparklog.storage.segment_store.SegmentStore`. Each home has a subclass.
 
     class TestMine(SegmentStoreContract[MySegment]):
         @pytest.fixture
@@ -32,7 +32,7 @@ _FAR: Final = 2**62
 
 
 class SegmentStoreHome(Protocol[SegmentT]):
-    """An empty home, the segments to put there, and its faults."""
+    """An empty home, segments to put there, and the faults of the home's store."""
 
     puts: Sequence[SegmentPut[SegmentT]]
     """Three closed segments or more of one partition, from the oldest on, without gaps between.
@@ -41,7 +41,7 @@ class SegmentStoreHome(Protocol[SegmentT]):
     """
 
     def store(self) -> SegmentStore[SegmentT]:
-        """Return the home's store, as another process opens it."""
+        """Return the home's store, opened like by another process."""
 
     def crashing(self, effect: int) -> SegmentStore[SegmentT]:
         """Return a store. Its process is killed (SimulatedKill) before its nth effect, from 1."""
@@ -316,7 +316,7 @@ class SegmentStoreContract(Generic[SegmentT]):
         assert home.objects() == {}
 
     def test_a_successor_takes_the_place(self, home: SegmentStoreHome[SegmentT]) -> None:
-        """Readers always see one of both segments, complete; the older segment is deleted later."""
+        """Readers always see the older or the newer segment; the older is deleted later."""
         store, (first, *_) = home.store(), home.puts
         (old,) = store.put([first], check=_fine)
         assert old.segment is not None

@@ -1,4 +1,4 @@
-"""Contract tests of `sparklog.storage.segments.PartitionSegments`; each home subclasses them.
+"""Contract tests of `sparklog.storage.segments.PartitionSegments`. Each home has a subclass.
 
     class TestMine(SegmentsContract):
         @pytest.fixture

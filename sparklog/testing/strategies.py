@@ -47,7 +47,7 @@ headers: Final[st.SearchStrategy[list[Header] | None]] = st.one_of(
 def timestamps(
     first_ms: int = 0, last_ms: int = NOW_MS, *, null: bool = True
 ) -> st.SearchStrategy[int | None]:
-    """Return a strategy for timestamps in ms since the epoch, many of them close to `last_ms`.
+    """Return a strategy for timestamps (ms since the epoch), many close to `last_ms`.
 
     A topic rejects timestamps of more than message.timestamp.after.max.ms (an hour) after the
     clock.
@@ -174,7 +174,7 @@ topic_names: Final[st.SearchStrategy[str]] = st.text(
 
 @st.composite
 def topic_configs(draw: st.DrawFn, *, keys_max: int = 4) -> dict[str, str | int | float | bool]:
-    """Draw topic configs with Kafka's keys, each in its range, that are valid together.
+    """Draw configs of a topic under Kafka's names. All values are in range and valid together.
 
     Args:
         draw: Passed by Hypothesis.
@@ -201,7 +201,7 @@ def topic_configs(draw: st.DrawFn, *, keys_max: int = 4) -> dict[str, str | int 
 
 
 def _values(key: Key) -> st.SearchStrategy[str | int | float | bool]:
-    """Return valid values of a key, including its limits."""
+    """Return valid values of a key, including the limits of the key's range."""
     if key.kind is bool:
         return st.booleans()
     if key.kind is tuple:

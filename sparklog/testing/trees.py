@@ -1,4 +1,4 @@
-"""Directory trees: read them, and copy them, also between file systems."""
+"""Read and copy directory trees, also between file systems."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Contract tests of `sparklog.storage.view.View`; each home subclasses them.
+"""Contract tests of `sparklog.storage.view.View`. Each home has a subclass.
 
     class TestMine(ViewContract):
         @pytest.fixture
