@@ -56,12 +56,16 @@ _ASK_MS: Final = 10_000  # interval between requests for the lease
 
 @dataclass(slots=True)
 class ServiceNotes:
-    """Progress of a log's services. Hints: outdated notes only cost additional checks.
+    """The progress of a log's services, for a successor. Outdated notes cost additional checks.
 
-    `cleaned`: {"<topic id>/<partition>": first dirty offset}. `cut_below`: inline data that could
-    be removed were removed from all entries below it. `announced`: see `deletion_announcements`.
-    `let_go`: {segment id: when an entry removed it from the log, ms}, of segments to be deleted;
-    `let_go_bytes`: {segment id: (topic, bytes)}.
+    Attributes:
+        cleaned: {"<topic id>/<partition>": first dirty offset} of compacted partitions.
+        cut_below: The number of the first entry that may contain inline data that are not needed
+            any more.
+        announced: The announced deletions, see `deletion_announcements`.
+        let_go: {segment id: time in ms} of segments that an entry removed from the log at that
+            time, and that are to be deleted.
+        let_go_bytes: {segment id: (topic, bytes)} of the same segments.
     """
 
     cleaned: dict[str, int] = field(default_factory=dict)

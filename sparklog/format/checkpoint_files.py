@@ -32,7 +32,7 @@ def parse_offsets(data: bytes, path: str) -> Offsets:
     for line in _entries(data, path):
         fields = line.split()
         if len(fields) != 3:
-            raise _damaged(path, f"{line!r} is not `topic partition offset`")
+            raise _damaged(path, f"the line {line!r} must consist of topic, partition and offset")
         key = TopicPartition(fields[0], _int(fields[1], path))
         offsets[key] = _int(fields[2], path)
     return offsets

@@ -73,7 +73,12 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """Selected rows of a batch, in the order of the records; `order` None selects all."""
+    """Rows of an Arrow batch that become records.
+
+    Attributes:
+        rows: All rows of the batch.
+        order: The indexes of the selected rows in the order of the records; None for all rows.
+    """
 
     rows: Rows
     order: NDArray[np.int32] | None = None

@@ -189,7 +189,9 @@ def _locked(directory: str) -> Iterator[None]:
         with translate_os_errors("open", directory):
             fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise InvalidRequestError(f"{directory}: no such directory", path=directory) from None
+        raise InvalidRequestError(
+            f"the directory {directory} of the users file does not exist", path=directory
+        ) from None
     try:
         with translate_os_errors("lock", directory):
             fcntl.flock(fd, fcntl.LOCK_EX)

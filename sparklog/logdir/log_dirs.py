@@ -222,7 +222,11 @@ def find_dirs(fs: FileSystem, directories: Sequence[str]) -> LogDirs:
 
 
 def _add_dir(dirs: LogDirs, found: _DirsFile, number: int, path: str) -> None:
-    """Add a directory's file; reject another log's, and this log's in another order."""
+    """Add the file in which a log dir lists the log dirs of the log.
+
+    Raises:
+        InvalidRequestError: The directory belongs to another log, or has another place in the list.
+    """
     if found.log != dirs.log:
         paths = ",".join(entry.path for entry in found.dirs)
         raise InvalidRequestError(

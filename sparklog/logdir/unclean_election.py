@@ -151,9 +151,9 @@ def _as_record(lost: GivenUp) -> GivenUpRange:
 
 
 def _retire_dirs(commits: LogDirCommits) -> None:
-    """Give up the place of a log dir that is absent and contains no partition.
+    """Remove log dirs that are absent and contain no partition from the list of log dirs.
 
-    Its id is removed from the list, so that a returning log dir is recognized as retired.
+    The ids are removed too, so that such a log dir is recognized as retired when it returns.
     """
     used = {number for topic in commits.state.topics.values() for number in topic.dirs.values()}
     unused = [number for number in commits.offline.dirs.absent if number not in used]

@@ -88,7 +88,7 @@ class CommitRate:
 
 
 def _thinned(points: Sequence[RatePoint]) -> tuple[RatePoint, ...]:
-    """Drop points until neighbours are about as far apart as they are old."""
+    """Drop points, more of the older ones: the distance of two points is about their age."""
     kept, now_ms = list(points), points[-1].time_ms
     at = len(kept) - 2
     while at > 0:

@@ -38,7 +38,10 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Partition:
-    """The data that must be read under the lock; the other data are in immutable files."""
+    """The data of a partition that are read under the lock, before a cleaning without the lock.
+
+    All other data of the cleaning are in closed segments, which do not change.
+    """
 
     topic: str
     number: int

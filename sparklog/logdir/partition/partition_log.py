@@ -302,7 +302,7 @@ class PartitionLog:
 
     @property
     def known_producers(self) -> ProducerState | None:
-        """The producer state in memory, without reading a file; see `continue_from`."""
+        """The producer state if it is in memory, else None. A reopened log can continue from it."""
         return self._producer_state_manager.known
 
     def continue_from(self, producers: ProducerState) -> None:

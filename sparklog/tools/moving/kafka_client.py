@@ -107,9 +107,11 @@ def metadata(asked: Any, topic: str, where: str) -> tuple[str, list[int]]:
 
 
 def import_writer(admin: Any, cluster: str, kafka_topic: str, topic: str, what: str) -> str:
-    """Return the name of the writer by which a log's `topic` is a copy of this very Kafka topic.
+    """Return the name of the writer under which an import commits records of a Kafka topic.
 
-    A later topic of the same name has another id; a topic may be copied to two topics.
+    The name contains the id of the Kafka topic, because a topic can be deleted and created again
+    under the same name. It contains the log's topic if that has another name, because a Kafka topic
+    can be imported into several topics.
     """
     with errors(what):
         asked = admin.describe_topics(library().TopicCollection([kafka_topic]))
