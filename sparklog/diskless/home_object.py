@@ -72,7 +72,7 @@ def known_home(store: Store) -> HomeObject:
     if home is None:
         check_not_missing(store)
         raise InvalidRequestError(
-            f"{store.url} holds no log: the object {HOME} does not exist. Correct the URL, or "
+            f"{store.url} contains no log: the object {HOME} does not exist. Correct the URL, or "
             "create a log there: sparklog.open(url, mode='rw')",
             path=store.url,
         )

@@ -44,9 +44,7 @@ def service_backend(arguments: ServiceArguments) -> ServiceBackend:
     """
     path, url, tier = arguments.path, arguments.url, arguments.tier
     if url is None:
-        dirs = Observer(
-            path, options=arguments.log_options, fs=arguments.fs, clock=arguments.clock
-        )
+        dirs = Observer(path, options=arguments.log_options, fs=arguments.fs, clock=arguments.clock)
         return ServiceBackend(partial(open_log_dirs, arguments), dirs)
     for name, given in (
         ("remote", tier.url), ("take_over", tier.take_over), ("map", arguments.map)

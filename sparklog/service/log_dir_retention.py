@@ -164,9 +164,7 @@ class LogDirRetention:
         retention_ms = self._options.ledger_retention_ms
         would = "would be " if dry_run else ""
         if retention_ms >= 0:
-            old = expire_ledger(
-                commits, retention_ms=retention_ms, now_ms=now_ms, dry_run=dry_run
-            )
+            old = expire_ledger(commits, retention_ms=retention_ms, now_ms=now_ms, dry_run=dry_run)
             if old:
                 yield f"{pluralize(len(old), 'segment')} of the commit ledger {would}removed"
         if not dry_run:

@@ -452,7 +452,8 @@ class _Verifier:
         except FileNotFoundError as error:
             checked = check.result
             checked.out.add(
-                Severity.DIFFERENCE, error.filename or part.path,
+                Severity.DIFFERENCE,
+                error.filename or part.path,
                 "the file was deleted during the check",
             )
         if key == LEDGER:  # the ledger's own repair handles all of its damage

@@ -61,7 +61,7 @@ def test_a_log_that_was_opened_meanwhile_is_verified_again(log: Path) -> None:
     opened: list[sparklog.Log] = []
     fs = Interrupted(".lock", lambda: opened.append(sparklog.open(log, "rw")))
     report = verify(log, repair=True, fs=fs)
-    assert "was opened meanwhile; verify it again" in str(report.refused)
+    assert "was opened by another process during the repair; verify it again" in str(report.refused)
     opened[0].close()
     assert verify(log, repair=True).ok
     assert verify(log).ok

@@ -36,7 +36,7 @@ def log(tmp_path: Path) -> str:
 def test_it_says_what_examine_says(log: str, capsys: Capture) -> None:
     assert run(["status", log]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "green: All is well: it can be written, 1 partition, none offline"
+    assert lines[0] == "green: All is well: the log is writable, 1 partition, none offline"
     names = ["writable", "partitions", "readers", "disk", "service", "writers"]
     assert [line.split()[:2] for line in lines[1:]] == [[name, "green"] for name in names]
     assert run(["status", log, "--json"]) == 0
@@ -75,9 +75,9 @@ def test_as_a_user_who_may_only_read(log: str) -> None:
         pytest.skip(done.stderr)
     assert done.returncode == 0, done.stderr
     first, _, then = done.stdout.partition("---\n")
-    assert first.startswith("green: All is well: it can be written, 1 partition")
+    assert first.startswith("green: All is well: the log is writable, 1 partition")
     assert then.startswith(f"green: All is well: this user (uid 65534) may only read {log}; ")
-    assert "it can be written" not in then
+    assert "the log is writable" not in then
 
 
 def test_a_path_that_nobody_can_look_at(tmp_path: Path, capsys: Capture) -> None:

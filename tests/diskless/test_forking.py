@@ -243,7 +243,7 @@ def test_places(store_url: str, tmp_path: Path) -> None:
     dry = fork(store_url, f"{store_url}-dry", writer="q", batch=0, dry_run=True)
     assert dry.offsets == {"t": {0: (0, 4), 1: (0, 0)}}
     assert open_store(f"{store_url}-dry").list() == []
-    with pytest.raises(InvalidRequestError, match="holds no log"):
+    with pytest.raises(InvalidRequestError, match="contains no log"):
         fork(f"{store_url}-none", f"{store_url}-dry", writer="q", batch=0)
     with sparklog.open(f"{store_url}-none", mode="rw") as log:  # a log is made there
         log.create_topic("t")

@@ -33,7 +33,7 @@ def test_makers_at_the_same_time_make_one_log(url: str) -> None:
 
 
 def test_no_log_is_said_so(url: str) -> None:
-    with open_log(url) as log, pytest.raises(InvalidRequestError, match="holds no log"):
+    with open_log(url) as log, pytest.raises(InvalidRequestError, match="contains no log"):
         log.commits()
     assert not open_store(url).list()
     open_log(url, mode="rw").close()

@@ -247,10 +247,10 @@ def test_a_log_that_is_replaced_under_an_observer(url: str, clock: ManualClock) 
         ends.append([p.log_end_offset for p in found.partitions])
         store.delete([one.name for one in store.list()])
     assert ends == [[2], [1]]
-    assert "holds no log" in observer.observe().errors[0]
+    assert "contains no log" in observer.observe().errors[0]
 
 
 def test_no_log_is_said_so(url: str) -> None:
-    with pytest.raises(InvalidRequestError, match=r"holds no log|does not exist"):
+    with pytest.raises(InvalidRequestError, match=r"contains no log|does not exist"):
         collect(url)
     assert not open_store(url).list()

@@ -149,7 +149,7 @@ class Examiner:
                 return self._nothing(str(error))
             return self._nothing(f"{home} does not exist{_NEW}", is_mountable=True)
         if not any(holds_log(self._fs, directory) for directory in directories):
-            held = f"{','.join(directories)} holds no log{_NEW}"
+            held = f"{','.join(directories)} contains no log{_NEW}"
             return self._nothing(held, is_mountable=True)
         if self._observer is None:
             self._observer = Observer(
@@ -277,7 +277,7 @@ class Examiner:
             inputs.kind, inputs.in_store = "archive", True
             return inputs
         if not topics:
-            return self._nothing(f"{url} holds no log and no archive")
+            return self._nothing(f"{url} contains neither a log nor an archive")
         inputs = self._nothing("")
         inputs.kind, inputs.in_store = "archive", True
         inputs.found.partitions = [

@@ -45,8 +45,8 @@ def collect(
     if url is not None:
         if not holds_home(url, storage_options, remote):
             raise InvalidRequestError(
-                f"{url} holds no log: give the URL of a log in a store, or a log's directory; an "
-                "archive contains only segments",
+                f"{url} contains no log: give the URL of a log in a store, or a log's directory; "
+                "an archive contains only segments",
                 path=url,
             )
         return StoreObserver(

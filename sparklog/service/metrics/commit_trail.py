@@ -48,9 +48,7 @@ class CommitTrail:
         for key, span in record.ends.items():
             self._grow(key, record.time_ms, span.first, span.end, each * (span.end - span.first))
 
-    def _grow(
-        self, key: TopicPartition, time_ms: int, first: int, end: int, size: float
-    ) -> None:
+    def _grow(self, key: TopicPartition, time_ms: int, first: int, end: int, size: float) -> None:
         points = self._growth.get(key)
         if points is None:
             points = self._growth[key] = [GrowthPoint(time_ms, first, 0.0)]

@@ -78,7 +78,7 @@ class Endpoint:
                 found: Iterable[bytes] = metrics(environ, start)
                 return found
             start("404 Not Found", [("Content-Type", "text/plain")])
-            return [b"want /metrics or /healthz\n"]
+            return [b"unknown path: request /metrics or /healthz\n"]
 
         try:
             kind = _Server6 if ":" in address else _Server

@@ -441,4 +441,3 @@ def _missing_records(missing: list[int], is_tail_lost: bool) -> list[str]:
     told = "resets of writers, purges of deleted topics and the ends of purged topics in them"
     behind = "; more may be missing at its end" if is_tail_lost and ranges else ""
     return [f"the ledger's records {where}{behind}: {told}"]
-

@@ -91,7 +91,7 @@ class LogRepair:
         if situation is Situation.OPEN:
             return (
                 "the log is open, and its commit ledger is damaged: end its queries, services and "
-                "other writers, then repeat this"
+                "other writers, then verify the log again"
             )
         try:
             with self._locked(left_open=situation is Situation.CRASHED) as lock:
@@ -264,7 +264,10 @@ class LogRepair:
             lock.join()
             lock.acquire()
             if is_marked_open(fs, home) != left_open or not lock.is_last():
-                raise LogLockedError(f"{home} was opened meanwhile; verify it again", path=home)
+                raise LogLockedError(
+                    f"{home} was opened by another process during the repair; verify it again",
+                    path=home,
+                )
             try:
                 yield lock
             finally:

@@ -97,9 +97,7 @@ class CopyErasure:
         self.tries = self.tries + 1 if segments and segments == self.left else 0
         self.left = segments
         if self.tries >= _TRIES:
-            raise SparklogError(
-                f"the local segments changed {_TRIES} times while they were copied"
-            )
+            raise SparklogError(f"the local segments changed {_TRIES} times while they were copied")
 
     def counted(self, copy: RemoteSegment, tally: Tally) -> None:
         """Remember the result of reading a copy."""

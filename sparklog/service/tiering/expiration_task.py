@@ -90,8 +90,13 @@ class ExpirationTask:
                 if due.expired:
                     gone[key] = [
                         Removed(
-                            topic=key.topic, partition=key.partition, base=e.base, end=e.end,
-                            bytes=e.bytes, rule=e.rule, why=e.why,
+                            topic=key.topic,
+                            partition=key.partition,
+                            base=e.base,
+                            end=e.end,
+                            bytes=e.bytes,
+                            rule=e.rule,
+                            why=e.why,
                         )
                         for e in due.expired
                     ]
@@ -183,9 +188,7 @@ class ExpirationTask:
             # Recorded before the objects are deleted. After a crash in between, the reconciliation
             # deletes the objects that are left.
             self._remote_log.lease.check()
-            publish_deleted_partitions(
-                commits, self._remote_log.clock, [record]
-            )
+            publish_deleted_partitions(commits, self._remote_log.clock, [record])
             gone = self._deleted(copies)
             report.removed += [_removed(s, "topic", "its topic was deleted") for s in gone]
             self._remove(self._store.list(directory.prefix))

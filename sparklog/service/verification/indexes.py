@@ -31,9 +31,7 @@ class IndexFile:
     `fault`: (description, position of the entry in bytes).
     """
 
-    def __init__(
-        self, base: int, dtype: np.dtype[Any], data: bytes | None, path: str = ""
-    ) -> None:
+    def __init__(self, base: int, dtype: np.dtype[Any], data: bytes | None, path: str = "") -> None:
         """Parse the bytes of an index file; `data` is None for a missing file."""
         self.base, self.path, self.is_missing = base, path, data is None
         self.fault: tuple[str, int] | None = None

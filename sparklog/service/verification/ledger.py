@@ -276,11 +276,11 @@ def _check_watermarks(log_dir_state: LogDirState, marks: Published | None, out: 
         out.add(
             behind,
             path,
-            f"of ledger end {marks.ends.get(LEDGER)}, it is {log_dir_state.ledger_end}",
+            f"contains ledger end {marks.ends.get(LEDGER)}; the end is {log_dir_state.ledger_end}",
             fix=FixKind.WATERMARKS,
         )
     elif marks.ends != ends or marks.starts != state.starts:
-        out.add(Severity.DIFFERENCE, path, "not what the ledger says", fix=FixKind.WATERMARKS)
+        out.add(Severity.DIFFERENCE, path, "differs from the ledger", fix=FixKind.WATERMARKS)
 
 
 def _check_topics(
@@ -301,7 +301,7 @@ def _check_topics(
     if topics is None:
         out.add(severity, path, "it is missing", fix=FixKind.TOPICS)
     elif _rendered(topics) != _rendered(log_dir_state.state.topics):
-        out.add(severity, path, "not what the ledger says", fix=FixKind.TOPICS)
+        out.add(severity, path, "differs from the ledger", fix=FixKind.TOPICS)
 
 
 def _rendered(topics: dict[str, TopicState]) -> dict[str, dict[str, Any]]:

@@ -47,9 +47,7 @@ def check_partition_files(
     stray = set(stray_offsets(list(names), bases, end=end, start=start))
     live, orphans = part.situation.is_live, set(orphaned_indexes(names))
     if retired := sum(name.endswith(DELETED) for name in names):
-        what = (
-            f"{pluralize(retired, 'retired file')}; the next load of the partition removes them"
-        )
+        what = f"{pluralize(retired, 'retired file')}; the next load of the partition removes them"
         _note(out, part.path, what, None)
     for name in names:
         path, base = joined(part.path, name), parse_base(name)

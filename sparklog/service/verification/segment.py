@@ -257,7 +257,6 @@ class SegmentWalk:
             Severity.LEFTOVER, self._path, what, position=at, first=self.found.end, fix=fix
         )
 
-
     def _closed_tail(self, at: int) -> None:
         """Report bytes past the end of a closed segment.
 

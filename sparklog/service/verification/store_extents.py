@@ -214,9 +214,7 @@ class ExtentCheck:
         try:
             raw = self._retry.call(partial(self._store.get, name))
             manifest, body = parse(raw, path=f"{self._store.url}/{name}")
-            parts = manifest_parts(
-                manifest, body, self._keys, segment_id=extent.segment, path=name
-            )
+            parts = manifest_parts(manifest, body, self._keys, segment_id=extent.segment, path=name)
         except FileNotFoundError:
             self._manifest_fault(out, extent, name, "it is missing")
         except DataCorruptionError as error:  # the advice in it is for manifests of a tier

@@ -146,9 +146,7 @@ class LedgerCheck:
             self.is_whole = False
         self._before = None if entry is None else entry.id
 
-    def _decoded(
-        self, number: int, raw: bytes | DataCorruptionError, path: str
-    ) -> Entry | None:
+    def _decoded(self, number: int, raw: bytes | DataCorruptionError, path: str) -> Entry | None:
         try:
             if isinstance(raw, DataCorruptionError):
                 raise raw
@@ -217,7 +215,7 @@ class LedgerCheck:
 
     def _compare(self, stored: _Stored) -> None:
         for what, first, end in _differences(stored.state, self.state):
-            self._report_state(stored.path, f"{what} is not what the ledger folds to", first, end)
+            self._report_state(stored.path, f"{what} differs from the ledger", first, end)
 
     def _report_state(
         self, path: str, what: str, first: int | None = None, end: int | None = None

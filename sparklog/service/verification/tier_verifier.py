@@ -108,7 +108,7 @@ def verify_tier(
             if LogDirView(fs, split_path(path)).topic_id(*METADATA) is not None:
                 raise settings_missing(split_path(path)[0])
             raise InvalidRequestError(
-                f"{path} has no remote storage: there is nothing to verify", path=str(path)
+                f"{path} has no remote storage, so it has no copies to verify", path=str(path)
             )
         store = store or open_store(settings.url, storage_options)
         note = _DamageRecorder(fs, split_path(path)[0], store, settings.log_id)

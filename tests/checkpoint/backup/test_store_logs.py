@@ -265,7 +265,7 @@ def test_objects_that_go_meanwhile(places: Places, monkeypatch: pytest.MonkeyPat
 
 def test_wrong_use(in_files: Places, tmp_path: Path) -> None:
     places = in_files
-    with pytest.raises(InvalidRequestError, match="holds no log"):
+    with pytest.raises(InvalidRequestError, match="contains no log"):
         archive(places.path, places.points, batch=11, log="memory://nothing-here")
     places.write(range(12))
     with pytest.raises(InvalidRequestError, match="contains the other"):

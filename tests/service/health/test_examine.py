@@ -453,7 +453,7 @@ def test_work_without_a_service(path: str, clock: ManualClock) -> None:
         service.run_once()
         found = examine(path, clock=clock)
         assert levels(found) == {}
-        assert what(found, "cleaner") == "1 compacted partition, none wants cleaning"
+        assert what(found, "cleaner") == "1 compacted partition, none is due for cleaning"
         assert f"led by process {os.getpid()} on " in what(found, "service")
         clock.advance(10 * MINUTE)
         found = examine(path, clock=clock)
@@ -575,14 +575,14 @@ def test_a_store_whose_cleaner_is_late(tmp_path: Path, clock: ManualClock) -> No
         log.create_topic("plain", config=KEPT)
         log.append("plain", rows(1))
         assert what(examine(url, clock=clock), "cleaner") == (
-            "1 compacted partition, none wants cleaning"
+            "1 compacted partition, none is due for cleaning"
         )
         for name, minutes in (("merged", 120), ("again", 2)):
             for _ in range(3):
                 log.append("t", pa.table({"key": ["a", "b"], "value": ["x" * 100] * 2}))
                 clock.advance(MINUTE)
             found = examine(url, clock=clock)
-            assert what(found, "cleaner").endswith("none wants cleaning"), name  # pieces
+            assert what(found, "cleaner").endswith("none is due for cleaning"), name  # pieces
             Service(
                 url, options={"log.cleaner.enable": False, "diskless.merge.interval.ms": 60_000},
                 clock=clock,
@@ -600,7 +600,7 @@ def test_a_store_whose_cleaner_is_late(tmp_path: Path, clock: ManualClock) -> No
             assert check.command == (command if minutes > 60 else None)
             assert Service(url, clock=clock).compact().cleaned
             found = examine(url, clock=clock)
-            assert what(found, "cleaner").endswith(", none wants cleaning"), name
+            assert what(found, "cleaner").endswith(", none is due for cleaning"), name
 
 
 def test_a_brokers_directory(path: str, clock: ManualClock) -> None:

@@ -79,7 +79,7 @@ def test_a_store_that_refuses_writes(
             Level.RED, f"it can't be written: can't create {place.path}/{HOME}: no space left"
         ),
         "silent": (Level.GREEN, "its store answers"),
-    }.get(error, (Level.GREEN, "it can be written"))  # fmt: skip
+    }.get(error, (Level.GREEN, "the log is writable"))  # fmt: skip
     assert asked == [HOME]
     assert place.files() == before
 
@@ -88,5 +88,5 @@ def test_the_look_creates_nothing(place: MemoryPlace) -> None:
     before = place.files()
     check = examine(place.path).check("writable")
     assert check is not None
-    assert (check.level, check.what) == (Level.GREEN, "it can be written")
+    assert (check.level, check.what) == (Level.GREEN, "the log is writable")
     assert place.files() == before

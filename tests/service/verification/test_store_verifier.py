@@ -252,7 +252,7 @@ def test_a_state_that_lies(home: Home) -> None:
     assert {f.file for f in report.findings} == {url}
     one, other = report.findings
     assert (one.first, one.end) == (0, 3)
-    assert "the list of t-0's extents is not what the ledger folds to" in one.what
+    assert "the list of t-0's extents differs from the ledger" in one.what
     assert "the stage floor" in other.what
     assert one.repair is not None
     assert not report.ok
@@ -274,7 +274,7 @@ def only_home(home: Home) -> Finding:
 
 
 def test_no_log() -> None:
-    with pytest.raises(InvalidRequestError, match="holds no log"):
+    with pytest.raises(InvalidRequestError, match="contains no log"):
         look(Home())
 
 

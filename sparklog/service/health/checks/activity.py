@@ -74,7 +74,7 @@ def readers(inputs: HealthInputs) -> Check:
         what = bad[0].what + (f"; {len(bad) - 1} more readers" if len(bad) > 1 else "")
         return Check("readers", Level.AMBER, what, _reader_command(bad[0], inputs))
     if not groups:
-        return Check("readers", Level.GREEN, "none is registered")
+        return Check("readers", Level.GREEN, "no reader is registered")
     last = max(groups, key=lambda group: group.lag)
     if not last.lag:
         what = f"{pluralize(len(groups), 'reader')}, none is behind"

@@ -112,7 +112,7 @@ def cleaner(inputs: HealthInputs) -> Check:
         what = f"{count_with_names(skipped, 'partition')} left alone after an error"
         return Check("cleaner", Level.AMBER, what, inputs.command("verify"))
     if not inputs.dirty:
-        return Check("cleaner", Level.GREEN, f"{count}, none wants cleaning")
+        return Check("cleaner", Level.GREEN, f"{count}, none is due for cleaning")
     worst = max(inputs.dirty, key=lambda one: one.waits_ms)
     size = size_text(sum(one.bytes for one in inputs.dirty))
     just_now = worst.waits_ms < SECOND_MS

@@ -31,7 +31,7 @@ def writable(inputs: HealthInputs) -> Check:
         return Check("writable", Level.GREEN, "its store answers; no write was tried")
     if inputs.read_only is not None:
         return Check("writable", Level.GREEN, _read_only(inputs.read_only, inputs.in_store))
-    return Check("writable", Level.GREEN, "it can be written")
+    return Check("writable", Level.GREEN, "the log is writable")
 
 
 def _read_only(place: str, in_store: bool) -> str:
