@@ -72,21 +72,31 @@ class Batches:
         return operators_of(self.checkpoint)
 
     def offsets(self, batch: int) -> BatchOffsets:
-        """Return a batch's plan. Raises: FileNotFoundError; DataCorruptionError."""
+        """Return the plan of a batch.
+
+        Raises:
+            FileNotFoundError: The batch has no plan.
+            DataCorruptionError: The plan is damaged.
+        """
         if batch not in self._offsets:
             data, where = self._read(f"offsets/{batch}")
             self._offsets[batch] = parse_offsets(data, batch=batch, path=where)
         return self._offsets[batch]
 
     def commit(self, batch: int) -> Commit:
-        """Return a batch's commit. Raises: FileNotFoundError; DataCorruptionError."""
+        """Return the commit of a batch.
+
+        Raises:
+            FileNotFoundError: The batch has no commit.
+            DataCorruptionError: The commit is damaged.
+        """
         if batch not in self._commits:
             data, where = self._read(f"commits/{batch}")
             self._commits[batch] = parse_commit(data, batch=batch, path=where)
         return self._commits[batch]
 
     def _read(self, path: str) -> tuple[bytes, str]:
-        """Return a file's content, and the file or segment that has it, for errors."""
+        """Return the content of a file, and the path of the file or segment for errors."""
         where, _ = self.checkpoint.locate(path)
         return self.checkpoint.read(path), where
 
@@ -116,9 +126,11 @@ class Batches:
         return None
 
     def version_files(self, batch: int) -> dict[tuple[int, int, str], VersionFiles]:
-        """Return {(operator, partition, store): files that the state after a batch is loaded from}.
+        """Return {(operator, partition, store): files that contain the state after a batch}.
 
-        Raises: FileNotFoundError, DataCorruptionError: of the commit, or of an operator's metadata.
+        Raises:
+            FileNotFoundError: The commit is missing, or an operator has no metadata.
+            DataCorruptionError: The commit or an operator's metadata are damaged.
         """
         found: dict[tuple[int, int, str], VersionFiles] = {}
         for store in self.stores:
@@ -148,12 +160,16 @@ class Batches:
         return self._metadata[path]
 
     def partitions(self, operator: int, batch: int) -> int | None:
-        """Return how many partitions an operator's stores have at a batch, if known.
+        """Return the number of partitions of an operator's stores at a batch, if it is known.
 
-        Uses the batch's own facts: the ids in its commit, or its plan's conf. Spark's offline
-        repartition changes these, but the operators' metadata only if they have versions; and the
-        metadata have the conf's number even if all rows are in a single partition.
-        Raises: FileNotFoundError, DataCorruptionError: of the batch's plan or commit.
+        The number is taken from the batch itself: from the ids in the commit, or the conf in the
+        plan. The operator's metadata are not sufficient. Spark's offline repartition updates them
+        only if they have versions. If all rows are in a single partition, they contain the number
+        of the conf nevertheless.
+
+        Raises:
+            FileNotFoundError: The plan or the commit is missing.
+            DataCorruptionError: The plan or the commit is damaged.
         """
         ids = self._ids(operator, batch)
         if ids is not None:
@@ -169,7 +185,7 @@ class Batches:
         return None if ids is None else ids.get(operator)
 
     def previous_plan(self, batch: int) -> int | None:
-        """Return the batch with the plan before this batch's plan, unless that plan is missing."""
+        """Return the newest batch with a plan before `batch`, or None if the plan was removed."""
         if self.checkpoint.exists(f"offsets/{batch - 1}"):
             return batch - 1
         earlier = [b for b in self.planned if b < batch]
@@ -187,7 +203,8 @@ class Batches:
         """Return True if Spark's offline repartition left out a batch that had no commit.
 
         The repartition writes a commit for such a batch, plans the previous batch again with
-        another number of partitions, and the state continues from there. Raises: as `partitions`.
+        another number of partitions, and the state continues from there. Raises the errors of
+        `partitions`.
         """
         good = [b for b in self.committed if b in self.planned and self.obstacle(b) is None]
         place = bisect.bisect(good, batch)
@@ -201,8 +218,8 @@ class Batches:
     def unfinished_repartition(self) -> bool:
         """Return True if Spark's offline repartition planned the newest batch and did not finish.
 
-        The query then refuses to start (STREAMING_UNFINISHED_REPARTITION_DETECTED). Raises: as
-        `offsets`. Source: OfflineStateRepartitionUtils.isRepartitionBatch (4.3).
+        The query then refuses to start (STREAMING_UNFINISHED_REPARTITION_DETECTED). Raises the
+        errors of `offsets`. Source: OfflineStateRepartitionUtils.isRepartitionBatch (4.3).
         """
         newest = self.planned[-1] if self.planned else 0
         if newest in self.committed or newest - 1 not in self.planned:
@@ -255,7 +272,7 @@ def entries_of(checkpoint: Checkpoint, source: str) -> dict[int, str]:
 
 
 def missing_entries(checkpoint: Checkpoint, source: str, log_offset: int) -> str | None:
-    """Return why a source can't go back to `log_offset`, or None."""
+    """Return why a file source can't go back to entry `log_offset` of its log, or None."""
     entries = entries_of(checkpoint, source)
     at = log_offset
     while at in entries:

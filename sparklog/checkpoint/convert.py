@@ -150,7 +150,7 @@ def _take_over(checkpoint: Checkpoint, lock: CheckpointLock, name: str, files: l
 
 
 def _remove(checkpoint: Checkpoint, files: list[str]) -> None:
-    """Remove files that are records now, after Hadoop's checksums of them."""
+    """Remove files that are stored as records now, after the Hadoop checksums of these files."""
     fs, names = checkpoint.fs, checkpoint.files()
     for file in files:
         for path in (hadoop_name(file), file):
@@ -208,7 +208,7 @@ def export(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -
 
 
 def _write_back(checkpoint: Checkpoint, file: str) -> int:
-    """Write a record as the file that it represents. The file's name is not durable yet."""
+    """Write a record as the file that it represents. The new directory entry is not synced yet."""
     fs, real = checkpoint.fs, checkpoint.real(file)
     data, stat = checkpoint.read(file), checkpoint.stat(file)
     _make_directories(fs, checkpoint.path, os.path.dirname(file))

@@ -32,7 +32,7 @@ _BEFORE: Final = f"{SINK_LOG}.before"
 
 @dataclass(frozen=True, slots=True)
 class FileSinkCut:
-    """The entries of the log of a file sink in `output` after a cut to `batch`."""
+    """A planned cut of a file sink's log in `output`: the entries that remain up to `batch`."""
 
     fs: FileSystem
     output: str
@@ -70,8 +70,9 @@ class FileSinkCut:
 def plan_cut(batches: Batches, batch: int, output: str) -> FileSinkCut:
     """Choose the entries that remain in the file sink's log in `output` after a cut to `batch`.
 
-    Raises: InvalidRequestError: the log can't be cut there; DataCorruptionError: a file of the log
-        can't be read.
+    Raises:
+        InvalidRequestError: The log can't be cut there.
+        DataCorruptionError: A file of the log can't be read.
     """
     fs = batches.checkpoint.fs
     log = FileSinkLog.open(fs, output)
@@ -120,8 +121,10 @@ def plan_sink_cut(
 def copy_output(batches: Batches, batch: int, output: str, new_output: str) -> None:
     """Create `new_output` with hard links to the files that the query wrote up to `batch`.
 
-    Raises: InvalidRequestError: `new_output` exists or isn't local, or the log names a file outside
-        of `output` or a missing file; DataCorruptionError.
+    Raises:
+        InvalidRequestError: `new_output` exists or isn't local, or the log names a file outside of
+            `output` or a missing file.
+        DataCorruptionError: A file of the log can't be read.
     """
     cut, fs = plan_cut(batches, batch, output), batches.checkpoint.fs
     target = local_path(new_output)

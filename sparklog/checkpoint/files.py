@@ -75,16 +75,21 @@ class Checkpoint:
         to_end: bool = True,
         needs_id: bool = False,
     ) -> "Checkpoint":
-        """Open the checkpoint at a local path or file: URL. Cost: lists it, and reads its log dir.
+        """Open the checkpoint at a local path or file: URL.
 
         Args:
-            path: the checkpoint.
-            fs: its file system.
-            to_end: the last record of each partition must not be damaged.
-            needs_id: a log that has lost the query's id counts as damaged.
+            path: The checkpoint.
+            fs: The file system.
+            to_end: Whether a damaged last record of a partition is an error.
+            needs_id: Whether a log that has lost the query's id counts as damaged.
 
-        Raises: InvalidRequestError: there is no checkpoint. DataCorruptionError: its log dir is
-            damaged (file and position), or it has two histories.
+        Raises:
+            InvalidRequestError: There is no checkpoint.
+            DataCorruptionError: The checkpoint's log dir is damaged (file and position), or the
+                checkpoint has two histories.
+
+        Cost:
+            Lists the checkpoint, and reads the checkpoint's log dir.
         """
         found = cls.inspect(path, fs)
         ends = filter(None, map(found.damaged_end, found.partitions.values() if to_end else ()))
@@ -218,7 +223,11 @@ class Checkpoint:
         return path in self._records
 
     def stat(self, path: str) -> Stat:
-        """Return size and mtime of a path. Raises: FileNotFoundError."""
+        """Return size and mtime of a path.
+
+        Raises:
+            FileNotFoundError: The path does not exist.
+        """
         if path in self._records:
             _, _, entry = self._records[path]
             return Stat(entry.value_bytes, entry.timestamp, is_record=True)
@@ -226,7 +235,12 @@ class Checkpoint:
         return Stat(self.fs.size(real), self.fs.mtime_ms(real), is_record=False)
 
     def read(self, path: str) -> bytes:
-        """Return a file's content. Raises: FileNotFoundError; DataCorruptionError."""
+        """Return the content of a path.
+
+        Raises:
+            FileNotFoundError: The path does not exist.
+            DataCorruptionError: The record is damaged.
+        """
         if path in self._records:
             partition, key, _ = self._records[path]
             data = partition.read(key)
@@ -314,7 +328,8 @@ def local_path(url: str) -> str | None:
 def own_path(path: str | os.PathLike[str]) -> str:
     """Return a local path or file: URL as an absolute path, with links resolved.
 
-    Raises: InvalidRequestError: it is on another file system.
+    Raises:
+        InvalidRequestError: The path is on another file system.
     """
     text = path_text(path)
     local = local_path(text)
@@ -342,8 +357,9 @@ def _is_hidden(path: str) -> bool:
 def second_history(checkpoint: Checkpoint) -> Iterator[DataCorruptionError]:
     """Yield, as damage, files that a session without sparklog's manager wrote beside the log.
 
-    Legitimate plans and commits in files are either older than those in the log, if the log
-    continues an ordinary checkpoint, or equal to its records, after an interrupted import.
+    Plans and commits in files are legitimate in two cases. They are older than the plans and
+    commits in the log, if the log continues an ordinary checkpoint. Or they equal records of the
+    log, after an interrupted import.
     """
     if not checkpoint.partitions:
         return
@@ -374,7 +390,7 @@ def second_history(checkpoint: Checkpoint) -> Iterator[DataCorruptionError]:
 
 
 def is_damaged_marker(data: bytes) -> bool:
-    """Return True if the content of a `metadata` file has no query id, as Spark's always has."""
+    """Return True if a `metadata` file has no query id. Spark's own file always has one."""
     return not isinstance(_id_of(data), str)
 
 
@@ -407,9 +423,11 @@ def check_not_nested(checkpoint: str, log: str | os.PathLike[str]) -> None:
     """Check the paths of a query's checkpoint and log, with links resolved.
 
     A checkpoint within a log dir is logged as a warning.
-    Raises: InvalidRequestError: the log is in the checkpoint's directory. A reset would exchange
-        the log together with the checkpoint, and an archive would contain it; a log at `sparklog`
-        would use the same directory as the checkpoint's records.
+
+    Raises:
+        InvalidRequestError: The log is in the checkpoint's directory. A reset would exchange the
+            log together with the checkpoint, and an archive would contain it. A log at `sparklog`
+            would use the same directory as the checkpoint's records.
     """
     if store_url(log) is not None:
         return

@@ -183,9 +183,10 @@ def fork(
 
 
 def _files_of(checkpoint: Checkpoint, batch: int, request: _ForkRequest) -> tuple[str, str] | None:
-    """Announce the effect on the sink. Return a file sink's old and new directory, if any.
+    """Announce the effect on the sink, and return a file sink's old and new directory, if any.
 
-    Raises: InvalidRequestError: see `choose_sink`.
+    Raises:
+        InvalidRequestError: See `choose_sink`.
     """
     chosen = request.choose_sink(checkpoint)
     text, files = chosen.effect(batch), None

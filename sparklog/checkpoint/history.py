@@ -190,9 +190,10 @@ def history(path: str | os.PathLike[str], *, fs: FileSystem = LOCAL) -> History:
 
 
 def query_id(checkpoint: Checkpoint) -> str | None:
-    """Return the id of the checkpoint's query, if the query ever wrote its id.
+    """Return the id of the checkpoint's query, if the query ever wrote an id.
 
-    Raises: DataCorruptionError: `metadata` isn't in Spark's format.
+    Raises:
+        DataCorruptionError: `metadata` isn't in Spark's format.
     """
     try:
         data = checkpoint.read("metadata")
@@ -214,7 +215,9 @@ def query_id(checkpoint: Checkpoint) -> str | None:
 def writer_name(checkpoint: Checkpoint, writer: str | None) -> str:
     """Return the query's name in the sink's log: `writer`, or the query's id.
 
-    Raises: InvalidRequestError: the checkpoint has no id; DataCorruptionError.
+    Raises:
+        InvalidRequestError: The checkpoint has no id.
+        DataCorruptionError: `metadata` isn't in Spark's format.
     """
     name = writer or query_id(checkpoint)
     if name is None:

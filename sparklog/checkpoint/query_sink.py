@@ -63,10 +63,13 @@ _EFFECTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySink:
-    """The sink of a query. `output`: a file sink's directory, as the query or the caller names it.
+    """The sink of a query.
 
-    `query_name`: the name, if known. `follows`: the caller names the log that the query writes to,
-    and the log is reset or forked as well.
+    Attributes:
+        output: The directory of a file sink, as the query or the caller names it.
+        query_name: The name of the query, if known.
+        follows: Whether the caller names the log that the query writes to, so that the log is reset
+            or forked as well.
     """
 
     kind: SinkKind
@@ -76,10 +79,7 @@ class QuerySink:
     follows: bool = False
 
     def effect(self, batch: int) -> str:
-        """Describe how the sink handles the batches after `batch`.
-
-        "" if the sink is reset as well.
-        """
+        """Describe how the sink handles later batches than `batch`; "" if the sink is reset."""
         if self.follows:
             return ""
         return _EFFECTS.get(self.kind, "").format(batch=batch)
@@ -119,8 +119,9 @@ def choose_sink(
 ) -> QuerySink:
     """Return the sink that the caller names, otherwise the sink that the checkpoint names.
 
-    Raises: InvalidRequestError: the caller and the checkpoint name different sinks, or the sink
-        would skip the batches that run again and the caller doesn't choose what happens then.
+    Raises:
+        InvalidRequestError: The caller and the checkpoint name different sinks; or the sink would
+            skip the batches that run again, and the caller doesn't choose what happens then.
     """
     recorded = recorded_sink(checkpoint)
     if sink is not None and sink not in NAMED:

@@ -38,10 +38,15 @@ DAMAGED: Final = ".damaged"
 def repair(checkpoint: Checkpoint) -> list[Finding]:
     """Remove the damaged records of a checkpoint's log dir. The query must not run.
 
-    Returns: the findings, all `repaired`: the losses, with offsets, and the corrections.
-    Raises: LogLockedError: the query is running. StorageUnavailableError: no segment is half
-        written.
-    Cost: reads the log dir, and writes damaged segments again.
+    Returns:
+        The findings, all `repaired`: the losses, with offsets, and the corrections.
+
+    Raises:
+        LogLockedError: The query is running.
+        StorageUnavailableError: The disk fails. Each segment is either rewritten or unchanged.
+
+    Cost:
+        Reads the log dir, and writes damaged segments again.
     """
     if not checkpoint.is_log_backed:
         return []
@@ -143,7 +148,7 @@ def _finding(
 def _rewrite(
     partition: CheckpointPartition, segment: CheckpointSegment, lost: list[DamagedRecord]
 ) -> None:
-    """Write a segment without its damage. The original gets another name."""
+    """Rewrite a segment without the damage, and rename the original."""
     fs, path = partition.fs, partition.path(segment)
     with fs.open(path) as source:
         output = FileWriter(fs, path + CLEANED)
@@ -162,7 +167,7 @@ def _rewrite(
 
 
 def _set_aside(fs: FileSystem, path: str) -> None:
-    """Give the original a second name, or copy it if the file system has no hard links."""
+    """Give the original segment a second name, or copy it if the file system has no hard links."""
     aside, number = path + DAMAGED, 1
     while fs.exists(aside):
         number += 1

@@ -53,8 +53,10 @@ class RollbackRequest:
     def select_batch(self, checkpoint: Checkpoint) -> tuple[Batches, int]:
         """Return the batches, and the batch after which the query and its sources can continue.
 
-        Raises: InvalidRequestError: there is no such batch, the query or a source can't continue
-            after it, or `to` is malformed. DataCorruptionError.
+        Raises:
+            InvalidRequestError: There is no such batch, the query or a source can't continue after
+                it, or `to` is malformed.
+            DataCorruptionError: A plan or commit is damaged.
         """
         batches = Batches(checkpoint)
         batch = _selected(batches, self.to)
@@ -91,10 +93,11 @@ class RollbackRequest:
                         )
 
     def writer_in_log(self, checkpoint: Checkpoint) -> str | None:
-        """Return the query's name in its log; None without a log.
+        """Return the query's name in the log that it writes to, or None without a log.
 
-        Raises: InvalidRequestError: the query has not written to the log, or the log is in the
-            checkpoint.
+        Raises:
+            InvalidRequestError: The query has not written to the log, or the log is in the
+                checkpoint.
         """
         if self.log is None:
             return None
@@ -104,14 +107,19 @@ class RollbackRequest:
         return name
 
     def choose_sink(self, checkpoint: Checkpoint) -> QuerySink:
-        """Return the query's sink. Raises: as `sparklog.checkpoint.query_sink.choose_sink`."""
+        """Return the query's sink.
+
+        Raises the errors of `sparklog.checkpoint.query_sink.choose_sink`.
+        """
         return choose_sink(checkpoint, log=self.log, output=self.output, sink=self.sink)
 
 
 def _selected(batches: Batches, to: Target) -> int:
     """Return the committed batch that `to` selects.
 
-    Raises: InvalidRequestError: there is no such batch, or `to` is malformed; DataCorruptionError.
+    Raises:
+        InvalidRequestError: There is no such batch, or `to` is malformed.
+        DataCorruptionError: A plan or commit is damaged.
     """
     if isinstance(to, bool) or not isinstance(to, int | datetime | Mapping):
         raise InvalidRequestError(
@@ -159,7 +167,7 @@ def _limits(to: Mapping[str, Any]) -> TopicOffsets:
 
 
 def _is_within(batches: Batches, batch: int, limits: TopicOffsets) -> bool:
-    """Return True if the batch knows all these partitions and reads past none of the offsets."""
+    """Return True if a batch reads all these partitions, but none past the given offset."""
     known: TopicOffsets = {}
     for text in batches.offsets(batch).sources.values():
         known.update(topics_of(text) or {})

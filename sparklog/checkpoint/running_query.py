@@ -22,7 +22,8 @@ QUIET_MS: Final = 10_000
 def keep_stopped(checkpoint: Checkpoint, what: str) -> Iterator[None]:
     """Keep the query of a log-backed checkpoint from starting within this block.
 
-    Raises: LogLockedError: the query is running.
+    Raises:
+        LogLockedError: The query is running.
     """
     if not checkpoint.is_log_backed:
         yield
@@ -36,7 +37,8 @@ def keep_stopped(checkpoint: Checkpoint, what: str) -> Iterator[None]:
 def report_concurrent_cleanup(path: str | os.PathLike[str]) -> Iterator[None]:
     """Report a listed file that is missing as the clean-up of a running query.
 
-    Raises: LogLockedError.
+    Raises:
+        LogLockedError: A file is missing.
     """
     try:
         yield

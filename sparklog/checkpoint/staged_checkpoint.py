@@ -1,4 +1,4 @@
-"""A checkpoint that is built beside its final name, and removal of leftovers after a crash.
+"""Directories beside a checkpoint: built before they get the final name, or left by a crash.
 
 The directory `.<name>.<kind>-<id>` beside `<name>` belongs to a fork or a reset, or is the log dir
 that an export has moved away.
@@ -28,7 +28,10 @@ _EXPORT: Final = "export"
 def staged_checkpoint(fs: FileSystem, target: str, kind: str) -> StagedDirectory:
     """Return the directory in which the checkpoint at `target` is built.
 
-    Removes leftovers of crashes first. Raises: InvalidRequestError: the parent doesn't exist.
+    Removes leftovers of crashes first.
+
+    Raises:
+        InvalidRequestError: The parent directory doesn't exist.
     """
     assert kind in (FORK, RESET)
     check_parent(fs, target)

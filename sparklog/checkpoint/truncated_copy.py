@@ -53,9 +53,13 @@ def copy_truncated(
 ) -> CopyStats:
     """Write the truncated checkpoint into the empty directory `directory`.
 
-    Raises: LogLockedError: the checkpoint changes too quickly, or the query removed files that the
-        batch needs; StorageUnavailableError.
-    Cost: a link and an fdatasync per file; the last segment of each partition is copied.
+    Raises:
+        LogLockedError: The checkpoint changes too quickly, or the query removed files that the
+            batch needs.
+        StorageUnavailableError: The disk is full or fails.
+
+    Cost:
+        A link and an fdatasync per file; the last segment of each partition is copied.
     """
     fs, stats = checkpoint.fs, CopyStats()
     made = [directory]
@@ -95,7 +99,7 @@ def _check_complete(directory: str, batch: int, fs: FileSystem) -> None:
 
 
 def link_or_copy(fs: FileSystem, source: str, target: str, stats: CopyStats) -> None:
-    """Hard-link a file, or copy it if the file system has no hard links; durable."""
+    """Hard-link a file durably, or copy it if the file system has no hard links."""
     try:
         with fs.open(source) as file:
             file.sync()  # Spark doesn't
@@ -191,7 +195,7 @@ def _copy_segments(
 
 
 def _kept(segment: CheckpointSegment, partition: str, gone: frozenset[str]) -> NDArray[np.bool_]:
-    """Return a mask of the segment's batches with paths that stay."""
+    """Return a mask of the segment's batches that belong to remaining paths."""
     if not segment.keys:
         return np.zeros(0, np.bool_)
     keys = pa.chunked_array(segment.keys).combine_chunks().dictionary_encode()
@@ -209,7 +213,11 @@ def _copy_segment(
     target: str,
     stats: CopyStats,
 ) -> None:
-    """Copy or link a segment. Raises: InterruptedError: it was rewritten since it was read."""
+    """Copy or link a segment.
+
+    Raises:
+        InterruptedError: The segment was rewritten since it was read.
+    """
     fs, path, linked = source.fs, source.path(segment), False
     with fs.open(path) as file:
         if fs.identity(path) != segment.identity:
@@ -242,7 +250,10 @@ def copy_mode_and_owner(fs: FileSystem, path: str, model: str) -> None:
 
 
 def copy_log_dir_ownership(fs: FileSystem, root: str, directory: str, file: str) -> None:
-    """Set mode and owner of a checkpoint's new log dir and all files in it, by two models."""
+    """Set mode and owner of a checkpoint's new log dir, and of all files in the log dir.
+
+    `directory` is the model for directories, and `file` the model for files.
+    """
     logs = os.path.join(root, LOGS)
     partitions = [path for n in fs.listdir(logs) if fs.is_dir(path := os.path.join(logs, n))]
     copy_mode_and_owner(fs, os.path.join(logs, LOCK_NAME), file)

@@ -30,9 +30,11 @@ _RUNS_MAX: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """A truncation to `batch`.
+    """A truncation of a checkpoint to `batch`.
 
-    `dropped`: paths to drop, including hidden files. `replaced`: path -> new content.
+    Attributes:
+        dropped: The paths to drop, including hidden files.
+        replaced: {path: new content}.
     """
 
     batch: int
@@ -43,7 +45,8 @@ class Truncation:
 def plan_truncation(batches: Batches, batch: int, root: str, *, is_reset: bool) -> Truncation:
     """Plan the truncation of a checkpoint to `batch`; the result will be at `root`.
 
-    Raises: DataCorruptionError: a snapshot's zip, or an operator's metadata, can't be read.
+    Raises:
+        DataCorruptionError: A snapshot's zip, or an operator's metadata, can't be read.
     """
     checkpoint = batches.checkpoint
     named = {path for path in checkpoint.paths() if _is_later(path, batch)}
@@ -82,9 +85,9 @@ def _is_later(path: str, batch: int) -> bool:
 
 
 def _relocated(checkpoint: Checkpoint, path: str, root: str) -> bytes | None:
-    """Return an operator's metadata with schema files below `root`, unless unchanged.
+    """Return an operator's metadata with schema files below `root`, or None without a change.
 
-    Spark writes their absolute paths. Source: OperatorStateMetadataV2.
+    Spark writes the absolute paths of schema files. Source: OperatorStateMetadataV2.
     """
     data = checkpoint.read(path)
     version, _, text = data.decode().partition("\n")

@@ -1,4 +1,4 @@
-"""The log of a point as a read-only store, of which a restore makes a fork."""
+"""The archived log of a snapshot as a read-only store. A restore forks the log from this store."""
 
 import errno
 from collections.abc import Callable, Iterable, Sequence
@@ -19,11 +19,11 @@ from sparklog.tiered.object_store.store import (
 
 
 class ArchivedLog:
-    """The objects of a point's log. Every piece that is read is checked by its SHA-256.
+    """The objects of the log in a snapshot. Every piece that is read is checked by its SHA-256.
 
     Args:
-        threads: number of reading threads; `threads + 1` pieces are in memory.
-        on_piece: called with the size of every piece that was fetched.
+        threads: The number of reading threads; `threads + 1` pieces are in memory.
+        on_piece: Called with the size of every piece that was fetched.
     """
 
     replaces = skips = sends_once = True
@@ -44,9 +44,10 @@ class ArchivedLog:
     def get(
         self, name: str, start: int = 0, end: int | None = None, *, limit: int = WHOLE_BYTES_MAX
     ) -> bytes:
-        """Return the bytes [start, end) of an object, fewer only at its end.
+        """Return the bytes [start, end) of an object; fewer only at the end of the object.
 
-        Raises: DataCorruptionError: an object is missing, or has other bytes than were written.
+        Raises:
+            DataCorruptionError: An object is missing, or has other bytes than were written.
         """
         entry = self._files.get(name)
         if entry is None:
@@ -102,23 +103,23 @@ class ArchivedLog:
         ]
 
     def put(self, name: str, data: bytes) -> None:
-        """Raise an error: a point is immutable."""
+        """Raise an error, because a snapshot is immutable."""
         self._refuse(name)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Raise an error: a point is immutable."""
+        """Raise an error, because a snapshot is immutable."""
         self._refuse(name)
 
     def copy(self, source: Store, source_name: str, name: str) -> None:
-        """Raise an error: a point is immutable."""
+        """Raise an error, because a snapshot is immutable."""
         self._refuse(name)
 
     def put_stream(self, name: str, pieces: Iterable[Buffer], size: int) -> None:
-        """Raise an error: a point is immutable."""
+        """Raise an error, because a snapshot is immutable."""
         self._refuse(name)
 
     def delete(self, names: Sequence[str]) -> None:
-        """Raise an error: a point is immutable."""
+        """Raise an error, because a snapshot is immutable."""
         self._refuse(", ".join(names))
 
     def sweep_uploads(self, before_ms: int, prefix: str = "") -> int:

@@ -260,11 +260,12 @@ def _rewrite_ms(days: int) -> int:
 
 
 def _homes(url: str, checkpoint: str, log: Path | None) -> list[str]:
-    """Return the directories of the checkpoint and of its log, if any.
+    """Return the directories of the checkpoint and of the query's log, if any.
 
-    Raises: InvalidRequestError: the repository is inside the checkpoint or the log, so that each
-        snapshot would contain all earlier snapshots; or the log is inside the checkpoint, and would
-        be archived twice.
+    Raises:
+        InvalidRequestError: The repository is inside the checkpoint or the log, so that each
+            snapshot would contain all earlier snapshots; or the log is inside the checkpoint, and
+            would be archived twice.
     """
     homes = [checkpoint, *([] if log is None else split_path(log)[:1])]
     for log in homes[1:]:
@@ -321,7 +322,7 @@ def _private_directory() -> str:
 
 
 def _checkpoint(fs: FileSystem, path: str) -> Checkpoint | None:
-    """Return the query's checkpoint at a path, if it is a checkpoint."""
+    """Return the checkpoint at a path, or None if the path is not a query's checkpoint."""
     try:
         checkpoint = Checkpoint.open(path, fs, needs_id=True)
     except InvalidRequestError:

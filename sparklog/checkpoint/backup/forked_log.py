@@ -1,14 +1,14 @@
-"""The log in a point, if its home is a bucket: a fork that refers to the log's objects.
+"""The log of a snapshot, if the log is in a bucket: a fork that refers to the log's objects.
 
 The fork is made like any other fork, in a directory beside the checkpoint. Objects that it would
-copy are only recorded, and read from the original when the point needs them. New objects are
+copy are only recorded, and read from the original when the snapshot needs them. New objects are
 written to that directory: ledger and state, records that were inline in entries, and segments that
 are cut.
 
 Cost: a listing of the log, a GET for each entry up to the batch, and a pass over segments that
-    contain the batch's end. Objects of the newest point aren't read, except for encrypted manifests
-    (0.5% of the log). New objects are read through this machine, and twice if larger than 16 MiB:
-    to compute their SHA-256, and to upload them. Rewritten objects are read and compared each time.
+contain the batch's end. Objects of the newest snapshot aren't read, except for encrypted manifests
+(0.5% of the log). New objects are read through this machine, and twice if larger than 16 MiB: to
+compute their SHA-256, and to upload them. Rewritten objects are read and compared each time.
 """
 
 import hashlib
@@ -49,12 +49,12 @@ class ForkedLog(ObjectStore):
     copied segment, unless it has a key, which may be wrapped again.
 
     Args:
-        directory: where new objects are written.
-        source: the bucket of the log.
-        before: the log in the newest point; its manifests are built only if they are uploaded
-            again.
-        threads: number of threads.
-        clock: the current time.
+        directory: Where new objects are written.
+        source: The bucket of the log.
+        before: The log in the newest snapshot. The manifests of this log are built only if they are
+            uploaded again.
+        threads: The number of threads.
+        clock: The current time.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class ForkedLog(ObjectStore):
         """Fork the log at the end of a batch.
 
         The fork's log id is derived from the original's, and so are topic ids, so that manifests
-        are the same in every point.
+        are the same in every snapshot.
 
         Args:
-            writer: the query's name in the log.
-            batch: the batch.
-            keyring: the file of the log's keys; "" for none.
+            writer: The query's name in the log.
+            batch: The batch.
+            keyring: The file of the log's keys; "" for none.
 
-        Raises: as `sparklog.diskless.log_creation.fork`.
+        Raises the errors of `sparklog.diskless.log_creation.fork`.
         """
         target = BucketTarget(
             store=self, threads=self._threads, clock=self._clock,
@@ -100,7 +100,7 @@ class ForkedLog(ObjectStore):
         return self
 
     def _without_known(self, new: NewLog) -> NewLog:
-        """Leave out the manifests that the newest point has."""
+        """Leave out the manifests that the newest snapshot contains."""
         copied = {one.name for one in new.objects} - new.keys.keys()
         self._lasting = {one.name for one in new.manifests if _log_of(one.name) in copied}
         for one in new.manifests:
@@ -170,7 +170,7 @@ class ForkedLog(ObjectStore):
         return f"{self.url}/{path}" if found is None else f"{found.source.url}/{found.name}"
 
     def stamp(self, path: str) -> Stamp | None:
-        """Return the identity of a copied object. A new object has no identity and must be read."""
+        """Return the identity of a copied object, or None for a new object, which must be read."""
         if path in self._lasting:
             return _stamp(f"{self._log_id} as {path}")
         found = self._references.get(path)
@@ -181,9 +181,10 @@ class ForkedLog(ObjectStore):
         return True
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
-        """Yield an object's bytes.
+        """Yield the bytes of an object.
 
-        Raises: StorageUnavailableError: it was deleted, or is shorter than in the listing.
+        Raises:
+            StorageUnavailableError: The object was deleted, or is shorter than in the listing.
         """
         kept = self._kept.get(path)
         if kept is not None:
@@ -215,6 +216,6 @@ def _stamp(text: str) -> Stamp:
 
 
 def _log_of(manifest: str) -> str:
-    """Return the object of a segment's log, from the name of its manifest."""
+    """Return the name of a segment's log object, from the name of the segment's manifest."""
     directory, _, name = manifest.rpartition("/")
     return f"{directory}/{name.partition('.')[0]}.log"

@@ -43,9 +43,12 @@ def as_keyring(given: Keyring | str | None) -> Keyring | None:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The bytes [start, end) of an object, with their SHA-256 `digest`.
+    """The bytes [start, end) of an object, and their checksums.
 
-    `content`: SHA-256 of the entire object, which has `size` bytes.
+    Attributes:
+        digest: The SHA-256 of these bytes.
+        content: The SHA-256 of the entire object.
+        size: The size of the entire object.
     """
 
     digest: bytes
@@ -89,7 +92,10 @@ class Repository:
 
     @classmethod
     def reading(cls, store: Store, ring: Keyring | None, key_id: str | None) -> "Repository":
-        """Open a repository for a snapshot that was written with this key. Raises as `writing`."""
+        """Open a repository for a snapshot that was written with this key.
+
+        Raises the errors of `writing`.
+        """
         if key_id is None:
             return cls(store)
         if ring is None:
@@ -123,9 +129,10 @@ class Repository:
         self.store.put_stream(self.name(content), pieces, self.stored_size(content, size))
 
     def get(self, piece: Piece) -> bytes:
-        """Return a piece.
+        """Return the bytes of a piece.
 
-        Raises: DataCorruptionError: the object is missing, or has other bytes than were written.
+        Raises:
+            DataCorruptionError: The object is missing, or has other bytes than were written.
         """
         name = self.name(piece.content, piece.prefix)
         path = f"{self.store.url}/{name}"
@@ -150,7 +157,11 @@ class Repository:
         return self._data_key(name.encode()).seal_body(data) if self._key else data
 
     def open_text(self, name: str, data: bytes, *, path: str) -> bytes:
-        """Return the argument of `seal_text`. Raises: DataCorruptionError."""
+        """Return the data that `seal_text` stored.
+
+        Raises:
+            DataCorruptionError: The text is damaged, or was stored under another name.
+        """
         return self._data_key(name.encode()).open_body(data, path=path) if self._key else data
 
     def _data_key(self, about: bytes) -> DataKey:
@@ -164,7 +175,7 @@ class Repository:
 def rotate(store: Store, ring: Keyring) -> int:
     """Wrap the repository's keys with the keyring's current key. Return how many were changed.
 
-    Files and snapshots stay unchanged. Raises: as `Repository.reading`.
+    Files and snapshots stay unchanged. Raises the errors of `Repository.reading`.
     """
     changed = 0
     for one in store.list(KEYS):

@@ -321,7 +321,9 @@ class _Fetcher:
     def fetch(self, tree: SnapshotTree, root: str) -> None:
         """Fetch a tree into the new directory `root`.
 
-        Raises: DataCorruptionError, StorageUnavailableError.
+        Raises:
+            DataCorruptionError: An object is missing or damaged.
+            StorageUnavailableError: The disk or the store fails.
         """
         directories = [root, *(os.path.join(root, path) for path in tree.directories)]
         for directory in directories:

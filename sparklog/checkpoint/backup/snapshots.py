@@ -133,9 +133,9 @@ class SnapshotFile:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTree:
-    """A directory: its origin, its subdirectories (parents first), and its files.
+    """A directory of a snapshot, or a log in a bucket: its origin, directories and files.
 
-    `query`: id of the checkpoint's query, or None.
+    Subdirectories come after their parents. `query` is the id of the checkpoint's query, or None.
     """
 
     origin: str
@@ -159,7 +159,7 @@ SnapshotTrees = dict[str, SnapshotTree]
 
 
 def list_snapshots(store: Store) -> list[Snapshot]:
-    """Return all snapshots, oldest first. A request per 1,000."""
+    """Return all snapshots, oldest first. Cost: a request per 1,000 snapshots."""
     found = (Snapshot.parse(one.name.removeprefix(SNAPSHOTS)) for one in store.list(SNAPSHOTS))
     return sorted((p for p in found if p is not None), key=lambda p: (p.time_ms, p.name))
 
@@ -174,7 +174,11 @@ def no_snapshots(url: str) -> InvalidRequestError:
 
 
 def choose(store: Store, batch: int | None, name: str | None) -> Snapshot:
-    """Return the newest snapshot (of a batch, or by its name). Raises: InvalidRequestError."""
+    """Return the newest snapshot, the newest snapshot of a batch, or the snapshot with a name.
+
+    Raises:
+        InvalidRequestError: There is no such snapshot.
+    """
     held = list_snapshots(store)
     if not held:
         raise no_snapshots(store.url)
@@ -194,7 +198,10 @@ def choose(store: Store, batch: int | None, name: str | None) -> Snapshot:
 
 
 def write(repository: Repository, snapshot: Snapshot, trees: SnapshotTrees) -> None:
-    """Write a snapshot after its files: the commit point. Cost: a request."""
+    """Write the manifest of a snapshot, after all files of the snapshot.
+
+    The manifest makes the snapshot visible. Cost: a request.
+    """
     body = zlib.compress(json.dumps({k: _to_json(t) for k, t in trees.items()}).encode())
     stored = repository.seal_text(snapshot.name, body)
     digest = hashlib.sha256(stored).hexdigest()
@@ -205,10 +212,12 @@ def write(repository: Repository, snapshot: Snapshot, trees: SnapshotTrees) -> N
 def read(
     store: Store, snapshot: Snapshot, ring: Keyring | None
 ) -> tuple[Repository, SnapshotTrees]:
-    """Return the trees of a snapshot, and the repository that has its files.
+    """Return the trees of a snapshot, and the repository that contains the files.
 
-    Raises: DataCorruptionError; InvalidRequestError: it is missing, or the keyring can't open it;
-        UnsupportedVersionError.
+    Raises:
+        DataCorruptionError: The manifest is damaged.
+        InvalidRequestError: The snapshot is missing, or the keyring can't open it.
+        UnsupportedVersionError: A newer sparklog wrote the snapshot.
     """
     path = f"{store.url}/{SNAPSHOTS}{snapshot.name}"
     try:

@@ -55,7 +55,10 @@ class TreeSource(Protocol):
         """Return True if a later file with this stamp and size surely has the same content."""
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
-        """Yield a file's first `size` bytes, PIECE_BYTES at a time; fewer if it became shorter."""
+        """Yield the first `size` bytes of a file, PIECE_BYTES at a time.
+
+        Yields fewer bytes if the file became shorter.
+        """
 
 
 class DirectoryFiles:
@@ -107,8 +110,8 @@ class Uploader:
     """Uploads the files of trees, several at the same time.
 
     Args:
-        before: the newest snapshot's trees.
-        rewrite_ms: an object of this age is uploaded again, to outlive the snapshot under a
+        before: The newest snapshot's trees.
+        rewrite_ms: An object of this age is uploaded again, to outlive the snapshot under a
             lifecycle rule that deletes objects by age.
     """
 
@@ -155,7 +158,9 @@ class Uploader:
         The snapshot is written next. Another process or a lifecycle rule may have deleted files
         during the upload. The age may have grown by a day, for which the rules in docs/replay.md
         leave room.
-        Raises: StorageUnavailableError.
+
+        Raises:
+            StorageUnavailableError: A file was deleted during the upload.
         """
         # A day more than at the start: an object may have passed the age during the upload. The
         # lifecycle rules in docs/replay.md leave room for it.
@@ -172,10 +177,11 @@ class Uploader:
                     )
 
     def upload(self, parts: Mapping[str, TreeSource]) -> SnapshotTrees:
-        """Upload {part: its files}. Return the trees of a snapshot.
+        """Upload {name of a tree: files}, and return the trees of a snapshot.
 
-        Raises: StorageUnavailableError: the store failed, a file changed while it was read, or an
-            object was deleted during the upload.
+        Raises:
+            StorageUnavailableError: The store failed, a file changed while it was read, or an
+                object was deleted during the upload.
         """
         trees = {part: SnapshotTree(files.origin) for part, files in parts.items()}
         jobs = []

@@ -22,9 +22,11 @@ _ROW_CHECKSUMS: Final = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 class ChangeFile:
     """The file with the changes of a batch in a partition of a store.
 
-    `snapshots`: snapshots that may name the partition's column families, likeliest first.
-    `row_checksums`: rows have a checksum before the value or, if that was deleted, before the key
-    (HDFS provider).
+    Attributes:
+        snapshots: Snapshots that may contain the names of the partition's column families, the
+            likeliest first.
+        row_checksums: Whether rows have a checksum before the value, or before the key of a deleted
+            value (HDFS provider).
     """
 
     batch: int
@@ -39,7 +41,11 @@ class StoreChanges:
     """The available changes of a store. Reads the checkpoint again for each call."""
 
     def __init__(self, checkpoint: Checkpoint, operator: int, store: str) -> None:
-        """Find the store. Raises: InvalidRequestError: see `changes`."""
+        """Find the store.
+
+        Raises:
+            InvalidRequestError: See `changes`.
+        """
         self._checkpoint = checkpoint
         self.schema = store_schema(checkpoint, operator, store)
         self.name = f"operator {operator}, store {store} of {checkpoint.path}"
@@ -58,8 +64,10 @@ class StoreChanges:
     def planned_ms(self, batch: int) -> int | None:
         """Return when a batch was planned, if known.
 
-        A batch that runs again has a later time.
-        Cost: reads its plan. Raises: DataCorruptionError.
+        A batch that runs again has a later time. Cost: reads the plan.
+
+        Raises:
+            DataCorruptionError: The plan is damaged.
         """
         path = f"offsets/{batch}"
         try:
@@ -72,11 +80,14 @@ class StoreChanges:
         return plan.timestamp_ms or None
 
     def first_recomputed(self, batch: int, planned_ms: int) -> int | None:
-        """Return the first batch before `batch` that ran again since it was read, or None.
+        """Return the first batch before `batch` that ran again since a reader read it, or None.
 
-        `planned_ms`: when the batch right before `batch` was planned, as of when it was read.
         Batches that ran again after a reset were planned later. If the clock was set back, the
         result is the first batch with existing changes.
+
+        Args:
+            batch: The batch that the reader would read next.
+            planned_ms: When the batch right before `batch` was planned, according to the reader.
         """
         end = self.end()
         now_ms = self.planned_ms(batch - 1) if batch <= end else None
@@ -88,10 +99,10 @@ class StoreChanges:
         return first if first < batch else self.available_batches()[0]
 
     def files(self, start: int, end: int) -> tuple[int, list[ChangeFile]]:
-        """Return `first`, and the files of batches [first, end), by batch and partition.
+        """Return (first, files): the change files of batches [first, end), by batch and partition.
 
-        `first` is `start`, or follows the last batch with missing files. `end` must be committed
-        already.
+        `first` is `start`, or the batch after the last batch with missing files. All batches below
+        `end` must be committed.
         """
         self._checkpoint.refresh()  # after reading the commits, so that their state is seen
         batches = Batches(self._checkpoint)

@@ -30,7 +30,11 @@ _NAMES: Final = {PUT: "put", DELETE: "delete", MERGE: "merge", DELETE_RANGE: "de
 
 
 def changes_schema(schema: StateStoreSchema, column_family: str | None = None) -> pa.Schema:
-    """Return the columns of `changes`. Raises: InvalidRequestError: no such column family."""
+    """Return the columns of `changes`.
+
+    Raises:
+        InvalidRequestError: The store has no such column family.
+    """
     chosen = _chosen(schema, column_family)
     if not schema.has_families or column_family is not None:
         key, value = chosen[0].key, chosen[0].value
@@ -64,16 +68,22 @@ class ChangeReader:
     def __init__(
         self, checkpoint: Checkpoint, schema: StateStoreSchema, column_family: str | None = None
     ) -> None:
-        """Create a reader. Raises: InvalidRequestError: no such column family."""
+        """Create a reader.
+
+        Raises:
+            InvalidRequestError: The store has no such column family.
+        """
         self._checkpoint, self._schema, self._family = checkpoint, schema, column_family
         self._families = _chosen(schema, column_family)
         self._names: dict[int, dict[int, str]] = {}  # partition -> id -> name
         self.arrow_schema = changes_schema(schema, column_family)
 
     def read(self, file: ChangeFile) -> Iterator[pa.RecordBatch]:
-        """Yield a file's changes, 64Ki rows at a time.
+        """Yield the changes in a file, 64Ki rows at a time.
 
-        Raises: FileNotFoundError: Spark removed the file; DataCorruptionError.
+        Raises:
+            FileNotFoundError: Spark removed the file.
+            DataCorruptionError: The file is damaged.
         """
         data = self._checkpoint.read(file.path)
         where = self._checkpoint.locate(file.path)[0]

@@ -32,10 +32,14 @@ _SMALLEST: Final = HEADER_SIZE + 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedRecord:
-    """A damaged batch of `size` bytes at `position`. Offsets [first, end) may be its own.
+    """A damaged batch of `size` bytes at `position`, or several batches that can't be separated.
 
-    `key`: the key, if known. `corrected`: the original batch, if known. `value_bytes`: size of its
-    value then (-1: a deletion).
+    Attributes:
+        first: The first offset that the batch may have.
+        end: The offset after the last that the batch may have.
+        key: The key, if known.
+        corrected: The original bytes of the batch, if known.
+        value_bytes: The size of the value of `corrected`; -1 for a deletion.
     """
 
     position: int
@@ -48,7 +52,7 @@ class DamagedRecord:
 
     @property
     def is_deletion(self) -> bool:
-        """Whether the record is known to have deleted its file, so that no content is missing."""
+        """Whether the record is known to be a deletion of a file, so that no content is missing."""
         return self.corrected is not None and self.value_bytes < 0
 
 
@@ -58,15 +62,18 @@ def examine(
     """Identify the damaged bytes [position, position + len(raw)) of a segment.
 
     Args:
-        raw: the bytes.
-        position: their position in the segment.
-        first: the offset after the complete batch before them.
-        end: the offset of the complete batch after them.
-        epoch: leader epoch of the batch before them.
-        tag: the partition's tag (layout.partition_tag). Batches of older versions have none.
+        raw: The bytes.
+        position: The position of the bytes in the segment.
+        first: The offset after the complete batch before the damage.
+        end: The offset of the complete batch after the damage.
+        epoch: The leader epoch of the batch before the damage.
+        tag: The partition's tag (layout.partition_tag). Batches of older versions have none.
 
-    Returns: the damaged batches; a single batch without a key if they can't be separated.
-    Cost: a CRC of all bytes, and a few hundred if only the CRC is wrong.
+    Returns:
+        The damaged batches, or a single batch without a key if they can't be separated.
+
+    Cost:
+        A CRC of all bytes, and a few hundred CRCs if only the CRC is wrong.
     """
     whole = _examine(raw, position, first, end, epoch, tag)
     if whole.key is not None:
@@ -176,7 +183,9 @@ _STEP: Final = [_step(byte) for byte in range(256)]
 def _fields(batch: bytearray, tag: int) -> tuple[str, int]:
     """Return (key, bytes of the value) of a batch with the layout of a checkpoint's batches.
 
-    Raises: ValueError, IndexError: it has another layout.
+    Raises:
+        ValueError: The batch has another layout.
+        IndexError: The batch has another layout.
     """
     (*_, codec, last, first_ms, last_ms, producer, epoch, sequence, count) = HEADER.unpack_from(
         batch
@@ -196,7 +205,7 @@ def _fields(batch: bytearray, tag: int) -> tuple[str, int]:
 
 
 def _varint(batch: bytearray, at: int) -> tuple[int, int]:
-    """Return a zig-zag number, and the position after it."""
+    """Return a zig-zag number, and the position after the number."""
     number = shift = 0
     while True:
         byte = batch[at]

@@ -17,11 +17,17 @@ class FileLookup:
         self._mutex = threading.Lock()
 
     def read(self, path: str, *, durable: bool = False) -> bytes | None:
-        """Return a path's content, if it exists.
+        """Return the content of a path, or None if the path does not exist.
 
-        `durable`: sync it and its name first.
-        Raises: DataCorruptionError: the record, or its partition, is damaged.
-        Cost: a few stats; for a log-backed checkpoint the records since the last call.
+        Args:
+            path: The path.
+            durable: Whether to sync the content and the name first.
+
+        Raises:
+            DataCorruptionError: The record, or the partition of the record, is damaged.
+
+        Cost:
+            A few stats; for a log-backed checkpoint the records since the last call.
         """
         with self._mutex:
             data = self._record(path, durable=durable)

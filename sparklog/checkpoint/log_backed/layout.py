@@ -44,7 +44,7 @@ _PARTITION: Final = re.compile(rf"state\.([0-9]+)\.({_STORE})-([0-9]+)")
 
 
 class RecordAddress(NamedTuple):
-    """A partition's directory in the log dir, and the key of a file's records there."""
+    """The place of a file's records: the partition's directory in the log dir, and the key."""
 
     partition: str
     key: str
@@ -63,9 +63,10 @@ def address_of(path: str) -> RecordAddress:
 
 
 def path_of(partition: str, key: str) -> str:
-    """Return the relative path of the file with this key in its records.
+    """Return the relative path of the file whose records have this key in a partition.
 
-    Raises: InvalidRequestError: a checkpoint has no such partition.
+    Raises:
+        InvalidRequestError: A checkpoint has no such partition.
     """
     if partition == METADATA_PARTITION:
         return key
@@ -81,16 +82,16 @@ def path_of(partition: str, key: str) -> str:
 
 
 def partition_tag(partition: str) -> int:
-    """Return the base sequence of a partition's batches: 30 bits of the CRC-32C of its name.
+    """Return the base sequence of a partition's batches: 30 bits of the CRC-32C of the name.
 
-    A batch without a producer needs no sequence, so that readers ignore the field. Batches of
-    sparklog 79c0b564 and older have -1 there.
+    The sequence identifies batches of another partition. Readers of Kafka's format ignore the field
+    in batches without a producer. Batches of sparklog 79c0b564 and older have -1 there.
     """
     return crc32c(partition.encode()) & 0x3FFFFFFF
 
 
 def stays_file(path: str) -> bool:
-    """Return True if a file never becomes a record, because Spark reads it directly.
+    """Return True if a file never becomes a record, because Spark reads the file directly.
 
     These are RocksDB's snapshots with their SST and log files (RocksDBFileManager), and hidden
     files: Hadoop's checksums of local files, and files being written.

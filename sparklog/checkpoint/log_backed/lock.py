@@ -49,8 +49,9 @@ class CheckpointLock:
     def take_running(self, what: str) -> None:
         """Keep queries from starting, until `close`.
 
-        Raises: LogLockedError: a query is running, or another process resets or converts the
-            checkpoint.
+        Raises:
+            LogLockedError: A query is running, or another process resets or converts the
+                checkpoint.
         """
         self._lock(
             _RUNNING, RELEASE_MS, "a query runs with this checkpoint, or it is being reset or "
@@ -64,13 +65,21 @@ class CheckpointLock:
 
     @contextlib.contextmanager
     def directories(self) -> Iterator[None]:
-        """Lock the creation and removal of partitions. Raises: LogLockedError after 30 s."""
+        """Lock the creation and removal of partitions.
+
+        Raises:
+            LogLockedError: Another process held the lock for 30 s.
+        """
         with self._held(_DIRECTORIES, "the list of partitions"):
             yield
 
     @contextlib.contextmanager
     def partition(self, name: str) -> Iterator[None]:
-        """Lock a partition, by its directory's name. Raises: LogLockedError after 30 s."""
+        """Lock a partition by the name of the partition's directory.
+
+        Raises:
+            LogLockedError: Another process held the lock for 30 s.
+        """
         place = _FIRST_PARTITION + partition_tag(name)
         with self._held(place, name):
             yield

@@ -198,7 +198,7 @@ class CheckpointPartition:
         )
 
     def _is_same(self, segment: CheckpointSegment) -> bool:
-        """Return True if the segment was only appended to since it was read."""
+        """Return True if the segment that was read still exists, and was only appended to."""
         path = self.path(segment)
         try:
             if self.fs.identity(path) != segment.identity:
@@ -276,7 +276,7 @@ class CheckpointPartition:
         segment.next_offset = max(segment.next_offset, end)
 
     def _check_damaged(self) -> None:
-        """Raise DataCorruptionError if a damaged record may be the newest of its file."""
+        """Raise DataCorruptionError if the newest record of a file may be a damaged record."""
         for segment in self.segments:
             for each in segment.damaged:
                 entry = None if each.key is None else self.entries.get(each.key)
@@ -359,7 +359,7 @@ class CheckpointPartition:
         )
 
     def _check_order(self) -> None:
-        """Raise DataCorruptionError if a segment's offsets differ from its name."""
+        """Raise DataCorruptionError if a segment contains other offsets than the file name says."""
         end = 0
         for segment in self.segments:
             first = int(segment.tables[0][0]["base_offset"]) if segment.tables else segment.base

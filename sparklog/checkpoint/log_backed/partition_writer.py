@@ -37,7 +37,7 @@ _COPY_BYTES: Final = 4 << 20
 
 
 class Record(NamedTuple):
-    """A new version of a file: its content, or None to delete it. `timestamp` in ms."""
+    """A new version of a file: the content (None deletes the file), and a timestamp in ms."""
 
     key: str
     value: bytes | None
@@ -45,7 +45,7 @@ class Record(NamedTuple):
 
 
 def create(fs: FileSystem, directory: str, epochs: Sequence[tuple[int, int]] = ((0, 0),)) -> None:
-    """Create a partition's directory with its leader epochs, durably, if it doesn't exist."""
+    """Create a partition's directory and leader epochs, durably, unless the directory exists."""
     if not fs.exists(directory):
         fs.mkdir(directory)
     if not fs.exists(joined(directory, EPOCH_CHECKPOINT)):
@@ -59,7 +59,10 @@ def append(
     """Append records, durably.
 
     After an error none of the records for the last segment are appended.
-    Raises: StorageUnavailableError; DataCorruptionError: the partition is damaged.
+
+    Raises:
+        StorageUnavailableError: The disk is full or fails.
+        DataCorruptionError: The partition is damaged.
     """
     partition.refresh()
     if partition.segments:
@@ -73,9 +76,9 @@ def append(
 
 
 def clean(partition: CheckpointPartition) -> bool:
-    """Rewrite the segments if dead bytes exceed live bytes by over 64 KiB; return whether it did.
+    """Rewrite the segments if dead bytes exceed live bytes by over 64 KiB.
 
-    Cost: live bytes are copied and synced.
+    Returns whether the segments were rewritten. Cost: live bytes are copied and synced.
     """
     partition.refresh()
     remove_leftovers(partition.fs, partition.directory)
@@ -101,7 +104,8 @@ def copy_ranges(
 ) -> None:
     """Pass the byte ranges [first, end) of a file to `write`, joining adjacent ranges.
 
-    Raises: DataCorruptionError: the file ends before a range does.
+    Raises:
+        DataCorruptionError: The file ends before a range does.
     """
     for first, end in _adjacent_joined(ranges):
         at = first
@@ -128,7 +132,7 @@ def _adjacent_joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, i
 
 
 class FileWriter:
-    """A file that is written from the start; `close` makes its content durable."""
+    """A new file, written from the start. `close` makes the content durable."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._file = fs.open(path, create=True)

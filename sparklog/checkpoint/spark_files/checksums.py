@@ -33,9 +33,10 @@ def spark_name(path: str) -> str:
 
 
 def check_hadoop(data: bytes, checksums: bytes, path: str, checksums_path: str) -> None:
-    """Compare a file with the checksums of its chunks.
+    """Compare a file with Hadoop's checksums of the file's chunks.
 
-    Raises: DataCorruptionError: with the position of the first chunk that differs.
+    Raises:
+        DataCorruptionError: A chunk differs. The error has the position of the first such chunk.
     """
     if len(checksums) < _HEADER.size or not checksums.startswith(_MAGIC):
         raise DataCorruptionError("the file is not a checksum file of Hadoop", path=checksums_path)
@@ -60,7 +61,8 @@ def check_hadoop(data: bytes, checksums: bytes, path: str, checksums_path: str) 
 def check_spark(data: bytes, checksum: bytes, path: str, checksum_path: str) -> None:
     """Compare a state file with Spark's checksum.
 
-    Raises: DataCorruptionError.
+    Raises:
+        DataCorruptionError: The two differ.
     """
     try:
         document = json.loads(checksum)

@@ -29,8 +29,9 @@ _INTERVAL: Final = 10
 class FileSinkLog:
     """The log of the sink that writes to the directory `output`.
 
-    `batches` have a file for each batch; the file of a batch in `compacted` also covers all earlier
-    batches.
+    Attributes:
+        batches: The batches with a file of their own.
+        compacted: The batches whose file also covers all earlier batches.
     """
 
     fs: FileSystem
@@ -40,7 +41,11 @@ class FileSinkLog:
 
     @classmethod
     def open(cls, fs: FileSystem, output: str) -> "FileSinkLog":
-        """List the log. Raises: InvalidRequestError: no file sink wrote to `output`."""
+        """List the log.
+
+        Raises:
+            InvalidRequestError: No file sink wrote to `output`.
+        """
         directory = os.path.join(output, SINK_LOG)
         names = fs.listdir(directory) if fs.is_dir(directory) else []
         compacted = [n.removesuffix(_COMPACT) for n in names if n.endswith(_COMPACT)]
@@ -63,10 +68,14 @@ class FileSinkLog:
         """Return the entries of all batches up to `batch`, in the order of the log.
 
         Args:
-            next_planned_ms: when the batch after it was planned. A compacted file does not say
-                which batch an entry belongs to; entries of later batches are younger than this.
-        Raises: InvalidRequestError: the log ends before `batch`, or its entries can't be separated
-            from later entries; DataCorruptionError: a file of the log can't be read.
+            batch: The last batch.
+            next_planned_ms: When the next batch was planned. A compacted file does not say which
+                batch an entry belongs to; entries of later batches are younger than this time.
+
+        Raises:
+            InvalidRequestError: The log ends before `batch`, or the entries up to `batch` can't be
+                separated from later entries.
+            DataCorruptionError: A file of the log can't be read.
         """
         if self.newest < batch:
             raise InvalidRequestError(
@@ -89,7 +98,7 @@ class FileSinkLog:
         return self._split(f"{later}{_COMPACT}", batch, next_planned_ms)
 
     def _split(self, name: str, batch: int, next_planned_ms: int | None) -> list[dict[str, Any]]:
-        """Return the entries of a compacted file that are older than a time; they come first."""
+        """Return the leading entries of a compacted file that are older than `next_planned_ms`."""
         entries = self._read(name)
         times = [int(entry["modificationTime"]) for entry in entries]
         count = sum(next_planned_ms is not None and time < next_planned_ms for time in times)
@@ -153,7 +162,7 @@ def compact_interval(compacted: Sequence[int]) -> int:
 
 
 def file_of(entry: dict[str, Any]) -> str:
-    """Return the local path of a data file, from its URI in an entry of the sink's log."""
+    """Return the local path of a data file, from the URI in an entry of the sink's log."""
     return unquote(urlsplit(entry["path"]).path)
 
 

@@ -36,9 +36,12 @@ TopicOffsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOffsets:
-    """The plan of a batch. `sources`: name (v1: its number) -> text of the offset, or None.
+    """The plan of a batch.
 
-    `watermark_ms`: event-time watermark of the batch. `timestamp_ms`: when it was planned.
+    Attributes:
+        sources: {name of a source, or in v1 its number: text of the offset, or None}.
+        watermark_ms: The event-time watermark of the batch.
+        timestamp_ms: When the batch was planned.
     """
 
     batch: int
@@ -52,7 +55,8 @@ class BatchOffsets:
 def parse_offsets(data: bytes, *, batch: int, path: str) -> BatchOffsets:
     """Parse the content of `offsets/<batch>`; `path` is for errors.
 
-    Raises: DataCorruptionError: it isn't in Spark's format.
+    Raises:
+        DataCorruptionError: The content isn't in Spark's format.
     """
     file = read_metadata_log(data, path, _OFFSET_VERSIONS)
     by_name = file.version == 2
@@ -76,7 +80,7 @@ def parse_offsets(data: bytes, *, batch: int, path: str) -> BatchOffsets:
 
 
 class MetadataLogFile(NamedTuple):
-    """A file of Spark's metadata logs: version, the JSON object of line 2, the lines after it."""
+    """A file of Spark's metadata logs: version, the JSON object in line 2, and all later lines."""
 
     version: int
     metadata: dict[str, Any]
@@ -84,7 +88,11 @@ class MetadataLogFile(NamedTuple):
 
 
 def read_metadata_log(data: bytes, path: str, versions: tuple[str, ...]) -> MetadataLogFile:
-    """Split a file of `offsets` or `commits`. Raises: DataCorruptionError."""
+    """Split a file of `offsets` or `commits`.
+
+    Raises:
+        DataCorruptionError: The content isn't in Spark's format.
+    """
     try:
         # Spark writes no final newline, but an editor may.
         first, *rest = data.decode().removesuffix("\n").split("\n")
@@ -127,14 +135,14 @@ def topics_of(text: str | None) -> TopicOffsets | None:
 
 
 def log_offset_of(text: str | None) -> int | None:
-    """Return the `logOffset` of a file source: the newest batch of its own log."""
+    """Return the `logOffset` of a file source: the newest batch in the source's own log."""
     document = document_of(text)
     offset = document.get("logOffset") if isinstance(document, dict) else None
     return offset if type(offset) is int else None
 
 
 def document_of(text: str | None) -> Any:
-    """Return an offset as JSON, or its text if it isn't JSON."""
+    """Return the JSON document of an offset, or the text if the offset isn't JSON."""
     try:
         return None if text is None else json.loads(text)
     except ValueError:
@@ -171,9 +179,10 @@ def _number(metadata: Mapping[str, Any], key: str, path: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """A commit. `state_ids`: operator -> partition -> ids of the partition's stores.
+    """The commit of a batch.
 
-    Format 1 has no ids.
+    Attributes:
+        state_ids: {operator: for each partition, the ids of the stores}. None in format 1.
     """
 
     batch: int
@@ -185,7 +194,8 @@ class Commit:
 def parse_commit(data: bytes, *, batch: int, path: str) -> Commit:
     """Parse the content of `commits/<batch>`; `path` is for errors.
 
-    Raises: DataCorruptionError: it isn't in Spark's format.
+    Raises:
+        DataCorruptionError: The content isn't in Spark's format.
     """
     version, metadata, _ = read_metadata_log(data, path, _COMMIT_VERSIONS)
     watermark = metadata.get("nextBatchWatermarkMs", 0)

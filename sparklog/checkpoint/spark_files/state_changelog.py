@@ -28,10 +28,12 @@ _NONE: Final = np.empty((0, _COLUMNS), np.int64)
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
-    """The number of entries in a state file, and the versions it builds on.
+    """The number of entries in a state file, and the versions that the file builds on.
 
-    `lineage`: [(version, id)] of the files before it, from the newest snapshot on (changelog v3 and
-    v4). `version`: version of the changelog's format.
+    Attributes:
+        lineage: [(version, id)] of the preceding files, from the newest snapshot on (changelog v3
+            and v4).
+        version: The version of the changelog's format.
     """
 
     version: int
@@ -43,8 +45,9 @@ class StateFile:
 class Entries:
     """The entries of a file, in order, as positions in `data` (bytes).
 
-    `kinds`: PUT, DELETE, MERGE, DELETE_RANGE; the value size of a deletion is -1. `has_families`:
-    keys begin with the id of a column family.
+    Attributes:
+        kinds: PUT, DELETE, MERGE or DELETE_RANGE. The value size of a deletion is -1.
+        has_families: Whether keys begin with the id of a column family.
     """
 
     data: NDArray[np.uint8]
@@ -57,13 +60,21 @@ class Entries:
 
 
 def read_changes(data: bytes, path: str) -> StateFile:
-    """Check a delta, snapshot or changelog to its end mark. Raises: DataCorruptionError."""
+    """Check a delta, snapshot or changelog up to the end mark.
+
+    Raises:
+        DataCorruptionError: The file is damaged or incomplete.
+    """
     version, at, lineage = _preface(data, path)
     return StateFile(version, _walk(data, at, version, path, _NONE), lineage)
 
 
 def read_entries(data: bytes, path: str) -> Entries:
-    """Return all entries of a delta, snapshot or changelog. Raises: DataCorruptionError."""
+    """Return all entries of a delta, snapshot or changelog.
+
+    Raises:
+        DataCorruptionError: The file is damaged or incomplete.
+    """
     version, at, _ = _preface(data, path)
     table = np.empty((_walk(data, at, version, path, _NONE), _COLUMNS), np.int64)
     _walk(data, at, version, path, table)

@@ -38,7 +38,7 @@ _NO_ZIP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ImmutableFile:
-    """A file that RocksDB snapshots share: its path below the store, and its size."""
+    """A file that several RocksDB snapshots refer to: the path below the store, and the size."""
 
     path: str
     size_bytes: int
@@ -47,7 +47,8 @@ class ImmutableFile:
 def plain(data: bytes, path: str) -> bytes:
     """Decompress a state file, by any of Spark's codecs.
 
-    Raises: DataCorruptionError with the position in the file, if a block shows it.
+    Raises:
+        DataCorruptionError: The file is damaged. The error has the position, if a block shows it.
     """
     if data.startswith(_BLOCK_MAGIC):
         return _unblock(data, path)
@@ -63,9 +64,15 @@ def plain(data: bytes, path: str) -> bytes:
 
 
 def read_zip(data: bytes, path: str, *, check: bool = False) -> list[ImmutableFile]:
-    """Return the SST and log files that a RocksDB snapshot needs. `check`: verify all CRCs.
+    """Return the SST and log files that a RocksDB snapshot needs.
 
-    Raises: DataCorruptionError.
+    Args:
+        data: The zip.
+        path: The path, for errors.
+        check: Whether to verify all CRCs.
+
+    Raises:
+        DataCorruptionError: The zip is damaged.
     """
     fields = _zip_metadata(data, path, check=check)
     try:
@@ -79,7 +86,10 @@ def read_zip(data: bytes, path: str, *, check: bool = False) -> list[ImmutableFi
 
 
 def read_families(data: bytes, path: str) -> dict[int, str]:
-    """Return {id: name} of the column families in a RocksDB snapshot. Raises: as `read_zip`."""
+    """Return {id: name} of the column families in a RocksDB snapshot.
+
+    Raises the errors of `read_zip`.
+    """
     fields = _zip_metadata(data, path, check=False)
     try:
         return {

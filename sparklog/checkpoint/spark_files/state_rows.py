@@ -40,7 +40,11 @@ _NEGATIVE: Final = 0
 def read_keys(
     family: ColumnFamily, data: Bytes, keys: Spans, path: str, *, rocksdb: bool
 ) -> pa.Array:
-    """Decode keys to structs. Raises: DataCorruptionError: they are not of this family."""
+    """Decode keys to structs.
+
+    Raises:
+        DataCorruptionError: The keys are not keys of this family.
+    """
     if pa.types.is_binary(family.key):
         return binary(family.key, data, keys)
     types = [field.type for field in family.key]
@@ -59,7 +63,11 @@ def read_keys(
 def read_values(
     family: ColumnFamily, data: Bytes, values: Spans, path: str, *, rocksdb: bool
 ) -> pa.Array:
-    """Decode values to a struct per row. Raises: DataCorruptionError."""
+    """Decode values to a struct per row.
+
+    Raises:
+        DataCorruptionError: The values are not values of this family.
+    """
     if pa.types.is_binary(family.value):
         return binary(family.value, data, values)
     rows = _versioned(data, values, path) if rocksdb else values
@@ -72,7 +80,10 @@ def split_lists(data: Bytes, values: Spans, path: str) -> tuple[Ints, Spans]:
     """Split lists into values. Return (the index of each value's row, the values), in order.
 
     The first bytes of a row are its version, 0, and of a list the size of its first value, which is
-    not a multiple of 8. So the bytes distinguish rows from lists. Raises: DataCorruptionError.
+    not a multiple of 8. So the bytes distinguish rows from lists.
+
+    Raises:
+        DataCorruptionError: A list is damaged.
     """
     end = values.at + values.size
     empty = ~values.null & (values.size < 1)

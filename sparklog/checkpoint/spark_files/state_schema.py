@@ -70,8 +70,9 @@ _LAYOUTS: Final = {
 class KeyEncoder:
     """The RocksDB provider's key format.
 
-    `kind`: "plain", "prefix", "range", "time first", "time last". `first`: ordinals of the columns
-    that come first, for scans.
+    Attributes:
+        kind: "plain", "prefix", "range", "time first" or "time last".
+        first: The ordinals of the columns that come first, for scans.
     """
 
     kind: str = "plain"
@@ -80,9 +81,9 @@ class KeyEncoder:
 
 @dataclass(frozen=True, slots=True)
 class ColumnFamily:
-    """A column family, or all of a store without families; key and value as Arrow structs.
+    """A column family, or a store without families: key and value as Arrow structs.
 
-    They are binary if encoded as Avro (spark.sql.streaming.stateStore.encodingFormat).
+    Key and value are binary if encoded as Avro (spark.sql.streaming.stateStore.encodingFormat).
     """
 
     name: str
@@ -93,7 +94,7 @@ class ColumnFamily:
 
 @dataclass(frozen=True, slots=True)
 class StateStoreSchema:
-    """The schema of a store. `families`: by name; only "default" if the store has no families."""
+    """The schema of a store: {name: column family}, only "default" for a store without families."""
 
     operator: int
     store: str
@@ -105,10 +106,11 @@ class StateStoreSchema:
 def store_schema(
     checkpoint: Checkpoint, operator: int, store: str = DEFAULT_STORE
 ) -> StateStoreSchema:
-    """Return the schema of an operator's store, from its newest metadata.
+    """Return the schema of an operator's store, from the operator's newest metadata.
 
-    Raises: InvalidRequestError: there is no such store, or its schema isn't written yet.
-        DataCorruptionError: the schema can't be read.
+    Raises:
+        InvalidRequestError: There is no such store, or the schema isn't written yet.
+        DataCorruptionError: The schema can't be read.
     """
     operators = operators_of(checkpoint)
     if operator not in operators:

@@ -46,8 +46,10 @@ class StateFileName(NamedTuple):
 class StateStoreMetadata(NamedTuple):
     """A store of an operator, according to the operator's metadata.
 
-    `prefix_columns`: number of key columns that form the prefix. `schemas`: paths of its schema
-    files, with the checkpoint's path when they were written; empty before schema v3.
+    Attributes:
+        prefix_columns: The number of key columns that form the prefix.
+        schemas: The paths of the schema files. The paths begin with the checkpoint's path at the
+            time of writing. Empty before schema v3.
     """
 
     name: str
@@ -58,7 +60,7 @@ class StateStoreMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VersionFiles:
-    """The files that a version is loaded from, or why it can't be loaded."""
+    """The files from which a version is loaded, or why the version can't be loaded."""
 
     files: list[str]
     missing: str | None = None
@@ -66,7 +68,7 @@ class VersionFiles:
 
 @dataclass(slots=True)
 class StateStore:
-    """A store of a partition of an operator, and its files."""
+    """A store in a partition of an operator: the state files."""
 
     operator: int
     partition: int
@@ -90,9 +92,15 @@ class StateStore:
     def files_of(
         self, checkpoint: Checkpoint, version: int, ids: Collection[str] | None
     ) -> VersionFiles:
-        """Return the files for loading `version`. `ids`: ids in the commit, for this partition.
+        """Return the files from which `version` is loaded.
 
-        Cost: reads a RocksDB snapshot's zip, and in format 2 a changelog, once each.
+        Args:
+            checkpoint: The checkpoint.
+            version: The version.
+            ids: The ids in the commit for this partition.
+
+        Cost:
+            Reads a RocksDB snapshot's zip, and in format 2 a changelog, once each.
         """
         if version == 0:
             return VersionFiles([])
@@ -161,7 +169,11 @@ class StateStore:
         return VersionFiles(files)
 
     def immutables(self, checkpoint: Checkpoint, name: str) -> list[ImmutableFile]:
-        """Return the SST and log files of a snapshot's zip. Raises: DataCorruptionError."""
+        """Return the SST and log files that a snapshot's zip names.
+
+        Raises:
+            DataCorruptionError: The zip is damaged.
+        """
         if name not in self._needed:
             path = self.path(name)
             where = checkpoint.locate(path)[0]
@@ -171,7 +183,7 @@ class StateStore:
     def _lineage(
         self, checkpoint: Checkpoint, version: int, ids: Collection[str]
     ) -> list[StateVersion]:
-        """Return the known versions up to `version` on its branch, oldest first."""
+        """Return the known versions on the branch of `version`, up to `version`, oldest first."""
         branches = (StateVersion(version, i) for i in ids)
         at = next((v for v in branches if v in self.snapshots or v in self.changes), None)
         if at is None or at in self.snapshots:
@@ -213,7 +225,8 @@ def unreferenced_files(
 ) -> set[str]:
     """Return RocksDB's SST and log files that no snapshot, other than `without`, references.
 
-    Raises: DataCorruptionError: a snapshot's zip can't be read.
+    Raises:
+        DataCorruptionError: A snapshot's zip can't be read.
     """
     needed: set[str] = set()
     for store in stores:
@@ -233,9 +246,10 @@ def operators_of(checkpoint: Checkpoint) -> list[int]:
 def stores_info(
     checkpoint: Checkpoint, operator: int, batch: int | None = None
 ) -> list[StateStoreMetadata]:
-    """Return an operator's stores from its metadata, at a batch or (None) now; may be empty.
+    """Return the stores in an operator's metadata, at a batch or (None) now. The list may be empty.
 
-    Raises: DataCorruptionError: the metadata can't be read.
+    Raises:
+        DataCorruptionError: The metadata can't be read.
     """
     path = metadata_path(checkpoint, operator, batch)
     return [] if path is None else read_metadata(checkpoint, path)
@@ -253,9 +267,11 @@ def metadata_path(checkpoint: Checkpoint, operator: int, batch: int | None) -> s
 
 
 def read_metadata(checkpoint: Checkpoint, path: str) -> list[StateStoreMetadata]:
-    """Read an operator's stores from its metadata. Source: OperatorStateMetadata.
+    """Read the stores in an operator's metadata. Source: OperatorStateMetadata.
 
-    Raises: DataCorruptionError; FileNotFoundError.
+    Raises:
+        FileNotFoundError: The operator has no metadata.
+        DataCorruptionError: The metadata can't be read.
     """
     where = checkpoint.locate(path)[0]
     try:

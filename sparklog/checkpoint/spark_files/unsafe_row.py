@@ -30,7 +30,10 @@ _ITEMS_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Byte ranges [at, at + size) of a buffer, by row; `null`: no range (at, size: any)."""
+    """Byte ranges [at, at + size) of a buffer, one per row.
+
+    Where `null` is True, the row has no range, and `at` and `size` have no meaning.
+    """
 
     at: Ints
     size: Ints
@@ -47,7 +50,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The words of a field, and the row or array of each, which is the origin of offsets."""
+    """The words of a field, and for each word the row or array from which offsets are counted."""
 
     at: Ints
     around: Spans
@@ -55,7 +58,11 @@ class Cells:
 
 
 def cells_of(fields: int, data: Bytes, rows: Spans, path: str) -> list[Cells]:
-    """Return the words of each field of rows. Raises: DataCorruptionError."""
+    """Return the words of each field of rows.
+
+    Raises:
+        DataCorruptionError: The rows are too short.
+    """
     bits = (fields + 63) // 64 * 8
     at, size = _known(rows)
     wrong = ~rows.null & ((size < bits + 8 * fields) | (size % 8 != 0))
@@ -74,14 +81,19 @@ def cells_of(fields: int, data: Bytes, rows: Spans, path: str) -> list[Cells]:
 def read_rows(types: Sequence[pa.DataType], data: Bytes, rows: Spans, path: str) -> list[pa.Array]:
     """Decode rows with fields of these types: a column per field, null where the row is null.
 
-    Raises: DataCorruptionError: the rows don't have these fields; `path` is for the message.
+    Raises:
+        DataCorruptionError: The rows don't have these fields. `path` is for the message.
     """
     cells = cells_of(len(types), data, rows, path)
     return [read_column(kind, data, c, path) for kind, c in zip(types, cells, strict=True)]
 
 
 def read_column(kind: pa.DataType, data: Bytes, cells: Cells, path: str) -> pa.Array:
-    """Decode the cells of a field of type `kind`. Raises: DataCorruptionError."""
+    """Decode the cells of a field of type `kind`.
+
+    Raises:
+        DataCorruptionError: The cells have another type.
+    """
     if pa.types.is_null(kind) or cells.null.all():
         return pa.nulls(len(cells.null), kind)
     if pa.types.is_decimal(kind) and kind.precision <= _SHORT_DIGITS:
@@ -106,7 +118,11 @@ def read_column(kind: pa.DataType, data: Bytes, cells: Cells, path: str) -> pa.A
 
 
 def spans_of(data: Bytes, cells: Cells, path: str) -> Spans:
-    """Return the ranges of values without a fixed size. Raises: DataCorruptionError."""
+    """Return the ranges of values without a fixed size.
+
+    Raises:
+        DataCorruptionError: A range is outside of the data.
+    """
     words = load(data, cells.at, cells.null, "<i8")
     offset, size = words >> 32, words & 0xFFFFFFFF
     around = cells.around
