@@ -15,10 +15,12 @@ _SEPARATOR: Final = re.compile(r"\s*[=:]\s*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """A topic's config: its value, source and valid values.
+    """A topic's config: the value, source and valid values.
 
-    `source`: DYNAMIC_TOPIC_CONFIG if the config was set on the topic, else DEFAULT_CONFIG;
-    `default`: the value if it is not set. `own`: Kafka does not have this key.
+    Attributes:
+        source: DYNAMIC_TOPIC_CONFIG if the config was set on the topic, else DEFAULT_CONFIG.
+        default: The value of a config that is not set.
+        own: Whether only sparklog knows the config. Kafka does not have it.
     """
 
     name: str
@@ -35,7 +37,10 @@ class ConfigEntry:
 
 
 def describe_configs(info: TopicInfo, *, everything: bool = False) -> list[ConfigEntry]:
-    """Return the configs that were set on a topic, by name; with `everything` also the defaults."""
+    """Return {name: config} of the configs that were set on a topic.
+
+    With `everything`, configs that have their default value are included.
+    """
     entries = []
     for name, key in sorted(KEYS.items()):
         value = getattr(info.config, key.field)
@@ -57,7 +62,11 @@ def describe_configs(info: TopicInfo, *, everything: bool = False) -> list[Confi
 
 
 def parse_configs(pairs: Iterable[str]) -> dict[str, str]:
-    """Parse "key=value" pairs. Raises InvalidRequestError. Values are validated later."""
+    """Parse "key=value" pairs, without validating the values.
+
+    Raises:
+        InvalidRequestError: A text is not such a pair.
+    """
     found: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -72,7 +81,8 @@ def parse_configs(pairs: Iterable[str]) -> dict[str, str]:
 def parse_config_file(text: str) -> dict[str, str]:
     """Parse a properties file: "key=value" or "key: value" per line, comments with # and !.
 
-    Raises InvalidRequestError, as `parse_configs`.
+    Raises:
+        InvalidRequestError: A line has another form.
     """
     lines = (line.strip() for line in text.splitlines())
     pairs = (line for line in lines if line and line[0] not in "#!")
@@ -101,8 +111,9 @@ def changed_configs(
 ) -> dict[str, object | None]:
     """Return the argument of `Log.alter_topic` that sets and resets configs of a topic.
 
-    Raises: InvalidRequestError for a config that is unknown, out of range, both added and deleted,
-    or deleted although it is not set.
+    Raises:
+        InvalidRequestError: A config is unknown, out of range, both added and deleted, or deleted
+            although it is not set.
     """
     if both := sorted(set(add) & set(delete)):
         raise InvalidRequestError(f"config {', '.join(both)} is both added and deleted")

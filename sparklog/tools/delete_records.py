@@ -17,7 +17,7 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordDeletion:
-    """Result for a partition: the new log start, or why no records were deleted."""
+    """The result for a partition: the new log start offset, or why no records were deleted."""
 
     topic: str
     partition: int
@@ -28,7 +28,8 @@ class RecordDeletion:
 def parse_offset_json(text: str) -> Offsets:
     """Parse {"partitions": [{"topic": "t", "partition": 0, "offset": 5}], "version": 1}.
 
-    Raises: InvalidRequestError for another format, or a duplicate partition.
+    Raises:
+        InvalidRequestError: The text has another form, or names a partition twice.
     """
     wanted = '{"partitions": [{"topic": "t", "partition": 0, "offset": 5}], "version": 1}'
     try:
@@ -61,7 +62,11 @@ def _row(row: Any, wanted: str) -> tuple[str, int, int]:
 
 
 def parse_offset(text: str) -> tuple[str, int, int]:
-    """Parse "topic:partition:offset". Raises InvalidRequestError."""
+    """Parse "topic:partition:offset".
+
+    Raises:
+        InvalidRequestError: The text has another form.
+    """
     topic, _, rest = text.partition(":")
     partition, _, offset = rest.partition(":")
     try:
@@ -73,7 +78,11 @@ def parse_offset(text: str) -> tuple[str, int, int]:
 
 
 def offsets_by_partition(rows: Iterable[tuple[str, int, int]]) -> Offsets:
-    """Return {(topic, partition): offset}. Raises InvalidRequestError for a duplicate partition."""
+    """Return {(topic, partition): offset}.
+
+    Raises:
+        InvalidRequestError: A partition is named twice.
+    """
     found: Offsets = {}
     for topic, partition, offset in rows:
         key = TopicPartition(topic, partition)

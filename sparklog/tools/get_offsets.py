@@ -23,7 +23,7 @@ _PATTERN: Final = re.compile(r"([^:,]*)(?::(?:([0-9]*)|([0-9]*)-([0-9]*)))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetQuery:
-    """A query for offsets. `time`: ms since the epoch, or -1 to -5 as in TIMES."""
+    """A query for offsets. `time` is in ms since the epoch, or -1 to -5 as in TIMES."""
 
     topic: str | None = None
     partitions: tuple[int, ...] | None = None
@@ -35,7 +35,8 @@ class OffsetQuery:
 def parse_time(text: str) -> int:
     """Parse a --time: a name, -1 to -5, ms since the epoch, or an ISO time (UTC without a zone).
 
-    Raises: InvalidRequestError.
+    Raises:
+        InvalidRequestError: The text has another form.
     """
     if text in TIMES:
         return TIMES[text]
@@ -52,7 +53,7 @@ def parse_time(text: str) -> int:
 
 
 def _iso_ms(text: str) -> int:
-    """Return an ISO time in ms since the epoch; -6, which is no valid time, if it is invalid."""
+    """Return an ISO time in ms since the epoch; -6 (not a valid time) for an invalid text."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError:

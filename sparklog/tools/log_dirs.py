@@ -27,7 +27,7 @@ class PartitionSize(TypedDict):
 
 
 class LogDirDescription(TypedDict):
-    """A log dir. `error`: why the log dir cannot be read."""
+    """A log dir. `error` is the reason why the log dir cannot be read, or null."""
 
     logDir: str
     error: str | None

@@ -32,7 +32,10 @@ _DURATION: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOffset:
-    """A group's position in a partition, and the member that owns the partition. None: unknown."""
+    """A group's position in a partition, and the member that owns the partition.
+
+    None stands for an unknown position or member.
+    """
 
     topic: str
     partition: int
@@ -69,7 +72,8 @@ class ReaderGroup:
 def describe_groups(log: Log, names: Sequence[str] | None = None) -> dict[str, ReaderGroup]:
     """Return {name: group} of all groups of a log, or of the existing groups in `names`.
 
-    Raises: DataCorruptionError for a named group that is damaged.
+    Raises:
+        DataCorruptionError: A group in `names` is damaged.
     """
     at_work = log.groups_at_work()
     groups = home_of(log).groups
@@ -181,7 +185,10 @@ def parse_plans(text: str, groups: Sequence[str]) -> dict[str, Offsets]:
     """Parse {group: offsets} from CSV.
 
     Lines are "group,topic,partition,offset", or "topic,partition,offset" if a single group is
-    given. Raises InvalidRequestError.
+    given.
+
+    Raises:
+        InvalidRequestError: A line has another form.
     """
     try:
         rows = [row for row in csv.reader(io.StringIO(text)) if row]

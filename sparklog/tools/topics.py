@@ -26,11 +26,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
-    """A partition: offsets [start, end), its directory and its segments. Sizes are in bytes.
+    """A partition: offsets [start, end), directory and segments. Sizes are in bytes.
 
-    `size` and `segments` count local segments (all segments of a log in a store), `remote_segments`
-    those in remote storage only. `leader_epoch` is None before the first record. `offline`: why the
-    partition cannot be read.
+    Attributes:
+        size: The size of the local segments, or of all segments of a log in a store.
+        segments: The number of the same segments.
+        remote_segments: The number of segments that are only in remote storage.
+        leader_epoch: The leader epoch, or None before the first record.
+        offline: Why the partition cannot be read.
     """
 
     partition: int
@@ -69,8 +72,10 @@ def matching(
     """Return the sorted names that match a --topic argument of Kafka's tools.
 
     An existing name matches itself. Otherwise the pattern is a regular expression for entire names,
-    in which a comma means "|", as in Kafka. No pattern matches all names. Raises:
-    InvalidRequestError: the regular expression is invalid.
+    in which a comma means "|", as in Kafka. Without a pattern all names match.
+
+    Raises:
+        InvalidRequestError: The regular expression is invalid.
     """
     found = sorted(n for n in names if not (exclude_internal and n in KAFKA_INTERNAL))
     if pattern is None or pattern in found:

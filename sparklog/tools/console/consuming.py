@@ -23,8 +23,10 @@ _PLACES: Final = ("partition", "offset")
 class Match:
     """Conditions for records, which must all match. Regular expressions have RE2's syntax.
 
-    `headers`: (header key, value, or None for any value). `header_regexes`: (header key, pattern
-    for the value). A record matches if any of its headers with the key does.
+    Attributes:
+        headers: (header key, value) pairs. None stands for any value. A record matches if one of
+            the headers with this key matches.
+        header_regexes: (header key, pattern for the value) pairs.
     """
 
     key: bytes | None = None
@@ -55,7 +57,7 @@ class Match:
                     ) from None
 
     def mask(self, rows: pa.RecordBatch) -> Any | None:
-        """Return a mask of the matching rows; None selects all. Nulls match no value."""
+        """Return a mask of the matching rows, or None if all rows match. Nulls match no value."""
         masks = []
         if self.key is not None:
             masks.append(pc.equal(rows.column("key"), pa.scalar(self.key, pa.binary())))
@@ -124,9 +126,9 @@ class ConsumeRequest:
 def consume(
     log: Log, request: ConsumeRequest, stopped: Callable[[], bool] = lambda: False
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the requested records as batches.
+    """Yield the requested records as batches. Raises the errors of `Log.read`.
 
-    `stopped`: ends the iteration between two batches and while waiting. Raises: as `Log.read`.
+    `stopped` ends the iteration between two batches and while waiting.
     """
     request.check()
     topic, start, match = request.topic, request.start, request.match

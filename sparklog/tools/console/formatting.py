@@ -41,7 +41,7 @@ _NAMED: Final = np.array([ord(character) for character, _ in _ESCAPES], np.uint8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Fields of the text format. `prints`: columns in Kafka's order."""
+    """Fields of the text format. `prints` has the columns in Kafka's order."""
 
     prints: tuple[str, ...] = ("value",)
     separator: bytes = b"\t"
@@ -53,9 +53,10 @@ class Layout:
 
     @classmethod
     def parse(cls, properties: dict[str, str]) -> "Layout":
-        """Parse the properties of kafka-console-consumer. Raises InvalidRequestError.
+        """Parse the properties of kafka-console-consumer (DefaultMessageFormatter, Kafka 4.1).
 
-        Source: DefaultMessageFormatter (Kafka 4.1).
+        Raises:
+            InvalidRequestError: A property is unknown or invalid.
         """
         shown = {name: name == "print.value" for name in _PRINTS}
         texts, widths = dict(_TEXTS), dict[str, int]()
@@ -83,9 +84,10 @@ class Layout:
 
 
 def _width(name: str, value: str) -> int | None:
-    """Return the number of bytes that a deserializer requires, or None.
+    """Return the number of bytes that a deserializer requires, or None for any number.
 
-    Raises InvalidRequestError.
+    Raises:
+        InvalidRequestError: The deserializer is unknown.
     """
     plain = value.removeprefix("org.apache.kafka.common.serialization.")
     plain = plain.removesuffix("Deserializer")
@@ -161,7 +163,8 @@ def _text(rows: pa.RecordBatch, layout: Layout, show: Callable[[Any], Any]) -> m
 def _numbers(column: Any, width: int, name: str) -> Any:
     """Return big-endian numbers as text.
 
-    Raises InvalidRequestError for values of another length.
+    Raises:
+        InvalidRequestError: A value has another length.
     """
     sizes = pc.binary_length(column)
     if not pc.all(pc.equal(sizes, width), min_count=0).as_py():

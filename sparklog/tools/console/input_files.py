@@ -16,7 +16,10 @@ class Stopped(Exception):
 
 
 class Linger:
-    """The time (ms) that data may wait for a commit; None: until there is enough data."""
+    """Tells when data that was read from a pipe must be committed.
+
+    Data may wait for a commit for the given time (ms). With None they wait until there are enough.
+    """
 
     def __init__(self, most_ms: int | None = None) -> None:
         self.most_ms = most_ms
@@ -64,10 +67,12 @@ class Source:
         self.closed = False
 
     def read(self, size: int) -> bytes | None:
-        """Return data, empty at the end.
+        """Return data, or b"" at the end of the input.
 
         Returns None when a pipe has no data yet but earlier data must be committed.
-        Raises: Stopped.
+
+        Raises:
+            Stopped: A signal ended the input.
         """
         if self._pipe is None:
             if self._stopped():

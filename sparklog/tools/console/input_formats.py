@@ -85,10 +85,18 @@ class Lines:
 def batches(file: Any, form: str, lines: Lines | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the records of an open file.
 
-    `form`: one of FORMATS. JSON: an object per line, as `sparklog consume --formatter json` prints;
-    topic, offset and timestampType are ignored. CSV and Parquet: column value, and optionally key,
+    JSON has an object per line, as `sparklog consume --formatter json` prints; the fields topic,
+    offset and timestampType are ignored. CSV and Parquet have a column value, and optionally key,
     headers (not in CSV), timestamp, partition. A slow pipe of lines or JSON sometimes yields
-    NOTHING. Raises: InvalidRequestError with the line of the file.
+    NOTHING.
+
+    Args:
+        file: The file.
+        form: One of FORMATS.
+        lines: How a line becomes a record.
+
+    Raises:
+        InvalidRequestError: A line is invalid. The message has the number of the line.
     """
     if form == "lines":
         yield from _numbered(file, lines or Lines(), _of_lines)

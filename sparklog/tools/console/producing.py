@@ -29,8 +29,10 @@ _READ: Final = 1 << 20
 class Produced:
     """The offset ranges {partition: (first, end)} that were written, over all `commits`.
 
-    `replayed`: the micro-batch was committed before, so no records were written, and the ranges are
-    from the earlier commit. `stopped`: a signal ended the input.
+    Attributes:
+        replayed: Whether the micro-batch had been committed before. Then no records were written,
+            and the ranges are from the earlier commit.
+        stopped: Whether a signal ended the input.
     """
 
     topic: str
@@ -100,13 +102,16 @@ def produce(
 ) -> Produced:
     """Append records to their topic.
 
-    Args:
-        writer, batch: Write all files as this micro-batch of the writer, in a single atomic commit
-            of any size. A repeated call with the same bytes writes no records. Without them a
-            commit has about COMMIT_BYTES, or the input of `linger_ms`, and earlier commits remain
-            after a failure or a stop.
-    Raises: InvalidRequestError with file and line; BatchConflictError: the batch was committed
-        before with other content; and the errors of `Log.append`.
+    With `writer` and `batch` all files are written as this micro-batch of the writer, in a single
+    atomic commit of any size. A repeated call with the same bytes writes no records. Without them a
+    commit has about COMMIT_BYTES, or the input of `linger_ms`, and earlier commits remain after a
+    failure or a stop.
+
+    Also raises the errors of `Log.append`.
+
+    Raises:
+        InvalidRequestError: The input is invalid. The message has the file and the line.
+        BatchConflictError: The batch was committed before with other content.
     """
     if (writer is None) != (batch is None):
         raise InvalidRequestError("writer and batch require each other: pass both, or none of them")

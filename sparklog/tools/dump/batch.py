@@ -40,7 +40,7 @@ _TIME: Final = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedRecord:
-    """A record. `timestamp` is in ms. `note`: extra output for old messages."""
+    """A record. `timestamp` is in ms. `note` is extra output for records of old message formats."""
 
     offset: int
     timestamp: int
@@ -53,7 +53,7 @@ class DumpedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedBatch:
-    """A batch header as Kafka's tool prints it; `data` is the entire batch."""
+    """The header of a batch as Kafka's tool prints the header. `data` contains the entire batch."""
 
     data: memoryview
     path: str

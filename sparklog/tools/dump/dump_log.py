@@ -30,10 +30,12 @@ MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpOptions:
-    """The options of kafka-dump-log, under its names. Sizes are in bytes.
+    """The options of kafka-dump-log, under the same names. Sizes are in bytes.
 
-    `print_data_log` implies `deep_iteration`. `max_message_size` limits the batches that index
-    entries point to, `max_bytes` the part of a log that is read.
+    Attributes:
+        print_data_log: Print the contents of records. Implies `deep_iteration`.
+        max_message_size: Limits the size of the batches that index entries point to.
+        max_bytes: Limits the part of a log that is read.
     """
 
     print_data_log: bool = False
@@ -49,7 +51,7 @@ class DumpOptions:
 
 
 class Output(NamedTuple):
-    """Complete lines in UTF-8. `is_error`: for stderr."""
+    """Complete lines in UTF-8, for stdout or (`is_error`) for stderr."""
 
     text: bytes
     is_error: bool = False
@@ -74,10 +76,13 @@ class Dump:
     def lines(self) -> Iterator[Output]:
         """Yield the output of kafka-dump-log, many lines at a time.
 
-        Raises: InvalidRequestError for a missing file; DataCorruptionError where Kafka's tool ends
-        with an exception, after the output before it.
-        Cost: a pass over the files. Memory: a few MiB, or a batch and its lines if those are
-        larger.
+        Raises:
+            InvalidRequestError: A file is missing.
+            DataCorruptionError: Kafka's tool ends with an exception here. The output before it was
+                yielded.
+
+        Cost:
+            A pass over the files. Memory: a few MiB, or a batch and its lines if those are larger.
         """
         for path in self.files:
             yield from self.file_lines(path)
@@ -95,7 +100,7 @@ class Dump:
                 raise _missing(path)
 
     def file_lines(self, path: str) -> Iterator[Output]:
-        """Yield the lines of a file. Raises as `lines`."""
+        """Yield the lines of a file. Raises the errors of `lines`."""
         self._check(path)
         path = _shown(path)
         yield Output(f"Dumping {path}\n".encode())

@@ -21,10 +21,12 @@ _LINES: Final = 4096  # yielded at once
 
 @dataclass(slots=True)
 class IndexFaults:
-    """Mismatches between an index and its log, as pairs of their values.
+    """Mismatches between an index and the log, as pairs of values.
 
-    For a time index: `times` are (indexed, the batch's), `order` (indexed, the previous indexed
-    value), `missing` (indexed offset, last offset of the batch found or -1).
+    Attributes:
+        times: For a time index: (timestamp in the index, timestamp of the batch).
+        order: (timestamp in the index, previous timestamp in the index).
+        missing: (offset in the index, last offset of the batch that was found, or -1).
     """
 
     offsets: list[tuple[int, int]] = field(default_factory=list)
@@ -35,7 +37,7 @@ class IndexFaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexStyle:
-    """How an index is checked. `max_message_size`: maximum bytes of a batch."""
+    """How an index is checked. `max_message_size` limits the size of a batch in bytes."""
 
     sanity_only: bool = False
     verify_only: bool = False

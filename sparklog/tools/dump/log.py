@@ -31,10 +31,11 @@ _CODECS: Final = [codec.name.lower() for codec in Codec]
 
 @dataclass(slots=True)
 class LogDump:
-    """Result of dumping a file, complete once its lines were consumed.
+    """The result of dumping a file, complete once all lines were consumed.
 
-    `gaps` are pairs of offsets that are not consecutive. `damaged`: a CRC is wrong, or bytes at the
-    end are not a batch.
+    Attributes:
+        gaps: Pairs of offsets that are not consecutive.
+        damaged: Whether a CRC is wrong, or bytes at the end are not a batch.
     """
 
     gaps: list[tuple[int, int]] = field(default_factory=list)

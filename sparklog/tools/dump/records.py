@@ -22,9 +22,9 @@ MICROS_MAX: Final = 2**63 - 1  # replaces a time that does not fit into microsec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordStyle:
-    """The printed parts of a record: metadata, contents, and their decoders.
+    """The parts of a record that are printed: metadata and contents, with their decoders.
 
-    `remote_metadata`: values are decoded as __remote_log_metadata, and keys are not printed.
+    With `remote_metadata`, values are decoded as __remote_log_metadata, and keys are not printed.
     """
 
     metadata: bool = True
@@ -59,8 +59,12 @@ class RecordLines:
     def many(self, data: memoryview, table: Table, position: int) -> Lines | None:
         """Return the lines of the first batches that can be rendered by column.
 
-        `position`: byte of the file at which `data` starts; the table's positions are the file's.
-        None: the first batch needs `one_by_one`.
+        Returns None if the first batch needs `one_by_one`.
+
+        Args:
+            data: The bytes of the file from `position` on.
+            table: The batches. Positions count from the beginning of the file.
+            position: The position of `data` in the file.
         """
         odd = np.flatnonzero((table["magic"] != 2) | (table["last_offset"] == 2**63 - 1))
         wanted = table[: odd[0]] if len(odd) else table

@@ -33,9 +33,9 @@ _GROUP_BYTES: Final = 4 << 20  # this many bytes of batches
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A time entry and the batch that it points to.
+    """A time entry and the batch that the entry points to.
 
-    Without batch, `last` is the offset found instead.
+    Without such a batch, `last` is the offset that was found instead.
     """
 
     timestamp: int

@@ -60,8 +60,8 @@ def append_to_metadata_log(
 ) -> None:
     """Append records to the metadata log that `known` was read from, durably.
 
-    A torn batch at its end is removed, as at a broker's start. A crash leaves a part of the
-    records; the next call computes the missing records and appends them.
+    A torn batch at the end of the metadata log is removed, as when a broker starts. A crash leaves
+    a part of the records; the next call computes the missing records and appends them.
     """
     if not known.path:
         raise DataCorruptionError(

@@ -85,16 +85,21 @@ def hand_over_into(
     """Copy a log's topics into the log dirs of a stopped broker, the only node of its cluster.
 
     Args:
-        path: the log, which no process has open; log_dirs: all log dirs of the broker, joined by
-        ",".
-        topics: by default all topics except sparklog's internal topics.
-        check: make no changes; return the result that the call would have.
-        metadata_log_dir: the broker's metadata.log.dir, if it is not among its log dirs.
+        path: The log, which no process has open.
+        log_dirs: All log dirs of the broker, joined by ",".
+        topics: By default all topics except sparklog's internal topics.
+        check: Make no changes, and return the result that the call would have.
+        metadata_log_dir: The broker's metadata.log.dir, if it is not among its log dirs.
+        fs: The file system.
+        clock: The current time.
 
     Raises:
-        InvalidRequestError: the log or the broker does not exist, the cluster has several nodes, or
-            has a topic with the same name; UnknownTopicError; LogLockedError: the broker runs, or
-            the log is open; StorageUnavailableError: not enough room; DataCorruptionError.
+        InvalidRequestError: The log or the broker does not exist, or the cluster has several nodes
+            or a topic with the same name.
+        UnknownTopicError: A topic does not exist.
+        LogLockedError: The broker runs, or the log is open.
+        StorageUnavailableError: The disk has too little free space.
+        DataCorruptionError: A partition is damaged.
     """
     check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it", fs)
     own, theirs = split_path(path), split_path(log_dirs)
@@ -248,7 +253,7 @@ class _Join:
         return [name for name in names if name.endswith(_COPIED) and DELETED not in name]
 
     def _sweep(self, directory: str, name: str, topic_id: str) -> None:
-        """Remove the files of the same partition that an earlier call has left."""
+        """Remove the files of a partition that an interrupted call has left."""
         path = joined(directory, name)
         if self._fs.is_dir(path) and stored_topic_id(self._fs, path) == topic_id:
             remove_tree(self._fs, path)

@@ -22,7 +22,8 @@ def groups_to_reset(
 ) -> dict[str, dict[tuple[str, int], int]]:
     """Return {group: {(topic, partition): offset}}, within the broker's offsets.
 
-    A position below the start becomes the start: otherwise the tool takes it for out of range.
+    A position below the log start becomes the log start: otherwise Kafka's tool rejects it as out
+    of range.
     """
     spans: Mapping[tuple[str, int], tuple[int, int]] = {
         (topic.name, number): (held.start, held.end)

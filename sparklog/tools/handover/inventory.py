@@ -39,9 +39,9 @@ _NOT_LIVE: Final = ("-delete", "-stray", "-future")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedPartition:
-    """A partition: the log dir with it, and the offsets [start, end) that a broker serves.
+    """A partition that is handed over: the log dir, and the offsets [start, end) for the broker.
 
-    `log_start`: below `start` if the first records are only in remote storage.
+    `log_start` is below `start` if the first records are only in remote storage.
     """
 
     directory: str
@@ -53,9 +53,12 @@ class HandedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedTopic:
-    """A topic. `config`: the keys that a broker gets; `left_out`: keys that Kafka does not know.
+    """A topic that is handed over.
 
-    `id` is "" for a topic that gets its id in the handover.
+    Attributes:
+        id: The topic id; "" for a topic that gets an id in the handover.
+        config: The configs that the broker gets.
+        left_out: The configs that Kafka does not know.
     """
 
     name: str
@@ -68,10 +71,17 @@ class HandedTopic:
 def take_inventory(log: Log, fs: FileSystem, directories: Sequence[str]) -> list[HandedTopic]:
     """Return the topics of a log in log dirs, with sparklog's internal topics, by name.
 
-    Args: log: opened for reading; directories: its log dirs.
-    Raises: InvalidRequestError: a directory that a broker would rename or reject;
-        PartitionOfflineError: of the first partition that is offline.
-    Cost: a listing and three small files a partition.
+    Args:
+        log: The log, opened for reading.
+        fs: The file system.
+        directories: The log dirs of the log.
+
+    Raises:
+        InvalidRequestError: A directory is one that a broker would rename or reject.
+        PartitionOfflineError: A partition is offline.
+
+    Cost:
+        A listing and three small files per partition.
     """
     topics: list[HandedTopic] = []
     known = sorted(log.topics().items())
@@ -111,7 +121,7 @@ def _partition(fs: FileSystem, path: str, log_start: int, end: int) -> HandedPar
 
 
 def _own_topics(log: Log, fs: FileSystem, directories: Sequence[str]) -> Iterator[HandedTopic]:
-    """Yield the topics that no reader is shown: the ledger, and the metadata of copied segments."""
+    """Yield sparklog's internal topics: the ledger, and the metadata of copied segments."""
     for key, config in _OWN.items():
         for directory in directories:
             path = joined(directory, partition_dir(*key))
@@ -129,7 +139,7 @@ def _own_topics(log: Log, fs: FileSystem, directories: Sequence[str]) -> Iterato
 def _check_others(
     fs: FileSystem, directories: Sequence[str], topics: Sequence[HandedTopic]
 ) -> None:
-    """Refuse directories at which a broker fails, or that it takes for partitions."""
+    """Refuse directories that make a broker fail, or that a broker would read as partitions."""
     known = {
         joined(held.directory, partition_dir(topic.name, number))
         for topic in topics
@@ -150,7 +160,7 @@ def _check_others(
 
 
 def next_producer_id(fs: FileSystem, topics: Sequence[HandedTopic]) -> int:
-    """Return a producer id above all that the partitions know, or 0 if they know none.
+    """Return a producer id above all producer ids in the partitions; 0 if there are none.
 
     Cost: the newest producer snapshot of each partition.
     """

@@ -75,10 +75,14 @@ _ZOOKEEPER_ID: Final = "broker.id"  # of brokers in a cluster without a metadata
 class HandedOver:
     """The result of a handover, or of a planned handover.
 
-    properties, command: the broker's settings, and the command that starts it; `properties_file`:
-    the file with the settings, "" if none was written. groups: {group: {(topic, partition):
-    offset}}; `groups_command` commits the offsets of `groups_file` once the broker runs. notes: the
-    differences between the log and the broker, a sentence each.
+    Attributes:
+        properties: The broker's settings.
+        command: The command that starts the broker.
+        properties_file: The file with the settings; "" if none was written.
+        groups: {group: {(topic, partition): offset}}.
+        groups_file: The file with these offsets; "" if none was written.
+        groups_command: The command that commits the offsets of `groups_file` once the broker runs.
+        notes: The differences between the log and the broker, a sentence each.
     """
 
     directories: Sequence[str]
@@ -102,12 +106,14 @@ class BrokerSettings:
     """The broker that takes a log over.
 
     Attributes:
-        node_id, cluster_id: the ids of the broker; by default the ids in the log dirs if there are
-            any, otherwise 1 and the cluster id of the log's endpoint for Kafka clients.
+        node_id: The node id. By default the id in the log dirs, otherwise 1.
+        cluster_id: The cluster id. By default the id in the log dirs, otherwise the cluster id of
+            the log's endpoint for Kafka clients.
         listeners: Kafka's key of the same name.
-        metadata_log_dir: the directory of the cluster's metadata log, if it is in no log dir.
-        properties_file, groups_file: where to write the broker's settings, and the positions of
-            registered groups; a file that another program wrote is not replaced.
+        metadata_log_dir: The directory of the cluster's metadata log, if it is in no log dir.
+        properties_file: Where to write the broker's settings. A file that another program wrote is
+            not replaced.
+        groups_file: Where to write the positions of registered groups, in the same way.
     """
 
     node_id: int | None = None
@@ -134,16 +140,19 @@ def hand_over(
     `sparklog.open(path, "rw")` takes the log back, once the broker has stopped.
 
     Args:
-        path: log dirs, all of the log's. If a crash or a broker left them open, they are taken over
+        path: All log dirs of the log. If a crash or a broker left them open, they are taken over
             first, as by `sparklog.open(path, "rw")`.
-        broker: its settings.
-        check: make no changes; return the result that the call would have.
+        broker: The settings of the broker.
+        check: Make no changes, and return the result that the call would have.
+        fs: The file system.
+        clock: The current time.
 
     Raises:
-        InvalidRequestError: no log in log dirs; a partition is offline; a directory that a broker
-            would rename or reject; other ids than in the log dirs; another node's metadata.
-        LogLockedError: the log is open elsewhere, or a broker runs on it.
-        DataCorruptionError: a partition or the metadata log is damaged.
+        InvalidRequestError: There is no log in log dirs, a partition is offline, a directory is one
+            that a broker would rename or reject, the ids differ from those in the log dirs, or the
+            metadata are those of another node.
+        LogLockedError: The log is open elsewhere, or a broker runs on it.
+        DataCorruptionError: A partition or the metadata log is damaged.
     """
     check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it", fs)
     directories = split_path(path)
@@ -178,8 +187,8 @@ def run_without_brokers(
 ) -> T:
     """Open a log, plan, and close the log by `run`, while brokers are locked out.
 
-    `outside`: directories of the broker that are not the log's. If `plan` raises, the log stays
-    unchanged.
+    If `plan` raises, the log stays unchanged. `outside` has the broker's directories that are not
+    log dirs of the log.
     """
     held = lock_out_brokers(fs, outside)
     try:
@@ -199,7 +208,7 @@ def run_without_brokers(
 
 @dataclass(slots=True, kw_only=True)
 class _Plan:
-    """The planned writes. `known`: the metadata log to append to, or None for a new cluster."""
+    """The planned writes. `known` is the metadata log to append to, or None for a new cluster."""
 
     result: HandedOver
     metadata_dir: str

@@ -42,7 +42,7 @@ _BLOCK: Final = 1000  # ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE
 
 
 def check_one_node(known: ClusterMetadata, node_id: int, metadata_dir: str) -> None:
-    """Refuse the metadata of a cluster of several nodes: the other nodes' copies would differ."""
+    """Refuse the metadata of a cluster of several nodes: other nodes have other copies."""
     if others := sorted(known.nodes - {node_id}):
         raise InvalidRequestError(
             f"{metadata_dir} belongs to a cluster with other nodes too, {others}: its metadata "
@@ -71,12 +71,15 @@ def metadata_changes(
     dropped: Collection[str],
     next_producer_id: int,
 ) -> list[MetadataRecord]:
-    """Return the records by which `known` gets `topics`, in a controller's order.
+    """Return the records that add `topics` to the metadata `known`, in a controller's order.
 
     Args:
-        directory_ids: of the log dirs, by path.
-        dropped: names of topics that sparklog deleted, to be removed from the cluster.
-        next_producer_id: no producer id from here on was used.
+        topics: The topics.
+        known: The metadata of the cluster.
+        node_id: The id of the only node.
+        directory_ids: {path of a log dir: id}.
+        dropped: Names of topics that sparklog deleted, to be removed from the cluster.
+        next_producer_id: A producer id above all producer ids that were used.
     """
     records: list[MetadataRecord] = []
     wanted = {topic.name: topic for topic in topics}
@@ -124,7 +127,7 @@ def _topic(
 def _is_known(
     held: HandedPartition, there: KnownPartition, node_id: int, directory: str
 ) -> bool:
-    """Whether the cluster has an equal partition; its next leader then has a higher epoch."""
+    """Return True if the cluster has an equal partition; the next leader's epoch is higher."""
     return (
         held.leader_epoch <= there.leader_epoch
         and list(there.replicas) == [node_id]
@@ -133,7 +136,10 @@ def _is_known(
 
 
 def _configs(topic: HandedTopic, before: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
-    """Yield configs to set, and with None configs to remove; unknown keys stay."""
+    """Yield (name, value) of configs to set, and (name, None) of configs to remove.
+
+    Configs that only the cluster knows stay.
+    """
     for key, value in sorted(topic.config.items()):
         if before.get(key) != value:
             yield key, value

@@ -32,10 +32,14 @@ def server_properties(
     """Return a broker's properties file.
 
     Args:
-        listeners: as Kafka's key of this name; the listener named CONTROLLER is the controller's.
-        metadata_log_dir: may also be one of `log_dirs`.
-    Raises: InvalidRequestError: `listeners` is invalid, or lacks a listener for clients or for the
-    controller.
+        log_dirs: The log dirs.
+        node_id: The node id.
+        listeners: As Kafka's key of this name. The listener named CONTROLLER is the controller's.
+        metadata_log_dir: The directory of the metadata log; may also be one of `log_dirs`.
+
+    Raises:
+        InvalidRequestError: `listeners` is invalid, or lacks a listener for clients or for the
+            controller.
     """
     found = _parsed(listeners)
     host, port = found[CONTROLLER]

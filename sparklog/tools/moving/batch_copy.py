@@ -44,10 +44,11 @@ class _CopyMode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Batches v2 that cover the offsets [start, end), with offsets in `data` relative to `start`.
+    """Batches v2 that cover the offsets [start, end). Offsets in `data` are relative to `start`.
 
-    `records`: the records that readers see, without markers. `producers`: whether a batch has an
-    id.
+    Attributes:
+        records: The number of records that readers see, without markers.
+        producers: Whether a batch has a producer id.
     """
 
     start: int
@@ -62,9 +63,11 @@ class Copied:
 class BatchCopy:
     """Takes a partition's batches at offsets [first, end); `take` returns the copy so far.
 
-    Args: at: the end of the copy so far, at most `first`. config: of the topic that gets the
-    batches. transactions: whether this topic can have transactions; if not, no record is part of a
-    transaction.
+    Args:
+        at: The end of the copy so far, at most `first`.
+        config: The config of the topic that gets the batches.
+        transactions: Whether this topic can have transactions. If not, no record is part of a
+            transaction.
     """
 
     def __init__(
@@ -82,14 +85,19 @@ class BatchCopy:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the batches that `take` would return."""
+        """The size of the batches that `take` would return."""
         return len(self._data)
 
     def add(self, raw: StreamedBatches, path: str) -> None:
-        """Take the next batches of the log. `path`: their file, for messages.
+        """Take the next batches of the log.
 
-        Raises: DataCorruptionError: damaged records in a batch that is re-encoded.
-            RecordTooLargeError: a record of a batch that was too large.
+        Args:
+            raw: The batches.
+            path: The file of the batches, for messages.
+
+        Raises:
+            DataCorruptionError: A batch that is re-encoded contains damaged records.
+            RecordTooLargeError: A single record of a batch that must be divided is too large.
         """
         window, table = raw.window, raw.window.batches.table
         modes = self._modes(table, raw.aborted)
@@ -104,7 +112,7 @@ class BatchCopy:
             self._at = min(int(rows["last_offset"][-1]) + 1, self._end)
 
     def take(self, end: int | None = None) -> Copied:
-        """Return the batches since the last call. `end`: the offset up to which a gap is filled."""
+        """Return the batches since the last call, and fill a gap up to offset `end`."""
         if end is not None:
             self._fill(end)
         data = self._data

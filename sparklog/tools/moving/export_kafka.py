@@ -41,17 +41,29 @@ def export_kafka(
 ) -> Exported:
     """Produce the records of a range to `kafka_topic` (by default of the same name).
 
-    Args:
-        config: librdkafka's settings.
-        create: make the topic, with as many partitions and the retention.ms that is set on the
-            log's topic (-1 if none is set: a broker's default may delete old records at once).
-        progress, stopped: as with `import_topic`; the export ends after the current transaction.
     The progress is stored in Kafka as group `sparklog-export-TOPICID`, and expires after
     offsets.retention.minutes.
-    Raises: UnknownTopicError; InvalidRequestError: the topic has too few partitions, a setting is
-        invalid, or the records were imported from this very topic; OffsetOutOfRangeError;
-        StorageUnavailableError: the broker does not answer.
-    Cost: a call of confluent-kafka per record.
+
+    Args:
+        records: The range.
+        bootstrap_servers: The brokers.
+        kafka_topic: The name of the Kafka topic.
+        config: Settings of librdkafka.
+        create: Create a missing topic, with as many partitions, and the retention.ms that is set on
+            the log's topic. If none is set, retention.ms is -1: a broker's default may delete old
+            records at once.
+        progress: Called with the number of offsets done, and the total.
+        stopped: If this function returns True, the export ends after the current transaction.
+
+    Raises:
+        UnknownTopicError: A topic does not exist.
+        InvalidRequestError: The topic has too few partitions, a setting is invalid, or the records
+            were imported from this very topic.
+        OffsetOutOfRangeError: Records were deleted before they were exported.
+        StorageUnavailableError: The broker does not answer.
+
+    Cost:
+        A call of confluent-kafka per record.
     """
     began, log, topic = monotonic_ms(), records.log, records.topic
     name = kafka_topic or topic
@@ -89,7 +101,7 @@ def export_kafka(
 
 
 def _came_from(log: Log, topic: str, writer: str) -> bool:
-    """Return True if the ledger says that records of the topic were imported from Kafka's topic."""
+    """Return True if records of the topic were imported from the Kafka topic, by the ledger."""
     try:
         return topic in log.commits(writer)["topic"].to_pylist()
     except UnknownTopicError:  # of an archive or of a broker, without a ledger
@@ -121,10 +133,12 @@ class Target:
         self._failed: list[Any] = []
 
     def check(self, partitions: int, source: str, *, retention_ms: str | None) -> str | None:
-        """Return by which writer the log's topic `source` would be a copy of this Kafka topic.
+        """Return the writer's name under which the Kafka topic is imported into `source`.
 
-        If the topic is missing, make it with retention.ms `retention_ms`, or raise
-        UnknownTopicError if that is None.
+        A missing Kafka topic is created with retention.ms `retention_ms`.
+
+        Raises:
+            UnknownTopicError: The topic is missing, and `retention_ms` is None.
         """
         try:
             cluster, held = metadata(self._group, self._topic, self._servers)
@@ -153,7 +167,7 @@ class Target:
             admin.create_topics([wanted])[self._topic].result(TIMEOUT_S)
 
     def begin(self, partitions: list[int]) -> dict[int, int]:
-        """End an open transaction of an earlier export; return the offset after its last one."""
+        """End an open transaction of an earlier export; return the offsets to continue at."""
         with errors(self.what):
             # First: it fences an earlier export that is still running, and aborts its open
             # transaction. Before that the group's committed offset could still change.

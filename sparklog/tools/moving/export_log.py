@@ -32,20 +32,32 @@ def export_log(
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Exported:
-    """Copy the records of a range to the log at `to`; a second time, the records since then.
+    """Copy the records of a range to the log at `to`; a repeated call copies new records.
 
-    `to`: a log dir, or a store's URL. A missing log is created; its topic starts at `start` of the
-    first export. After the log is closed, a broker loads each partition directory of a log dir.
+    A missing log is created; its topic starts at `start` of the first export. After the log is
+    closed, a broker loads each partition directory of a log dir.
+
     Batches are copied unchanged, with codec, producers, sequences and times; batches across an end
     of the range are cut. read_committed leaves the records of aborted transactions out, and ends
-    before an open transaction; read_uncommitted copies all, and an open transaction stays open
+    before an open transaction. read_uncommitted copies all, and an open transaction stays open
     until the next export. A copy in a store has no transactions: their records are like any others.
-    Leader epochs are the copy's own. `framing`: decode and encode every record again instead.
-    `storage_options`: fsspec's, of the store.
-    Raises: InvalidRequestError: `to` contains a topic of this name that is not a copy of this
-        topic;
-       OffsetOutOfRangeError; as `Log.read` and `Log.append`.
-    Cost: a pass over the batches' headers and CRCs. Memory: COMMIT_BYTES and a few MiB.
+    Leader epochs are the copy's own.
+
+    Args:
+        records: The range.
+        to: A log dir, or the URL of a log in a store.
+        framing: Decode and encode every record again in this way.
+        storage_options: Options of fsspec for the store.
+        progress: Called with the number of offsets done, and the total.
+
+    Also raises the errors of `Log.read` and `Log.append`.
+
+    Raises:
+        InvalidRequestError: `to` contains a topic of this name that is not a copy of this topic.
+        OffsetOutOfRangeError: Records since the last export were deleted from the log.
+
+    Cost:
+        A pass over the batches' headers and CRCs. Memory: COMMIT_BYTES and a few MiB.
     """
     began, log, topic = monotonic_ms(), records.log, records.topic
     done = Exported(topic=topic, to=os.fspath(to))
@@ -81,7 +93,7 @@ def export_log(
 class _Copy:
     """Copies partitions of a topic in sequence, commit after commit.
 
-    `ends`: their ends in the copy.
+    `ends` has the end offset of each partition in the copy.
     """
 
     records: TopicRange

@@ -21,9 +21,12 @@ _COLUMNS: Final = ("key", "value", "headers", "timestamp", "offset")
 
 @dataclass(slots=True, kw_only=True)
 class Exported:
-    """The result of an export: `records`, and {partition: (first, end)} offsets of the log.
+    """The result of an export.
 
-    Without new records, `offsets` is empty. `stopped`: the caller ended the export early.
+    Attributes:
+        records: The number of exported records.
+        offsets: {partition: (first, end)} offsets of the log; empty without new records.
+        stopped: Whether the caller ended the export early.
     """
 
     topic: str
@@ -47,7 +50,10 @@ class TopicRange:
     def offsets(self) -> tuple[Offsets, Offsets]:
         """Return {partition: offset} of start and end.
 
-        Raises: InvalidRequestError if the end is before the start; as `Log.read`.
+        Also raises the errors of `Log.read`.
+
+        Raises:
+            InvalidRequestError: The end is before the start.
         """
         check_isolation(self.isolation)
         view, topic, isolation = view_of(self.log), self.topic, self.isolation
@@ -62,7 +68,7 @@ class TopicRange:
         return first, {p: max(offset, first[p]) for p, offset in last.items()}
 
     def _check_order(self, first: Offsets, last: Offsets) -> None:
-        """Refuse two times or two offsets with the end before the start: a mistake."""
+        """Refuse times or offsets with the end before the start."""
         start, end = self.start, self.end
         if isinstance(start, datetime) and isinstance(end, datetime) and end < start:
             raise InvalidRequestError(
@@ -78,11 +84,13 @@ class TopicRange:
                     )
 
     def resume(self, first: Offsets, last: Offsets, done: Mapping[int, int], to: str) -> Offsets:
-        """Return where to begin, given the ends (`done`) of the export before to `to`.
+        """Return where to begin, given the ends (`done`) of the previous export to `to`.
 
         A caller that names a partition's offset as the start accepts that earlier records are left
         out.
-        Raises: OffsetOutOfRangeError: records since the export before were deleted from the log.
+
+        Raises:
+            OffsetOutOfRangeError: Records since the previous export were deleted from the log.
         """
         starts = {p: low for p, (low, _) in self.log.offsets(self.topic).items()}
         named = self.start.keys() if isinstance(self.start, Mapping) else ()
@@ -98,7 +106,7 @@ class TopicRange:
         return {p: max(offset, done.get(p, offset)) for p, offset in first.items()}
 
     def read(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the records [start, end) of a partition, with everything that is copied."""
+        """Yield the records [start, end) of a partition, with all columns that an export copies."""
         if start < end:
             yield from self.log.read(
                 self.topic, [partition], {partition: start}, {partition: end},

@@ -40,7 +40,7 @@ _NOT_KEPT: Final = ("message.timestamp.type",)  # every record retains its own t
 
 @dataclass(slots=True, kw_only=True)
 class Imported:
-    """The result: `records`, and {partition: (first, end)} offsets, some of which may be gaps."""
+    """The result of an import: `records`, and {partition: (first, end)} offsets with gaps."""
 
     topic: str
     kafka_topic: str
@@ -53,10 +53,11 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSource:
-    """A topic of a running Kafka cluster, and how it is read.
+    """A topic of a running Kafka cluster, and how the topic is read.
 
-    `config`: librdkafka's settings (security.protocol, ...). `isolation`: "read_committed" copies
-    no aborted records and stops at open transactions.
+    Attributes:
+        config: Settings of librdkafka (security.protocol, ...).
+        isolation: "read_committed" copies no aborted records and stops at open transactions.
     """
 
     bootstrap_servers: str
@@ -65,7 +66,10 @@ class KafkaSource:
     isolation: str = "read_committed"
 
     def check(self) -> None:
-        """Ask Kafka for the topic, before a log is made for it. Raises as `import_topic`."""
+        """Check that the topic exists in Kafka, before the log's topic is created.
+
+        Raises the errors of `import_topic`.
+        """
         with self.consumer() as consumer:
             metadata(consumer, self.topic, self.bootstrap_servers)
 
@@ -99,22 +103,33 @@ def import_topic(
     progress: Progress | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Imported:
-    """Copy the records of Kafka's topic that `topic` doesn't have yet.
+    """Copy the records of a Kafka topic that the log's topic `topic` doesn't have yet.
+
+    Timestamps stay, as CreateTime. A consumer doesn't get the codec, producer or transaction of a
+    record, so these are not preserved.
 
     Args:
-        log: open with mode "rw". The topic is made, with as many partitions, the same first
-            offsets, and the configs that are set on Kafka's topic (retention.ms -1 if it isn't),
-            changed by `topic_config`.
-        fail_on_data_loss: whether records that Kafka deleted before they were copied are an error;
-            otherwise they become a gap.
-        progress: is called with (offsets done, offsets in all).
-        stopped: if true, the import ends after the next commit.
-    Timestamps stay, as CreateTime; a consumer doesn't get the codec, producer or transaction of a
-    record, so these are not preserved.
-    Raises: UnknownTopicError, OffsetOutOfRangeError (data loss; see above), InvalidRequestError:
-        the topic contains other records than Kafka's; StorageUnavailableError: the broker does not
-        answer.
-    Cost: a Python object of confluent-kafka per message.
+        log: The log, open with mode "rw". A missing topic is created with as many partitions, the
+            same first offsets, and the configs that are set on the Kafka topic (retention.ms -1 if
+            it isn't set).
+        topic: The topic of the log.
+        kafka: The Kafka topic.
+        topic_config: Configs that replace those of the Kafka topic.
+        framing: How records are grouped into batches.
+        fail_on_data_loss: Whether records that Kafka deleted before they were copied are an error.
+            Otherwise they become a gap.
+        progress: Called with the number of offsets done, and the total.
+        stopped: If this function returns True, the import ends after the next commit.
+
+    Raises:
+        UnknownTopicError: The Kafka topic does not exist.
+        OffsetOutOfRangeError: Records were deleted before they were copied; see
+            `fail_on_data_loss`.
+        InvalidRequestError: The topic contains other records than Kafka's.
+        StorageUnavailableError: The broker does not answer.
+
+    Cost:
+        A Python object of confluent-kafka per message.
     """
     check_isolation(kafka.isolation)
     done = Imported(topic=topic, kafka_topic=kafka.topic)
@@ -129,7 +144,7 @@ def import_topic(
 
 
 class _Source:
-    """Kafka's topic: its identity, partitions and offsets."""
+    """A Kafka topic: identity, partitions and offsets."""
 
     def __init__(self, consumer: Any, source: KafkaSource, done: Imported) -> None:
         topic, servers = source.topic, source.bootstrap_servers
@@ -147,7 +162,7 @@ class _Source:
                 self.spans[p] = (low, high)
 
     def configs(self) -> dict[str, str]:
-        """Return the configs that are set on the topic and are known here."""
+        """Return the configs that are set on the Kafka topic and known to sparklog."""
         kafka = library()
         resource = kafka.admin.ConfigResource(kafka.admin.RESOURCE_TOPIC, self.topic)
         with errors(f"{self.what}: its configs"):
@@ -173,7 +188,7 @@ def _prepare(
     topic_config: Mapping[str, object],
     fail_on_data_loss: bool,
 ) -> dict[int, int]:
-    """Make the topic, or check that it is a copy of Kafka's; return where each partition ends."""
+    """Create the topic, or check that it is a copy of Kafka's; return the ends."""
     spans, known = source.spans, log.topics().get(done.topic)
     if known is None:
         # Otherwise the log's default retention would delete old records right after the import.
@@ -210,7 +225,7 @@ def _prepare(
 
 
 class _Copying:
-    """The loop: messages into runs, runs into commits."""
+    """The loop of an import: consumes messages, combines them to runs, and commits the runs."""
 
     def __init__(
         self, log: Log, source: _Source, done: Imported, framing: Framing, at: dict[int, int]

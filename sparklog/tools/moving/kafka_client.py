@@ -26,7 +26,11 @@ _FATAL: Final = ("_INVALID_ARG", "TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZAT
 
 
 def library() -> Any:
-    """Return confluent_kafka. Raises InvalidRequestError if it isn't installed."""
+    """Return the module confluent_kafka.
+
+    Raises:
+        InvalidRequestError: The package is not installed.
+    """
     with needed(InvalidRequestError):
         import confluent_kafka
         import confluent_kafka.admin
@@ -34,9 +38,12 @@ def library() -> Any:
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the settings of a client's properties file (--command-config), as librdkafka has them.
+    """Return the settings in a client's properties file, under librdkafka's names.
 
-    Lines key=value; # and ! begin comments. Raises InvalidRequestError.
+    Lines have the form key=value; # and ! begin comments.
+
+    Raises:
+        InvalidRequestError: The file can't be read, or a line has another form.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -59,7 +66,11 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def client(make: Any, bootstrap_servers: str, config: Mapping[str, object]) -> Any:
-    """Make a client. Raises InvalidRequestError if librdkafka doesn't know a setting."""
+    """Create a client.
+
+    Raises:
+        InvalidRequestError: librdkafka doesn't know a setting.
+    """
     whole = {"log_level": 2, **config, "bootstrap.servers": bootstrap_servers}
     try:
         return make(whole)
@@ -75,7 +86,7 @@ def text_of(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def errors(what: str) -> Iterator[None]:
-    """Turn librdkafka's errors into ours; `what`: the action that failed, and where."""
+    """Translate librdkafka's errors in this block. `what` names the failed action, and where."""
     kafka = library()
     try:
         yield
@@ -86,7 +97,7 @@ def errors(what: str) -> Iterator[None]:
 
 
 def translated(error: Any, what: str) -> SparklogError:
-    """Return our error for a KafkaError."""
+    """Return sparklog's error for a KafkaError."""
     name = error.name() if hasattr(error, "name") else ""
     text = f"{what}: {error.str() if hasattr(error, 'str') else error}"
     if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
@@ -97,7 +108,11 @@ def translated(error: Any, what: str) -> SparklogError:
 
 
 def metadata(asked: Any, topic: str, where: str) -> tuple[str, list[int]]:
-    """Return (cluster id, partitions) of a topic. Raises UnknownTopicError, ..."""
+    """Return (cluster id, partitions) of a topic.
+
+    Raises:
+        UnknownTopicError: The topic does not exist.
+    """
     with errors(f"topic {topic} at {where}"):
         found = asked.list_topics(topic, timeout=TIMEOUT_S)
     about = found.topics[topic]

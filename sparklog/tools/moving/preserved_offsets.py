@@ -1,9 +1,9 @@
 """Commits records at given offsets, as `import` and `export` do.
 
-Such a topic is made with `Log.create_topic(starts=...)`, so readers, recovery and verify know that
-offsets may be missing. The end of the topic is how far the copy has come. A commit names the end
-that it expects, so no record is written twice or at a wrong offset, however often the copy is
-repeated.
+A topic for this is created by `Log.create_topic(starts=...)`, so that readers, recovery and verify
+know that offsets may be missing. The end of the topic shows how far the copy has come. A commit
+names the expected end, so no record is written twice or at a wrong offset, however often the copy
+is repeated.
 """
 
 import json
@@ -60,10 +60,11 @@ def _state(log: Log) -> LogState:
 
 
 def copied_ends(log: Log, topic: str, writer: str, what: str) -> dict[int, int]:
-    """Return {partition: end} of a topic that `writer` is to continue, a copy of `what`.
+    """Return {partition: end} of a topic that `writer` is to continue as a copy of `what`.
 
-    Raises InvalidRequestError if it contains records that `writer` didn't put there: the offsets of
-    the next records may be taken.
+    Raises:
+        InvalidRequestError: The topic contains records of other writers, so that the offsets of the
+            next records may be used already.
     """
     spans = log.offsets(topic)
     state = _state(log)
@@ -78,7 +79,7 @@ def copied_ends(log: Log, topic: str, writer: str, what: str) -> dict[int, int]:
 
 
 def _left(state: LogState, topic: str, writer: str) -> dict[int, int]:
-    """Return {partition: end} of a topic as `writer` left it, or after its creation."""
+    """Return {partition: end} after the last commit of `writer`, or after the creation."""
     last, known = state.writers.get(writer), state.topics.get(topic)
     if known is None:
         raise UnknownTopicError(f"topic {topic} was deleted during the copy; repeat the copy")
@@ -103,9 +104,13 @@ def commit_runs(
 ) -> CommitResult:
     """Commit {partition: run} at once, as the next batch of `writer`.
 
-    Raises: InvalidRequestError: a partition doesn't end where its run starts, or another partition
-    not where `writer` left it (another process writes to the topic); BatchConflictError: the same
-    writer runs elsewhere too; RecordTooLargeError; as `Log.append`.
+    Also raises the errors of `Log.append`.
+
+    Raises:
+        InvalidRequestError: A partition doesn't end where its run starts, or another partition
+            doesn't end where `writer` left it, because another process writes to the topic.
+        BatchConflictError: The same writer runs elsewhere too.
+        RecordTooLargeError: A record is too large for the topic.
     """
     info = _placed(log, topic)
     chunks = [_chunk(info, p, run, framing or Framing()) for p, run in sorted(runs.items())]
@@ -118,7 +123,7 @@ def commit_copied(
 ) -> CommitResult:
     """Commit batches of another log unchanged, as the next batch of `writer`.
 
-    Raises: as `commit_runs`.
+    Raises the errors of `commit_runs`.
     """
     _placed(log, topic)
     chunk = Chunk(
@@ -153,7 +158,7 @@ def _commit(
     writer: str,
     source: Mapping[str, Any] | None = None,
 ) -> CommitResult:
-    """Commit chunks at {partition: offsets [start, end)}, and note the ends after that."""
+    """Commit chunks at {partition: offsets [start, end)}, and record the new ends."""
     state = _state(log)  # the state after the copy, for `copied_ends`
     left, last = _left(state, topic, writer), state.writers.get(writer)
     ends = left | {p: end for p, (_, end) in spans.items()}

@@ -69,15 +69,30 @@ def move_to_log_dir(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> MadeLog:
-    """Make the new log dir `path` of the log at `url`, as of now.
+    """Copy the log at `url`, as of now, into the new log dir `path`.
 
-    The log in the store stays unchanged. Commits during the call aren't moved, so stop its writers
-    first: `ledger_offset`, `time_ms` of the result say which state was moved.
-    Args: path: missing or empty, with a parent that exists. options: the key ring.
-    Raises: InvalidRequestError: `path` is taken, `url` is no log; DataCorruptionError: an object is
-       damaged, or was deleted during the call; LogLockedError: another call makes the same;
-       StorageUnavailableError: the store, or too little room. No log dir exists at `path` then.
-    Cost: reads every record once from the store, and twice from the disk.
+    The log in the store stays unchanged. Commits during the call aren't moved, so stop all writers
+    first. `ledger_offset` and `time_ms` of the result say which state was moved.
+
+    Args:
+        url: The log.
+        path: A missing or empty directory with a parent that exists.
+        storage_options: Options of fsspec for the store.
+        options: Options of the log, such as the key ring.
+        threads: The number of partitions that are copied at the same time.
+        progress: Called with the number of bytes done, and the total.
+        fs: The file system.
+        clock: The current time.
+
+    Raises:
+        InvalidRequestError: `path` is not empty, or there is no log at `url`.
+        DataCorruptionError: An object is damaged, or was deleted during the call.
+        LogLockedError: Another call creates the same log dir.
+        StorageUnavailableError: The store fails, or the disk has too little free space. No log dir
+            exists at `path` then.
+
+    Cost:
+        Reads every record once from the store, and twice from the disk.
     """
     watch = stopwatch()
     (target,) = _one(path)
@@ -141,9 +156,11 @@ def _copied_state(moved: DisklessState, *, time_ms: int) -> LogState:
 
 
 class _Move:
-    """The partitions of the log dir while it is created; `state`: of the moved log.
+    """The partitions of the log dir while it is created.
 
-    `cleaned`: the offsets up to which a cleaner has come.
+    Attributes:
+        state: The state of the moved log.
+        cleaned: The offsets up to which the log was compacted.
     """
 
     def __init__(
@@ -247,10 +264,13 @@ class _Move:
 
 
 class _Segments:
-    """A partition's `.log` files, written in sequence; each durable when it ends.
+    """Writes a partition's `.log` files in sequence. Each file is durable when it ends.
 
-    `limit`: segment.bytes. `end`: the offset after the last batch; `gaps_below`: the offset after
-    the last batch with missing offsets, up to which a cleaner has come.
+    Attributes:
+        limit: The partition's segment.bytes.
+        end: The offset after the last batch.
+        gaps_below: The offset after the last batch with missing offsets, up to which the log was
+            compacted.
     """
 
     def __init__(self, fs: FileSystem, path: str, limit: int) -> None:
@@ -267,7 +287,7 @@ class _Segments:
         self._end()
 
     def begin(self, base: int, *, whole: bool = False) -> None:
-        """Begin an extent. `whole`: a closed segment, which stays a segment."""
+        """Begin an extent. With `whole`, the extent is a closed segment, and stays a segment."""
         if self._file is None:
             self.end = base
         if self._file is None or ((whole or self._whole) and self._size):

@@ -84,13 +84,26 @@ def move_to_store(
 
     The log dir stays locked for writers during the call, so all commits are moved; readers can
     continue. The log dir stays unchanged: write to only one of the two from then on.
-    Args: storage_options: of the store, and of the log dir's own tier. options: the key ring; if
-       given, the new log is encrypted.
-    Raises: InvalidRequestError: no log dir of ours, `url` isn't empty, or another log is being made
-       there, or a transaction is open; LogLockedError; DataCorruptionError: a partition is offline,
-       or segments are damaged; StorageUnavailableError. No log exists at `url` then; call again to
-       continue.
-    Cost: two passes over all segments, a put and a manifest for each.
+
+    Args:
+        path: The log dir.
+        url: The new place.
+        storage_options: Options of fsspec for the store, and for the log dir's own tier.
+        options: Options of the log. With a key ring the new log is encrypted.
+        threads: The number of segments that are copied at the same time.
+        progress: Called with the number of bytes done, and the total.
+        clock: The current time.
+
+    Raises:
+        InvalidRequestError: There is no log at `path`, `url` isn't empty, another log is being
+            created there, or a transaction is open.
+        LogLockedError: Another process writes to the log.
+        DataCorruptionError: A partition is offline, or segments are damaged.
+        StorageUnavailableError: The store fails. No log exists at `url` then; call again to
+            continue.
+
+    Cost:
+        Two passes over all segments, a PUT and a manifest for each.
     """
     watch = stopwatch()
     if url_of(path) is not None or not holds_own_log(path):
@@ -119,7 +132,7 @@ def move_to_store(
 class _SegmentData:
     """A segment of the log dir, or of its tier: `sparklog.storage.segment_store.LogSegmentData`.
 
-    Under the write lock it does not change. `start`: the log start.
+    The segment does not change, because the write lock is held. `start` is the log start offset.
     """
 
     segments: PartitionSegments
@@ -256,9 +269,10 @@ class _Plan:
     def _id(
         self, key: TopicPartition, topic: TopicState, segments: PartitionSegments, span: "_Span"
     ) -> str:
-        """Return an id, the same for the same file: a second call finds the objects of the first.
+        """Return a segment id that is the same for the same file.
 
-        Encrypted objects get another id: the data key of the first call is lost.
+        A repeated call then finds the objects of the first call. Encrypted objects get another id
+        in each call, because the data key of the first call is lost.
         """
         salt = "" if self._keyring is None else self._log_id
         said = (segments.where, segments.modified_ms(span.file), topic.id, key.partition, span)
@@ -272,9 +286,9 @@ def _itself(segments: PartitionSegments) -> PartitionSegments:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """The offsets [base, end), and the size of the part of a segment with them.
+    """The offsets [base, end) of a segment, and the size of the part with these offsets.
 
-    `file`: its base.
+    `file` is the base offset of the segment file.
     """
 
     file: int
@@ -311,7 +325,7 @@ def _spans(segments: PartitionSegments, start: int, end: int) -> list[_Span]:
 
 
 def _copied_state(commits: LogDirCommits, time_ms: int) -> LogState:
-    """Return the log dir's state without directories and tier. The epoch is not set yet."""
+    """Return the log dir's state without directories and tier. The epoch is set later."""
     state = LogState()
     state.apply(commits.state.snapshot())
     if state.abandoned is None:
