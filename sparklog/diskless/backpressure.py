@@ -35,7 +35,9 @@ _NEVER_MS: Final = 1 << 62
 class BackPressure:
     """Limits the number of extents of a log, on behalf of a writer. Thread-safe.
 
-    `max_extents`: a partition with fewer is not merged. `threads`: concurrent requests.
+    Args:
+        max_extents: A partition with fewer extents is not merged.
+        threads: The number of concurrent requests.
     """
 
     def __init__(

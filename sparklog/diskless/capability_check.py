@@ -38,8 +38,8 @@ _UPDATE: Final = (
 class StoreCapabilities:
     """The capabilities of a store that passed the check.
 
-    `replaces`: a PUT replaces an existing object atomically, so that ledger entries may contain
-    inline data that are cut later.
+    `replaces` means that a PUT replaces an existing object atomically. Ledger entries may then
+    contain inline data that are removed later.
     """
 
     replaces: bool

@@ -134,7 +134,11 @@ class DisklessCleaner:
         report.took_ms = monotonic_ms() - began
 
     def windows(self, extent: Extent, reader: SourceReader) -> Iterator[tuple[Window, str]]:
-        """Yield a segment's windows. Raises DataCorruptionError if it is incomplete."""
+        """Yield a segment's windows.
+
+        Raises:
+            DataCorruptionError: The segment is incomplete.
+        """
         path = f"{self._log.store.url}/{extent.object}"
         for window in intact_windows(SourceLog(path, [Slice.of(extent)], reader)):
             self._check()
@@ -211,7 +215,7 @@ class _Cleaning:
 
 @dataclass(frozen=True, slots=True)
 class _Rewritten:
-    """A cleaned segment; `records`: (records read, records retained)."""
+    """A cleaned segment. `records` is (number of records read, number of records retained)."""
 
     segment: RewrittenSegment
     records: tuple[int, int]

@@ -17,10 +17,7 @@ from sparklog.storage.round_report import Cleanable, Dirt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedPartition(Cleanable):
-    """A compacted partition.
-
-    `closed`: its segments up to the first extent that is not merged yet.
-    """
+    """A compacted partition. `closed` has the segments before the first unmerged extent."""
 
     config: TopicConfig
     closed: Extents

@@ -69,8 +69,12 @@ class _HomeRecord:
 class MergeRecord(_HomeRecord):
     """Replaces the extents `sources` by the entry's extents, if the state contains `sources`.
 
-    The log cleaner's replacement of segments is a merge as well. `gaps`: offsets may be missing
-    from now on. `term`: the service's term; the record is void if the log has another term.
+    The log cleaner's replacement of segments is a merge as well.
+
+    Attributes:
+        term: The service's term. The record has no effect if the log has another term.
+        sources: The extents that are replaced.
+        gaps: Whether offsets may be missing from now on.
     """
 
     kind: ClassVar[str] = "merge"
@@ -91,9 +95,12 @@ class MergeRecord(_HomeRecord):
 class ImportRecord(_HomeRecord):
     """The entry's extents fill offsets below the ends in the snapshot at the ledger's beginning.
 
-    Used for a fork, or to make a log of remote segments, before the home object is created.
-    `epochs`: {partition: its leader epochs so far}. `gaps`: partitions in which offsets may be
-    missing. An entry with producers has exactly one partition in `epochs`.
+    Used for a fork, or to create a log of remote segments, before the home object is created. An
+    entry with producers has exactly one partition in `epochs`.
+
+    Attributes:
+        epochs: {partition: leader epochs up to the end of the extents}.
+        gaps: Partitions in which offsets may be missing.
     """
 
     kind: ClassVar[str] = "import"
@@ -134,10 +141,14 @@ EntryRecord: TypeAlias = LedgerRecord | HomeRecord
 
 
 class ObjectKey(NamedTuple):
-    """How to read an encrypted object: its data key and the size of the plain bytes.
+    """The data that are needed to read an encrypted object.
 
-    `at`: first encrypted byte in the object; extents count from there, in plain bytes. `id`: the
-    key is bound to it (a segment's id, or a new id for a staged object).
+    Attributes:
+        id: The id to which the key is bound: a segment's id, or a new id for a staged object.
+        wrapped: The data key, encrypted by a key of the keyring.
+        size: The number of plain bytes.
+        at: The position of the first encrypted byte in the object. Positions of extents count from
+            there, in plain bytes.
     """
 
     id: str
@@ -163,10 +174,16 @@ ProducerBatches: TypeAlias = Mapping[TopicPartition, tuple[ProducerBatch, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A ledger entry. `data_at`: size of its bytes before the inline data, once encoded or read.
+    """A ledger entry.
 
     An extent with `object` "" is part of the entry itself; its `start` counts from the first inline
-    byte. `before`, and the values of `kept_commits`, are -1 for no commit.
+    byte.
+
+    Attributes:
+        before: The number of the entry with the writer's previous commit; -1 without such a commit.
+        kept_commits: For a reset, {writer: number of the entry with the last remaining commit, or
+            -1}.
+        data_at: The number of bytes before the inline data, once the entry was encoded or read.
     """
 
     id: str

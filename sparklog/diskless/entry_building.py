@@ -30,10 +30,12 @@ _MAGIC: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class CommitContext:
-    """Place and time of a commit. `home`: the log's URL, for messages.
+    """The place and time of a commit.
 
-    `known`: the newest entry known when the call began. `kept_commits`: for a reset, {writer: entry
-    of its last commit that remains}.
+    Attributes:
+        home: The log's URL, for messages.
+        known: The number of the newest entry that was known when the call began.
+        kept_commits: For a reset, {writer: number of the entry with the last remaining commit}.
     """
 
     home: str

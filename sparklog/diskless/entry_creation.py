@@ -31,9 +31,15 @@ _OTHERS_MAX: Final = 64.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Duration and intervals of retries.
+    """The duration and the intervals of retries.
 
-    `timeout_ms`: total time. `sleep` and `timer` count in ms; `draw` returns a number in [0, 1).
+    Attributes:
+        timeout_ms: The total time.
+        first_ms: The first interval.
+        longest_ms: The longest interval.
+        sleep: Waits for a number of ms.
+        draw: Returns a random number in [0, 1).
+        timer: Returns a monotonic time in ms.
     """
 
     timeout_ms: float = TIMEOUT_MS

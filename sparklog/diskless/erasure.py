@@ -84,11 +84,13 @@ def _temporary() -> IO[bytes]:
 class ErasableExtents:
     """The extents of partitions: a `sparklog.log.record_erasure.ErasableStore`. Not thread-safe.
 
-    `merger`: with the service's own term, or the log's. `check` is called before each step; an
-    error that it raises ends the work.
+    Args:
+        merger: Rewrites extents with the service's own term, or the log's term.
+        check: Called before each step. An error that it raises ends the work.
 
-    Cost: reads all data of the partitions once; extents with matching records, and other extents in
-    the same objects, a second time.
+    Cost:
+        Reads all data of the partitions once; extents with matching records, and other extents in
+        the same objects, a second time.
     """
 
     kind = "extents"

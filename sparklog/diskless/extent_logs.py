@@ -55,12 +55,10 @@ class ExtentLogs:
         self._last, self._span, self._asked = -1, 0, 0
 
     def open(self, at: int, *, check: bool = False) -> SegmentLog:
-        """Open extent number `at` as the log of a segment.
+        """Open the extent with number `at` as the log of a segment.
 
-        Requests at most the rows of an extent table.
-
-        `check`: verify the CRCs of batches without committed offsets, so that errors name their
-        object.
+        Requests at most the rows of an extent table. With `check`, the CRCs of batches without
+        committed offsets are verified, so that errors name the object of a damaged batch.
         """
         extent = self.extents[at]
         if extent.pieces:

@@ -100,7 +100,8 @@ class ExtentObjects:
     def data_key(self, key: ObjectKey) -> DataKey:
         """Return the data key of an object.
 
-        Raises InvalidRequestError if its master key is missing.
+        Raises:
+            InvalidRequestError: The keyring does not have the key that encrypts the data key.
         """
         ring = self.remote.keys
         if ring is None:
@@ -154,7 +155,10 @@ class ExtentObjects:
 class ObjectRange:
     """Bytes [start, start + size) of an object's plain content.
 
-    `key`: of an encrypted object. `topic`: for metrics. `content`: `content_of` its extents.
+    Attributes:
+        topic: The topic, for metrics.
+        key: The key of an encrypted object.
+        content: The kind of the content, see `content_of`.
     """
 
     objects: ExtentObjects

@@ -58,7 +58,7 @@ _CURE: Final = "restore the object from a copy of the bucket"
 
 @dataclass(frozen=True, slots=True)
 class TableHead:
-    """The names of a table's objects; `keys`: of encrypted objects."""
+    """The names of the objects that a table refers to, and the keys of encrypted objects."""
 
     names: Sequence[str]
     keys: Mapping[str, ObjectKey]
@@ -105,7 +105,7 @@ def _rows_of(block: Pieces) -> bytes:
 
 
 def head_size(raw: bytes, *, path: str) -> int:
-    """Return the size of a table's head; `raw`: its first bytes."""
+    """Return the size of a table's head, from the first bytes of the table."""
     if len(raw) < _NAMES_AT:
         raise _damaged(f"the head has only {len(raw)} bytes", path, 0)
     magic, version, size, _ = _HEAD.unpack_from(raw)
@@ -187,7 +187,11 @@ def pieces_of(extent: Extent, head: TableHead, block: bytes, *, path: str) -> Ex
 
 
 def rows_of(extent: Extent, block: bytes, *, path: str) -> Pieces:
-    """Return the rows in an extent's block. Raises DataCorruptionError if they are damaged."""
+    """Return the rows in an extent's block.
+
+    Raises:
+        DataCorruptionError: The rows are damaged.
+    """
     rows_size = extent.pieces * _ROW_DTYPE.itemsize
     sums_at = rows_size + _CRC.size
     if len(block) != block_size(extent):

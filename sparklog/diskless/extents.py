@@ -27,17 +27,24 @@ PIECE_DTYPE: Final = np.dtype(
 class Extent(NamedTuple):
     """The records [base, end) of a partition, in the bytes [start, start + size) of an object.
 
-    `object`: the object's name. For a closed segment (`segment`: its id) the bytes are its log, as
-    in Kafka. Otherwise they are batches with offsets that count from 0 and with leader epoch 0:
-    `base` and `epoch` are patched in for readers, because the CRC covers neither, and so is
-    `stamp_ms` (-1: none) as LogAppendTime, which requires a new CRC.
-    `max_timestamp`: in ms, -1 if no record has a timestamp. `born`: the entry that added the
-    extent.
-    `pieces`: 0, or the number of rows in an extent table. `object` is then the table; the rows of
-    this partition begin at its byte `start` and contain the locations of the chunks, in order;
-    `size` is the total size of the chunks.
-    `crc`: CRC-32C of the bytes as staged, before encryption (`checksums`); with `pieces`, of the
-    partition's block in the table. -1: committed without a checksum by an older version.
+    There are three kinds. A closed segment has a segment id, and the bytes are the log file, as in
+    Kafka. Otherwise the bytes are batches with offsets from 0 and with leader epoch 0: `base` and
+    `epoch` are patched in for readers, because the CRC of a batch covers neither; so is `stamp_ms`
+    as LogAppendTime, which requires a new CRC. If `pieces` is not 0, the object is an extent table
+    with the locations of chunks.
+
+    Attributes:
+        object: The name of the object, or of the extent table.
+        start: The position of the first byte. In an extent table the position of this partition's
+            rows, which have the locations of the chunks in order.
+        size: The number of bytes. With an extent table the total size of the chunks.
+        max_timestamp: The largest timestamp in ms; -1 if no record has a timestamp.
+        born: The number of the entry that added the extent.
+        segment: The id of a closed segment.
+        stamp_ms: The LogAppendTime; -1 for none.
+        pieces: The number of rows in the extent table, or 0.
+        crc: The CRC-32C of the bytes as staged, before encryption (`checksums`). With an extent
+            table, of this partition's rows. -1: committed without a checksum by an older version.
     """
 
     base: int
@@ -60,7 +67,7 @@ class Extent(NamedTuple):
 
 
 def segment_extent(segment: RemoteSegment, crc: int = -1) -> Extent:
-    """Return the extent of a closed segment. `crc`: the CRC-32C of its log; -1 if unknown."""
+    """Return the extent of a closed segment. `crc` is the CRC-32C of the log, or -1 if unknown."""
     epoch = segment.epochs[-1][0] if segment.epochs else 0
     return Extent(
         segment.base, segment.end, log_object(segment), 0, segment.size, segment.max_timestamp,

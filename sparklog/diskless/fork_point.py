@@ -24,7 +24,7 @@ from sparklog.storage.ledger_records import (
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """The fork contains the first `count` entries; `state`: the state after the last of them."""
+    """The point of a fork: the number of included entries, and the state after the last of them."""
 
     count: int
     state: DisklessState

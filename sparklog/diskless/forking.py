@@ -49,10 +49,7 @@ _TERM_BYTES: Final = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkSource:
-    """The log to fork, as of the head of the ledger.
-
-    `older`: returns the states in the store, newest first.
-    """
+    """The log to fork, as of the ledger's head. `older` returns stored states, newest first."""
 
     entries: EntryReader
     ledger: StoreLedger
@@ -129,9 +126,8 @@ def plan_fork(
 def derived_id(log_id: str, old: str, zeros: int) -> str:
     """Return the id of a topic or segment in a fork or an archive.
 
-    The result depends only on the arguments, so a repeated call finds the same names.
-
-    `zeros`: the number of leading bytes that are 0 (a segment's term).
+    The result depends only on the arguments, so a repeated call finds the same names. The first
+    `zeros` bytes, in which a segment's id has the term, are 0.
     """
     for count in itertools.count():
         raw = hashlib.sha256(f"{log_id} {old} {count}".encode()).digest()

@@ -109,7 +109,11 @@ class DisklessHome:
 
     @property
     def commits(self) -> DisklessCommits:
-        """The commit log. Raises InvalidRequestError in mode "r"."""
+        """The commit log.
+
+        Raises:
+            InvalidRequestError: The log is open with mode "r".
+        """
         if self._commits is None:
             raise not_writable(self.path)
         return self._commits

@@ -34,7 +34,7 @@ _LOG_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it is part of object name
 
 @dataclass(frozen=True, slots=True)
 class HomeObject:
-    """The content of the object. `made_ms`: creation time, by the clock of its creator."""
+    """The content of the home object. `made_ms` is the creation time by the creator's clock."""
 
     log_id: str
     made_ms: int = 0

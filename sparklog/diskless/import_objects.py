@@ -86,10 +86,13 @@ class NewPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewLog:
-    """The plan of a new log. `snapshot`: its state, including the ends of its partitions.
+    """The plan of a new log.
 
-    `objects`: referred to by extents; `manifests`: of closed segments. `keys`: of encrypted
-    objects.
+    Attributes:
+        snapshot: The state of the log, including the ends of all partitions.
+        objects: The objects that extents refer to.
+        manifests: The manifests of closed segments.
+        keys: The keys of encrypted objects.
     """
 
     log_id: str
@@ -108,8 +111,11 @@ class NewLog:
 class NewSegments:
     """The closed segments of a new log that are uploaded, with their keys and manifests.
 
-    `objects`, `manifests`, `keys`: as in `NewLog`; the keys of planned segments are known after
-    their upload. `time_ms`: the time of the upload.
+    Attributes:
+        objects: As in `NewLog`.
+        manifests: As in `NewLog`.
+        keys: As in `NewLog`. The keys of planned segments are known after the upload.
+        time_ms: The time of the upload.
     """
 
     def __init__(self, target: Store, time_ms: int) -> None:
@@ -150,12 +156,17 @@ class NewSegments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeLog:
-    """A log that was created from another log, or would be (`dry_run`).
+    """A log that was created from another log, or (`dry_run`) would be.
 
-    `offsets`: {topic: {partition: (log start, end)}}; `writers`: {writer: its last batch}.
-    `ledger_offset`, `time_ms`: for a fork, after the last record of the old ledger that is part of
-    it. `copied_objects`, `copied_bytes`: copied by the store itself if both prefixes are in the
-    same object store.
+    Attributes:
+        offsets: {topic: {partition: (log start, end)}}.
+        writers: {writer: last batch}.
+        copied_objects: The number of objects that the store itself copied, if both prefixes are in
+            the same object store.
+        copied_bytes: The size of these objects.
+        ledger_offset: For a fork, the position after the last record of the old ledger that the
+            fork includes.
+        time_ms: For a fork, the time of this record.
     """
 
     path: str

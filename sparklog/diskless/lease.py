@@ -101,8 +101,8 @@ def _dict(value: Any) -> dict[str, Any]:
 class Tenure:
     """The identity with which a service resumes its term after closing and reopening the log.
 
-    `term`: the last term that process `pid` had in the log `log_id`; 0: none. A forked child does
-    not inherit it.
+    `term` is the last term that process `pid` had in the log `log_id`, or 0. A forked child process
+    does not inherit the term.
     """
 
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -130,7 +130,7 @@ class SilenceTimer:
 class HeartbeatLease(HomeLease):
     """A lease with numbered holders, of which the holder with the highest number is valid.
 
-    `timer`: monotonic, in ms.
+    `timer` returns a monotonic time in ms.
     """
 
     def __init__(
@@ -199,11 +199,11 @@ class HeartbeatLease(HomeLease):
 class TermLease(HeartbeatLease):
     """A `sparklog.storage.lease.UpkeepLease` based on terms. Thread-safe.
 
+    `notes` belong to the holder, which takes them over from the previous holder. `timer` returns a
+    monotonic time in ms.
+
     Cost of `check`: usually no request; a GET and a PUT three times per minute, and another GET if
     this process lends the lease.
-
-    `timer`: monotonic, in ms. `notes` belong to the holder, which takes them over from the previous
-    holder.
     """
 
     def __init__(
@@ -389,7 +389,7 @@ class TermLease(HeartbeatLease):
 class NumberedLease(HeartbeatLease):
     """A `sparklog.storage.lease.EndpointLease` made of numbered objects. Thread-safe.
 
-    `said`: the holder's description of itself. `timer`: monotonic, in ms.
+    `said` is the holder's description of itself. `timer` returns a monotonic time in ms.
     """
 
     def __init__(
@@ -522,8 +522,8 @@ class NumberedLease(HeartbeatLease):
 def sign_of_life(store: Store, term: int) -> dict[str, Any]:
     """Return the last heartbeat of a term's holder; empty if there is none. Cost: a GET.
 
-    `released`: the holder has released the lease. `time_ms`: when it was written, by the holder's
-    clock.
+    In the result, `released` means that the holder has released the lease, and `time_ms` is the
+    time of the heartbeat by the holder's clock.
     """
     return _parsed(_heartbeat(store, service_name(term)) if term else b"")
 

@@ -133,7 +133,11 @@ class EntryReader:
         return entries
 
     def known(self, numbers: Sequence[int]) -> list[Entry]:
-        """Return entries below the head. Raises DataCorruptionError if an entry is missing."""
+        """Return entries below the head.
+
+        Raises:
+            DataCorruptionError: An entry is missing.
+        """
         entries = self.find_many(numbers)
         existing = [entry for entry in entries if entry is not None]
         if len(existing) < len(entries):

@@ -35,10 +35,12 @@ _DIGITS: Final = 20
 class Evidence(NamedTuple):
     """An object that proves a missing entry.
 
-    `number`: the number of the entry; None for an object that proves only that later entries
-    existed.
-    `what`: the proven fact, as a clause for messages. `term`: the term that the object proves.
-    `key`, `end`: a partition and the end offset that the object proves.
+    Attributes:
+        number: The number of the entry. None if the object proves only that later entries existed.
+        what: The proven fact, as a clause for messages.
+        term: The term that the object proves.
+        key: A partition.
+        end: The end offset of this partition that the object proves.
     """
 
     name: str

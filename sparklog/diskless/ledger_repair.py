@@ -53,11 +53,14 @@ _TERM_TRIES: Final = 20
 
 @dataclass(slots=True)
 class LostEntries:
-    """Entries that were created after the last readable `state` and are lost.
+    """Entries that were created after the last readable `state`, and are lost.
 
-    `end`: the number after the last of them. `proof`: a clause that says how this is known.
-    `losses`: the lost data, a clause each. `objects`: objects to move away. `term`: the newest term
-    of a service.
+    Attributes:
+        end: The number after the last lost entry.
+        proof: A clause that says how the loss is known.
+        losses: The lost data, a clause each.
+        objects: The objects to move away.
+        term: The newest term of a service.
     """
 
     state: DisklessState

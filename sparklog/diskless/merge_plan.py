@@ -24,7 +24,7 @@ SOURCES_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Consecutive extents to merge into segments of `level`; `why`: the reason, as text."""
+    """Consecutive extents to merge into segments of `level`. `why` is the reason, as text."""
 
     key: TopicPartition
     topic_id: str

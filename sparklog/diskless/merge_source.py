@@ -111,8 +111,10 @@ class ObjectBytes:
 class SourceReader:
     """Reads and decrypts the bytes of extents. Thread-safe.
 
-    `keys`: of encrypted objects; extent tables contain the keys of their own objects. `entries`:
-    cached ledger entries; reading their inline data needs no request.
+    Args:
+        keys: The keys of encrypted objects. Extent tables contain the keys of the objects that they
+            refer to.
+        entries: Cached ledger entries. Reading their inline data needs no request.
     """
 
     def __init__(
@@ -205,9 +207,9 @@ class SourceReader:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The bytes [start, stop) of an extent, which are the entire batches with offsets [base, end).
+    """The bytes [start, stop) of an extent: the entire batches with offsets [base, end).
 
-    `total`: the extent's checksum, shared by all of its slices.
+    `total` is the checksum of the extent, which all slices of the extent share.
     """
 
     extent: Extent
@@ -232,7 +234,7 @@ class SourceLog:
     """Slices of extents as the log of a segment: `sparklog.storage.segments.SegmentLog`.
 
     For sequential reads from batch to batch: complete batches are patched if `at` is the beginning
-    of a batch. `threads`: concurrent requests.
+    of a batch. `threads` is the number of concurrent requests.
     """
 
     def __init__(

@@ -65,7 +65,9 @@ class Merged:
 class RewrittenSegment:
     """The records [base, end) of a merge's sources that remain, in a temporary file.
 
-    `aborted`: the index of its aborted transactions. `snapshot`: of the producers at its end.
+    Attributes:
+        aborted: The transaction index.
+        snapshot: The producer snapshot at the end.
     """
 
     file: IO[bytes]
@@ -77,12 +79,13 @@ class RewrittenSegment:
 
 
 class Merger:
-    """Makes segments of a log.
+    """Creates segments of a log from extents. Not thread-safe.
 
-    Not thread-safe; each call may be interrupted anywhere.
+    Each call may be interrupted at any point.
 
-    `term`: returns the service's term, 0 without a service. `check`: called before each step; an
-    error that it raises (a lost lease) ends the work.
+    Args:
+        term: Returns the service's term, or 0 without a service.
+        check: Called before each step. An error that it raises (a lost lease) ends the work.
     """
 
     def __init__(
@@ -116,7 +119,7 @@ class Merger:
         )  # fmt: skip
 
     def reader(self, state: DisklessState, wanted: Sequence[Extent] = ()) -> SourceReader:
-        """Return a reader for extents of `state`; `wanted`: the extents that a round will read."""
+        """Return a reader for extents of `state`; a round will read the extents in `wanted`."""
         entries = self._log.commits.head.entries.cache
         reader = SourceReader(self._log.store, state.keys, self._keyring, entries)
         pieces = [each for each in wanted if not each.segment and not each.pieces]

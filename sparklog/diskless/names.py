@@ -110,7 +110,7 @@ def staged_prefix(log_id: str) -> str:
 
 
 def new_staged_name(log_id: str, number: int, label: str) -> str:
-    """Return a new name for a staged object; `number`: the head when staging began."""
+    """Return a new name for a staged object. `number` is the head when staging began."""
     readable = _UNSAFE.sub("_", label)[:_LABEL_MAX] or "chunks"
     return f"{staged_prefix(log_id)}{number:020d}/{readable}-{uuid.uuid4().hex}"
 
@@ -136,7 +136,7 @@ def segment_id(term: int, level: Level) -> str:
 
 
 def level_of(segment_id: str, *, term: int) -> Level:
-    """Return the source of a segment's data. `term`: the log's, which is the highest valid term."""
+    """Return the source of a segment's data. `term` is the highest valid term of the log."""
     level = topic_id_bytes(segment_id)[_TERM_BYTES]
     if term_of(segment_id) > term or level > max(Level):
         return Level.SEGMENTS

@@ -87,7 +87,7 @@ class NumberedBatches:
     def _batches(self, position: int, end: int, *, whole: bool) -> tuple[Batches, bytearray]:
         """Read the batches from `position`, the beginning of a batch, up to `end`.
 
-        `whole`: including the entire last batch; otherwise at least its header.
+        With `whole`, the result includes the entire last batch, otherwise at least the header.
         """
         upto = min(end + HEADER_SIZE, self._size)
         data = bytearray(self._raw.pread(upto - position, position))

@@ -10,15 +10,15 @@ from sparklog.quantities import DAY_MS, SECOND_MS
 class UpkeepOptions:
     """The service's options for a log in a bucket; `ServiceOptions` has the user documentation.
 
-    `merge_interval_ms`: age at which the records of a commit are merged into a segment.
-    `merge_max_extents`: number of unmerged extents of a partition at which they are merged.
-    `stage_retention_ms`: age at which staged objects without a commit are deleted.
-    `delete_delay_ms`: delay before unreferenced objects are deleted, for readers with an older
-    plan.
-    `sweep_interval_ms`: interval between sweeps; -1: never.
-    `lease_timeout_ms`: how long a service's heartbeat may be silent before another service takes
-    over.
-    `threads`: concurrent requests; 1 does all work in the caller's thread.
+    Attributes:
+        merge_interval_ms: The age at which the records of a commit are merged into a segment.
+        merge_max_extents: The number of unmerged extents of a partition at which they are merged.
+        stage_retention_ms: The age at which staged objects without a commit are deleted.
+        delete_delay_ms: The delay before unreferenced objects are deleted, for readers with an
+            older plan.
+        sweep_interval_ms: The interval between sweeps; -1 for never.
+        lease_timeout_ms: The time without a heartbeat after which another service takes over.
+        threads: The number of concurrent requests; 1 does all work in the caller's thread.
     """
 
     retention_check_interval_ms: int = 300 * SECOND_MS

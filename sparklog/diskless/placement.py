@@ -51,8 +51,10 @@ _TABLE_LABEL: Final = "table"
 class Placed:
     """A commit's extents, each from offset 0; `settled` assigns the offsets.
 
-    `data`, `keys`: the entry's inline bytes, encrypted if there is a key ring, and its data keys.
-    `staged`: the objects that `place` wrote; their names contain the head.
+    Attributes:
+        data: The entry's inline bytes, encrypted if there is a keyring.
+        keys: The data keys of the entry.
+        staged: The objects that `place` wrote. Their names contain the head.
     """
 
     extents: PlacedExtents = ()
@@ -94,7 +96,7 @@ def settled(
 class Placement:
     """The chunks of a call, in order, for any number of attempts to create an entry.
 
-    Not thread-safe. `keyring`: encrypts objects and inline data with new data keys.
+    Not thread-safe. With `keyring`, objects and inline data are encrypted with new data keys.
     """
 
     def __init__(

@@ -40,8 +40,12 @@ class WholeView(View, Protocol):
 class DisklessPlan:
     """The extents of a range of offsets: a `sparklog.storage.view.ReadPlan`.
 
-    Contains no secrets: data keys are wrapped, and a task gets the store's options separately.
-    `span`: log start and end at planning time. `producers`: batches may have a producer.
+    The plan contains no secrets: data keys are wrapped, and a task gets the store's options
+    separately.
+
+    Attributes:
+        span: The log start offset and the log end offset at planning time.
+        producers: Whether batches may have a producer.
     """
 
     log_id: str
@@ -57,7 +61,7 @@ class DisklessPlan:
     def open(self, whole: View) -> "PlannedView":
         """Return a view that requests only the bytes of the range.
 
-        `whole`: the log's own `DisklessView`, used only if the plan is outdated.
+        `whole` is the log's own `DisklessView`, which is used only if the plan is outdated.
         """
         return PlannedView(self, whole)  # type: ignore[arg-type]
 
@@ -162,7 +166,11 @@ class _PlannedSegments(DisklessSegments):
         return [*super().bases(), self._planned.end]
 
     def log(self, base: int) -> SegmentLog:
-        """Open a planned extent. Raises StaleReadError for offsets after them."""
+        """Open a planned extent.
+
+        Raises:
+            StaleReadError: The offset is after the planned extents.
+        """
         if base == self._planned.end:
             raise StaleReadError(f"{self.where}: the read plan has no offsets from {base} on")
         return super().log(base)
@@ -177,7 +185,11 @@ class _PlannedSegments(DisklessSegments):
         return super()._index(base, kind)
 
     def producer_snapshot(self, offset: int) -> bytes:
-        """Return the producer snapshot. Raises StaleReadError if that needs the entire log."""
+        """Return the producer snapshot.
+
+        Raises:
+            StaleReadError: The snapshot can only be computed from the entire log.
+        """
         if self._planned.producers:
             raise StaleReadError(
                 f"{self.where}: this task has no producer snapshot; the range is read again "

@@ -46,7 +46,9 @@ _NO_LIMIT: Final = 2**63 - 1
 class PartitionState:
     """A partition of the log's state, at a point in time.
 
-    `end`: of the log. `producers`: batches may have a producer, and belong to transactions.
+    Attributes:
+        end: The log end offset.
+        producers: Whether batches may have a producer, and belong to transactions.
     """
 
     topic_id: str
@@ -152,7 +154,11 @@ class DisklessSegments:
         return put_ms
 
     def log(self, base: int) -> SegmentLog:
-        """Open an extent as a segment's log. Raises FileNotFoundError if none starts at `base`."""
+        """Open an extent as a segment's log.
+
+        Raises:
+            FileNotFoundError: No extent starts at `base`.
+        """
         at = self._find(base)
         if at is not None:
             return _Healed(self._logs, at, self)
@@ -208,10 +214,9 @@ class DisklessSegments:
         return ProducerState(extent.end, parse_snapshot(raw, path), expiration_ms=_NO_LIMIT)
 
     def _replayed(self, at: int, end: int = _NO_LIMIT) -> tuple[ProducerState, bytes]:
-        """Compute the producer state after extent number `at`, and the extent's `.txnindex`.
+        """Compute the producer state after extent number `at`, and the extent's transaction index.
 
-        Reads batches from the newest earlier snapshot on. `end`: batches from this offset on are
-        left out.
+        Reads batches from the newest earlier snapshot on, up to offset `end`.
         """
         extents = self._logs.extents
         first, state = 0, ProducerState(extents[0].base, expiration_ms=_NO_LIMIT)

@@ -27,7 +27,7 @@ _SLASH: Final = "/"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagedChunks:
-    """The staged chunks of a partition: `Chunk.pieces`. `keys`: {object: its data key}.
+    """The staged chunks of a partition: `Chunk.pieces`. `keys` is {object: data key}.
 
     Chunks that were merged together share `keys` and the fields of `table`, except the rows.
     """

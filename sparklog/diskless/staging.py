@@ -61,8 +61,11 @@ def inline_bytes_max(task: int) -> int:
 class ObjectPuts:
     """Uploads objects of chunks concurrently. Not thread-safe.
 
-    `ring`: encrypts each object with its own data key; `wrapped_keys`: {name: that key, wrapped}.
-    `parallel`: concurrent uploads; 1 uploads in the caller's thread.
+    `wrapped_keys` is {object: wrapped data key} of the uploaded objects.
+
+    Args:
+        ring: Encrypts each object with a data key of its own.
+        parallel: The number of concurrent uploads; 1 uploads in the caller's thread.
     """
 
     def __init__(self, store: Store, ring: Keyring | None, parallel: int) -> None:
@@ -128,7 +131,7 @@ class _InObject(NamedTuple):
 class StagedObjects:
     """A `sparklog.storage.staging.ChunkPlace`: collects chunks of all partitions in objects.
 
-    `ring`, `parallel`: see `ObjectPuts`. Memory: (2 + `parallel`) * `object_bytes`.
+    For `ring` and `parallel` see `ObjectPuts`. Memory: (2 + `parallel`) * `object_bytes`.
     """
 
     is_memory = False
@@ -237,8 +240,11 @@ def _delete(store: Store, names: Sequence[str]) -> None:
 class DisklessStaging:
     """The `sparklog.storage.staging.TaskStaging` of a log in a bucket. Hosts need no disk.
 
-    `head`: the newest entry known when it was created. `transport_key`: tasks encrypt staged
-    objects and wrap the data keys by it. Its repr shows no secrets.
+    The repr shows no secrets.
+
+    Attributes:
+        head: The number of the newest entry that was known at creation.
+        transport_key: The key with which tasks encrypt staged objects and wrap data keys.
     """
 
     url: str

@@ -55,7 +55,9 @@ class _Contradiction(Exception):
 class DeletedParts:
     """The contents of a deleted topic's partitions; immutable.
 
-    `number`: the entry that deleted the topic. `gaps`: partitions in which offsets may be missing.
+    Attributes:
+        number: The number of the entry that deleted the topic.
+        gaps: Partitions in which offsets may be missing.
     """
 
     number: int

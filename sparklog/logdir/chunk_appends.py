@@ -117,9 +117,11 @@ def _adoptable(manager: LogManager, chunk: Chunk, log: PartitionLog) -> bool:
 def windows(fs: FileSystem, chunk: Chunk) -> Iterator[bytes | bytearray | memoryview]:
     """Yield a chunk's bytes in blocks of complete batches, about WINDOW_BYTES each.
 
-    Chunks in memory are yielded unchanged, because the append checks them. Raises:
-    InvalidRequestError, after the last block: the file is not complete batches up to the announced
-    size.
+    Chunks in memory are yielded unchanged, because the append checks them.
+
+    Raises:
+        InvalidRequestError: The file does not consist of complete batches up to the announced size.
+            Raised after the last block.
     """
     if chunk.data is not None:
         yield chunk.data
@@ -174,7 +176,7 @@ def _sync(manager: LogManager, log: PartitionLog) -> None:
 def advance_recovery_points(
     manager: LogManager, bases: Mapping[TopicPartition, int]
 ) -> None:
-    """Write the base offsets of new active segments as recovery points. `bases`: the old bases.
+    """Write the base offsets of new active segments as recovery points. `bases` has the old ones.
 
     Recovery points only make the next FULL recovery faster, so a failure is logged.
     """

@@ -56,7 +56,7 @@ def dead_chunks(
 ) -> Iterator[str]:
     """Yield the paths of staged files that will not be committed; see `sweep_chunks`.
 
-    `writers`: {writer: its last committed batch}. Takes no lock, so files may disappear.
+    `writers` is {writer: last committed batch}. Takes no lock, so files may disappear.
     """
     # Files are named by a hash of the writer, so the writers' names must be hashed for the
     # comparison.

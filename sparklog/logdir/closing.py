@@ -142,7 +142,7 @@ def write_checkpoints(
 ) -> None:
     """Write Kafka's checkpoint files of all log dirs, as after a clean stop.
 
-    `absent`: numbers of unavailable log dirs, which contain no partitions.
+    `absent` has the numbers of unavailable log dirs, which contain no partitions.
     """
     for number, directory in enumerate(directories):
         if number in absent:

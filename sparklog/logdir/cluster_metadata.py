@@ -48,10 +48,7 @@ _ENDS: Final = (ApiKey.END_TRANSACTION, ApiKey.ABORT_TRANSACTION)
 
 @dataclass(slots=True)
 class KnownPartition:
-    """A partition in the cluster's metadata.
-
-    `directories`: ids of log dirs, parallel to `replicas`.
-    """
+    """A partition in the cluster's metadata. `directories` has the log dir id of each replica."""
 
     replicas: Sequence[int]
     leader_epoch: int
@@ -61,7 +58,7 @@ class KnownPartition:
 
 @dataclass(slots=True)
 class KnownTopic:
-    """A topic in the cluster's metadata; `config`: the configs that are set on the topic."""
+    """A topic in the cluster's metadata. `config` has the configs that are set on the topic."""
 
     name: str
     id: str
@@ -71,10 +68,14 @@ class KnownTopic:
 
 @dataclass(slots=True)
 class ClusterMetadata:
-    """The fold of a metadata log. `end`: the offset after the last record; `epoch`: its epoch.
+    """The fold of a metadata log.
 
-    `path`, `position`: the last segment ("" without segments), and the end of its last complete
-    batch. `others`: records that do not concern topics, features or nodes, unchanged.
+    Attributes:
+        others: Records that do not concern topics, features or nodes, unchanged.
+        end: The offset after the last record.
+        epoch: The leader epoch of the last record.
+        path: The last segment; "" without segments.
+        position: The position after the last complete batch of this segment.
     """
 
     topics: dict[str, KnownTopic] = field(default_factory=dict)
@@ -95,7 +96,11 @@ class ClusterMetadata:
         return METADATA_VERSION in self.features
 
     def apply(self, record: MetadataRecord) -> None:
-        """Apply a record. Raises: KeyError: the topic is unknown."""
+        """Apply a record.
+
+        Raises:
+            KeyError: The topic is unknown.
+        """
         match record:
             case FeatureLevelRecord():
                 self.features[record.name] = record.level
@@ -217,7 +222,10 @@ def read_bootstrap(fs: FileSystem, directory: str) -> ClusterMetadata | None:
 def _records(
     raw: bytes, first: int, path: str, *, whole: bool = False
 ) -> Iterator[tuple[int, MetadataRecord]]:
-    """Yield (offset, record) from offset `first` on. `whole`: damage is an error, not the end."""
+    """Yield (offset, record) from offset `first` on.
+
+    With `whole`, damage is an error; otherwise the records end there.
+    """
     batches = scan(raw, path=path)
     if whole and (batches.error is not None or batches.end < len(raw)):
         raise batches.error or DataCorruptionError(

@@ -527,7 +527,11 @@ class LogDirCommits:
         return self.manager.partition_log(topic, partition)
 
     def partition_path(self, topic: str, partition: int) -> str:
-        """Return a partition's directory. Raises: UnknownTopicError."""
+        """Return a partition's directory.
+
+        Raises:
+            UnknownTopicError: The topic or partition does not exist.
+        """
         return self.manager.partition_path(topic, partition)
 
     @property

@@ -63,7 +63,11 @@ def unlink_due(manager: LogManager, *, now_ms: int) -> None:
 
 
 def unlink(fs: FileSystem, path: str, *, dry_run: bool) -> int:
-    """Unlink a file, unless `dry_run`; return the file's size. Raises: FileNotFoundError."""
+    """Unlink a file, unless `dry_run`; return the file's size.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+    """
     size = fs.size(path)
     if not dry_run:
         fs.unlink(path)

@@ -21,7 +21,8 @@ class FileSync:
     def sync(self, file: File) -> None:
         """Sync a file. After a failed fsync, all bytes of the file are written again first.
 
-        Raises: OSError: the contents on disk are unknown.
+        Raises:
+            OSError: The sync failed, so the contents on disk are unknown.
         """
         if file.path in self._failed:
             for at in range(0, file.size(), _REWRITE_BYTES):

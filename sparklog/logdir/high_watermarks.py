@@ -28,7 +28,7 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Published offsets. `durable`: a ledger end that was certainly durable; 0 if unknown."""
+    """Published offsets. `durable` is a ledger end that was certainly durable; 0 if unknown."""
 
     ends: Offsets
     starts: Offsets

@@ -27,7 +27,7 @@ _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
 class Intent:
     """A step in progress: the previous state of each log that it changes, and new directories.
 
-    `swap`: the partition in which it swaps segments, and the swap.
+    `swap` is a partition and the swap of segments in this partition, if the step is a swap.
     """
 
     ledger: SegmentState
@@ -59,7 +59,11 @@ def encode_body(intent: Intent | None, offline: Offline) -> bytes:
 
 
 def decode_body(raw: bytes) -> tuple[Intent | None, Offline]:
-    """Parse the body of a page. Raises ValueError if the body is malformed."""
+    """Parse the body of a page.
+
+    Raises:
+        ValueError: The body is malformed.
+    """
     try:
         fields = json.loads(raw or b"{}")
         intent = _intent_from_json(fields) if "ledger" in fields else None

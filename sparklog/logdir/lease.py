@@ -38,10 +38,7 @@ _CURE: Final = "its endpoint rewrites it"
 
 
 class ServiceLease(HomeLease):
-    """A `sparklog.storage.lease.UpkeepLease` by a lock file.
-
-    `purpose` and `said`: see `HomeLease`.
-    """
+    """A `sparklog.storage.lease.UpkeepLease` by a lock file. For the arguments see `HomeLease`."""
 
     def __init__(
         self,

@@ -51,7 +51,11 @@ def checked_end(
 def ledger_fault(fs: FileSystem, home: str) -> DataCorruptionError | None:
     """Return the error that opening the ledger raises, or None.
 
-    Raises: UnsupportedVersionError. Cost: as `checked_end`, and a fold of the same segment.
+    Raises:
+        UnsupportedVersionError: A newer sparklog wrote the ledger.
+
+    Cost:
+        As `checked_end`, and a fold of the same segment.
     """
     if not has_ledger(fs, home) and not has_lost_ledger(fs, home):
         return None

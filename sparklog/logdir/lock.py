@@ -236,7 +236,7 @@ def peek(fs: FileSystem, directory: str) -> Page | None:
 def is_failing(fs: FileSystem, home: str, number: int) -> bool:
     """Return True if a session, in any process of this host, failed to write to a log dir.
 
-    `number`: the index of the log dir; `home`: the first log dir. Takes no lock.
+    Takes no lock. `home` is the first log dir, and `number` the index of the log dir.
     """
     return fs.is_locked(os.path.join(home, LOCK_NAME), _FAILING + number, 1)
 

@@ -41,7 +41,8 @@ class DriverLogDir:
     def check(self, fs: FileSystem = LOCAL) -> None:
         """Raise InvalidRequestError, with host and path, if this process sees another log dir.
 
-        Raises: LogReplacedError: this is the driver's host, so the log was replaced.
+        Raises:
+            LogReplacedError: This is the driver's host, so the log was replaced.
         """
         lock = os.path.join(self.home, LOCK_NAME)
         try:

@@ -155,8 +155,9 @@ def not_found(
 ) -> dict[TopicPartition, tuple[str, str]]:
     """Return {partition: (directory, reason)} of the partitions of `topics` not in `found`.
 
-    `is_ours`: whether no broker wrote since sparklog's last session; called once, if needed. If
-    a broker wrote, it may have deleted partitions whose log dir is available, so these are omitted.
+    `is_ours` returns whether no broker wrote since sparklog's last session; it is called once, if
+    needed. If a broker wrote, it may have deleted partitions in available log dirs. These
+    partitions are omitted.
     """
     missing: dict[TopicPartition, tuple[str, str]] = {}
     ours: bool | None = None

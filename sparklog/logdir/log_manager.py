@@ -138,7 +138,11 @@ class LogManager:
         return log
 
     def partition_path(self, topic: str, partition: int) -> str:
-        """Return a partition's directory. Raises: UnknownTopicError."""
+        """Return a partition's directory.
+
+        Raises:
+            UnknownTopicError: The topic or partition does not exist.
+        """
         state = self.state.topics.get(topic)
         if state is None or partition not in state.dirs:
             reason = (

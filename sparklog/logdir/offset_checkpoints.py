@@ -52,7 +52,9 @@ def write_offsets(
 def closed_offsets(ends: Offsets, starts: Mapping[TopicPartition, int]) -> dict[str, Offsets]:
     """Return {name: content} of a log dir's checkpoint files after a clean close, in writing order.
 
-    `ends`: of the log dir's partitions. `starts`: log starts above 0, also of other partitions.
+    Args:
+        ends: The log end offsets of the log dir's partitions.
+        starts: Log start offsets above 0, also of other partitions.
     """
     own_starts = {key: starts[key] for key in ends if key in starts}
     return {RECOVERY_POINT: ends, LOG_START: own_starts, HIGH_WATERMARK: ends}

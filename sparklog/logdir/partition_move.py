@@ -176,7 +176,11 @@ def _copy_partition(
 def _copy_log(
     fs: FileSystem, source: str, target: str, name: str, size: int, count: Callable[[int], None]
 ) -> None:
-    """Copy the first `size` bytes of a segment's batches. Raises: DataCorruptionError."""
+    """Copy the first `size` bytes of a segment's batches.
+
+    Raises:
+        DataCorruptionError: A batch is damaged.
+    """
     end = 0
     with (
         fs.open(joined(source, name)) as file,

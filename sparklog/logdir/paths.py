@@ -25,7 +25,10 @@ def split_path(path: str | os.PathLike[str]) -> list[str]:
     """Return the absolute log dirs of a path, several joined by "," (Kafka's log.dirs).
 
     `file:/x` and `file:///x` are directories. Like Hadoop and fsspec, this function does not decode
-    `%20`. The URL of a store is returned unchanged, with its commas. Raises: InvalidRequestError.
+    `%20`. The URL of a store is returned unchanged, with its commas.
+
+    Raises:
+        InvalidRequestError: The path is invalid.
     """
     url = store_url(path)
     if url is not None:

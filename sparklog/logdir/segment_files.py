@@ -32,7 +32,11 @@ class SegmentListing:
     def bases(self) -> list[int]:
         """Return the current base offsets, ascending.
 
-        Cost: a stat if the directory is unchanged, else a listing. Raises: FileNotFoundError.
+        Raises:
+            FileNotFoundError: The directory does not exist.
+
+        Cost:
+            A stat if the directory is unchanged, else a listing.
         """
         changed_ms = self._fs.changed_ms(self.directory)  # first, so that later changes are noticed
         known = self._known

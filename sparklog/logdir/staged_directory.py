@@ -54,7 +54,11 @@ class StagedDirectory:
         self._is_gone = False
 
     def __enter__(self) -> Self:
-        """Raises: InvalidRequestError: the parent doesn't exist."""
+        """Create the directory.
+
+        Raises:
+            InvalidRequestError: The parent doesn't exist.
+        """
         check_parent(self._fs, self.target)
         try:
             self._fs.mkdir(self.root)
@@ -65,7 +69,11 @@ class StagedDirectory:
         return self
 
     def publish(self) -> None:
-        """Rename the directory. The contents must be durable. Raises: InvalidRequestError."""
+        """Rename the directory. The contents must be durable.
+
+        Raises:
+            InvalidRequestError: The target exists.
+        """
         fs = self._fs
         if fs.exists(self.target):
             raise InvalidRequestError(
@@ -145,10 +153,11 @@ class StagedDirectories:
         return f"{self._targets[0]}\n{self._staged[number].root}"
 
     def __enter__(self) -> Self:
-        """Raises: InvalidRequestError, LogLockedError.
+        """Create the directories.
 
-        InvalidRequestError: a parent is missing, or a target exists. LogLockedError: another
-        process creates the same directories.
+        Raises:
+            InvalidRequestError: A parent is missing, or a target exists.
+            LogLockedError: Another process creates the same directories.
         """
         for target in self._targets:
             check_parent(self._fs, target)
@@ -227,7 +236,11 @@ def leftovers(fs: FileSystem, target: str, *kinds: str) -> list[str]:
 
 
 def remove_leftover(fs: FileSystem, root: str, *, lock_name: str = LOCK_NAME) -> None:
-    """Remove leftovers of a crash. Raises: LogLockedError: a process is still using them."""
+    """Remove leftovers of a crash.
+
+    Raises:
+        LogLockedError: A process is still using them.
+    """
     with hold(fs, root, lock_name):
         _remove_root(fs, root, lock_name)
 

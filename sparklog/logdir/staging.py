@@ -40,9 +40,12 @@ class _ChunkFile:
 class ChunkFiles:
     """The `sparklog.storage.staging.ChunkPlace` of a log dir: a file for each large chunk.
 
-    `label` names the files (see `chunk_label`). `inline_max_bytes`: how many bytes all chunks
-    together may have in memory when finished; None: small chunks always stay in memory. Memory: up
-    to FILE_BYTES per partition.
+    Memory: up to FILE_BYTES per partition.
+
+    Args:
+        label: Names the files (see `chunk_label`).
+        inline_max_bytes: How many bytes all chunks together may have in memory when finished. With
+            None small chunks always stay in memory.
     """
 
     is_memory = False

@@ -56,7 +56,7 @@ def describe(
     topic: TopicState,
     offline: Mapping[TopicPartition, DataCorruptionError] = MappingProxyType({}),
 ) -> TopicInfo:
-    """Return a topic's description for users; `offline`: the log's offline partitions."""
+    """Return a topic's description for users. `offline` has the log's offline partitions."""
     dirs = {p: partition_path(directories, name, topic, p) for p in sorted(topic.dirs)}
     keys = {p: TopicPartition(name, p) for p in dirs}
     why = {p: offline[key] for p, key in keys.items() if key in offline}

@@ -158,10 +158,11 @@ class ServiceOptions:
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> tuple[Self, dict[str, object]]:
-        """Read the service's keys; return the rest, which are options of the log.
+        """Read the options of the service; return the others, which are options of the log.
 
-        Raises: InvalidRequestError: a key is unknown, or a value is out of range; names key, value
-            and range.
+        Raises:
+            InvalidRequestError: A key is unknown, or a value is out of range. The message names
+                key, value and range.
         """
         found, rest = read(SERVICE_KEYS.values(), values)
         log_keys = [*KEYS.values(), *LOG_KEYS.values()]
@@ -200,10 +201,12 @@ class TierOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceArguments:
-    """The arguments of a service, for the modules that open its log.
+    """The arguments of a service, for the modules that open the log.
 
-    `path`: log dirs, or the URL of a bucket as given; `url`: of the bucket that is the log's home,
-    None for log dirs. `stopping`: returns True if the service is stopping.
+    Attributes:
+        path: Log dirs, or the URL of a bucket as given.
+        url: The URL of the bucket that is the log's home; None for log dirs.
+        stopping: Returns True if the service is stopping.
     """
 
     path: str

@@ -134,7 +134,7 @@ def clean_partition(
 ) -> CleanReport:
     """Clean a partition, regardless of the dirty ratio (see `compacted_partitions`).
 
-    `throttle`: shared by the threads of a service; by default the throttle of `options`. The
+    The threads of a service share `throttle`; by default the throttle of `options` is used. The
     errors of `plan_job` and `rewrite` are raised; the log is then unchanged, or cleaned in part.
     """
     job = plan_job(commits, topic, partition, options=options, now_ms=now_ms)

@@ -50,10 +50,16 @@ from sparklog.storage.topic_state import TopicState
 class Forked:
     """A new fork.
 
-    `offset`: ledger offset in the old log after the last record that the fork includes; `time_ms`:
-    the time of this record. `epoch`: the fork's leader epoch. `offsets`: {topic: {partition: (log
-    start, end)}}. `writers`: {writer: its last batch}. `locked_ms`: how long the old log's writers
-    waited.
+    Attributes:
+        offset: The ledger offset in the old log after the last record that the fork includes.
+        time_ms: The time of this record.
+        epoch: The fork's leader epoch.
+        offsets: {topic: {partition: (log start, end)}}.
+        writers: {writer: last batch}.
+        linked_files: The number of files that both logs share by hard links.
+        linked_bytes: The size of these files.
+        copied_bytes: The size of the copied files.
+        locked_ms: How long the old log's writers waited.
     """
 
     path: str
@@ -71,7 +77,7 @@ class Forked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """The fork as planned under the lock; `state`: with which its ledger starts."""
+    """The fork as planned under the lock. The ledger of the fork starts with `state`."""
 
     parts: list[PartitionFork]
     state: LogState

@@ -47,12 +47,17 @@ _SEGMENT: Final = (index_name, timeindex_name, txnindex_name, log_name)
 
 @dataclass(slots=True, kw_only=True)
 class PartitionFork:
-    """A partition [start, end) of the directory `source`.
+    """A partition [start, end) of the directory `source` that is forked.
 
-    `number`: of its log dir in the fork. `linked`: base offsets of closed segments below the end.
-    `tail`: base offset of the segment that contains the end, or None. `dense`: check that no offset
-    is missing, because a cleaning has read records after the end. `epochs`: as read under the lock,
-    because they are cut if the log start is raised later.
+    Attributes:
+        number: The number of the log dir in the fork.
+        plain: Whether no batch has a producer id.
+        epochs: The leader epochs, read under the lock because they change if the log start is
+            raised later.
+        dense: Whether to check that no offset is missing, because a cleaning has read records after
+            the end.
+        linked: The base offsets of closed segments below the end.
+        tail: The base offset of the segment that contains the end, or None.
     """
 
     key: TopicPartition
@@ -140,7 +145,7 @@ def _choose_segments(part: PartitionFork, bases: list[int], limit: int) -> None:
 class ForkFiles:
     """Links and copies the files of partitions into the log dirs of a fork. Thread-safe.
 
-    `linked_files`, `linked_bytes`, `copied_bytes`: as in `Forked`.
+    The counters have the same names as in `Forked`.
     """
 
     def __init__(self, fs: FileSystem, clock: Clock, new: NewLogDirs) -> None:

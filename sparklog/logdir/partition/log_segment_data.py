@@ -23,7 +23,7 @@ _NEVER_EXPIRES: Final = 2**63 - 1
 class LogDirSegmentData:
     """The segment [base, end) in `directory`, of `size` bytes: `LogSegmentData` of files.
 
-    No file stays open. `log_start`: where rebuilding producer state may start.
+    No file stays open. The producer state is rebuilt from `log_start` at the earliest.
     """
 
     fs: FileSystem
@@ -54,7 +54,11 @@ class LogDirSegmentData:
         return found
 
     def log(self) -> File:
-        """Open the log. Raises FileNotFoundError."""
+        """Open the log.
+
+        Raises:
+            FileNotFoundError: The segment was deleted.
+        """
         return self.fs.open(self.where)
 
     def transaction_index(self) -> bytes:

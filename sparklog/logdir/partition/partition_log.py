@@ -45,12 +45,18 @@ FOREIGN: Final = (
 class PartitionLog:
     """The log of a partition directory. Opening is lazy: files are read on first use.
 
-    `end_offset` is the committed end. `plain`: no batch has a producer id, so the first roll need
-    not look for producers. `create` creates a new directory.
+    `create` creates a new directory.
 
-    `appended_crc` is the CRC-32C of the CRC fields of all batches appended since it was last set to
-    0. `tail_crc` is the CRC field of the last batch, -1 if unknown. A segment that ends with
-    another batch belongs to another partition or log, and is not appended to.
+    Args:
+        end_offset: The committed end.
+        plain: Whether no batch has a producer id, so that the first roll need not look for
+            producers.
+
+    Attributes:
+        appended_crc: The CRC-32C of the CRC fields of all batches appended since it was last set to
+            0.
+        tail_crc: The CRC field of the last batch; -1 if unknown. A segment that ends with another
+            batch belongs to another partition or log, and is not appended to.
     """
 
     def __init__(
@@ -418,7 +424,7 @@ class PartitionLog:
         self._unflushed = _Unflushed(self._fs, self.path)
 
     def truncate_to(self, state: SegmentState) -> None:
-        """Return to an earlier `state`: later appends are removed, durably."""
+        """Return to an earlier `state`: remove later appends, durably."""
         self._close_files()
         self._reset()
         truncate_to(self._fs, self.path, state)

@@ -52,7 +52,11 @@ class LogDirSegments:
         return self.fs.mtime_ms(joined(self.directory, log_name(base)))
 
     def log(self, base: int) -> File:
-        """Open a segment's log. Raises: FileNotFoundError."""
+        """Open a segment's log.
+
+        Raises:
+            FileNotFoundError: The segment does not exist.
+        """
         return self.fs.open(joined(self.directory, log_name(base)))
 
     def index(self, base: int, kind: IndexKind) -> File | None:
@@ -80,7 +84,11 @@ class LogDirSegments:
         return offsets_of(self.fs.listdir(self.directory), SNAPSHOT)
 
     def producer_snapshot(self, offset: int) -> bytes:
-        """Return a snapshot file's contents. Raises: FileNotFoundError."""
+        """Return a snapshot file's contents.
+
+        Raises:
+            FileNotFoundError: The snapshot does not exist.
+        """
         return read_bytes(self.fs, joined(self.directory, snapshot_name(offset)))
 
     def leader_epochs(self) -> Epochs:

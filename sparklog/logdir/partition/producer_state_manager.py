@@ -37,8 +37,8 @@ Table = NDArray[Any]
 class ProducerStateManager:
     """The producer state of a partition.
 
-    `start` in methods is the log start offset; the first segment may start later. `plain`: no batch
-    of the log has a producer id, so no state is loaded.
+    In methods, `start` is the log start offset; the first segment may start later. `plain` means
+    that no batch of the log has a producer id, so that no state is loaded.
     """
 
     def __init__(

@@ -20,7 +20,8 @@ Contents = bytes | bytearray
 def cut(fs: FileSystem, path: str, size: int, why: str, *, sync: bool, read_ms: int = 0) -> str:
     """Cut a file to `size` bytes; return the range that was cut, or "". Creates a missing file.
 
-    With `sync` the file is durable in any case. `read_ms`: time of the check before, for the log.
+    With `sync` the file is durable in any case. `read_ms` is the time that the check before took;
+    it is only logged.
     """
     watch = stopwatch()
     with fs.open(path, create=True) as file:

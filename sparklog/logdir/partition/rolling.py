@@ -17,7 +17,10 @@ Table = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class RollParams:
-    """A segment's size and age. `first_timestamp`: the largest in its first batch (ms), or None."""
+    """A segment's size and age.
+
+    `first_timestamp` is the largest timestamp (ms) in the first batch, or None.
+    """
 
     base: int
     size: int

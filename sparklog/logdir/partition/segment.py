@@ -55,7 +55,8 @@ class Segment:
     def size_on_disk(self) -> int:
         """Return the size of the log's file; -1 if the file was replaced since the last call.
 
-        Raises: FileNotFoundError: the file was deleted, so that readers can't see new writes.
+        Raises:
+            FileNotFoundError: The file was deleted, so that readers can't see new writes.
         """
         identity = self._fs.identity(self.log.path)
         # A file that was restored from a copy may have the expected size, but appends would go to
@@ -209,7 +210,7 @@ class Segment:
     ) -> "Segment":
         """Replace this empty segment by a staged file, by rename; return the new segment.
 
-        `prefixes`: the new first 16 bytes (base offset, length, leader epoch) of each batch of
+        `prefixes` has the new first 16 bytes (base offset, length, leader epoch) of each batch of
         `table`.
         """
         assert self.size == 0

@@ -42,10 +42,14 @@ from sparklog.logdir.segment_files import joined
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSwap:
-    """A swap as in the intent. `base`: of the new segment and of its first source.
+    """A swap of segments, as recorded in the intent.
 
-    `parts`: names of the new segment's files except the log; `log`: device and inode of the log;
-    `covered`, `trailing`: bases of the other sources, up to its last offset and after it.
+    Attributes:
+        base: The base offset of the new segment and of the first source.
+        parts: The names of the new segment's files, except the log.
+        log: Device and inode of the new segment's log.
+        covered: The base offsets of the other sources up to the last offset of the new segment.
+        trailing: The base offsets of the sources after it.
     """
 
     base: int

@@ -54,9 +54,11 @@ _TXN_ITEM: Final = 34
 class LoadReport:
     """A loaded partition: offsets [start, end); transactions below `lso` are decided.
 
-    `local_start`: the start of the local segments; earlier segments are remote. `epoch`: the newest
-    leader epoch, or -1. `open_transactions`: {producer id: first offset}. `removed`: data that were
-    cut or deleted.
+    Attributes:
+        local_start: The start of the local segments. Earlier segments are remote.
+        epoch: The newest leader epoch, or -1.
+        open_transactions: {producer id: first offset}.
+        removed: Descriptions of data that were cut or deleted.
     """
 
     start: int

@@ -61,9 +61,13 @@ _LOGGER: Final = logging.getLogger(__name__)
 class CommittedState:
     """The committed state of a partition, according to the ledger.
 
-    `start`, `end`: of the log. `local_start`: segments below it need not be local, if it is above
-    `start`. `recovery_point`: data below it were synced. `epoch`: the log's leader epoch, which no
-    batch exceeds, if known. `tail_crc`: the CRC field of the last batch; -1 if unknown.
+    Attributes:
+        end: The log end offset.
+        start: The log start offset.
+        local_start: Segments below this offset need not be local, if it is above `start`.
+        recovery_point: Data below this offset were synced.
+        epoch: The log's leader epoch, which no batch exceeds, if known.
+        tail_crc: The CRC field of the last batch; -1 if unknown.
     """
 
     end: int
@@ -79,7 +83,7 @@ class CommittedState:
         return max(self.start, self.local_start)
 
     def missing_segments(self, path: str, bases: list[int]) -> DataCorruptionError | None:
-        """Return the error if the first local segments are missing. `bases`: of the segments."""
+        """Return the error if the first local segments are missing among `bases`."""
         first = bases[0] if bases else self.end
         if bases and first <= self.needed:
             return None
@@ -95,7 +99,9 @@ class CommittedState:
 class RecoveryReport:
     """The result of a recovery.
 
-    `removed`: data that were cut or deleted; `rebuilt`: segment bases.
+    Attributes:
+        removed: Descriptions of data that were cut or deleted.
+        rebuilt: The base offsets of segments with rebuilt indexes.
     """
 
     start: int

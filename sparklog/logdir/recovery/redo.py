@@ -86,7 +86,10 @@ def redo_record(manager: LogManager, record: LedgerRecord) -> None:
 
 
 def redo_all(manager: LogManager, record: LedgerRecord | None) -> None:
-    """Apply all effects, as after a crash; `record`: the last record, if only it may be missing."""
+    """Apply all effects, as after a crash.
+
+    If only one record may be missing in the files, `record` is that record.
+    """
     if record is not None:
         redo_record(manager, record)
         return
@@ -186,16 +189,19 @@ def _remove_old_places(manager: LogManager) -> None:
 
 
 def settle_directories(manager: LogManager, *, gone: str = "") -> None:
-    """Rename or remove partition directories so that they match the topics; idempotent.
+    """Rename or remove partition directories so that they match the topics. Idempotent.
 
     Directories of deleted topics are renamed, and removed when the topic can no longer be restored.
     Directories of restored topics are renamed back. An empty directory belongs to a topic that was
     never committed and is removed. Other partitions may be a user's data: they are renamed to
     Kafka's name for strays. Directories that only look like partitions, such as a query's
-    checkpoint-1, stay. Directories to remove are added to `manager.doomed`, because removing large
-    directories takes long. A copy of a partition that is in another log dir, or of a deleted topic,
-    is removed: a power cut interrupted the move, or it is from an earlier version that moved
-    partitions while writers ran. `gone`: the id of a topic that was deleted just now.
+    checkpoint-1, stay.
+
+    A copy of a partition that is in another log dir, or of a deleted topic, is removed: a power cut
+    interrupted the move, or it is from an earlier version that moved partitions while writers ran.
+
+    Directories to remove are added to `manager.doomed`, because removing large directories takes
+    long. `gone` is the id of a topic that was deleted just now.
     """
     complete_moves(manager)
     fs = manager.fs

@@ -28,16 +28,21 @@ Table = NDArray[Any]
 class RebuiltSegment:
     """The data derived from a segment's batches up to offset `end` (byte `size`).
 
-    `indexes`, `txnindex`: the contents of its index files. `producers`: the state at `end`.
-    `epochs`: the leader epochs of the batches. `tail_crc`: the CRC field of the last batch, -1 if
-    it was rewritten by compaction or erasure. Set by a pass over the file: `error`, why it ended at
-    `end`; `disk_bytes`, the file's size; `read_ms`, its duration.
+    Attributes:
+        indexes: The contents of the index files.
+        txnindex: The contents of the transaction index.
+        producers: The producer state at `end`.
+        epochs: The leader epochs of the batches.
+        tail_crc: The CRC field of the last batch; -1 if compaction or erasure rewrote it.
+        error: Why the pass over the file ended at `end`.
+        disk_bytes: The size of the file.
+        read_ms: The duration of the pass.
     """
 
     def __init__(
         self, path: str, base: int, producers: ProducerState | None = None, interval_bytes: int = 0
     ) -> None:
-        """Begin the segment at `path`. `producers`: the state at `base`, which is advanced."""
+        """Begin the segment at `path`. The state `producers` at `base` is advanced."""
         self.path, self.base, self.end, self.size = path, base, base, 0
         self.producers = ProducerState(base) if producers is None else producers
         self.indexes, self.txnindex = SegmentIndexes(base, interval_bytes), bytearray()

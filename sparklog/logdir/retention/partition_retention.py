@@ -29,9 +29,9 @@ class PartitionRetention:
 def retention_by_partition(
     commits: LogDirCommits, *, only: Callable[[TopicState], bool] | None = None
 ) -> dict[TopicPartition, PartitionRetention]:
-    """Return all partitions that are not offline. Under the lock; cost: a few us per partition.
+    """Return all partitions, of the topics that `only` selects, that are not offline.
 
-    `only`: selects topics.
+    Call under the lock. Cost: a few us per partition.
     """
     state = commits.state
     found: dict[TopicPartition, PartitionRetention] = {}

@@ -30,11 +30,12 @@ Ages = Callable[[PartitionRetention, int], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskForecast:
-    """A disk with its log dirs, and when it will be full.
+    """A disk with log dirs, and the time when the disk will be full.
 
-    `rate`: bytes written per ms, measured over `over_ms`. `full_ms`: time until the disk is full;
-    None beyond the horizon, or without writes. `recent_rate`: bytes per ms of the last hour, which
-    is 0 once a large import has ended.
+    Attributes:
+        rate: Bytes written per ms, measured over `over_ms`.
+        full_ms: The time until the disk is full; None beyond the horizon, or without writes.
+        recent_rate: Bytes per ms in the last hour. 0 once a large import has ended.
     """
 
     directories: tuple[str, ...]

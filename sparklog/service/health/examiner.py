@@ -106,8 +106,16 @@ class Examiner:
     ) -> None:
         """Create an examiner; see `examine`.
 
-        `observer`: the observer of a service, to share its cached state. `opening`: creates the
-        tier's store. The time that this takes does not count against the store's timeout.
+        Args:
+            path: The log.
+            storage_options: Options of fsspec for the store.
+            options: Options of the log.
+            limits: The limits of the checks.
+            observer: The observer of a service, to share the cached state.
+            fs: The file system.
+            clock: The current time.
+            opening: Creates the tier's store. The time that this takes does not count against the
+                store's timeout.
         """
         self.path = os.fspath(path)
         self._storage_options = storage_options
@@ -293,13 +301,13 @@ def _line(error: Exception) -> str:
 
 
 def call_with_timeout(call: Callable[[], T], timeout_ms: float, what: str) -> T:
-    """Return the result of `call`, or raise its exception.
+    """Return the result of `call`, or raise the exception that `call` raises.
 
     A call that takes longer than `timeout_ms` continues in a daemon thread, because a request to a
-    host that drops packets cannot be cancelled.
+    host that drops packets cannot be cancelled. `what` is the subject of the message.
 
-    Raises: StorageUnavailableError: `call` took longer than `timeout_ms`. `what` is the subject of
-        the message.
+    Raises:
+        StorageUnavailableError: `call` took longer than `timeout_ms`.
     """
     results: list[T] = []
     errors: list[Exception] = []

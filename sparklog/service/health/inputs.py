@@ -17,8 +17,9 @@ from sparklog.storage.unfinished_erasure import UnfinishedErasure
 class Leader:
     """The service that leads the background work, or led last.
 
-    `alive`: whether it runs; None stands for unknown. `beat_ms`: its last sign of life, which a
-    service of an older sparklog does not give.
+    Attributes:
+        alive: Whether the service runs; None if this is unknown.
+        beat_ms: The last heartbeat. Services of older versions of sparklog write none.
     """
 
     alive: bool | None
@@ -52,9 +53,11 @@ class Dirty:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceStatus:
-    """The state of a service, known only in its own process.
+    """The state of a service that only the process of the service knows.
 
-    `dead`: kinds of work with a thread that died. `uncleanable`: {partition: reason}.
+    Attributes:
+        dead: The kinds of work with a thread that died.
+        uncleanable: {partition: reason} of partitions that the cleaner leaves alone.
     """
 
     dead: tuple[str, ...] = ()

@@ -34,8 +34,9 @@ class _Sampled:
 class BatchObserver:
     """Samples batches, and remembers the samples. Not thread-safe.
 
-    `topics_max`: topics per observation; 0 disables sampling. `rest_ms`: shortest time between two
-    samples of a topic.
+    Args:
+        topics_max: The number of topics per observation; 0 disables sampling.
+        rest_ms: The shortest time between two samples of a topic.
     """
 
     def __init__(

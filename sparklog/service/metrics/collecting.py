@@ -29,15 +29,21 @@ def collect(
     Counts the commits in the entire ledger, in a bucket in the last 1024 entries.
 
     Args:
-        path: log dirs, or a URL.
-        storage_options: fsspec's options for the store.
-        options: options of `sparklog.open`; only offsets.retention.minutes and remote.patience.ms
+        path: Log dirs, or a URL.
+        storage_options: Options of fsspec for the store.
+        options: Options of `sparklog.open`. Only offsets.retention.minutes and remote.patience.ms
             have an effect.
-        clock: the current time.
+        clock: The current time.
 
-    Raises: InvalidRequestError: there is no log. StorageUnavailableError: the store does not
-        answer. Parts of a log that can't be read are reported in `errors`.
-    Cost: as of `Observer.observe`; in a bucket a dozen requests, and another for each of these
+    Returns:
+        The metrics. Parts of a log that can't be read are reported in `errors`.
+
+    Raises:
+        InvalidRequestError: There is no log.
+        StorageUnavailableError: The store does not answer.
+
+    Cost:
+        As of `Observer.observe`. In a bucket a dozen requests, and another for each of these
         entries, each group and each partition, about 256 at the same time.
     """
     remote, rest = RemoteOptions.parse(options or {})

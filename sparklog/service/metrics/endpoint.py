@@ -52,15 +52,16 @@ class _Quiet(WSGIRequestHandler):
 
 
 class Endpoint:
-    """Serves the samples of `read` until `close`.
+    """Serves the samples of `read` over HTTP until `close`.
 
     Args:
-        address: address to listen on.
-        port: 0 takes a free port.
-        read: returns the samples.
-        health: returns the content of /healthz.
+        address: The address to listen on.
+        port: The port; 0 takes a free port.
+        read: Returns the samples.
+        health: Returns the content of /healthz.
 
-    Raises: InvalidRequestError: prometheus_client isn't installed, or the address is in use.
+    Raises:
+        InvalidRequestError: prometheus_client isn't installed, or the address is in use.
     """
 
     def __init__(self, address: str, port: int, read: Read, health: Health) -> None:
@@ -132,7 +133,11 @@ def _healthz(health: Health, start: Any) -> Iterable[bytes]:
 
 
 def text_of(samples: Iterable[Sample]) -> str:
-    """Return samples in Prometheus' text format. Raises: InvalidRequestError, as `Endpoint`."""
+    """Return samples in Prometheus' text format.
+
+    Raises:
+        InvalidRequestError: prometheus_client isn't installed.
+    """
     with needed(InvalidRequestError):
         from prometheus_client import CollectorRegistry, generate_latest
     registry = CollectorRegistry(auto_describe=False)

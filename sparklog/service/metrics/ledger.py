@@ -37,8 +37,12 @@ class LedgerTail:
     def catch_up(self, end: int) -> LogState:
         """Return the state as of ledger offset `end`.
 
-        Raises: DataCorruptionError; FileNotFoundError: the log was deleted.
-        Cost: the first call reads the ledger's last segment (16 MiB at most; also the previous
+        Raises:
+            DataCorruptionError: The ledger is damaged.
+            FileNotFoundError: The log was deleted.
+
+        Cost:
+            The first call reads the ledger's last segment (16 MiB at most; also the previous
             segment if it has few records), later calls only new records.
         """
         identity = self._fs.identity(ledger_path(self._home))

@@ -18,10 +18,11 @@ from sparklog.storage.unfinished_erasure import UnfinishedErasure
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetrics:
-    """A partition's local files, and its offsets [log_start_offset, log_end_offset).
+    """The local files of a partition, and the offsets [log_start_offset, log_end_offset).
 
-    `due_bytes`: bytes of segments that retention should have deleted by now. `pieces`: extents of a
-    log in a bucket that are not merged yet.
+    Attributes:
+        due_bytes: The bytes of segments that retention should have deleted by now.
+        pieces: The number of extents of a log in a bucket that are not merged yet.
     """
 
     topic: str
@@ -39,8 +40,9 @@ class PartitionMetrics:
 class TierMetrics:
     """The remote storage of a topic.
 
-    `copy_lag_ms`: age of the newest record in the oldest closed segment without a copy; 0 if there
-    is none.
+    Attributes:
+        copy_lag_ms: The age of the newest record in the oldest closed segment without a copy; 0 if
+            each closed segment has a copy.
     """
 
     topic: str
@@ -56,9 +58,10 @@ class TierMetrics:
 class AwaitingDeletion:
     """Bytes that no reader uses, and that wait for file.delete.delay.ms, or for a service.
 
-    `kind`: topic (a deleted topic that can be undeleted), or segment (segments that retention,
-    compaction and merges removed from a topic). `storage`: local (log dirs, or the log's own
-    bucket), or remote.
+    Attributes:
+        kind: "topic" (a deleted topic that can be undeleted), or "segment" (segments that
+            retention, compaction and merges removed from a topic).
+        storage: "local" (log dirs, or the log's own bucket), or "remote".
     """
 
     topic: str
@@ -69,11 +72,13 @@ class AwaitingDeletion:
 
 @dataclass(frozen=True, slots=True)
 class ReaderMetrics:
-    """The position of a registered reader in a partition. `kind`: query or group.
+    """The position of a registered reader in a partition.
 
-    `lag`: None after the partition was deleted. `expired`: retention no longer waits for the
-    reader.
-    `name`: name of the query, empty if unknown.
+    Attributes:
+        kind: "query" or "group".
+        lag: The number of unread records; None after the partition was deleted.
+        expired: Whether retention no longer waits for the reader.
+        name: The name of the query; empty if unknown.
     """
 
     group: str
@@ -89,7 +94,7 @@ class ReaderMetrics:
 
 @dataclass(frozen=True, slots=True)
 class WriterMetrics:
-    """A writer's last micro-batch. `name`: name of the query, empty if unknown."""
+    """A writer's last micro-batch. `name` is the name of the query, or empty if unknown."""
 
     writer: str
     batch: int
@@ -104,9 +109,12 @@ class WriterMetrics:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryMetrics:
-    """A log dir. `error`: why it can't be read; free_bytes is then None.
+    """A log dir.
 
-    `failing`: the last write of a session there failed, in any process on this host.
+    Attributes:
+        free_bytes: The free space; None if the log dir can't be read.
+        error: Why the log dir can't be read.
+        failing: Whether the last write of a session there failed, in any process on this host.
     """
 
     directory: str
@@ -119,8 +127,8 @@ class DirectoryMetrics:
 class CommitMetrics:
     """New commits in the ledger: commits by kind, records by topic.
 
-    `size_bytes`, `duration_seconds`: only of commits with these facts, which old sparklog versions
-    did not record.
+    Sizes and durations are only those of commits that recorded them, which old versions of sparklog
+    did not do.
     """
 
     commits: dict[str, int]
@@ -140,9 +148,11 @@ class MergeMetrics:
 
 @dataclass(frozen=True, slots=True)
 class CompactedMetrics:
-    """How dirty a compacted partition of a log in a bucket is. `wanted`: it is due for cleaning.
+    """How dirty a compacted partition of a log in a bucket is.
 
-    `closed_ms`: when the last cleanable segment was merged; only if `wanted`.
+    Attributes:
+        wanted: Whether the partition is due for cleaning.
+        closed_ms: When the last cleanable segment was merged; only if `wanted`.
     """
 
     dirt: Dirt

@@ -65,9 +65,10 @@ _LOGGER = logging.getLogger("sparklog.service")
 class Observer:
     """Observes a log repeatedly. Thread-safe; concurrent calls run in sequence.
 
-    `history`: count all commits in the ledger at the first observation. `batches`: sample the
-    newest batches of topics. `options`: options of `sparklog.open`; only offsets.retention.minutes
-    has an effect.
+    Args:
+        history: Count all commits in the ledger at the first observation.
+        batches: Sample the newest batches of topics.
+        options: Options of `sparklog.open`. Only offsets.retention.minutes has an effect.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from sparklog.service.metrics.observed import DirectoryMetrics
 
 
 def offline_reason(home: str, directory: DirectoryMetrics) -> str:
-    """Return why a log dir is offline, "" if it isn't. `home`: the log's first log dir."""
+    """Return why a log dir is offline, or "" if it is online. `home` is the log's first log dir."""
     if directory.error:
         return directory.error
     if directory.failing:
@@ -27,7 +27,7 @@ def faults(
 ) -> list[str]:
     """Return the faults of a service; empty without faults.
 
-    `dead`: {work: whether its thread died}.
+    `dead` has, for each kind of work, whether the thread of the work died.
     """
     found = [f"thread {work} has died" for work, is_dead in dead.items() if is_dead]
     why = {one.directory: offline_reason(home, one) for one in directories}

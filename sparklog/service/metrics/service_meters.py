@@ -18,7 +18,7 @@ _COUNTED: Final = (
 
 
 class WorkMeters:
-    """A service's counters and gauges. `directories`: its log dirs."""
+    """The counters and gauges of a service. `directories` has the log dirs of the log."""
 
     def __init__(self, directories: Sequence[str]) -> None:
         self._all, self._directories = meters(directories[0]), directories
@@ -35,7 +35,10 @@ class WorkMeters:
                 self._all.gauge(names.DEAD_CLEANERS).set(0)
 
     def refresh(self, *, now_ms: int, leading: bool, dead: Mapping[str, bool]) -> None:
-        """Set gauges that are computed at each scrape. `dead`: {work: whether its thread died}."""
+        """Set the gauges that are computed at each scrape.
+
+        `dead` has, for each kind of work, whether the thread of the work died.
+        """
         self._all.gauge(names.LEADING).set(int(leading))
         for work, is_dead in dead.items():
             self._all.gauge(names.DEAD_THREADS).set(int(is_dead), work)

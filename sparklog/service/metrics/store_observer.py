@@ -73,11 +73,13 @@ class StoreObserver:
         clock: Clock,
         connect: Callable[[], Store],
     ) -> None:
-        """Create an observer; sends no request yet.
+        """Create an observer, which sends no request yet.
 
-        `history`: count the commits of the last HISTORY entries at the first observation.
-        `trail_entries`: minimum number of earlier entries in the trail of commits. `batches`:
-        sample the newest batches of topics. `connect`: opens the bucket.
+        Args:
+            history: Count the commits of the last HISTORY entries at the first observation.
+            trail_entries: The minimum number of earlier entries in the trail of commits.
+            batches: Sample the newest batches of topics.
+            connect: Opens the bucket.
         """
         self.path, self.directories = path, [url]
         self._url, self._connect = url, connect
@@ -135,10 +137,13 @@ class StoreObserver:
             return self._directories()
 
     def write_refusal(self) -> StorageUnavailableError | None:
-        """Return why the store refuses writes of this process, unless it accepts them.
+        """Return why the store refuses writes of this process, or None if the store accepts them.
 
-        Raises: StorageUnavailableError: the store did not answer. Cost: as of
-            `sparklog.diskless.home_object.write_refusal`, and a GET at the first call.
+        Raises:
+            StorageUnavailableError: The store did not answer.
+
+        Cost:
+            As of `sparklog.diskless.home_object.write_refusal`, and a GET at the first call.
         """
         with self._mutex:
             if self._home is None:

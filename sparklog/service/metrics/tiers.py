@@ -33,7 +33,11 @@ class TierObserver:
         """Copies of deleted topics that can be undeleted, as of the last observation."""
 
     def catch_up(self) -> None:
-        """Read new records of the metadata topic. Raises: DataCorruptionError."""
+        """Read new records of the metadata topic.
+
+        Raises:
+            DataCorruptionError: The metadata topic is damaged.
+        """
         self._cache = self._consumer.catch_up()
 
     def fault(
@@ -77,7 +81,7 @@ class TierObserver:
     ) -> list[TierMetrics]:
         """Return a row for each topic that is tiered or has remaining copies, by name.
 
-        `deleted`: ids of deleted topics that can be undeleted: their copies are not overdue.
+        `deleted` has the ids of deleted topics that can be undeleted: their copies are not overdue.
         """
         rows: dict[str, TierMetrics] = {}
         waiting_bytes: dict[str, int] = {}

@@ -57,7 +57,11 @@ class LedgerRepair:
         self._quarantine = QuarantinedFiles(fs, clock(), done)
 
     def run(self) -> None:
-        """Repair the ledger without changing its end offset. Raises: UnsupportedVersionError."""
+        """Repair the ledger without changing the end offset.
+
+        Raises:
+            UnsupportedVersionError: A newer sparklog wrote the ledger.
+        """
         plan = self._plan()
         if isinstance(plan, RebuiltState):
             self._rebuild(plan)

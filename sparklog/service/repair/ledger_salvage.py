@@ -33,11 +33,15 @@ _BASE_MAX: Final = 1 << 40  # above any ledger offset; zero bytes at the start o
 
 @dataclass(slots=True)
 class SurvivingLedger:
-    """The surviving records of a ledger, and its damaged segments.
+    """The surviving records of a ledger, and the damaged segments.
 
-    `records`: by offset. `bases`: of all segments. `damaged`: the bases of damaged
-    segments. `corrected`: {base: the segment's bytes} of segments with damage that
-    flipped bits explain. `end`: the offset after the last surviving record.
+    Attributes:
+        records: The records by offset.
+        bases: The base offsets of all segments.
+        damaged: The base offsets of damaged segments.
+        corrected: {base offset: bytes of the segment} of segments that only have flipped bits,
+            which are corrected.
+        is_torn: Whether the ledger ends with an incomplete batch.
     """
 
     records: dict[int, LedgerRecord] = field(default_factory=dict)
@@ -57,9 +61,13 @@ class SurvivingLedger:
 
 
 def surviving_ledger(fs: FileSystem, home: str) -> SurvivingLedger:
-    """Read all segments of the ledger. Raises: UnsupportedVersionError.
+    """Read all segments of the ledger.
 
-    Cost: a pass over the ledger, and a second pass over the rest of a damaged segment.
+    Raises:
+        UnsupportedVersionError: A newer sparklog wrote a record.
+
+    Cost:
+        A pass over the ledger, and a second pass over the rest of a damaged segment.
     """
     found = SurvivingLedger()
     if not has_ledger(fs, home):

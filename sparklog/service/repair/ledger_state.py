@@ -74,7 +74,8 @@ def rebuilt_state(
 ) -> RebuiltState:
     """Return the state as of the ledger's end. Cost: a listing per partition.
 
-    `was_crash`: the log was not closed, so the small files may lack the last records.
+    `was_crash` means that the log was not closed, so that the small files may lack the last
+    records.
     """
     return _Rebuild(fs, log_dir_state, ledger, now_ms, was_crash).run()
 

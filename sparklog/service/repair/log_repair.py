@@ -58,7 +58,7 @@ _ORDER: Final = (
 
 @dataclass(slots=True)
 class LogRepair:
-    """A repair of a log. `parts`: the partitions and their expected state."""
+    """A repair of a log. `parts` has the partitions and their expected state."""
 
     fs: FileSystem
     clock: Clock
@@ -247,9 +247,9 @@ class LogRepair:
 
     @contextlib.contextmanager
     def _locked(self, *, left_open: bool = False) -> Iterator[LogLock]:
-        """Keep brokers and writers out without opening the log; removes the lock files it created.
+        """Keep brokers and writers out without opening the log; remove the lock files at the end.
 
-        `left_open`: the log was not closed, and stays so.
+        `left_open` means that the log was not closed before; it is not closed by the repair either.
         """
         fs, home = self.fs, self.log_dir_state.home
         there = self.log_dir_state.dirs.present

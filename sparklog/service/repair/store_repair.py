@@ -24,12 +24,12 @@ from sparklog.tiered.reading.options import RemoteOptions
 
 
 class StoreRepair:
-    """A repair of a log in a bucket. `done`: the changes, in order. Not thread-safe."""
+    """A repair of a log in a bucket. `done` has the changes, in order. Not thread-safe."""
 
     def __init__(
         self, store: Store, clock: Clock, findings: Sequence[Finding], options: RemoteOptions
     ) -> None:
-        """Create a repair. `options`: has the keyring of encrypted records."""
+        """Create a repair. `options` has the keyring of encrypted records."""
         self._store, self._clock, self._options = store, clock, options
         self._findings = findings
         self._quarantine = Quarantine(store, clock)
@@ -38,7 +38,9 @@ class StoreRepair:
     def run(self) -> str | None:
         """Carry out all possible repairs. Return why some were refused, or None.
 
-        Raises: StorageUnavailableError: the repair may be incomplete; call this again.
+        Raises:
+            StorageUnavailableError: The store does not answer. The repair may be incomplete; call
+                this method again.
         """
         try:
             for kind, repair in _REPAIRS.items():

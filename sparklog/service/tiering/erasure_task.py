@@ -71,8 +71,10 @@ _IN_MEMORY: Final = 32 << 20  # larger rewritten copies use a temporary file
 class CopyErasure:
     """The erasure of a partition's copies, in turns with other processes. Copies are immutable.
 
-    `clean`: ids of copies without such records. `tallies`: by id, of copies with such records.
-    `reported`: ids of copies that are in the report.
+    Attributes:
+        clean: The ids of copies without records to erase.
+        tallies: The counts of records to erase, by id of the copy.
+        reported: The ids of copies that are in the report.
     """
 
     predicate: RecordPredicate
@@ -92,7 +94,11 @@ class CopyErasure:
         return TopicPartition(self.report.topic, self.report.partition)
 
     def note_left(self, segments: Sequence[CandidateSegment]) -> None:
-        """Remember the segments left to copy. Raises SparklogError if they stay the same."""
+        """Remember the segments that remain to be copied again.
+
+        Raises:
+            SparklogError: The same segments remained before, so the erasure makes no progress.
+        """
         # Another process may rewrite a segment again and again; the erasure must not loop forever.
         self.tries = self.tries + 1 if segments and segments == self.left else 0
         self.left = segments
@@ -126,8 +132,9 @@ class _CopyLog:
 class ErasableCopies:
     """The copies of a partition: a `sparklog.log.record_erasure.PieceStore`. Not thread-safe.
 
-    `objects`: reads the copies, with the keyring for encrypted copies. `together`: number of local
-    segments that are copied again per step.
+    Args:
+        objects: Reads the copies, with the keyring for encrypted copies.
+        together: The number of local segments that are copied again per step.
     """
 
     def __init__(

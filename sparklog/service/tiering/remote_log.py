@@ -44,7 +44,7 @@ _DELETED_TOGETHER: Final = 500  # copies per step: some requests, and two commit
 class TieredPartition:
     """A partition with remote storage or remaining copies, as of a moment under the lock.
 
-    `valid_copies`: ascending; see the module.
+    `valid_copies` are in ascending order; the module describes which copies are valid.
     """
 
     id: TopicIdPartition
@@ -105,9 +105,12 @@ class DryRunState:
 class RemoteLog:
     """Metadata of a log's remote segments, and listings of the log's local segments.
 
-    `foreign_topics`: {topic id: reason} of topics with copies that another log owns; None before
-    the first check. These copies are not changed, and local retention does not rely on them.
-    `preview`: the changes of a dry run; its later steps see the log as if they had been made.
+    Attributes:
+        foreign_topics: {topic id: reason} of topics with copies that another log owns; None before
+            the first check. These copies are not changed, and local retention does not rely on
+            them.
+        preview: The changes of a dry run. Later steps of the dry run see the log as if these
+            changes had been made.
     """
 
     def __init__(self, log: Log, lease: Lease, clock: Clock) -> None:
@@ -151,7 +154,11 @@ class RemoteLog:
             yield self._consumer.catch_up()
 
     def publish(self, segments: list[RemoteSegment], *, found: bool = False) -> None:
-        """Publish new states of copies. Raises LeaseLostError if another service leads now."""
+        """Publish new states of copies.
+
+        Raises:
+            LeaseLostError: Another service leads now.
+        """
         if segments:
             with self._mutex:
                 self.lease.check()

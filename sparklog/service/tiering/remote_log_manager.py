@@ -58,7 +58,11 @@ class RemoteLogManager:
     """Does the rounds of tiering. Not thread-safe; `remote_log` is shared."""
 
     def __init__(self, log: Log, lease: Lease, arguments: ServiceArguments) -> None:
-        """Open the store of a URL in `arguments`. Raises InvalidRequestError for a wrong URL."""
+        """Open the store of a URL in `arguments`.
+
+        Raises:
+            InvalidRequestError: The URL is invalid.
+        """
         self.remote_log = RemoteLog(log, lease, arguments.clock)
         self._options, self._clock = arguments.options, arguments.clock
         self._tier, self._stopping = arguments.tier, arguments.stopping

@@ -49,9 +49,9 @@ def topic_figures(
 def small_batch_warnings(
     batches: Mapping[str, tuple[BatchFigures, ...]], places: Mapping[str, str]
 ) -> list[Finding]:
-    """Warn once per topic of compressed batches with hardly more than a single record.
+    """Warn once per topic whose compressed batches contain hardly more than one record each.
 
-    `places`: {topic: its directory or URL}.
+    `places` is {topic: directory or URL}.
     """
     found: list[Finding] = []
     for topic, figures in batches.items():

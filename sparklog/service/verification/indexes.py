@@ -28,7 +28,7 @@ Table = NDArray[Any]
 class IndexFile:
     """The entries of an index of the segment with offset `base`, and the first fault of the index.
 
-    `fault`: (description, position of the entry in bytes).
+    `fault` is (description, position of the entry in bytes).
     """
 
     def __init__(self, base: int, dtype: np.dtype[Any], data: bytes | None, path: str = "") -> None:
@@ -53,7 +53,10 @@ class IndexFile:
         *,
         last: bool,
     ) -> Self:
-        """Read an index of a log dir. `last`: of the last segment, which a writer may be using."""
+        """Read an index of a log dir.
+
+        `last` means that the segment is the last one, whose index a writer may be changing.
+        """
         path = joined(part.path, name)
         try:
             index = cls(base, dtype, read_bytes(fs, path), path)
@@ -79,7 +82,7 @@ class IndexFile:
         return entries, np.minimum(rows, len(batch_keys) - 1)
 
     def note(self, what: str, row: int) -> None:
-        """Remember the first fault. `row`: the number of its entry."""
+        """Remember the first fault, in the entry with number `row`."""
         if self.fault is None:
             self.fault = what, row * self.entries.dtype.itemsize
 
@@ -102,7 +105,7 @@ def _settled(entries: Entries, part: ExpectedPartition, base: int) -> Entries:
 
 
 def _first(wrong: NDArray[np.bool_], start: int = 0) -> int | None:
-    """Return the number of the first wrong entry; `start`: the number of the first entry."""
+    """Return the number of the first wrong entry. The first entry has the number `start`."""
     hits = np.flatnonzero(wrong)
     return start + int(hits[0]) if len(hits) else None
 
@@ -110,7 +113,9 @@ def _first(wrong: NDArray[np.bool_], start: int = 0) -> int | None:
 class OffsetIndexCheck:
     """A `Consumer` that checks `.index`.
 
-    `exact`: each entry refers to a single batch. `interval_bytes`: index.interval.bytes, if known.
+    Args:
+        exact: Whether each entry must refer to the last offset of a single batch.
+        interval_bytes: The topic's index.interval.bytes, if known.
     """
 
     def __init__(self, file: IndexFile, *, exact: bool, interval_bytes: int | None = None) -> None:
@@ -158,8 +163,9 @@ class OffsetIndexCheck:
 class TimeIndexCheck:
     """A `Consumer` that checks `.timeindex`.
 
-    `exact`: each entry refers to a single batch. `final`: the index must have the last entry that
-    rolling or closing a segment writes.
+    Args:
+        exact: Whether each entry must refer to a single batch.
+        final: Whether the index must have the last entry that rolling or closing a segment writes.
     """
 
     def __init__(self, file: IndexFile, *, exact: bool, final: bool) -> None:
@@ -208,7 +214,7 @@ class TimeIndexCheck:
 def index_checks(
     fs: FileSystem, part: ExpectedPartition, base: int, *, last: bool
 ) -> tuple[OffsetIndexCheck, TimeIndexCheck]:
-    """Return the checks of a segment of a log dir. `last`: it is the partition's last segment."""
+    """Return the checks of a segment of a log dir. `last` means that it is the last segment."""
     index = IndexFile.read(fs, part, index_name(base), base, OFFSET_ENTRY, last=last)
     times = IndexFile.read(fs, part, timeindex_name(base), base, TIME_ENTRY, last=last)
     return (

@@ -166,7 +166,7 @@ def check_log_dir(
 ) -> None:
     """Report files in a log dir that are neither partitions nor checkpoints.
 
-    `deleted`: directories of topics that can be undeleted.
+    `deleted` has the directories of topics that can be undeleted.
     """
     for name in fs.listdir(directory):
         path = joined(directory, name)

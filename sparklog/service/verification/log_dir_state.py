@@ -67,11 +67,13 @@ class Situation(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedPartition(CommittedState):
-    """A partition and its expected state.
+    """A partition, and the expected state according to other files.
 
-    `end`: where the log must end; for a broker's, the lowest allowed end. `gaps_below`: offsets
-    below may be missing because of compaction. `config`, `interval_bytes`: None when only a broker
-    knows them.
+    Attributes:
+        end: Where the log must end. For a broker's partition, the lowest allowed end.
+        gaps_below: Offsets below may be missing because of compaction.
+        config: The config, or None for a broker's topic with unknown config.
+        interval_bytes: The topic's index.interval.bytes, or None in the same case.
     """
 
     topic: str
@@ -115,8 +117,10 @@ class LogDirState:
     def read(cls, fs: FileSystem, directories: list[str]) -> Self:
         """Return the log dirs and their partitions as they are now, without the ledger's state.
 
-        Takes a lock briefly if a lock file exists; does not write.
-        Raises: InvalidRequestError: a directory does not exist, or is not of this log.
+        Takes a lock briefly if a lock file exists. Does not write.
+
+        Raises:
+            InvalidRequestError: A directory does not exist, or is not a log dir of this log.
         """
         dirs = find_dirs(fs, directories)
         return cls(directories, _situation(fs, dirs), dirs, _partitions(fs, dirs))

@@ -34,7 +34,9 @@ CLOSED_LEAST: Final = 5  # minimum number of closed segments of the topic
 class Checked:
     """The result for a partition.
 
-    `end`: where its log actually ends. `closed_bytes`: sizes of its closed segments.
+    Attributes:
+        end: Where the log actually ends.
+        closed_bytes: The sizes of closed segments.
     """
 
     part: ExpectedPartition
@@ -50,7 +52,9 @@ class Checked:
 class PartitionCheck:
     """Checks a partition.
 
-    `topic_id`: the ledger's topic id, if known. `appends`: the recorded appends to all partitions.
+    Args:
+        topic_id: The topic id in the ledger, if known.
+        appends: The recorded appends to all partitions.
     """
 
     def __init__(
@@ -73,7 +77,11 @@ class PartitionCheck:
         self._is_foreign = False  # the files belong to another partition
 
     def run(self) -> Checked:
-        """Check everything. Raises: FileNotFoundError: files were moved; check again."""
+        """Check everything.
+
+        Raises:
+            FileNotFoundError: Files were moved meanwhile; check again.
+        """
         part, result = self._part, self.result
         names = self._fs.listdir(part.path)
         misnamed = self._check_metadata()

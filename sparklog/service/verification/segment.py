@@ -36,10 +36,14 @@ class Consumer(Protocol):
 
 @dataclass(slots=True)
 class Walked:
-    """The result of a pass. `end`: offset after the last batch; `size`: its end in bytes.
+    """The result of a pass over a segment.
 
-    `largest`: bytes of the largest batch. `damaged`: records are lost, or the segment has a tail
-    that readers don't see.
+    Attributes:
+        end: The offset after the last batch.
+        size: The position in bytes after the last batch.
+        disk_bytes: The size of the file.
+        largest: The size of the largest batch.
+        damaged: Whether records are lost, or the segment has a tail that readers don't see.
     """
 
     base: int
@@ -53,8 +57,10 @@ class Walked:
 class SegmentWalk:
     """A pass over a segment.
 
-    `following`: the next segment's base offset, None for the last segment. `expected`: the first
-    offset. `is_known`: the ledger has checksums of the segment's last batches.
+    Args:
+        following: The base offset of the next segment; None for the last segment.
+        expected: The expected first offset.
+        is_known: Whether the ledger has checksums of the segment's last batches.
     """
 
     def __init__(
@@ -81,7 +87,11 @@ class SegmentWalk:
         self._is_known = is_known
 
     def run(self, consumers: Sequence[Consumer]) -> Walked:
-        """Read the entire file. Raises: FileNotFoundError."""
+        """Read the entire file.
+
+        Raises:
+            FileNotFoundError: The file was deleted or moved.
+        """
         found = self.found
         with self._fs.open(self._path) as file:
             found.disk_bytes = size = file.size()

@@ -49,7 +49,8 @@ class _StagedExtent:
     def pread(self, size: int, at: int) -> bytes:
         """Return bytes of the extent.
 
-        Raises: SourceChangedError: the object is missing or truncated.
+        Raises:
+            SourceChangedError: The object is missing or truncated.
         """
         end = min(at + size, self.extent.size)
         try:  # one request for several partitions, which may fail because of another partition
@@ -61,7 +62,7 @@ class _StagedExtent:
 class ExtentCheck:
     """Checks the extents of a state. Thread-safe.
 
-    `batches`: (topic, batch counts) for each extent that was read.
+    `batches` has (topic, batch counts) for each extent that was read.
     """
 
     def __init__(
@@ -253,7 +254,7 @@ class ExtentCheck:
 class _Walk:
     """The results of a pass over an extent's batches.
 
-    `next`: the offset after the last good batch.
+    `next` is the offset after the last good batch.
     """
 
     def __init__(self, extent: Extent, gaps: bool) -> None:

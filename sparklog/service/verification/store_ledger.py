@@ -77,9 +77,9 @@ class LedgerCheck:
                 self._next = number + 1
 
     def _skip(self, first: int, proven: int) -> None:
-        """Report the entries from `first` to the next existing entry, and continue there.
+        """Report the entries from `first` to the next existing entry as lost, and continue there.
 
-        `proven`: the next number for which an object shows that its entry was created.
+        `proven` is the next number for which an object shows that the entry was created.
         """
         is_there = self._entries([proven])[0] is not None
         end = proven if is_there else proven + 1

@@ -62,16 +62,19 @@ def verify_store(
     closed segments exist and agree, and their indexes lead to batches.
 
     Args:
-        url: URL of the log.
-        storage_options: fsspec's options for the store.
-        options: options for reading; encrypted records are not checked without the keyring.
-        threads: extents that are read at the same time.
-        progress: called with (extents checked, extents).
-        store: a store instead of the URL's, for tests.
+        url: The URL of the log.
+        storage_options: Options of fsspec for the store.
+        options: Options for reading. Encrypted records are not checked without the keyring.
+        threads: The number of extents that are read at the same time.
+        progress: Called with the number of checked extents, and the total.
+        store: A store instead of the URL's, for tests.
 
-    Raises: InvalidRequestError: there is no log. StorageUnavailableError: the store does not
-        answer.
-    Cost: a GET for each entry, and a pass over all bytes of extents.
+    Raises:
+        InvalidRequestError: There is no log.
+        StorageUnavailableError: The store does not answer.
+
+    Cost:
+        A GET for each entry, and a pass over all bytes of extents.
     """
     options, began = options or RemoteOptions(), monotonic_ms()
     store = store or open_store(url, storage_options)

@@ -59,7 +59,7 @@ _NOT_NOTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A copy that readers rely on. `held`: whether local segments also have its records."""
+    """A copy that readers rely on. `held` means that local segments contain the same records."""
 
     copy: RemoteSegment
     held: bool
@@ -90,14 +90,27 @@ def verify_tier(
     round copies the segments again. This is the only change.
 
     Args:
-        options: options for reading, such as the keyring.
-        threads: copies that are read at the same time, with `deep`.
+        path: The log, or the URL of an archive.
+        deep: Whether to read all bytes.
+        storage_options: Options of fsspec for the store.
+        options: Options for reading, such as the keyring.
+        threads: The number of copies that are read at the same time, with `deep`.
+        progress: Called with the number of checked copies, and the total.
+        store: A store instead of the URL's, for tests.
+        fs: The file system.
+        clock: The current time.
 
-    Returns: the report; `report.ok` is False if a copy is missing or damaged.
-    Raises: InvalidRequestError: there is no remote storage. DataCorruptionError: the log has
-        copies, but their metadata or the store's URL can't be read. StorageUnavailableError: the
-        store does not answer.
-    Cost: a listing of each partition; two requests for a copy that isn't listed; with `deep` all
+    Returns:
+        The report. `report.ok` is False if a copy is missing or damaged.
+
+    Raises:
+        InvalidRequestError: There is no remote storage.
+        DataCorruptionError: The log has copies, but their metadata or the store's URL can't be
+            read.
+        StorageUnavailableError: The store does not answer.
+
+    Cost:
+        A listing of each partition; two requests for a copy that isn't listed; with `deep` all
         bytes.
     """
     options, began = options or RemoteOptions(), monotonic_ms()
@@ -162,7 +175,7 @@ class _DamageRecorder:
 
 
 class _TierCheck:
-    """A check of a store. `found`: the findings."""
+    """A check of the copies in a store. `found` has the findings."""
 
     def __init__(
         self,
@@ -171,7 +184,7 @@ class _TierCheck:
         retry: StoreRetry,
         note: Callable[[RemoteSegment, str], bool] = lambda copy, what: True,
     ) -> None:
-        """Create a check. `note`: records a damaged copy; returns whether it succeeded."""
+        """Create a check. `note` records a damaged copy, and returns whether this was possible."""
         self._store, self._keys, self._retry, self._note = store, keys, retry, note
         self.found: list[Finding] = []
         self.partitions = self.segments = self.bytes = 0
@@ -200,7 +213,7 @@ class _TierCheck:
     def _partition(
         self, cache: RemoteLogMetadataCache, where: Directory, start: int, local: int | None
     ) -> list[_Wanted]:
-        """Compare a partition's copies with a listing. `local`: None for an offline partition."""
+        """Compare a partition's copies with a listing. For an offline partition `local` is None."""
         key = TopicIdPartition(where.topic_id, where.partition)
         live = [s for s in cache.all(key) if s.state is SegmentState.COPY_FINISHED]
         live = [s for s in live if s.end > start]

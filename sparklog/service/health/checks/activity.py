@@ -35,11 +35,14 @@ _PAUSES: Final = 3  # silence up to this multiple of the longest pause is normal
 
 @dataclass(slots=True)
 class Standing:
-    """A group's position relative to the log. `lag`: in records.
+    """A group's position relative to the log.
 
-    `unread_ms`: when the oldest unread record was committed, if there is an unread record and the
-    ledger reaches back that far. `ahead`, `lost`: partitions in which the position is past the log
-    end, or before the log start.
+    Attributes:
+        lag: The number of unread records.
+        unread_ms: When the oldest unread record was committed. None without an unread record, or if
+            the ledger does not reach back that far.
+        ahead: Partitions in which the position is past the log end.
+        lost: Partitions in which the position is before the log start.
     """
 
     group: str
