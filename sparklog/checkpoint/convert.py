@@ -104,10 +104,13 @@ def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) 
         size = 0
         for name, files in by_partition.items():
             size += _take_over(checkpoint, lock, name, files)
+        # The query may run as another user than the import.
         if is_new and by_partition:
             model = checkpoint.real(next(iter(by_partition.values()))[0])
             copy_log_dir_ownership(fs, checkpoint.path, checkpoint.path, model)
         _remove(checkpoint, [file for files in by_partition.values() for file in files])
+        # From here on, Spark's own manager would start the query again at batch 0, without the
+        # marker: the files that it looks for are records now.
         if checkpoint.exists(METADATA_FILE):
             write_marker(fs, checkpoint.path)
             model = os.path.join(checkpoint.logs, LOCK_NAME)
@@ -130,6 +133,7 @@ def _take_over(checkpoint: Checkpoint, lock: CheckpointLock, name: str, files: l
         partition = CheckpointPartition(fs, directory)
         known = {key for key, _ in partition.live()}  # their records are newer than the files
         new = [file for file in files if address_of(file).key not in known]
+        # In the order in which Spark wrote the files, as if they had always been records.
         new.sort(key=lambda file: (fs.mtime_ms(checkpoint.real(file)), file))
 
         def records() -> Iterator[Record]:
@@ -152,6 +156,8 @@ def _take_over(checkpoint: Checkpoint, lock: CheckpointLock, name: str, files: l
 def _remove(checkpoint: Checkpoint, files: list[str]) -> None:
     """Remove files that are stored as records now, after the Hadoop checksums of these files."""
     fs, names = checkpoint.fs, checkpoint.files()
+    # The checksum first: Hadoop verifies a file that has one, and a crash must not leave the
+    # checksum of another file's content.
     for file in files:
         for path in (hadoop_name(file), file):
             if path in names:
@@ -212,6 +218,7 @@ def _write_back(checkpoint: Checkpoint, file: str) -> int:
     fs, real = checkpoint.fs, checkpoint.real(file)
     data, stat = checkpoint.read(file), checkpoint.stat(file)
     _make_directories(fs, checkpoint.path, os.path.dirname(file))
+    # An old checksum of this name would make Hadoop reject the new file.
     stale = hadoop_name(file)
     if stale in checkpoint.files():
         fs.unlink(checkpoint.real(stale))
@@ -220,7 +227,7 @@ def _write_back(checkpoint: Checkpoint, file: str) -> int:
     output = FileWriter(fs, hidden)
     output.write(data)
     output.close()
-    fs.set_mtime_ms(hidden, stat.mtime_ms)
+    fs.set_mtime_ms(hidden, stat.mtime_ms)  # `import_` orders records by it
     copy_mode_and_owner(fs, hidden, checkpoint.locate(file)[0])
     fs.rename(hidden, real)
     return len(data)

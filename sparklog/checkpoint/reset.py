@@ -150,6 +150,7 @@ def reset(
     with report_concurrent_cleanup(checkpoint.path), contextlib.ExitStack() as stack:
         if not dry_run:
             stack.enter_context(keep_stopped(checkpoint, _RESET_OR_FORK))
+            # Read again under the lock: the query may have run a batch since.
             checkpoint = Checkpoint.open(path, fs, needs_id=True)
         batches, batch = request.select_batch(checkpoint)
         check_no_running_batch(batches, clock())
@@ -219,6 +220,8 @@ def _carry_out(
         contextlib.ExitStack() as stack,
     ):
         copy_truncated(checkpoint, truncation, staged.directory, clock=clock)
+        # The request is part of the new checkpoint, so both become visible in the same step. If
+        # this process dies before the log is reset, the sink's next batch resets the log first.
         if wanted.log is not None and wanted.writer is not None:
             unfinished = UnfinishedReset(
                 log=wanted.log, writer=wanted.writer, batch=truncation.batch, time_ms=clock()
@@ -231,6 +234,8 @@ def _carry_out(
         if checkpoint.is_log_backed:  # no query may start before the log has been reset, too
             lock = stack.enter_context(CheckpointLock(fs, os.path.join(staged.directory, LOGS)))
             lock.take_running(_RESET_OR_FORK)
+        # An ordinary checkpoint has no lock. A query that runs has planned or committed a batch
+        # during the copy, unless it waits for its next trigger.
         checkpoint.refresh()
         if _plans(checkpoint) != before:
             raise LogLockedError(

@@ -54,6 +54,8 @@ def remove_log_dir(fs: FileSystem, checkpoint: str, logs: str) -> None:
         remove_all(fs, logs)
         fs.sync_dir(checkpoint)
         return
+    # A log dir that is removed file by file would, after a crash in between, show older records
+    # and hide the exported files, which records take precedence over.
     aside = staged_name(checkpoint, _EXPORT)
     fs.rename(logs, aside)
     fs.sync_dir(checkpoint)

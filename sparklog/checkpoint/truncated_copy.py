@@ -82,6 +82,7 @@ def copy_truncated(
             write_durably(fs, os.path.join(directory, path), data)
             copy_mode_and_owner(fs, os.path.join(directory, path), checkpoint.real(path))
     copy_mode_and_owner(fs, directory, checkpoint.path)
+    # All names must be durable before the caller renames the directory to its final name.
     for each in reversed(made):
         fs.sync_dir(each)
     _check_complete(directory, truncation.batch, fs)
@@ -102,7 +103,7 @@ def link_or_copy(fs: FileSystem, source: str, target: str, stats: CopyStats) -> 
     """Hard-link a file durably, or copy it if the file system has no hard links."""
     try:
         with fs.open(source) as file:
-            file.sync()  # Spark doesn't
+            file.sync()  # Spark doesn't sync files, and the copy must be durable
             size = file.size()
             try:
                 fs.link(source, target)
@@ -189,6 +190,8 @@ def _copy_segments(
         if kept.any():
             last = np.flatnonzero(kept)[-1]
             kept_end = int(np.concatenate([t["last_offset"] for t in segment.tables])[last]) + 1
+    # The copy continues with a higher leader epoch, so that its records can be told from those
+    # that the original writes at the same offsets.
     epochs = epochs_of(fs, source.directory)
     epoch = epochs[-1][0] + 1 if epochs else 1
     create(fs, directory, assigned(epochs, epoch, kept_end))

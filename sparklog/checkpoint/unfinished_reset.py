@@ -30,8 +30,13 @@ _OF_FILES: Final = {"output": str, "batch": int, "time": int}
 class UnfinishedReset:
     """A reset that is not finished yet.
 
-    `log` still has to forget commits of `writer` after `batch`. `time_ms`: when the reset was made.
-    `output`: the directory of a file sink with a staged log that still has to be put in place.
+    Attributes:
+        log: The log that still has to be reset, so that `writer` can commit the batches after
+            `batch` again.
+        writer: The query's name in the log.
+        output: The directory of a file sink with a staged log that still has to be put in place.
+        batch: The batch that the checkpoint was reset to.
+        time_ms: When the checkpoint was reset.
     """
 
     log: str | None = None
@@ -48,7 +53,11 @@ class UnfinishedReset:
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> Self:
-        """Read the content of the file at `path`. Raises: DataCorruptionError."""
+        """Read the content of the file at `path`.
+
+        Raises:
+            DataCorruptionError: The content is not such a document.
+        """
         try:
             fields = json.loads(data)
             wanted = _OF_FILES if "output" in fields else _OF_LOG
@@ -80,10 +89,16 @@ def complete(
 ) -> UnfinishedReset | None:
     """Reset the log of a checkpoint with an unfinished reset. Return the reset, or None.
 
-    `storage_options`: fsspec's options, for a log in a bucket; never stored.
-    Cost: a look-up of a file; with an unfinished reset a commit to the log. Idempotent.
-    Raises: DataCorruptionError: the file can't be read. InvalidRequestError, LogLockedError,
-        StorageUnavailableError: the log can't be written; the file stays.
+    Idempotent. The options of fsspec for a log in a bucket are never stored.
+
+    Raises:
+        DataCorruptionError: The file can't be read.
+        InvalidRequestError: The log does not exist; the file stays.
+        LogLockedError: Another process holds the log's lock; the file stays.
+        StorageUnavailableError: The log can't be written; the file stays.
+
+    Cost:
+        A look-up of a file; with an unfinished reset a commit to the log.
     """
     path = os.path.join(checkpoint, RESET)
     try:
@@ -124,8 +139,9 @@ def check_log(
 ) -> None:
     """Check that `writer`, or the query with that id, has written to the log at `path`.
 
-    Raises: InvalidRequestError: it never did, so that a reset would not affect the query's actual
-        log; or there is no log, and none must be created.
+    Raises:
+        InvalidRequestError: The writer has not, so that a reset would not affect the query's actual
+            log; or there is no log, and none must be created.
     """
     place = resolved(path)
     if not holds_own_log(path, storage_options, fs):

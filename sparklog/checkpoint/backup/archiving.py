@@ -160,6 +160,7 @@ def archive(
     in_store = _log_in_store(log, store, log_storage_options or storage_options, fs, leave_remote)
     homes = _homes(store.url, local, None if in_store is not None else log)
     repository = Repository.writing(store, ring)
+    # The upload can take hours. It reads a fork, which neither the query nor retention changes.
     with _staging_directories(fs, homes) as staged:
         checkpoint = _checkpoint(fs, local)
         chosen = _batch(checkpoint, local, batch)

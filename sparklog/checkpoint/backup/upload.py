@@ -142,6 +142,7 @@ class Uploader:
     def _list(self, age_ms: int) -> dict[str, int]:
         """List the stored files below this age as {object: bytes}."""
         held = self._repository.store.list(FILES)
+        # The store's clock sets the objects' times, and this host's clock may be behind.
         now_ms = max(self._clock(), *(one.time_ms for one in held), 0)
         return {one.name: one.size for one in held if now_ms - one.time_ms < age_ms}
 
@@ -210,6 +211,7 @@ class Uploader:
             entry = replace(known, path=path)
         else:
             entry = self._read(files, path, size, stamp)
+            # A file that changed during the read could be half old and half new.
             if (files.size(path), files.stamp(path)) != (size, stamp):
                 raise _changed(files.where(path))
         with self._mutex:

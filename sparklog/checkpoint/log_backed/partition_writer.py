@@ -48,6 +48,7 @@ def create(fs: FileSystem, directory: str, epochs: Sequence[tuple[int, int]] = (
     """Create a partition's directory and leader epochs, durably, unless the directory exists."""
     if not fs.exists(directory):
         fs.mkdir(directory)
+    # A crash may have left the directory without the epochs, so both are checked.
     if not fs.exists(joined(directory, EPOCH_CHECKPOINT)):
         write_epochs(fs, directory, list(epochs))
     fs.sync_dir(os.path.dirname(directory))
@@ -65,10 +66,12 @@ def append(
         DataCorruptionError: The partition is damaged.
     """
     partition.refresh()
+    # Readers take bytes after an incomplete batch for damage once a complete batch follows.
     if partition.segments:
         _truncate_torn_tail(partition, partition.segments[-1])
     offset, epoch = partition.next_offset, partition.epoch
     tag = partition_tag(os.path.basename(partition.directory))
+    # Encoded one by one, because an import passes records of up to 32 MiB.
     encoded = (_batch(record, offset + n, epoch, tag) for n, record in enumerate(records))
     while (first := next(encoded, None)) is not None:
         offset = _append_some(partition, itertools.chain([first], encoded), segment_bytes)
@@ -86,6 +89,8 @@ def clean(partition: CheckpointPartition) -> bool:
     alive = sum(entry.size for _, entry in partition.live())
     if total - alive <= alive + DEAD_BYTES_MIN:
         return False
+    # The oldest segment first: a deletion may go only after the records that it deleted, else a
+    # crash in between would bring the deleted file back.
     for segment in partition.segments:
         _clean_segment(partition, segment)
     partition.refresh()
@@ -175,6 +180,8 @@ def _append_some(
                 if at >= segment_bytes:
                     break
             file.sync()
+        # After a failed fdatasync the kernel may report success for the same pages, though they
+        # never reached the disk. Therefore the bytes are removed, and not synced again.
         except Exception:
             with contextlib.suppress(Exception):  # raise the first error
                 file.truncate(segment.end)
@@ -186,7 +193,7 @@ def _append_some(
 def _roll(partition: CheckpointPartition) -> None:
     fs, path = partition.fs, joined(partition.directory, log_name(partition.next_offset))
     fs.open(path, create=True).close()
-    fs.sync_dir(partition.directory)
+    fs.sync_dir(partition.directory)  # a synced batch in a file without a name would be lost
     partition.refresh()
 
 
@@ -204,6 +211,7 @@ def _clean_segment(partition: CheckpointPartition, segment: CheckpointSegment) -
         for _, entry in partition.live()
         if entry.base == segment.base
     }
+    # Without the last batch, its offset would be assigned again to another record.
     if segment is partition.segments[-1] and segment.tables:
         last = segment.tables[-1][-1]
         spans.add((int(last["position"]), int(last["position"] + last["size"])))
@@ -211,6 +219,7 @@ def _clean_segment(partition: CheckpointPartition, segment: CheckpointSegment) -
     if not spans and segment is not partition.segments[-1]:
         fs.unlink(path)
         fs.sync_dir(partition.directory)
+    # A new file and a rename: readers that have the old file open continue to read it.
     elif sum(end - first for first, end in spans) < segment.end:
         output = FileWriter(fs, path + CLEANED)
         with fs.open(path) as source:
