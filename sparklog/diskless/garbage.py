@@ -53,7 +53,7 @@ from sparklog.diskless.names import (
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.segment_healing import SegmentHealer
 from sparklog.diskless.service_log import ConflictError, NewEntry, ServiceLog
-from sparklog.diskless.state import DisklessState, partitions_of
+from sparklog.diskless.state import DisklessState, partitions_of, term_lost
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.ledger_records import PurgeRecord
@@ -628,7 +628,7 @@ class Garbage:
     def _create_floor(self, floor: int, term: int) -> None:
         def decide(now: DisklessState) -> NewEntry:
             if now.term != term:
-                raise LeaseLostError(f"the log's term is {now.term}, this service's was {term}")
+                raise term_lost(now, term)
             if now.floor >= floor:
                 raise ConflictError(f"the stage floor is already {now.floor}")
             return NewEntry(record=FloorRecord(term=term, floor=floor))
@@ -682,7 +682,7 @@ class Garbage:
     def _create_purge(self, ids: Sequence[str], term: int) -> None:
         def decide(now: DisklessState) -> NewEntry:
             if now.term != term:
-                raise LeaseLostError(f"the log's term is {now.term}, this service's was {term}")
+                raise term_lost(now, term)
             left = tuple(topic_id for topic_id in ids if topic_id in now.deleted)
             if not left:
                 raise ConflictError("the deleted topics were already restored or purged")

@@ -27,14 +27,13 @@ from sparklog.diskless.merge_source import Slice, SourceData, SourceReader, cut
 from sparklog.diskless.names import Level, level_of, segment_id
 from sparklog.diskless.segments import DisklessSegments, partition_state
 from sparklog.diskless.service_log import ConflictError, NewEntry, ServiceLog
-from sparklog.diskless.state import DisklessState
+from sparklog.diskless.state import DisklessState, term_lost
 from sparklog.errors import CommitUnknownError, DataCorruptionError, SparklogError
 from sparklog.format.index import RELATIVE_MAX, TIME_ENTRY, TXN_ENTRY, parse_entries
 from sparklog.format.producer_snapshot import format_snapshot
 from sparklog.log.batch_windows import WINDOW_BYTES
 from sparklog.log.cleaner_options import Throttle, unthrottled
 from sparklog.storage.leader_epochs import clipped
-from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.segment_store import LogSegmentData, SegmentPut, SourceChangedError
 from sparklog.storage.segments import StaleReadError
 from sparklog.tiered.copying.rewritten_log import RewrittenData
@@ -225,7 +224,7 @@ class Merger:
 
         def decide(now: DisklessState) -> NewEntry:
             if now.term != term:
-                raise LeaseLostError(f"the log's term is {now.term}, this service's was {term}")
+                raise term_lost(now, term)
             topic = now.log.topics.get(merge.key.topic)
             known = now.extents.get(merge.key, ())
             if topic is None or topic.id != merge.topic_id or find(known, record.sources) < 0:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from sparklog.common import TopicPartition
 from sparklog.diskless.extents import Extent
 from sparklog.diskless.service_log import ConflictError, NewEntry, ServiceLog
-from sparklog.diskless.state import DisklessState, partitions_of
+from sparklog.diskless.state import DisklessState, partitions_of, term_lost
 from sparklog.log.due_segments import (
     NO_CONSTRAINTS,
     DueSegments,
@@ -18,7 +18,6 @@ from sparklog.log.due_segments import (
     RetentionConstraints,
     due,
 )
-from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.ledger_records import StartRecord
 
 
@@ -122,7 +121,7 @@ def raise_log_starts(
 
     def decide(now: DisklessState) -> NewEntry:
         if now.term != term:
-            raise LeaseLostError(f"the log's term is {now.term}, this service's was {term}")
+            raise term_lost(now, term)
         wanted = {
             key: start
             for key, start in starts.items()

@@ -30,6 +30,7 @@ from sparklog.diskless.names import entry_name
 from sparklog.errors import DataCorruptionError
 from sparklog.format.scan import BATCH_DTYPE, Table
 from sparklog.log.producer_state import ProducerState
+from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.ledger_records import (
     AppendRecord,
     CommitRecord,
@@ -420,3 +421,11 @@ def partitions_of(state: DisklessState) -> Iterator[TopicPartition]:
     for name, topic in sorted(state.log.topics.items()):
         for partition in sorted(topic.dirs):
             yield TopicPartition(name, partition)
+
+
+def term_lost(state: DisklessState, term: int) -> LeaseLostError:
+    """Return the error for a change of a service whose `term` is not the log's term any more."""
+    return LeaseLostError(
+        f"another service has taken over the log: its term is {state.term}, and this service had "
+        f"term {term}"
+    )

@@ -77,7 +77,7 @@ class DisklessView(ListedView[TopicState]):
 
     @contextlib.contextmanager
     def metadata_snapshot(self) -> Iterator[None]:
-        """Give all answers within this context as of the first, with a single check for news."""
+        """Answer all requests in this context as of the first, which looks for new entries."""
         outer = getattr(self._look, "asked", None)
         if outer is None:
             self._look.asked = False

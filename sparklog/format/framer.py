@@ -149,7 +149,10 @@ class Framer:
         self.rows = len(order)
 
     def resume(self, opened: int, held: int, base: int, highest: int) -> None:
-        """Continue with the batch that the framer of the previous rows left open."""
+        """Continue with the open batch of another framer, which framed the previous rows.
+
+        The arguments are the fields with the same names of that framer.
+        """
         self.opened, self.held, self.base, self.highest = opened, held, base, highest
 
     def rewind(self, row: int) -> None:

@@ -167,9 +167,19 @@ class RecordFilterKernel:
         """Write the remaining records to `out` from byte `at` on; return the end of the output.
 
         Deltas are relative to `new_base` if `keep_base` is set, else to the first record's
-        timestamp; `base_time` and `largest` are then set for the new batch. `kind`: timestamp type;
-        with 1 every record's timestamp is `max_time`. Source:
-        MemoryRecords.buildRetainedRecordsInto.
+        timestamp. `base_time` and `largest` are then set for the new batch.
+
+        Args:
+            src: The uncompressed records.
+            out: The buffer for the new records.
+            at: The position in `out`.
+            base_time: The base timestamp of the source batch.
+            kind: The timestamp type; with 1 every record has the timestamp `max_time`.
+            max_time: The largest timestamp of the source batch.
+            new_base: The base timestamp of the new batch.
+            keep_base: Whether to use `new_base`.
+
+        Source: MemoryRecords.buildRetainedRecordsInto.
         """
         row = 0
         stamp = 0

@@ -403,7 +403,10 @@ def _declared(state: LogState, writer: str, batch: int) -> LedgerRecord | None:
 
 
 def _now(last: LastMicroBatch, state: LogState) -> LastMicroBatch:
-    """Return a writer's last micro-batch with a time after the ledger's repair."""
+    """Return a writer's last micro-batch, dated at or after the repair of the ledger.
+
+    A commit after the repair means that the writer's rows of `state.lost` need no check any more.
+    """
     assert state.lost is not None
     return last._replace(time_ms=max(state.time_ms, state.lost.time_ms))
 

@@ -72,7 +72,7 @@ class TimeLookup:
         return None
 
     def _settled(self, end: int) -> int:
-        """Return the number of leading settled segments; compute `_running` for each of them."""
+        """Return the number of leading segments that end below `end`, and complete `_running`."""
         bases = self._lookup.bases
         if self._running_of is not bases:  # another list object: the segments were listed again
             self._running, self._running_of = [], bases

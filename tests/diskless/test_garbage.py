@@ -314,11 +314,11 @@ def test_nothing_is_decided_under_a_past_term() -> None:
     other = home.another().lead()
     other.commit("later")
     number = home.state.number
-    with pytest.raises(LeaseLostError, match="this service's was 1"):
+    with pytest.raises(LeaseLostError, match="this service had term 1"):
         raise_log_starts(home.log, planned_on, {T0: 1}, term=1)
-    with pytest.raises(LeaseLostError, match="this service's was 1"):
+    with pytest.raises(LeaseLostError, match="this service had term 1"):
         home.garbage.raise_floor(home.report())
-    with pytest.raises(LeaseLostError, match="this service's was 1"):
+    with pytest.raises(LeaseLostError, match="this service had term 1"):
         home.garbage.give_up_topics(home.report())
     assert home.state.number == number
 

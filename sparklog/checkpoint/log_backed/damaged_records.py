@@ -193,14 +193,14 @@ def _fields(batch: bytearray, tag: int) -> tuple[str, int]:
     plain = (codec, last, producer, epoch, count) == (0, 0, -1, -1, 1) and sequence in (-1, tag)
     size, at = _varint(batch, HEADER_SIZE)
     if not plain or first_ms != last_ms or at + size != len(batch) or any(batch[at : at + 3]):
-        raise ValueError("its header is wrong")
+        raise ValueError("the header of the batch is wrong")
     key_bytes, at = _varint(batch, at + 3)
     key = bytes(batch[at : at + key_bytes])
     value_bytes, at = _varint(batch, at + key_bytes)
     if min(key_bytes, value_bytes + 1) < 0 or at + max(0, value_bytes) + 1 != len(batch):
-        raise ValueError("its lengths are wrong")
+        raise ValueError("the lengths in the batch are wrong")
     if not key or batch[-1]:
-        raise ValueError("it has no key, or headers")
+        raise ValueError("the record has no key, or it has headers")
     return key.decode(), value_bytes
 
 

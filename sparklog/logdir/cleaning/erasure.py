@@ -108,7 +108,7 @@ class ErasableSegments:
             raise
 
     def _is_replaced(self, segment: Segment) -> bool:
-        """Return True if a cleaner or a move has replaced a segment since."""
+        """Return True if a cleaner or a move has replaced a segment since the listing."""
         partition = self._partition
         size = self._commits.fs.size(joined(partition.directory, log_name(segment.base)))
         return segment.base != partition.bases[-1] and size != segment.size

@@ -19,7 +19,10 @@ Table = NDArray[Any]
 
 
 class EpochCheck:
-    """A `Consumer` over all segments of a partition."""
+    """A `Consumer` that compares leader-epoch-checkpoint with the batches of a partition.
+
+    The check takes all segments of the partition in order.
+    """
 
     def __init__(self, part: ExpectedPartition) -> None:
         self._part = part

@@ -244,7 +244,7 @@ def _differences(
 
 
 def _content(state: DisklessState) -> dict[str, Any]:
-    """Return a state's content without extents, by names for messages."""
+    """Return {description: part of the state}, without extents, to compare two states."""
     return {
         "metadata (topics, ends, starts, writers)": ledger_records.encode(state.log.snapshot()),
         "leader epochs": state.epochs,
