@@ -38,7 +38,7 @@ def resolve_start(
     if missed and strategy == "error":
         when = ", ".join(sorted({str(times[p]) for p in times if offsets[p] is None}))
         raise InvalidRequestError(
-            f"{', '.join(missed)} has no record at or after the starting timestamp ({when} ms): "
+            f"no record of {', '.join(missed)} is at or after the starting timestamp ({when} ms): "
             "set an earlier timestamp, or startingOffsetsByTimestampStrategy=latest"
         )
     return {p: _or(offsets[p], held[p][1]) for p in times}

@@ -82,7 +82,7 @@ def test_time_without_a_record_follows_the_strategy() -> None:
     bound = Bound("time", 1000)
     assert resolve_start(bound, HELD, lookup, strategy="latest") == {A: 42, B: 50}
     assert resolve_end(bound, HELD, lookup) == {A: 42, B: 50}
-    advice = r"t-1 has no record .*1000 ms\): set an earlier timestamp, or startingOffsetsByTimest"
+    advice = r"no record of t-1 .*1000 ms\): set an earlier timestamp, or startingOffsetsByTimest"
     with pytest.raises(InvalidRequestError, match=advice):
         resolve_start(bound, HELD, lookup, strategy="error")
 

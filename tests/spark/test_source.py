@@ -131,7 +131,7 @@ def test_partitions_are_split_over_tasks(log: Log, read: Callable[..., DataFrame
     ("options", "words"),
     [
         ({"subscribe": "nope"}, r"nope not in .*topics are t\. Check the name.*start the writer"),
-        ({"startingTimestamp": str(T0 + 10**9)}, "no record of t-0, t-1 is as young"),
+        ({"startingTimestamp": str(T0 + 10**9)}, "no record of t-0, t-1 is at or after"),
         ({"startingOffsets": '{"t":{"0":1}}'}, "lacks t-1"),
         ({"kafka.bootstrap.servers": "localhost:9092"}, "use option path instead"),
         ({"startingOffsets": "latest"}, "can't be latest"),
