@@ -15,12 +15,12 @@ _SEPARATOR: Final = re.compile(r"\s*[=:]\s*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """A topic's config: the value, source and valid values.
+    """A topic config with the value, the source and a description of the valid values.
 
     Attributes:
         source: DYNAMIC_TOPIC_CONFIG if the config was set on the topic, else DEFAULT_CONFIG.
         default: The value of a config that is not set.
-        own: Whether only sparklog knows the config. Kafka does not have it.
+        own: Whether the config exists only in sparklog, and not in Kafka.
     """
 
     name: str
@@ -37,9 +37,11 @@ class ConfigEntry:
 
 
 def describe_configs(info: TopicInfo, *, everything: bool = False) -> list[ConfigEntry]:
-    """Return {name: config} of the configs that were set on a topic.
+    """Return the configs that were set on a topic, sorted by name.
 
-    With `everything`, configs that have their default value are included.
+    Args:
+        info: The topic.
+        everything: Include configs that have their default value.
     """
     entries = []
     for name, key in sorted(KEYS.items()):
@@ -65,7 +67,7 @@ def parse_configs(pairs: Iterable[str]) -> dict[str, str]:
     """Parse "key=value" pairs, without validating the values.
 
     Raises:
-        InvalidRequestError: A text is not such a pair.
+        InvalidRequestError: A text does not have the form key=value, or a key occurs twice.
     """
     found: dict[str, str] = {}
     for pair in pairs:

@@ -97,10 +97,14 @@ def offsets_by_partition(rows: Iterable[tuple[str, int, int]]) -> Offsets:
 
 
 def delete_records(log: Log, offsets: Offsets) -> list[RecordDeletion]:
-    """Raise log starts, each partition independently. -1 means the high watermark."""
+    """Raise the log start offset of each partition; -1 stands for the high watermark.
+
+    A partition that fails does not affect the others. The result contains the error.
+    """
     done = []
     for (topic, partition), offset in offsets.items():
         try:
+            # A call per partition, so that an invalid offset does not reject the others.
             start = log.delete_records(topic, {partition: offset})[partition]
             done.append(RecordDeletion(topic=topic, partition=partition, low_watermark=start))
         except SparklogError as error:

@@ -62,7 +62,11 @@ def _iso_ms(text: str) -> int:
 
 
 def parse_partitions(text: str) -> tuple[int, ...]:
-    """Parse numbers joined by commas. Raises InvalidRequestError."""
+    """Parse partition numbers that are joined by commas.
+
+    Raises:
+        InvalidRequestError: The text has another form.
+    """
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -72,10 +76,13 @@ def parse_partitions(text: str) -> tuple[int, ...]:
 
 
 def get_offsets(log: Log, query: OffsetQuery) -> dict[str, dict[int, int]]:
-    """Return {topic: {partition: offset}}, sorted, without partitions that have no such offset.
+    """Return {topic: {partition: offset}}, sorted.
 
-    These are partitions without a record as late, without local or without tiered records, as in
-    Kafka. Raises: InvalidRequestError if no partition matches.
+    A partition is left out, as in Kafka, if it has no such offset: no record at or after the time,
+    no local records, or no tiered records.
+
+    Raises:
+        InvalidRequestError: No partition matches.
     """
     chosen = _chosen(log, query)
     if not any(chosen.values()):
@@ -115,9 +122,9 @@ def _chosen(log: Log, query: OffsetQuery) -> dict[str, list[int]]:
 
 
 def _rule(text: str) -> Callable[[str, int], bool]:
-    """Return the predicate of a --topic-partitions element.
+    """Return the predicate of an element of --topic-partitions.
 
-    Forms: TOPIC, TOPIC:2, TOPIC:2-5 (without 5), TOPIC:2-, TOPIC:-5.
+    An element is TOPIC, TOPIC:2, TOPIC:2-5 (partitions 2 to 4), TOPIC:2- or TOPIC:-5.
     """
     match = _PATTERN.fullmatch(text)
     if match is None:

@@ -54,8 +54,16 @@ def describe_log_dirs(
     """Return the document of kafka-log-dirs for the log dirs at `path`.
 
     Sizes are the bytes of a partition's .log files. A log dir that cannot be read or is not mounted
-    has an `error` and no partitions. `topics`: restricts the result. Cost: a listing per partition,
-    a stat per segment.
+    has an `error` and no partitions.
+
+    Args:
+        path: The log dirs.
+        topics: The topics to describe. By default all topics.
+        fs: The file system.
+
+    Cost:
+        A listing per partition, and a stat per segment.
+
     Source: LogDirsCommand.formatAsJson (Kafka 4.1).
     """
     directories = split_path(path)

@@ -1,7 +1,8 @@
 """A log's readers as consumer groups, and the formats of kafka-consumer-groups.
 
-A streaming query appears as a stable group with a single member, its host, as an endpoint shows it
-to Kafka's own tool. Source: ConsumerGroupCommand, CsvUtils (Kafka 4.1).
+A streaming query appears as a stable group with a single member, the query's host. A Kafka endpoint
+of the log shows queries to Kafka's own tool in the same way. Source: ConsumerGroupCommand, CsvUtils
+(Kafka 4.1).
 """
 
 import csv
@@ -32,9 +33,13 @@ _DURATION: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOffset:
-    """A group's position in a partition, and the member that owns the partition.
+    """A group's position in a partition, and the member to which the partition is assigned.
 
-    None stands for an unknown position or member.
+    Attributes:
+        leader_epoch: The leader epoch of the position; None if the epoch is unknown.
+        offset: The position; None if the group has no position.
+        end: The high watermark; None if the partition does not exist.
+        member: The member; None if no member has the partition.
     """
 
     topic: str
@@ -52,7 +57,7 @@ class ReaderOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderGroup:
-    """A group in the representation of Kafka's tools."""
+    """A consumer group or streaming query, in the representation of Kafka's tools."""
 
     group: str
     kind: str
@@ -62,7 +67,7 @@ class ReaderGroup:
     offsets: tuple[ReaderOffset, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields, and lags."""
+        """Return the fields as a JSON document, with the lag of each position."""
         found = asdict(self)
         for row, each in zip(found["offsets"], self.offsets, strict=True):
             row |= {"lag": each.lag, "member": each.member and each.member.member_id}
@@ -140,7 +145,8 @@ def _of_query(reader: Reader) -> Member:
 def parse_topics(given: Iterable[str]) -> dict[str, list[int] | None]:
     """Parse topics, or "topic:0,1", as {topic: partitions, or None for all}.
 
-    Raises: InvalidRequestError.
+    Raises:
+        InvalidRequestError: A text has another form.
     """
     found: dict[str, list[int] | None] = {}
     for text in given:
@@ -164,7 +170,11 @@ def parse_topics(given: Iterable[str]) -> dict[str, list[int] | None]:
 
 
 def parse_duration(text: str) -> timedelta:
-    """Parse an ISO duration as Java does: PnDTnHnMnS. Raises InvalidRequestError."""
+    """Parse an ISO duration of the form PnDTnHnMnS, as Java's Duration does.
+
+    Raises:
+        InvalidRequestError: The text has another form, or the duration is too long.
+    """
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()[1:]) or text[-1] in "tT":
         raise InvalidRequestError(

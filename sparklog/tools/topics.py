@@ -49,7 +49,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """A topic: its id, number of partitions, and configs that differ from the defaults."""
+    """A topic with the topic id, partitions, and the configs that differ from the defaults."""
 
     topic: str
     topic_id: str
@@ -93,13 +93,15 @@ def matching(
 def describe_topics(log: Log, topics: Sequence[TopicInfo]) -> list[TopicDescription]:
     """Describe topics of an open log. Topics that were deleted in the meantime are left out.
 
-    Cost: a listing per partition, a stat per segment.
+    Cost: a listing per partition, and a stat per segment.
     """
     described = []
     for info in topics:
         try:
             described.append(_topic(log, info))
         except (FileNotFoundError, StaleReadError, TopicReplacedError, UnknownTopicError):
+            # Only a topic that was deleted, or deleted and created again, is left out. If the same
+            # topic still exists, its files are missing, which is damage.
             now = log.topics().get(info.name)
             if now is not None and now.id == info.id:
                 raise
@@ -157,7 +159,10 @@ def _partition(
 
 
 def settled(look: Callable[[], T]) -> T:
-    """Read files that a writer or the service may be changing; retry if they disappeared."""
+    """Return the result of `look`, which reads files that a writer or the service may be changing.
+
+    If a file disappears meanwhile, the call is repeated for about a second.
+    """
     for _ in attempts(PATIENCE_MS):
         try:
             return look()

@@ -316,7 +316,7 @@ def test_an_index_that_fails_its_sanity_check_is_rebuilt(
     index.write_bytes(good + damage)
     check = ["dump-log", "--files", str(index), "--index-sanity-check"]
     assert run(check) == 1
-    assert "`sparklog verify --repair` rebuilds it" in capsys.readouterr().err
+    assert "`sparklog verify --repair` rebuilds the index" in capsys.readouterr().err
     assert run(["verify", path, "--repair"]) == 0
     assert run(check) == 0
     assert index.read_bytes() == good

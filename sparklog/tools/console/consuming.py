@@ -21,7 +21,9 @@ _PLACES: Final = ("partition", "offset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Conditions for records, which must all match. Regular expressions have RE2's syntax.
+    """Conditions on records. A record is selected if all conditions match.
+
+    Regular expressions have RE2's syntax.
 
     Attributes:
         headers: (header key, value) pairs. None stands for any value. A record matches if one of
@@ -91,13 +93,13 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeRequest:
-    """The records of a topic that are requested.
+    """The topic, the range and the conditions of the records that a command prints.
 
     Attributes:
         columns: As of `Log.read`; partition and offset are added.
         match: Selects records; `max_messages` counts the selected records.
-        follow_on: Wait for more records at the end, for `timeout_ms` without a new record or else
-            for ever.
+        follow_on: Wait for more records at the end of the log. The wait ends after `timeout_ms`
+            without a new record, or never if `timeout_ms` is None.
         group: The reader to register. Continues at its committed offsets unless `start` names an
             offset or a time. A batch counts as consumed when the next batch is requested.
         timeline: See `Log.read`.
@@ -126,9 +128,15 @@ class ConsumeRequest:
 def consume(
     log: Log, request: ConsumeRequest, stopped: Callable[[], bool] = lambda: False
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the requested records as batches. Raises the errors of `Log.read`.
+    """Yield the requested records as batches.
 
-    `stopped` ends the iteration between two batches and while waiting.
+    Also raises the errors of `Log.read`.
+
+    Args:
+        log: The log.
+        request: The records to read.
+        stopped: If this function returns True, the iteration ends: between two batches, or while
+            waiting for records.
     """
     request.check()
     topic, start, match = request.topic, request.start, request.match
@@ -153,6 +161,7 @@ def consume(
         batches = follow(reads, first, ended=patience.is_over)
     else:
         last = resolve(view, topic, numbers, "latest", spans, name="end", isolation=isolation)
+        # The ids detect a topic that is deleted and created again while it is read.
         ids = {p: view.topic_id(topic, p) for p in numbers}
         batches = read_ranges(reads, first, last, ids)
     shown = [*wanted, *(name for name in _PLACES if name not in wanted)]
@@ -161,6 +170,8 @@ def consume(
             patience.renew()
             if rows.num_rows:
                 yield rows.select(shown)
+            # After the yield: the caller asks for the next batch when this one has been printed.
+            # A crash before that prints the batch again instead of losing it.
             if progress is not None:
                 progress.taken(*behind)
             if stopped():
@@ -196,7 +207,7 @@ def _limited(
 def _chosen(
     rows: pa.RecordBatch, match: Match, most: int | None
 ) -> tuple[pa.RecordBatch, tuple[int, int]]:
-    """Return the matching rows, at most `most`, and (partition, next offset) after them."""
+    """Return the first `most` matching rows, and (partition, offset after the consumed rows)."""
     partition, offsets = rows.column("partition")[0].as_py(), rows.column("offset")
     last = offsets[len(offsets) - 1].as_py()
     mask = match.mask(rows)

@@ -100,7 +100,7 @@ def _width(name: str, value: str) -> int | None:
 
 
 def formatter(name: str, layout: Layout | None = None) -> tuple[Format, list[str]]:
-    """Return a function that formats batches as bytes, and the columns that it needs."""
+    """Return a function that formats batches as bytes, and the names of the columns to read."""
     layout = layout or Layout()
     if name == "raw":
         return _raw, ["value"]
@@ -199,7 +199,7 @@ def _joined(*parts: Any, separator: bytes = b"") -> Any:
 
 
 def _stamps(times: Any, kinds: Any) -> Any:
-    """Return CreateTime:1700000000000, as Kafka prints it; NO_TIMESTAMP for -1."""
+    """Return timestamps as Kafka prints them: CreateTime:1700000000000, or NO_TIMESTAMP for -1."""
     ms = _millis(times)
     names = pa.array([kind.encode() for kind in _KINDS], pa.binary()).take(kinds)
     text = _joined(names, _digits(ms), separator=b":")
@@ -249,7 +249,10 @@ def to_hex(column: Any) -> Any:
 
 
 def _json(rows: pa.RecordBatch) -> memoryview | bytes:
-    """Return an object per line; values that are not UTF-8 in base64 as keyBase64, valueBase64."""
+    """Return one JSON object per line.
+
+    Keys and values that are not UTF-8 are encoded in base64, as keyBase64 and valueBase64.
+    """
     kinds = pa.array([f'"{kind}"'.encode() for kind in _KINDS], pa.binary())
     topic = json.dumps(rows.column("topic")[0].as_py()).encode() if rows.num_rows else b""
     line = _joined(

@@ -16,9 +16,10 @@ class Stopped(Exception):
 
 
 class Linger:
-    """Tells when data that was read from a pipe must be committed.
+    """Limits how long data that was read from a pipe waits for a commit.
 
-    Data may wait for a commit for the given time (ms). With None they wait until there are enough.
+    Data waits at most for the given time (ms). With None the data waits until there is enough for a
+    commit.
     """
 
     def __init__(self, most_ms: int | None = None) -> None:
@@ -36,7 +37,7 @@ class Linger:
             self._since = monotonic_ms()
 
     def is_over(self) -> bool:
-        """Return True if it is time for a commit."""
+        """Return True if data has waited for the maximum time and must be committed now."""
         since = self._since
         return (
             self.most_ms is not None
@@ -99,6 +100,8 @@ class Source:
         poll = select.poll()
         poll.register(pipe, select.POLLIN)
         while held < size:
+            # The poll ends every _LOOK_MS even without a limit: a signal only sets `stopped`, and
+            # Python repeats a poll that a signal interrupted.
             left = None if began is None or most_ms is None else began + most_ms - monotonic_ms()
             if left is not None and left <= 0:
                 return b"".join(found) or None

@@ -49,7 +49,10 @@ _KNOWN: Final = ("key", "value", "headers", "timestamp", "partition")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """How a line becomes a record, with kafka-console-producer's properties (LineMessageReader)."""
+    """The rules for parsing a line as a record: the properties of kafka-console-producer.
+
+    Source: LineMessageReader.
+    """
 
     parse_key: bool = False
     parse_headers: bool = False
@@ -62,7 +65,11 @@ class Lines:
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> "Lines":
-        """Parse --property values. Raises InvalidRequestError."""
+        """Parse --property values.
+
+        Raises:
+            InvalidRequestError: A property is unknown or invalid.
+        """
         given: dict[str, Any] = {}
         for name, value in properties.items():
             field = name.replace(".", "_")
@@ -87,13 +94,13 @@ def batches(file: Any, form: str, lines: Lines | None = None) -> Iterator[pa.Rec
 
     JSON has an object per line, as `sparklog consume --formatter json` prints; the fields topic,
     offset and timestampType are ignored. CSV and Parquet have a column value, and optionally key,
-    headers (not in CSV), timestamp, partition. A slow pipe of lines or JSON sometimes yields
-    NOTHING.
+    headers (not in CSV), timestamp, partition. While a pipe of lines or JSON has no data, the
+    function yields NOTHING.
 
     Args:
         file: The file.
         form: One of FORMATS.
-        lines: How a line becomes a record.
+        lines: The rules for parsing a line as a record.
 
     Raises:
         InvalidRequestError: A line is invalid. The message has the number of the line.
@@ -176,7 +183,7 @@ def _split_lines(block: bytes) -> Any:
 
 
 def _cut(column: Any, separator: bytes, name: str, first: int, how: Lines) -> tuple[Any, Any]:
-    """Split at the first `separator` into the parts before and after it."""
+    """Split each text at the first `separator`; return the parts before and after the separator."""
     parts = pc.split_pattern(column, separator.decode(), max_splits=1)
     whole = pc.equal(pc.list_value_length(parts), 2)
     if not pc.all(whole, min_count=0).as_py():

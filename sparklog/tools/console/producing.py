@@ -50,9 +50,10 @@ class Produced:
 
 
 class Records:
-    """The records of open binary files in sequence. The first block is read immediately.
+    """The records of several open binary files, in sequence.
 
-    Errors in the first block are therefore raised before a log or topic is created.
+    The constructor reads the first block, so that an error in this block is raised before a log or
+    topic is created.
     """
 
     def __init__(
@@ -67,19 +68,27 @@ class Records:
         linger_ms: int | None = None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """See `produce`.
+        """Read the first block of the files.
 
         Args:
-            files: (name, file); the name is for errors.
-            form, lines: See `input_formats.batches`.
-            partition: For all records; by default as `Log.append` chooses.
+            topic: The topic to append to.
+            files: (name, file) pairs. Error messages contain the name.
+            form: See `input_formats.batches`.
+            lines: See `input_formats.batches`.
+            partition: The partition of all records. By default `Log.append` chooses partitions.
             seen: Called with the number of bytes read.
-            linger_ms: How long lines and JSON from a pipe wait for more input. Parquet and CSV are
-                committed when there is enough data, or at the end.
-            stopped: Ends the input; an incomplete last record is discarded.
-        Raises: InvalidRequestError with file and line; Stopped before the first block.
+            linger_ms: The longest time that lines and JSON from a pipe wait for more input. Parquet
+                and CSV are committed when there is enough data, or at the end.
+            stopped: If this function returns True, the input ends, and an incomplete last record is
+                discarded.
+
+        Raises:
+            InvalidRequestError: The input is invalid. The message has the file and the line.
+            Stopped: The input was stopped before the first block.
         """
         self.topic, self.partition = topic, partition
+        # With the options: the same bytes in another format or to another partition are other
+        # content, which must be a BatchConflictError and not a replay.
         self.digest = hashlib.sha256(repr((topic, form, lines, partition)).encode())
         self.linger = Linger(linger_ms)
         how: Any = {"linger": self.linger, "stopped": stopped}
@@ -133,6 +142,7 @@ def produce(
                 stager.add(info, part, partition=partition)
                 done.records += part.num_rows
             chunks = stager.finish()
+        # Only now: the digest covers all bytes of the input when the last block has been read.
         identity = Identity(writer=writer, batch=batch, fingerprint=records.digest.hexdigest())
         result = log.commit(chunks, identity=identity)
     except BaseException:
@@ -165,7 +175,10 @@ def _rows(
 
 @contextlib.contextmanager
 def _seekable(file: BinaryIO) -> Iterator[tuple[BinaryIO, Callable[[bytes], Any]]]:
-    """Yield a seekable file and a function for each block; a pipe is copied to a temporary file."""
+    """Yield a seekable file and a function that must be called after each block.
+
+    A pipe is copied to a temporary file.
+    """
     if file.seekable():
         yield file, lambda block: None
         return
@@ -204,7 +217,7 @@ def _in_commits(log: Log, records: Records, framing: Framing) -> Produced:
 
 
 class _Largest:
-    """The largest record of a commit, by its number in the input, for error messages."""
+    """Finds the largest record of a commit, so that an error can name the record's number."""
 
     def __init__(self) -> None:
         self.size, self._number, self._seen = 0, 0, 0

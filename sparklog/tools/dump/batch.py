@@ -1,9 +1,10 @@
 """Reads a batch record by record, exactly as Kafka's classes do, including damaged records.
 
-This is the slow path: for transaction markers, batches of magic 0 and 1, and batches that the
-engine's reader refuses but Kafka's tool prints. `records.RecordLines` handles all others. Source:
-DefaultRecordBatch, DefaultRecord, AbstractLegacyRecordBatch, LegacyRecord, ControlRecordType,
-EndTransactionMarker (Kafka 4.1).
+This slow path is for transaction markers, batches of magic 0 and 1, and batches that the engine's
+reader refuses but Kafka's tool prints. `records.RecordLines` handles all other batches.
+
+Source: DefaultRecordBatch, DefaultRecord, AbstractLegacyRecordBatch, LegacyRecord,
+ControlRecordType, EndTransactionMarker (Kafka 4.1).
 """
 
 import struct
@@ -40,7 +41,12 @@ _TIME: Final = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedRecord:
-    """A record. `timestamp` is in ms. `note` is extra output for records of old message formats."""
+    """A record that Kafka's tool prints.
+
+    Attributes:
+        timestamp: The timestamp in ms.
+        note: Extra output for records of old message formats.
+    """
 
     offset: int
     timestamp: int
@@ -53,7 +59,12 @@ class DumpedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedBatch:
-    """The header of a batch as Kafka's tool prints the header. `data` contains the entire batch."""
+    """The fields of a batch header that Kafka's tool prints.
+
+    Attributes:
+        data: The entire batch.
+        position: The position of the batch in the file.
+    """
 
     data: memoryview
     path: str
@@ -84,7 +95,11 @@ class DumpedBatch:
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     def records(self) -> Iterator[DumpedRecord]:
-        """Yield the records. Raises DataCorruptionError where Kafka's reader throws."""
+        """Yield the records.
+
+        Raises:
+            DataCorruptionError: A record is damaged, so Kafka's reader would throw here.
+        """
         try:
             if self.magic >= MAGIC:
                 yield from _records(self)
@@ -94,7 +109,11 @@ class DumpedBatch:
             raise self.damage(f"a record is damaged: {error}") from None
 
     def marker(self, record: DumpedRecord) -> str:
-        """Return the text of a control record. Raises DataCorruptionError."""
+        """Return the text that Kafka's tool prints for a control record.
+
+        Raises:
+            DataCorruptionError: The control record is damaged, or belongs to KRaft's metadata log.
+        """
         try:
             return _marker(record)
         except (ValueError, struct.error) as error:
@@ -109,10 +128,16 @@ def read_batch(data: memoryview, ahead: bytes, *, path: str, position: int) -> D
     """Read the header of the batch with the bytes `data`.
 
     Args:
-        ahead: The first 61 bytes from the batch's position, which for a shorter batch include the
-            following data, because Kafka reads that many whatever the length says.
-    Raises: DataCorruptionError where Kafka's tool throws.
+        data: The bytes of the batch.
+        ahead: The first 61 bytes from the batch's position. For a shorter batch they include bytes
+            after the batch, because Kafka always reads 61 bytes.
+        path: The file, for error messages.
+        position: The position of the batch in the file.
+
+    Raises:
+        DataCorruptionError: The header is damaged, so Kafka's tool would throw here.
     """
+    # Java's byte is signed: a damaged magic above 127 is negative, and takes the legacy path.
     magic = data[16] - 256 if data[16] > 127 else data[16]
     if magic < MAGIC:
         return _read_legacy(data, magic, path=path, position=position)
@@ -122,6 +147,7 @@ def read_batch(data: memoryview, ahead: bytes, *, path: str, position: int) -> D
         )
     header = unpack_header(ahead, 0)
     append_time = bool(header.attributes & LOG_APPEND_TIME)
+    # A damaged length may be shorter than the header. There are no bytes for the CRC then.
     valid = len(data) >= HEADER_SIZE and crc32c(data[CRC_START:]) == header.crc
     return DumpedBatch(
         data=data,
@@ -129,6 +155,7 @@ def read_batch(data: memoryview, ahead: bytes, *, path: str, position: int) -> D
         position=position,
         magic=magic,
         base_offset=header.base_offset,
+        # Python's integers don't overflow as Java's do; damaged headers must print Kafka's numbers.
         last_offset=_long(header.base_offset + header.last_offset_delta),
         count=header.count,
         base_sequence=header.base_sequence,
@@ -183,7 +210,8 @@ def _records(batch: DumpedBatch) -> Iterator[DumpedRecord]:
     packed = batch.data[HEADER_SIZE:]
     plain = decompress(batch.codec, packed, path=batch.path, position=batch.position)
     reader = _Reader(memoryview(plain).cast("B"))
-    # Compressed records are all read before any is printed.
+    # Kafka decodes all records of a compressed batch before it prints the first, so damage in the
+    # last record suppresses the lines of all records of the batch.
     made = (_record(reader, batch) for _ in range(batch.count))
     yield from made if batch.codec == Codec.NONE else list(made)
     if reader.left:
@@ -224,7 +252,7 @@ def _record(reader: "_Reader", batch: DumpedBatch) -> DumpedRecord:
 
 
 def _marker(record: DumpedRecord) -> str:
-    """Return the text of a control record; KRaft's own are not decoded."""
+    """Return the text of a control record. KRaft's control records are not decoded."""
     version, kind = struct.unpack_from(">hh", _present(record.key))
     if version < 0:
         raise ValueError(f"the control record has the unknown version {version}")
@@ -249,7 +277,12 @@ def _present(data: bytes | None) -> bytes:
 
 
 class _Reader:
-    """Reads fields from the front of a buffer. Raises IndexError or ValueError at its end."""
+    """Reads fields one after another from a buffer.
+
+    Raises:
+        IndexError: The buffer ends within a number.
+        ValueError: A field is longer than the rest of the buffer, or a number is too long.
+    """
 
     def __init__(self, data: memoryview) -> None:
         self._data, self._at = data, 0

@@ -78,8 +78,8 @@ class Dump:
 
         Raises:
             InvalidRequestError: A file is missing.
-            DataCorruptionError: Kafka's tool ends with an exception here. The output before it was
-                yielded.
+            DataCorruptionError: Kafka's tool ends with an exception here. All earlier output was
+                yielded before.
 
         Cost:
             A pass over the files. Memory: a few MiB, or a batch and its lines if those are larger.
@@ -89,9 +89,12 @@ class Dump:
         yield from self.mismatches()
 
     def check(self) -> None:
-        """Raise InvalidRequestError for a file that cannot be dumped, before any output.
+        """Check that all files can be dumped, before any output.
 
         Kafka's tool prints "Dumping" for such a file, then ends with an exception.
+
+        Raises:
+            InvalidRequestError: A file cannot be dumped.
         """
         for path in self.files:
             self._check(path)
@@ -100,7 +103,10 @@ class Dump:
                 raise _missing(path)
 
     def file_lines(self, path: str) -> Iterator[Output]:
-        """Yield the lines of a file. Raises the errors of `lines`."""
+        """Yield the lines of a file.
+
+        Also raises the errors of `lines`.
+        """
         self._check(path)
         path = _shown(path)
         yield Output(f"Dumping {path}\n".encode())
@@ -121,7 +127,8 @@ class Dump:
     def _suffix(self, path: str) -> str:
         """Return a file's suffix.
 
-        Raises InvalidRequestError for names that segment files do not have.
+        Raises:
+            InvalidRequestError: The name is not the name of a segment's file.
         """
         name = os.path.basename(_shown(path))
         dot = name.rfind(".")
@@ -181,7 +188,7 @@ class Dump:
         )
 
     def in_log(self, path: str, take: Callable[[File, LogDump], Iterator[T]]) -> Iterator[T]:
-        """Yield the results of `take` for a log, and record its gaps and damage."""
+        """Call `take` for a log, yield the results, and record the log's gaps and damage."""
         self._check(path)
         found = LogDump()
         with self.fs.open(path) as file:
@@ -239,6 +246,6 @@ def _missing(path: str) -> InvalidRequestError:
 
 
 def _shown(path: str) -> str:
-    """Return the path as java.io.File prints it: single slashes, none at the end."""
+    """Return the path as java.io.File prints paths: single slashes, and no slash at the end."""
     parts = [part for part in path.split("/") if part]
     return ("/" if path.startswith("/") else "") + "/".join(parts)

@@ -1,4 +1,4 @@
-"""Offset and transaction indexes and producer snapshots as kafka-dump-log prints them."""
+"""Prints offset indexes, transaction indexes and producer snapshots like kafka-dump-log."""
 
 import os
 from collections.abc import Iterator
@@ -37,7 +37,13 @@ class IndexFaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexStyle:
-    """How an index is checked. `max_message_size` limits the size of a batch in bytes."""
+    """The checks to run on an index.
+
+    Attributes:
+        sanity_only: Run only the sanity check of a starting broker, and print no entries.
+        verify_only: Compare the index with the log, and print no entries.
+        max_message_size: The maximum size of a batch in bytes.
+    """
 
     sanity_only: bool = False
     verify_only: bool = False
@@ -45,7 +51,11 @@ class IndexStyle:
 
 
 def base_of(path: str) -> int:
-    """Return the base offset in a file's name. Raises InvalidRequestError if there is none."""
+    """Return the base offset in a file's name.
+
+    Raises:
+        InvalidRequestError: The name does not begin with an offset.
+    """
     stem = os.path.basename(path).partition(".")[0]
     if not (stem.removeprefix("-").removeprefix("+").isascii() and _is_number(stem)):
         raise InvalidRequestError(
@@ -75,7 +85,11 @@ def whole_entries(fs: FileSystem, path: str, dtype: "np.dtype[np.void]") -> tupl
 def dump_index(
     fs: FileSystem, path: str, style: IndexStyle, faults: IndexFaults
 ) -> Iterator[bytes]:
-    """Yield the lines of an offset index. Raises: DataCorruptionError where Kafka's tool throws."""
+    """Yield the lines of an offset index.
+
+    Raises:
+        DataCorruptionError: The index is damaged, so Kafka's tool would throw here.
+    """
     base = base_of(path)
     with fs.open(beside(path, LOG)) as log:
         end = size_of(log)
@@ -91,7 +105,9 @@ def dump_index(
             return
         lines = []
         for number, (relative, position) in enumerate(entries.tolist()):
-            if relative == 0 and number:  # the zeros of an index that was not trimmed
+            # A broker preallocates the active segment's index and trims it when the segment rolls.
+            # Only the first entry can have the relative offset 0.
+            if relative == 0 and number:
                 break
             last = _last_offset(log, position, end, style.max_message_size, path, number)
             if last != base + relative:
@@ -105,11 +121,16 @@ def dump_index(
 
 
 def insane(odd: int, width: int) -> str:
-    """Return why an index fails its sanity check, and the remedy."""
+    """Return the reason for a failed sanity check of an index, and the remedy.
+
+    Args:
+        odd: The number of bytes after the last complete entry.
+        width: The size of an entry in bytes.
+    """
     why = f"{odd} bytes are left over, an entry has {width}" if odd else (
         "the last entry is before the first"
     )  # fmt: skip
-    return f"{why}; `sparklog verify --repair` rebuilds it"
+    return f"{why}; `sparklog verify --repair` rebuilds the index"
 
 
 def _last_offset(log: File, at: int, end: int, most: int, path: str, number: int) -> int:
@@ -124,9 +145,10 @@ def _last_offset(log: File, at: int, end: int, most: int, path: str, number: int
 
 
 def dump_txn_index(fs: FileSystem, path: str) -> Iterator[bytes]:
-    """Yield the lines of an index of aborted transactions. Raises: DataCorruptionError.
+    """Yield the lines of an index of aborted transactions.
 
-    Like Kafka's tool it takes the first byte for the version, and ignores a truncated entry.
+    Raises:
+        DataCorruptionError: An entry has an unknown version.
     """
     base_of(path)
     entries, _ = whole_entries(fs, path, TXN_ENTRY)
@@ -140,10 +162,13 @@ def dump_txn_index(fs: FileSystem, path: str) -> Iterator[bytes]:
 
 
 def dump_snapshot(fs: FileSystem, path: str) -> Iterator[bytes]:
-    """Yield the lines of a producer snapshot. Raises: DataCorruptionError: unreadable snapshot.
+    """Yield the lines of a producer snapshot.
 
-    Like Kafka's reader, which is more tolerant than the engine's, it ignores bytes after the
-    entries as long as the CRC is correct.
+    Bytes after the entries are ignored if the CRC is correct. Kafka's reader does the same; the
+    engine's reader is stricter.
+
+    Raises:
+        DataCorruptionError: The snapshot is damaged.
     """
     for entry in _producers(read_bytes(fs, path), path):
         producer, epoch, last_sequence, last, delta, timestamp, coordinator, first = entry

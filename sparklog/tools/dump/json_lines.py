@@ -19,11 +19,11 @@ Document = dict[str, "Value | list[str] | list[Document]"]
 
 
 def documents(dump: Dump) -> Iterator[Document | Output]:
-    """Yield an object per batch, entry or producer; Kafka's stderr output remains text.
+    """Yield an object per batch, entry or producer. Kafka's output on stderr remains text.
 
     Objects have the file and the fields of `Dump.lines`; a batch also has `records` if the options
-    request them. Slower than text, because records are processed individually. Raises: as
-    `Dump.lines`.
+    request records. The function is slower than text output, because records are processed
+    individually. Raises the errors of `Dump.lines`.
     """
     for path in dump.files:
         if path.endswith(".log"):
@@ -94,7 +94,7 @@ def _text(batch: DumpedBatch, data: bytes | None, decoder: str) -> str | None:
 
 
 def _fields(line: str, path: str) -> Document:
-    """Return the fields of a line "name: value name: value"; other lines become one field."""
+    """Return the fields of a line "name: value name: value". Other lines become a single field."""
     words = line.removeprefix(f"{path} ").split()
     if not words[0].endswith(":") or len(words) % 2:
         return {"says": line}

@@ -1,4 +1,4 @@
-"""The batches and records of a `.log` file as kafka-dump-log prints them."""
+"""Prints the batches and records of a `.log` file like kafka-dump-log."""
 
 import os
 from collections.abc import Iterator
@@ -54,7 +54,11 @@ class LogDump:
 
 
 def size_of(file: File) -> int:
-    """Return a segment's size. Raises InvalidRequestError for a file that Kafka does not open."""
+    """Return a segment's size.
+
+    Raises:
+        InvalidRequestError: The file is larger than any file that Kafka opens as a segment.
+    """
     size = file.size()
     if size > SIZE_MAX:
         raise InvalidRequestError(
@@ -65,9 +69,17 @@ def size_of(file: File) -> int:
 
 
 def whole_batch(file: File, at: int, end: int) -> int:
-    """Return the size of the batch at `at` of a file that ends at `end`, or 0 if it is incomplete.
+    """Return the size of the batch at byte `at`, or 0 if the batch is incomplete.
 
-    Raises DataCorruptionError for an invalid length. Source: FileLogInputStream.nextBatch.
+    Args:
+        file: The file.
+        at: The position of the batch.
+        end: The end of the readable part of the file.
+
+    Raises:
+        DataCorruptionError: The batch has an invalid length.
+
+    Source: FileLogInputStream.nextBatch.
     """
     return 0 if at >= end - MAGIC_END else _size(file, file.pread(LOG_OVERHEAD, at), at, end)
 
@@ -82,9 +94,12 @@ def _size(file: File, head: bytes, at: int, end: int) -> int:
 
 
 def batch_ahead(file: File, at: int, end: int) -> tuple[int, int]:
-    """Return size and last offset of the batch at byte `at`; (0, -1) if it is incomplete.
+    """Return the size and last offset of the batch at byte `at`; (0, -1) if incomplete.
 
-    Reads only the header. Raises as `whole_batch`.
+    Reads only the header. Also raises the errors of `whole_batch`.
+
+    Raises:
+        DataCorruptionError: The file ends within the header.
     """
     if at >= end - MAGIC_END:
         return 0, -1
@@ -106,7 +121,8 @@ def batch_ahead(file: File, at: int, end: int) -> tuple[int, int]:
 def batch_at(file: File, at: int, size: int) -> DumpedBatch:
     """Read the batch of `size` bytes at byte `at`.
 
-    Raises DataCorruptionError where Kafka throws.
+    Raises:
+        DataCorruptionError: The batch is damaged, so Kafka's tool would throw here.
     """
     data = file.pread(max(size, HEADER_SIZE), at)
     return read_batch(
@@ -117,16 +133,24 @@ def batch_at(file: File, at: int, size: int) -> DumpedBatch:
 def dump_batches(
     file: File, *, max_bytes: int, lines: RecordLines | None, found: LogDump
 ) -> Iterator[bytes]:
-    """Yield the lines of all batches, and of their records if `lines` is given.
+    """Yield the lines of all batches, many lines at a time.
 
-    Many lines at a time. Raises: DataCorruptionError where Kafka's tool throws, after the lines
-    before that position.
+    Args:
+        file: The `.log` file.
+        max_bytes: Limits the part of the file that is read.
+        lines: Formats the records; None prints no records.
+        found: Records gaps and damage.
+
+    Raises:
+        DataCorruptionError: Kafka's tool throws here. The lines of all earlier positions were
+            yielded before.
     """
     size = size_of(file)
     end = min(size, max_bytes)
     at, span = 0, WINDOW_BYTES
     while at < end:
         data = memoryview(file.pread(min(span, end - at), at))
+        # Without CRCs: Kafka's tool prints batches with a wrong CRC, as isvalid: false.
         table = scan(data, path=file.path, position=at, check_crc=False).table
         table = table[table["magic"] == 2] if not (table["magic"] == 2).all() else table
         table = _leading(table, at)
@@ -150,6 +174,7 @@ def dump_batches(
         if lines is not None:
             yield from _dump_one_by_one(batch, lines, found)
         at += whole
+    # With --max-bytes the dump ends within the file, so bytes after the last batch are no damage.
     if size > at and max_bytes == SIZE_MAX:
         found.damaged = True
         name = os.path.basename(file.path)
@@ -157,7 +182,11 @@ def dump_batches(
 
 
 def _leading(table: Table, at: int) -> Table:
-    """Return the rows that are contiguous from byte `at` on. Gaps are legacy batches."""
+    """Return the rows of contiguous batches from byte `at` on.
+
+    Batches of magic 0 and 1 are missing in the table, so the position after such a batch is not
+    contiguous.
+    """
     ends = np.concatenate(([at], (table["position"] + table["size"])[:-1]))
     broken = np.flatnonzero(table["position"] != ends[: len(table)])
     return table[: broken[0]] if len(broken) else table
@@ -191,6 +220,8 @@ def _dump_run(
             if not is_control:
                 pieces.append(made.text[made.cuts[number] : made.cuts[number + 1]])
                 continue
+            # Before the control batch, because its marker may raise: the earlier lines must have
+            # been printed then, and gaps must be found in the order of offsets.
             yield b"".join(pieces)
             found.follow(made.offsets[followed : made.ends[number]])
             pieces, followed = [], made.ends[number]
@@ -216,7 +247,7 @@ def _dump_one_by_one(batch: DumpedBatch, lines: RecordLines, found: LogDump) -> 
 def _batch_lines(
     data: memoryview, table: Table, position: int, found: LogDump
 ) -> list[str]:
-    """Return the lines of valid v2 batches, a string each."""
+    """Return a line for each valid v2 batch."""
     made = []
     for at, size, base, last, base_time, max_time, *rest in table.tolist():
         producer, producer_epoch, sequence, count, attributes, epoch, _ = rest

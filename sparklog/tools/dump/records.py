@@ -24,7 +24,8 @@ MICROS_MAX: Final = 2**63 - 1  # replaces a time that does not fit into microsec
 class RecordStyle:
     """The parts of a record that are printed: metadata and contents, with their decoders.
 
-    With `remote_metadata`, values are decoded as __remote_log_metadata, and keys are not printed.
+    With `remote_metadata`, values are decoded as records of the topic __remote_log_metadata, and
+    keys are not printed.
     """
 
     metadata: bool = True

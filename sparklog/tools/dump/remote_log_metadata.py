@@ -1,4 +1,4 @@
-"""Values of __remote_log_metadata as kafka-dump-log --remote-log-metadata-decoder prints them.
+"""Decodes values of __remote_log_metadata like kafka-dump-log --remote-log-metadata-decoder.
 
 Source: RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemotePartitionDeleteMetadata
 (toString, Kafka 4.1).
@@ -22,7 +22,7 @@ _NULL = (
 
 
 def remote_payload(raw: bytes | None, offset: int) -> str:
-    """Return the text of a value, or why it cannot be read."""
+    """Return the text of a value, or the reason why the value cannot be decoded."""
     if raw is None:
         return f"Error at offset {offset}, skipping. {_NULL}"
     try:

@@ -19,9 +19,11 @@ _SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 def check_decoder(name: str) -> str:
-    """Return the full name of a decoder class. Raises InvalidRequestError for unsupported classes.
+    """Return the full name of a decoder class.
 
-    DefaultDecoder makes Kafka's tool print the address of a Java object, which is useless.
+    Raises:
+        InvalidRequestError: The class is not supported. DefaultDecoder is refused too, because
+            Kafka's tool then prints the address of a Java object.
     """
     for known in (STRING, LONG, INTEGER):
         if name in (known, known.rpartition(".")[2]):
@@ -54,7 +56,10 @@ def utf8_column(column: Any) -> Any:
 def decode_column(column: Any, decoder: str) -> Any:
     """Return a binary column as the decoder's text, in UTF-8.
 
-    Numbers are the first 8 or 4 bytes, as in Java. Raises ValueError for shorter values.
+    Numbers are the first 8 or 4 bytes, as in Java.
+
+    Raises:
+        ValueError: A value is shorter than a number.
     """
     if decoder == STRING:
         return utf8_column(column)
@@ -69,12 +74,16 @@ def decode_column(column: Any, decoder: str) -> Any:
 
 
 def decode_one(data: bytes, decoder: str) -> bytes:
-    """Return a key or value as the decoder's text. Raises ValueError."""
+    """Return a key or value as the decoder's text.
+
+    Raises:
+        ValueError: The value is shorter than a number.
+    """
     return bytes(decode_column(pa.array([data], pa.binary()), decoder)[0].as_py())
 
 
 def batch_line(batch: DumpedBatch) -> str:
-    """Return the line of a batch, as kafka-dump-log prints it."""
+    """Return the line that kafka-dump-log prints for a batch."""
     if batch.magic < 2:
         head = f"offset: {batch.last_offset}"
     else:

@@ -1,4 +1,4 @@
-"""Time indexes as kafka-dump-log prints them, compared with their log."""
+"""Prints time indexes like kafka-dump-log, and compares them with their log."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class _Found:
 
 
 class _TimeCheck:
-    """Compares a time index with its log, entry by entry."""
+    """Compares each entry of a time index with the log."""
 
     def __init__(self, log: File, offsets: Entries, base: int, faults: IndexFaults) -> None:
         self._log, self._end, self._base = log, size_of(log), base
@@ -55,7 +55,11 @@ class _TimeCheck:
         self._before = -1
 
     def find(self, timestamp: int, offset: int) -> _Found:
-        """Find the batch of an entry. Raises DataCorruptionError where Kafka's tool throws."""
+        """Find the batch of an entry.
+
+        Raises:
+            DataCorruptionError: The log is damaged, so Kafka's tool would throw here.
+        """
         at = self._position(offset)
         if not 0 <= at <= self._end:
             raise DataCorruptionError(
@@ -97,6 +101,8 @@ def _slot(relatives: list[int], wanted: int) -> int:
     """
     if not relatives:
         return -1
+    # The same steps as Kafka's, instead of bisect: in an unordered (damaged) index another search
+    # would end at another entry, and print other mismatches than Kafka's tool.
     warm = max(0, len(relatives) - 1 - _WARM_BYTES // OFFSET_ENTRY.itemsize)
     if relatives[warm] < wanted:
         low, high = warm, len(relatives) - 1
@@ -118,7 +124,11 @@ def _slot(relatives: list[int], wanted: int) -> int:
 def dump_time_index(
     fs: FileSystem, path: str, style: IndexStyle, faults: IndexFaults
 ) -> Iterator[bytes]:
-    """Yield the lines of a time index. Raises: DataCorruptionError where Kafka's tool throws."""
+    """Yield the lines of a time index.
+
+    Raises:
+        DataCorruptionError: The index or the log is damaged, so Kafka's tool would throw here.
+    """
     base = base_of(path)
     with fs.open(beside(path, LOG)) as log:
         offsets, _ = whole_entries(fs, beside(path, INDEX), OFFSET_ENTRY)

@@ -69,6 +69,7 @@ def append_to_metadata_log(
         )
     raw = encode_batches(records, base_offset=known.end, epoch=known.epoch, time_ms=time_ms)
     with fs.open(known.path, write=True) as file:
+        # `position` is the end of the last complete batch. The rest is a torn batch.
         file.truncate(known.position)
         file.pwrite(raw, known.position)
         file.sync()

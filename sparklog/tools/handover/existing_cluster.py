@@ -1,11 +1,11 @@
-"""Handing over a log's topics to a single-node cluster that has topics of its own.
+"""Hands over a log's topics to an existing single-node cluster, which may have other topics.
 
 Partitions are copied into the stopped broker's log dirs, with their ids, offsets and leader epochs
-unchanged, and are added to the cluster's metadata. The log stays sparklog's and is not changed.
-Until a partition is copied completely, its directory has a name for which a broker deletes it. A
-crash between the last rename and the metadata leaves directories that a broker would rename to
--stray; a repeated call removes them first. Producer states are not copied, because the same
-producer ids belong to other producers in another cluster.
+unchanged, and are added to the cluster's metadata. The log stays with sparklog and is not changed.
+Until a partition is copied completely, the name of its directory ends with -delete, so that a
+broker deletes the directory. A crash between the last rename and the metadata leaves directories
+that a broker would rename to -stray; a repeated call removes them first. Producer states are not
+copied, because the same producer ids belong to other producers in another cluster.
 """
 
 import uuid
@@ -82,12 +82,12 @@ def hand_over_into(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> HandedOverTopics:
-    """Copy a log's topics into the log dirs of a stopped broker, the only node of its cluster.
+    """Copy a log's topics into the log dirs of a stopped broker, which is its cluster's only node.
 
     Args:
         path: The log, which no process has open.
         log_dirs: All log dirs of the broker, joined by ",".
-        topics: By default all topics except sparklog's internal topics.
+        topics: The topics to copy. By default all topics except sparklog's internal topics.
         check: Make no changes, and return the result that the call would have.
         metadata_log_dir: The broker's metadata.log.dir, if it is not among its log dirs.
         fs: The file system.
@@ -166,7 +166,7 @@ class _Join:
         return result, mine, known
 
     def run(self) -> HandedOverTopics:
-        """Copy the partitions, rename them, and append to the cluster's metadata."""
+        """Copy and rename the partitions, and append the topics to the cluster's metadata."""
         fs = self._fs
         result, mine, known = self.plan(check=False)
         renames: list[tuple[str, str]] = []
@@ -176,15 +176,21 @@ class _Join:
                 source = joined(mine[topic.name].partitions[number].directory, name)
                 target = joined(held.directory, name)
                 self._sweep(held.directory, name, topic.id)
+                # The form of a deleted partition's directory: if the copy is interrupted and the
+                # broker starts, the broker deletes the incomplete copy and doesn't load it.
                 staged = f"{target}.{uuid.uuid4().hex}-delete"
                 self._copy(source, staged, held)
                 renames.append((staged, target))
+        # Before the renames: a broker that loads a partition without its log start offset would
+        # show deleted records again.
         for directory in self._theirs:
             self._checkpoint(directory, result.topics)
         for staged, target in renames:
             fs.rename(staged, target)
         for directory in self._theirs:
             fs.sync_dir(directory)
+        # The metadata is last: directories that no metadata refers to are removed by the next call,
+        # but a broker would create an empty partition for metadata without a directory.
         ids = {path: read_properties(fs, path)[DIRECTORY_ID] for path in self._theirs}
         records = metadata_changes(
             result.topics, known, node_id=result.node_id, directory_ids=ids, dropped=(),
@@ -262,14 +268,11 @@ class _Join:
                 remove_tree(self._fs, joined(directory, entry))
 
     def _copy(self, source: str, target: str, held: HandedPartition) -> None:
-        """Copy a partition's files durably.
-
-        Small files are written at once, because a broker fails on an incomplete file.
-        """
+        """Copy a partition's files durably."""
         fs = self._fs
         fs.mkdir(target)
         for name in self._files(source):
-            if name in _SMALL:
+            if name in _SMALL:  # written at once: a broker fails on an incomplete file
                 raw = read_bytes(fs, joined(source, name))
                 write_durably(fs, joined(target, name), raw, sync_dir=False)
                 continue
@@ -282,6 +285,8 @@ class _Join:
                     at += len(piece)
                 written.sync()
         if held.end:
+            # Empty: without a snapshot the broker would rebuild producer states from the batches,
+            # whose producer ids belong to other producers in its cluster.
             write_durably(fs, joined(target, snapshot_name(held.end)), format_snapshot([]))
         fs.sync_dir(target)
 

@@ -43,7 +43,10 @@ def groups_to_reset(
 
 
 def csv_text(groups: Mapping[str, Mapping[tuple[str, int], int]]) -> str:
-    """Return the file: GROUP,TOPIC,PARTITION,OFFSET, without the group if it is the only group."""
+    """Return the contents of the file: lines of GROUP,TOPIC,PARTITION,OFFSET.
+
+    If there is only a single group, lines do not contain the group.
+    """
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
     for group, offsets in groups.items():

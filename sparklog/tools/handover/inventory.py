@@ -1,4 +1,4 @@
-"""The topics that are handed over, each with its id, configs, offsets and leader epochs."""
+"""Lists the topics to hand over, with ids, configs, offsets and leader epochs."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -139,7 +139,10 @@ def _own_topics(log: Log, fs: FileSystem, directories: Sequence[str]) -> Iterato
 def _check_others(
     fs: FileSystem, directories: Sequence[str], topics: Sequence[HandedTopic]
 ) -> None:
-    """Refuse directories that make a broker fail, or that a broker would read as partitions."""
+    """Raise InvalidRequestError for directories on which a broker would fail.
+
+    A broker would also read some directories of other programs as partitions; they are refused too.
+    """
     known = {
         joined(held.directory, partition_dir(topic.name, number))
         for topic in topics
@@ -168,6 +171,7 @@ def next_producer_id(fs: FileSystem, topics: Sequence[HandedTopic]) -> int:
     for topic in topics:
         for number, held in topic.partitions.items():
             path = joined(held.directory, partition_dir(topic.name, number))
+            # Names begin with the offset in 20 digits, so the last name is the newest snapshot.
             newest = [name for name in fs.listdir(path) if name.endswith(SNAPSHOT)][-1:]
             for name in newest:
                 entries = parse_snapshot(read_bytes(fs, joined(path, name)), joined(path, name))

@@ -1,10 +1,10 @@
-"""Handing over a log: a stock Kafka broker starts on its log dirs and serves all topics.
+"""Hands over a log: a stock Kafka broker can then start on the log dirs and serve all topics.
 
 The log is opened for writing, which recovers it or takes it back from a broker if needed, and is
 closed as a broker closes its log dirs. Then, while brokers are still locked out, the topics are
-added to the cluster's metadata, each log dir gets a `meta.properties` that a broker accepts, and
-last brokers are let in. After a crash before that, the log is still sparklog's, and the same call
-continues.
+added to the cluster's metadata, and each log dir gets a `meta.properties` that a broker accepts.
+Brokers are let in last. After an earlier crash the log still belongs to sparklog, and the same call
+continues the handover.
 """
 
 import os
@@ -218,7 +218,10 @@ class _Plan:
 
 
 def _check_present(fs: FileSystem, directories: Sequence[str]) -> None:
-    """Raise InvalidRequestError if a log dir is missing; a session for writing would create it."""
+    """Raise InvalidRequestError if a log dir is missing.
+
+    Opening the log for writing would create the missing log dir.
+    """
     for directory in directories:
         if not fs.is_dir(directory):
             raise InvalidRequestError(
@@ -259,9 +262,10 @@ class _Handover:
             raise InvalidRequestError(f"{path} exists: choose another file", path=path)
 
     def check_cluster(self) -> None:
-        """Refuse the metadata of another cluster before a session takes over a broker's directory.
+        """Refuse the metadata of another cluster before the log is opened for writing.
 
-        After the takeover the broker could not start, for example to be upgraded first.
+        Opening takes a broker's directory over. Then the broker could no longer start, for example
+        to be upgraded first.
         """
         present = find_dirs(self._fs, self._all).present
         found = {path: read_properties(self._fs, path) for path in present}
@@ -269,7 +273,10 @@ class _Handover:
         self._begun(self._ids(found, [])[0], metadata_dir)
 
     def _begun(self, node_id: int, metadata_dir: str) -> ClusterMetadata | None:
-        """Return the metadata of a cluster that has run, which must have this node only."""
+        """Return the metadata of a cluster that has run, or None for a new cluster.
+
+        Refuses a cluster with other nodes.
+        """
         known = read_cluster_metadata(self._fs, metadata_dir)
         if known is None or not known.has_controller_records:
             return None
@@ -346,9 +353,10 @@ class _Handover:
     def _ids(
         self, found: Mapping[str, Mapping[str, str]], topics: Sequence[HandedTopic]
     ) -> tuple[int, str]:
-        """Return (node id, cluster id): the ids in the log dirs, which must agree.
+        """Return (node id, cluster id), which must be the same in all log dirs.
 
-        A new cluster has the ledger's id, by which clients of the endpoint know the log.
+        The cluster id of a new cluster is the ledger's topic id, because clients of the Kafka
+        endpoint already know the log by this id.
         """
         node = _agreed(found, NODE_ID) or _agreed(found, _ZOOKEEPER_ID)
         cluster = _agreed(found, CLUSTER_ID)
@@ -406,7 +414,7 @@ class _Handover:
         return [*(FeatureLevelRecord(*each) for each in given.features.items()), *given.others]
 
     def _files(self, groups: Mapping[str, Mapping[tuple[str, int], int]]) -> dict[str, Any]:
-        """Return the files of the result, and the commands that use them."""
+        """Return the fields of `HandedOver` about files, and the commands that use the files."""
         properties_file = self._properties_file or "server.properties"
         groups_file, client = self._groups_file or "groups.csv", client_address(self._listeners)
         return {

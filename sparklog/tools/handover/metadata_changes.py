@@ -1,4 +1,4 @@
-"""The records that add a log, or its later changes, to a cluster's metadata.
+"""Computes the records that add a log, or later changes of a log, to a cluster's metadata.
 
 This module does no I/O. It makes no records for facts that the metadata already has, and therefore
 no records for an unchanged log. Metadata that only the cluster has (users, quotas, ACLs, topics
@@ -42,7 +42,7 @@ _BLOCK: Final = 1000  # ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE
 
 
 def check_one_node(known: ClusterMetadata, node_id: int, metadata_dir: str) -> None:
-    """Refuse the metadata of a cluster of several nodes: other nodes have other copies."""
+    """Refuse the metadata of a cluster of several nodes, because other nodes have other copies."""
     if others := sorted(known.nodes - {node_id}):
         raise InvalidRequestError(
             f"{metadata_dir} belongs to a cluster with other nodes too, {others}: its metadata "
@@ -86,6 +86,8 @@ def metadata_changes(
     for name, there in sorted(known.topics.items()):
         mine = wanted.get(name)
         is_gone = mine is None and name in dropped and name not in KAFKA_INTERNAL
+        # A topic that was deleted and created again has another id. The cluster must remove the
+        # old topic before a TopicRecord adds the new topic under the same name.
         if is_gone or (mine is not None and mine.id != there.id):
             records.append(RemoveTopicRecord(there.id))
     if next_producer_id > known.next_producer_id:
@@ -127,7 +129,10 @@ def _topic(
 def _is_known(
     held: HandedPartition, there: KnownPartition, node_id: int, directory: str
 ) -> bool:
-    """Return True if the cluster has an equal partition; the next leader's epoch is higher."""
+    """Return True if the cluster's metadata already describes this partition.
+
+    A cluster may have a higher leader epoch, because the next leader increases the epoch.
+    """
     return (
         held.leader_epoch <= there.leader_epoch
         and list(there.replicas) == [node_id]
@@ -149,7 +154,7 @@ def _configs(topic: HandedTopic, before: Mapping[str, str]) -> Iterator[tuple[st
 
 
 def _is_default(key: str, text: str) -> bool:
-    """Whether a config has its default value, or a value that only the cluster understands."""
+    """Return True if a config has the default value, or a value that only Kafka understands."""
     try:
         return KEYS[key].parse(text) == KEYS[key].default
     except InvalidRequestError:

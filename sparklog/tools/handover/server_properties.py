@@ -1,7 +1,7 @@
-"""The settings with which a stock broker, a node that is also the controller, takes over a log.
+"""The properties file of the broker that takes over a log: a single node, also the controller.
 
-Only the settings that such a node needs; the others have Kafka's defaults. The quorum is static and
-contains only this node, so no voters have to be written to the metadata log.
+The file has only the settings that such a node needs; other settings have Kafka's defaults. The
+quorum is static and contains only this node, so no voters have to be written to the metadata log.
 Source: KafkaConfig, QuorumConfig, config/server.properties (Kafka 4.1).
 """
 
@@ -62,7 +62,10 @@ def server_properties(
 
 
 def client_address(listeners: str) -> str:
-    """Return HOST:PORT of the first listener for clients. Raises as `server_properties`."""
+    """Return HOST:PORT of the first listener for clients.
+
+    Also raises the errors of `server_properties`.
+    """
     host, port = next(at for name, at in _parsed(listeners).items() if name != CONTROLLER)
     return f"{host or 'localhost'}:{port}"
 
@@ -87,7 +90,7 @@ def _parsed(listeners: str) -> dict[str, tuple[str, int]]:
 
 
 def _escaped(value: object) -> str:
-    r"""Return a value as java.util.Properties reads it: ASCII, other characters as \uXXXX."""
+    """Escape a value for java.util.Properties: non-ASCII characters become escapes."""
     text = str(value).replace("\\", "\\\\")
     units = text.encode("utf-16-be", "surrogatepass")
     codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))

@@ -134,6 +134,8 @@ class BatchCopy:
             modes[control] = _CopyMode.GAP
         first = max(self._at, self._first)
         straddles = (table["base_offset"] < first) | (table["last_offset"] >= self._end)
+        # The order matters: an aborted batch across the end of the range is emptied, not cut, so
+        # that its records don't become visible in a log without transactions.
         modes[straddles] = _CopyMode.CUT
         modes[aborted] = _CopyMode.EMPTY
         # LogConfig: a batch must fit a segment; Kafka 4 writes no older magic.
@@ -221,11 +223,16 @@ class BatchCopy:
 
 
 def _runs(table: Table, modes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of adjacent batches with the same mode, and codec if re-encoded."""
+    """Yield (start, end) of adjacent batches that are copied in the same way.
+
+    Adjacent batches that are re-encoded must also have the same codec.
+    """
     follows = modes[1:] == modes[:-1]
     old = modes[1:] == _CopyMode.REENCODED
     codec = table["attributes"] & CODEC_MASK
     follows &= ~old | (codec[1:] == codec[:-1])
+    # Batches are copied as a single range of bytes, so they must be adjacent in the file; at a gap
+    # between offsets a filler batch has to come first. Re-encoding needs neither.
     follows &= old | (
         (table["base_offset"][1:] == table["last_offset"][:-1] + 1)
         & (table["position"][1:] == table["position"][:-1] + table["size"][:-1])

@@ -1,4 +1,4 @@
-"""Exporting a range of a topic to a live Kafka topic, each record once.
+"""Exports a range of a topic to a running Kafka cluster, each record exactly once.
 
 A broker assigns offsets itself, so the export can't preserve a record's offset. It preserves the
 partition, order, timestamp, key and headers. Each transaction contains records and, as the
@@ -39,7 +39,7 @@ def export_kafka(
     progress: Progress | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Exported:
-    """Produce the records of a range to `kafka_topic` (by default of the same name).
+    """Produce the records of a range to the topic `kafka_topic` of a Kafka cluster.
 
     The progress is stored in Kafka as group `sparklog-export-TOPICID`, and expires after
     offsets.retention.minutes.
@@ -47,7 +47,7 @@ def export_kafka(
     Args:
         records: The range.
         bootstrap_servers: The brokers.
-        kafka_topic: The name of the Kafka topic.
+        kafka_topic: The name of the Kafka topic. By default the name of the log's topic.
         config: Settings of librdkafka.
         create: Create a missing topic, with as many partitions, and the retention.ms that is set on
             the log's topic. If none is set, retention.ms is -1: a broker's default may delete old
@@ -101,7 +101,7 @@ def export_kafka(
 
 
 def _came_from(log: Log, topic: str, writer: str) -> bool:
-    """Return True if records of the topic were imported from the Kafka topic, by the ledger."""
+    """Return True if the ledger contains commits of `writer`, an import of a Kafka topic."""
     try:
         return topic in log.commits(writer)["topic"].to_pylist()
     except UnknownTopicError:  # of an archive or of a broker, without a ledger
@@ -111,7 +111,7 @@ def _came_from(log: Log, topic: str, writer: str) -> bool:
 def _parts(
     records: TopicRange, first: Offsets, last: Offsets
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (partition, rows of a transaction)."""
+    """Yield (partition, rows) of each transaction to produce."""
     for p, at in first.items():
         for rows in records.read(p, at, last[p]):
             for cut in range(0, rows.num_rows, TRANSACTION_RECORDS):
@@ -119,7 +119,7 @@ def _parts(
 
 
 class Target:
-    """A transactional producer, and the group for which its transactions commit offsets."""
+    """A transactional producer, and the consumer group whose offsets the transactions commit."""
 
     def __init__(self, servers: str, topic: str, group: str, config: dict[str, object]) -> None:
         kafka = library()
@@ -133,19 +133,23 @@ class Target:
         self._failed: list[Any] = []
 
     def check(self, partitions: int, source: str, *, retention_ms: str | None) -> str | None:
-        """Return the writer's name under which the Kafka topic is imported into `source`.
+        """Check that the Kafka topic exists and has at least `partitions` partitions.
 
-        A missing Kafka topic is created with retention.ms `retention_ms`.
+        A missing Kafka topic is created with retention.ms `retention_ms`. The result is the name of
+        the writer under which an import would commit records of the Kafka topic to the log's topic
+        `source`, or None if the Kafka topic was created.
 
         Raises:
             UnknownTopicError: The topic is missing, and `retention_ms` is None.
+            InvalidRequestError: The topic has too few partitions.
         """
         try:
             cluster, held = metadata(self._group, self._topic, self._servers)
         except UnknownTopicError as error:
             if retention_ms is None:
                 raise UnknownTopicError(
-                    f"{error}; make it in Kafka with {partitions} partitions, or use --create"
+                    f"{error}; create the topic in Kafka with {partitions} partitions, or use "
+                    "--create"
                 ) from None
             self._create(partitions, retention_ms)
             return None
@@ -163,7 +167,7 @@ class Target:
         admin = self._admin()
         config = {"retention.ms": retention_ms}
         wanted = self._kafka.admin.NewTopic(self._topic, partitions, -1, config=config)
-        with errors(f"{self.what}: making it"):
+        with errors(f"{self.what}: creating the topic"):
             admin.create_topics([wanted])[self._topic].result(TIMEOUT_S)
 
     def begin(self, partitions: list[int]) -> dict[int, int]:
@@ -177,7 +181,7 @@ class Target:
         return {place.partition: place.offset for place in found if place.offset >= 0}
 
     def send(self, p: int, rows: Any, upto: int) -> None:
-        """Produce a transaction: the rows, and the offset `upto` after them."""
+        """Produce rows, and commit the offset `upto` after the last row, in one transaction."""
         with errors(self.what):
             self._producer.begin_transaction()
             try:
@@ -200,7 +204,7 @@ class Target:
         for key, value, stamp, given in zip(keys, values, stamps, headers, strict=True):
             pairs = [(h["key"], h["value"]) for h in given or ()]
             more: dict[str, Any] = {"headers": pairs} if pairs else {}
-            if stamp > 0:  # librdkafka takes 0 for "now"
+            if stamp > 0:  # librdkafka takes 0 to mean the current time
                 more["timestamp"] = stamp
             while True:
                 try:
@@ -209,7 +213,7 @@ class Target:
                         on_delivery=self._delivered, **more,
                     )  # fmt: skip
                     break
-                except BufferError:  # its queue is full
+                except BufferError:  # the producer's queue is full
                     self._producer.poll(0.1)
             self._producer.poll(0)
         # Before the commit, so that a failed delivery is raised with the record's own error.

@@ -1,4 +1,4 @@
-"""Exporting a range of a topic as a log of its own, with the same offsets."""
+"""Exports a range of a topic to another log, with the same offsets."""
 
 import os
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ def export_log(
         raise InvalidRequestError(f"{to} is the log itself: choose another place")
     info = log.topic(topic)
     first, last = records.offsets()
-    # of the source, even if that is Kafka's
+    # The retention of the source, even if that is Kafka's default.
     config = {"retention.ms": str(info.config.retention_ms)}
     config |= {k: v for k, v in info.config.to_dict().items() if not k.startswith(_NOT_KEPT)}
     writer = f"export/{info.id}/{topic}"

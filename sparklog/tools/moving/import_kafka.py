@@ -1,4 +1,4 @@
-"""Importing a live Kafka topic into a log, with its offsets, timestamps, keys and headers.
+"""Imports a topic of a running Kafka cluster, with offsets, timestamps, keys and headers.
 
 Offsets without a record in Kafka (compacted records, markers and aborted records of transactions)
 have no record here either. A repeated import continues at the end of the log, so it can be stopped
@@ -53,7 +53,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSource:
-    """A topic of a running Kafka cluster, and how the topic is read.
+    """A topic of a running Kafka cluster, with the settings of the consumer.
 
     Attributes:
         config: Settings of librdkafka (security.protocol, ...).
@@ -174,7 +174,7 @@ class _Source:
                 try:
                     TopicConfig.parse({name: entry.value})
                 except InvalidRequestError:
-                    continue  # of replication, for example
+                    continue  # a config of replication, for example
                 # The cluster's tiered storage doesn't apply to the log, which has its own or none.
                 if not name.startswith(("remote.", "local.")):
                     found[name] = entry.value
@@ -188,7 +188,11 @@ def _prepare(
     topic_config: Mapping[str, object],
     fail_on_data_loss: bool,
 ) -> dict[int, int]:
-    """Create the topic, or check that it is a copy of Kafka's; return the ends."""
+    """Create the log's topic, or check that the topic is a copy of the Kafka topic.
+
+    Returns:
+        {partition: offset} at which the copy continues.
+    """
     spans, known = source.spans, log.topics().get(done.topic)
     if known is None:
         # Otherwise the log's default retention would delete old records right after the import.
@@ -210,8 +214,8 @@ def _prepare(
         if at > high:
             raise OffsetOutOfRangeError(
                 f"{done.topic}-{p} ends at {at}, and Kafka's ends at {high}: Kafka has lost "
-                "records that were copied, and gives their offsets to others; import to a new "
-                "topic",
+                "records that were copied, and assigns their offsets to other records; import to "
+                "a new topic",
                 offset=at, start=low, end=high,
             )  # fmt: skip
         if at < low and p in copied and fail_on_data_loss:
@@ -225,7 +229,7 @@ def _prepare(
 
 
 class _Copying:
-    """The loop of an import: consumes messages, combines them to runs, and commits the runs."""
+    """The main loop of an import, which consumes messages and commits them in runs."""
 
     def __init__(
         self, log: Log, source: _Source, done: Imported, framing: Framing, at: dict[int, int]
@@ -282,7 +286,8 @@ class _Copying:
                 elif p in self._reading:
                     self._finish(p, self._ends[p])  # later records aren't copied now
             elif error.name() == "_PARTITION_EOF":
-                # At an open transaction it comes early, and there the copy ends for now.
+                # With read_committed Kafka reports the end of the partition at the first open
+                # transaction. The copy ends there, and the next import continues.
                 self._add(by_partition)
                 by_partition = {}
                 if p in self._reading:

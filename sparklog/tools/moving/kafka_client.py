@@ -86,7 +86,7 @@ def text_of(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def errors(what: str) -> Iterator[None]:
-    """Translate librdkafka's errors in this block. `what` names the failed action, and where."""
+    """Translate librdkafka's errors in this block. `what` names the failed action and the topic."""
     kafka = library()
     try:
         yield

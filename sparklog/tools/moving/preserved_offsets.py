@@ -60,7 +60,13 @@ def _state(log: Log) -> LogState:
 
 
 def copied_ends(log: Log, topic: str, writer: str, what: str) -> dict[int, int]:
-    """Return {partition: end} of a topic that `writer` is to continue as a copy of `what`.
+    """Return {partition: end} of a copied topic, so that `writer` can continue the copy.
+
+    Args:
+        log: The log with the copy.
+        topic: The topic.
+        writer: The name under which the copy is committed.
+        what: The original, for error messages.
 
     Raises:
         InvalidRequestError: The topic contains records of other writers, so that the offsets of the

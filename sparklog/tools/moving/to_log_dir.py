@@ -1,4 +1,4 @@
-"""Moving an entire log from a store to a new log dir, where its queries and groups continue.
+"""Moves an entire log from a store to a new log dir, where queries and groups can continue.
 
 The reverse of `to_store`: all of the ledger's state is moved too. Batches are written as readers
 see them, with their offsets and leader epochs, into segments of the topic's size, and indexes are
@@ -101,6 +101,7 @@ def move_to_log_dir(
     state = objects.remote.retry.call(lambda: current_state(store))
     total = sum(one.size for extents in state.extents.values() for one in extents)
     new = NewLogDirs(fs, clock, [target], "move")
+    # The finished log is renamed to `target`, so an empty directory must make room.
     if fs.is_dir(target) and not fs.listdir(target):
         fs.rmdir(target)
     readers = Groups(GroupObjects(store, retry=objects.remote.retry)).readers()
@@ -141,7 +142,10 @@ def _one(path: Path) -> list[str]:
 
 
 def _copied_state(moved: DisklessState, *, time_ms: int) -> LogState:
-    """Return the state of the log dir: topics with compacted partitions may lack offsets."""
+    """Return the state of the new log dir.
+
+    Topics with compacted partitions are marked as adopted, so that offsets may be missing.
+    """
     gaps = {key.topic for key in moved.gaps}
     topics = {
         name: replace(
@@ -156,10 +160,9 @@ def _copied_state(moved: DisklessState, *, time_ms: int) -> LogState:
 
 
 class _Move:
-    """The partitions of the log dir while it is created.
+    """Writes the partitions of the new log dir.
 
     Attributes:
-        state: The state of the moved log.
         cleaned: The offsets up to which the log was compacted.
     """
 
@@ -212,7 +215,8 @@ class _Move:
             )  # fmt: skip
         producers = state.producers.get(key)
         if producers is not None and end:
-            # also of producers without remaining batches
+            # The ledger also knows producers whose batches were compacted or deleted. The snapshot
+            # must contain them too, so that their retries are detected.
             raw = format_snapshot(producers.entries())
             write_durably(fs, joined(path, snapshot_name(end)), raw, sync_dir=False)
         fs.sync_dir(path)
@@ -264,10 +268,9 @@ class _Move:
 
 
 class _Segments:
-    """Writes a partition's `.log` files in sequence. Each file is durable when it ends.
+    """Writes a partition's `.log` files in sequence, each of which is durable when the next begins.
 
     Attributes:
-        limit: The partition's segment.bytes.
         end: The offset after the last batch.
         gaps_below: The offset after the last batch with missing offsets, up to which the log was
             compacted.

@@ -1,10 +1,10 @@
-"""Moving an entire log dir to a store, where its queries and groups continue.
+"""Moves an entire log dir to a store, where queries and groups can continue.
 
-Not only the records are moved: topics keep their ids, configs, log starts and leader epochs,
-writers their last micro-batches, groups their positions, and offsets abandoned by resets stay
-abandoned. So a query's checkpoint is valid for the new place too: a micro-batch that is replayed
-there is dropped. Segments are put like a tier's copies, byte for byte, each with its manifest.
-Segments that are only in the log dir's own tier are read from there.
+Not only the records are moved. Topics keep their ids, configs, log starts and leader epochs;
+writers keep their last micro-batches; groups keep their positions; and offsets that resets
+abandoned stay abandoned. So a query's checkpoint is valid for the new log too: a micro-batch that
+is replayed there is dropped. Segments are copied byte for byte, like copies of tiered storage, each
+with its manifest. Segments that are only in the log dir's own remote storage are read from there.
 """
 
 import contextlib
@@ -130,9 +130,13 @@ def move_to_store(
 
 @dataclass(frozen=True, slots=True)
 class _SegmentData:
-    """A segment of the log dir, or of its tier: `sparklog.storage.segment_store.LogSegmentData`.
+    """A segment to copy, from the log dir or from the log dir's remote storage.
 
-    The segment does not change, because the write lock is held. `start` is the log start offset.
+    Implements `sparklog.storage.segment_store.LogSegmentData`. The segment does not change, because
+    the write lock is held.
+
+    Attributes:
+        start: The log start offset.
     """
 
     segments: PartitionSegments
@@ -176,7 +180,7 @@ class _SegmentData:
 
 
 class _Plan:
-    """The content of the new log; used under the write lock."""
+    """The content of the new log. The write lock of the log dir must be held."""
 
     def __init__(
         self,
@@ -269,7 +273,7 @@ class _Plan:
     def _id(
         self, key: TopicPartition, topic: TopicState, segments: PartitionSegments, span: "_Span"
     ) -> str:
-        """Return a segment id that is the same for the same file.
+        """Return an id for a segment that depends only on the segment's file and offsets.
 
         A repeated call then finds the objects of the first call. Encrypted objects get another id
         in each call, because the data key of the first call is lost.
@@ -299,7 +303,7 @@ class _Span:
 
 
 def _spans(segments: PartitionSegments, start: int, end: int) -> list[_Span]:
-    """Return the segments with [start, end), each up to the next, including empty segments.
+    """Return the parts of the segments with offsets [start, end), each up to the next segment.
 
     Cost: a pass over the batch headers of the local segments.
     """
@@ -316,7 +320,8 @@ def _spans(segments: PartitionSegments, start: int, end: int) -> list[_Span]:
             size, latest = each.size, each.max_timestamp
         span = _Span(each.base, each.base, stop, size, latest)
         is_near = found and stop - found[-1].base <= _OFFSETS_MAX
-        # the records of one of them were compacted away
+        # Compaction has removed all records of one of the two segments, so they become one segment
+        # of the copy. Its relative offsets must still fit an index entry.
         if is_near and not (size and found[-1].size):
             before = found.pop()
             span = replace(span if size else before, base=before.base, end=stop)
@@ -343,7 +348,10 @@ def _copied_state(commits: LogDirCommits, time_ms: int) -> LogState:
 
 
 def _whole(commits: LogDirCommits, writer: str, last: LastMicroBatch) -> LastMicroBatch:
-    """Return the writer's last micro-batch with its offsets, because the ledger isn't moved."""
+    """Return the writer's last micro-batch with end offsets, which may be only in the ledger.
+
+    The ledger itself isn't moved.
+    """
     if last.ends is not None:
         return last
     found = find_commit(commits, commits.ledger.end, [writer], last.batch)
