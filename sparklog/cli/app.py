@@ -105,7 +105,7 @@ def app(verbose: int) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code."""
+    """Run a command, and return the exit code."""
     try:
         code = app.main(args=arguments, prog_name="sparklog", standalone_mode=False)
         # Here, where a full disk or a closed pipe can still become an exit code: at the

@@ -104,7 +104,7 @@ def _print_history(found: History) -> None:
 
 
 def _when(iso: str | None) -> str:
-    """Return a time in UTC, to the second."""
+    """Return an ISO time in UTC, without fractions of a second."""
     return "-" if iso is None else f"{iso[:19]}Z"
 
 

@@ -50,8 +50,8 @@ class Command(click.Command):
         """Run the command.
 
         Raises:
-            click.UsageError: for an InvalidRequestError; the exit code is 2.
-            click.ClickException: for every other SparklogError; the exit code is 1.
+            click.UsageError: The command raised InvalidRequestError. The exit code is 2.
+            click.ClickException: The command raised another SparklogError. The exit code is 1.
         """
         try:
             return super().invoke(ctx)
@@ -94,7 +94,7 @@ class Command(click.Command):
 
 
 def _words(ctx: click.Context) -> str:
-    """Return the command's name without the program's: "topics create"."""
+    """Return the command's full name without the name of the program, such as "topics create"."""
     return ctx.command_path.partition(" ")[2]
 
 
@@ -107,7 +107,7 @@ def refuse_dropped(ctx: click.Context, name: str) -> None:
 
 
 class Group(click.Group):
-    """A group of commands, such as `topics`. Its list shows a complete sentence per command."""
+    """A group of commands, such as `topics`, whose help shows a complete sentence per command."""
 
     command_class = Command
 
@@ -116,7 +116,9 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the arguments begin with, and the remaining arguments.
 
-        Raises: click.UsageError, with the command of a similar name.
+        Raises:
+            click.UsageError: There is no such command. The message suggests a command with a
+                similar name.
         """
         name = args[0]
         refuse_dropped(ctx, name)
@@ -153,13 +155,14 @@ class LazyGroup(Group):
         other_names: Callable[[str], Sequence[str] | None] = lambda _: None,
         **given: Any,
     ) -> None:
-        """Take the commands, which modules of `package` define.
+        """Register the commands without importing their modules.
 
         Args:
+            package: The package with the modules of the commands.
             headings: {heading: {name: ("module:attribute", the line in the list of commands)}}.
-            other_names: Returns the command that a name outside the list stands for, with the
-                arguments that precede the given arguments, if there is such a command. May raise
-                click.UsageError.
+            other_names: Translates a name outside the list, such as the name of a Kafka tool. The
+                result is the command and the arguments that precede the given arguments, or None
+                for an unknown name. May raise click.UsageError.
         """
         super().__init__(**given)
         self.headings = headings
@@ -175,7 +178,7 @@ class LazyGroup(Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; exit with EXIT_UNREAD if the reader of its output has ended."""
+        """Run a command; exit with EXIT_UNREAD if the process that reads the output has ended."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # click would exit with 1, which means damage

@@ -203,15 +203,22 @@ def _header_regex(text: str) -> tuple[str, str]:
 
 
 def _print(found: Any, write: Any, *, stopped: Callable[[], bool]) -> int | None:
-    """Write batch after batch and return the number of records.
+    """Write batch after batch, and return the number of records.
 
-    `stopped`: whether a signal arrived. A signal ends a wait for a store, which is not an error
-    then. Returns None after the reader of the output has ended, because the number is unknown.
+    The number is None if the process that reads the output has ended, because then it is unknown.
+
+    Args:
+        found: The batches.
+        write: Formats a batch.
+        stopped: Returns True after a signal. A signal ends a wait for a store, which is then not an
+            error.
     """
     count, out = 0, sys.stdout.buffer
     try:
         for rows in found:
             out.write(visible_bytes(write(rows), sys.stdout))
+            # After each batch: a reader of the pipe sees records at once, and with --group the
+            # offsets of a batch are committed only after the batch was printed.
             out.flush()
             count += rows.num_rows
     except BrokenPipeError:
@@ -221,6 +228,7 @@ def _print(found: Any, write: Any, *, stopped: Callable[[], bool]) -> int | None
     except StorageUnavailableError:
         if not stopped():
             raise
+    # The reader may have ended while the command waited for records, without a failed write.
     return None if _has_no_reader() else count
 
 

@@ -133,6 +133,7 @@ def erase(
         print_json(report.to_dict())
     else:
         _show(report)
+    # Pending places are no failure of a dry run, which erases nothing.
     failed = [*report.errors, *(part.error for part in report.partitions if part.error)]
     return EXIT_FAILED if failed or (report.pending and not dry_run) else EXIT_OK
 
@@ -189,7 +190,7 @@ def _encoded(text: str) -> bytes:
 
 
 def _bound(before: str | None) -> tuple[int | None, int | None]:
-    """Return (offset, ms) of --before."""
+    """Parse --before, and return (offset, None) or (None, time in ms since the epoch)."""
     if before is not None and before.isascii() and before.isdigit() and len(before) < 20:
         return int(before), None
     return None, parse_time(before, "--before")

@@ -1,4 +1,4 @@
-"""Exit codes of the command `sparklog`; docs/cli.md explains them."""
+"""Exit codes of the command `sparklog`, which docs/cli.md explains."""
 
 from typing import Final
 

@@ -34,9 +34,11 @@ _NAGIOS: Final = {Level.GREEN: "OK", Level.AMBER: "WARNING", Level.RED: "CRITICA
 
 
 def print_report(report: Verification, *, batches: bool = False) -> None:
-    """Print the findings of a verification, a row each, and the repairs that were or would be made.
+    """Print the findings of a verification, with the repairs that were or would be made.
 
-    `batches`: print the batch statistics even if they have many rows.
+    Args:
+        report: The result of the verification.
+        batches: Print the batch statistics even if they have many rows.
     """
     out = console()
     counts = ", ".join(f"{n} {name}" for name, n in report.counts().items() if n)
@@ -109,7 +111,7 @@ def _where(finding: Finding) -> str:
 
 
 def batch_rows(batches: Mapping[str, Iterable[BatchFigures]]) -> list[list[str]]:
-    """Return the rows for BATCH_COLUMNS."""
+    """Return the batch statistics as rows with the columns BATCH_COLUMNS."""
     return [
         [
             topic, each.codec, f"{each.records_avg:.1f}", str(each.records_p50),

@@ -136,7 +136,7 @@ def _fork_in_store(
 
 
 def print_made(made: MadeLog, *, as_json: bool) -> None:
-    """Print a new log that was created from another log."""
+    """Print the path, offsets and writers of a log that was copied from another log."""
     if as_json:
         print_json(asdict(made))
         return
@@ -150,7 +150,7 @@ def print_made(made: MadeLog, *, as_json: bool) -> None:
 
 
 def _print_contents(made: Forked | MadeLog) -> None:
-    """Print the offsets of a new log, and the newest batches of its writers."""
+    """Print the offsets of a new log, and the newest batch of each writer."""
     for topic, spans in made.offsets.items():
         for partition, (start, end) in spans.items():
             click.echo(f"{topic}-{partition}: offsets [{start}, {end})")

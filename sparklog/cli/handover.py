@@ -118,7 +118,7 @@ def _join(
     check: bool,
     as_json: bool,
 ) -> int:
-    """Copy topics into an existing cluster."""
+    """Copy topics into an existing cluster (--into), and print the result."""
     done = hand_over_into(
         path, into, topics=topics or None, check=check, metadata_log_dir=metadata_log_dir
     )
@@ -164,7 +164,7 @@ def _say(done: HandedOver) -> None:
 
 
 def to_dict(done: HandedOver) -> dict[str, Any]:
-    """Return the JSON document."""
+    """Return the result of a handover as a JSON document."""
     document = asdict(done)
     document["groups"] = {
         group: [

@@ -52,7 +52,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON 
 
 
 class _Target(TypedDict):
-    """The target of an export: `to` or `to_kafka`, and the options that apply to it."""
+    """The target of an export (`to` or `to_kafka`), with the options of the target."""
 
     to: str | None
     to_kafka: str | None
@@ -267,7 +267,7 @@ def _check_alone(target: "_Target", is_range: bool) -> None:
 
 
 def _move(path: str, to: str, access: StoreAccess, *, as_json: bool) -> int:
-    """Move a log to the other kind of home."""
+    """Move a log from log dirs to a bucket, or from a bucket to a log dir."""
     options = RemoteOptions.parse(access.options)[0]
     into_store, home = url_of(to, mode="rw") is not None, url_of(path)
     if into_store == (home is not None):

@@ -19,7 +19,11 @@ _LOGGER = logging.getLogger("sparklog.kafka")
 
 @dataclass(frozen=True, slots=True)
 class KafkaServing:
-    """Settings of the endpoint. `read_only`: clients cannot write."""
+    """Settings of the Kafka endpoint.
+
+    Attributes:
+        read_only: Whether the endpoint rejects writes of clients.
+    """
 
     path: str
     access: StoreAccess
@@ -39,9 +43,18 @@ class KafkaServing:
         read_only: bool,
         alone: bool = True,
     ) -> "KafkaServing | None":
-        """Build the settings from the command line, or None without `--kafka`.
+        """Build the settings from the command line. Without `--kafka` the result is None.
 
-        `alone`: no `--ui` was given either, so `--read-only` is an error. Raises: click.UsageError.
+        Args:
+            path: The log.
+            access: The options for opening the log.
+            address: The value of --kafka.
+            options: The values of --kafka-option.
+            read_only: Whether --read-only was passed.
+            alone: Whether --ui was not passed, so that --read-only requires --kafka.
+
+        Raises:
+            click.UsageError: An option requires --kafka.
         """
         if address is None:
             if read_only and alone:
@@ -49,7 +62,7 @@ class KafkaServing:
             if options:
                 raise click.UsageError("--kafka-option requires --kafka")
             return None
-        # `serve` itself does not need the extra `endpoint`
+        # Imported only here, because `serve` itself does not need the extra `endpoint`.
         from sparklog.kafka.listeners import parse_address
 
         found = parse_address(address)
@@ -58,10 +71,13 @@ class KafkaServing:
 
 
 class KafkaServer:
-    """A context manager that runs the endpoint. `bootstrap_servers`: the address for clients.
+    """A context manager that runs the Kafka endpoint.
 
     A log that is replaced (restored, or deleted and created again) is opened again at the same
     address. While there is no log, clients cannot connect and retry.
+
+    Attributes:
+        bootstrap_servers: The address for clients.
     """
 
     def __init__(self, serving: KafkaServing) -> None:
@@ -79,7 +95,12 @@ class KafkaServer:
         self._close()
 
     def reopen_if_replaced(self) -> None:
-        """Reopen the log if it was replaced. Called periodically. Cost: a stat."""
+        """Reopen the log if another log has replaced the log at the same path.
+
+        The command calls this method periodically.
+
+        Cost: a stat.
+        """
         if self._log is not None and is_replaced(self._log):
             _LOGGER.warning(
                 "%s was replaced by another log; the endpoint opens the new log",
@@ -104,6 +125,8 @@ class KafkaServer:
         from sparklog.kafka import Endpoint
 
         serving = self._serving
+        # Both refuse a path without a log, so that a restart never creates an empty log in place of
+        # a log that is being restored.
         opened = to_read if serving.read_only else to_change
         with contextlib.ExitStack() as stack:
             log = stack.enter_context(opened(serving.path, access=serving.access))

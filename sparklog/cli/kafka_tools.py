@@ -137,10 +137,12 @@ UNSUPPORTED_FLAGS: Final[Mapping[str, str]] = {
 
 
 def tool_command(name: str) -> tuple[str, ...] | None:
-    """Return the command for the name of a Kafka tool, and the arguments before the user's.
+    """Return the command that corresponds to a Kafka tool, or None for an unknown tool.
 
-    Returns: None for an unknown tool.
-    Raises: click.UsageError for a tool that does not apply here.
+    The result is the name of the command, and arguments to insert before the user's arguments.
+
+    Raises:
+        click.UsageError: The tool has no meaning for a log.
     """
     plain = name.removeprefix("kafka-").removesuffix(".sh")
     if plain in UNSUPPORTED_TOOLS:
@@ -152,7 +154,12 @@ class KafkaTool(Command):
     """A command that corresponds to a Kafka tool: PATH may be given as --bootstrap-server."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse arguments. Raises: click.UsageError."""
+        """Parse arguments, including Kafka's flags.
+
+        Raises:
+            click.UsageError: An argument is invalid, or is a flag of Kafka without a meaning for a
+                log.
+        """
         try:
             return super().parse_args(ctx, path_first(args))
         except click.NoSuchOption as error:
@@ -163,14 +170,15 @@ class KafkaTool(Command):
 
 
 def path_first(args: Sequence[str]) -> list[str]:
-    """Return arguments with the value of --bootstrap-server moved to the front, as PATH.
+    """Return the arguments with the value of --bootstrap-server moved to the front, as PATH.
 
-    Raises: click.UsageError: the flag is given twice, or without a value.
+    Raises:
+        click.UsageError: The flag is passed twice, or without a value.
     """
     name, paths, rest = "--bootstrap-server", [], []
     waiting = iter(args)
     for word in waiting:
-        if word == "--":
+        if word == "--":  # everything after it is an argument, even if it looks like the flag
             rest += [word, *waiting]
         elif word == name:
             value = next(waiting, None)
@@ -187,9 +195,11 @@ def path_first(args: Sequence[str]) -> list[str]:
 
 
 class KafkaToolGroup(Group):
-    """A Kafka tool with an action that is a flag in Kafka and a command here.
+    """A group of commands that also accepts the action flags of a Kafka tool, such as --create.
 
-    `actions`: {Kafka's flag: the command}. `default`: the command if neither is given.
+    Args:
+        actions: {Kafka's flag: the command}.
+        default: The command for arguments without a flag and without a command.
     """
 
     command_class = KafkaTool
@@ -201,14 +211,18 @@ class KafkaToolGroup(Group):
         self._actions, self._default = actions, default
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse arguments. Raises: click.UsageError."""
+        """Parse arguments, including Kafka's action flags.
+
+        Raises:
+            click.UsageError: An argument is invalid, or there is not exactly one action.
+        """
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
             refuse_dropped(ctx, args[0])
             args = self._commanded(ctx, args)
         return super().parse_args(ctx, args)
 
     def _commanded(self, ctx: click.Context, args: Sequence[str]) -> list[str]:
-        """Convert Kafka's arguments to a command name and its arguments."""
+        """Convert Kafka's arguments to the name of a command and the command's arguments."""
         found = [at for at in range(len(args)) if self.is_action(args, at)]
         if len(found) > 1 or (not found and self._default is None):
             if not found and (near := difflib.get_close_matches(args[0], self.commands, n=1)):
@@ -222,7 +236,7 @@ class KafkaToolGroup(Group):
         return [self._actions[args[found[0]]], *args[: found[0]], *args[found[0] + 1 :]]
 
     def is_action(self, args: Sequence[str], at: int) -> bool:
-        """Return True if an argument is an action."""
+        """Return True if the argument at index `at` is an action flag."""
         return args[at] in self._actions and "--" not in args[:at]
 
 

@@ -115,7 +115,7 @@ def users(
 
 
 def _password(file: IO[str] | None) -> str:
-    """Return the password: the first line of a file, or typed twice without echo."""
+    """Return the password from the first line of a file, or from two prompts without echo."""
     if file is not None:
         try:
             found = file.readline().rstrip("\r\n")

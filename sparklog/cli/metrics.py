@@ -1,4 +1,4 @@
-"""`sparklog metrics`: prints a log's metrics once, read from its files or its store."""
+"""`sparklog metrics`: prints a log's metrics once, read from the log's files or objects."""
 
 import click
 from rich.box import SIMPLE_HEAD

@@ -30,7 +30,12 @@ _ADDRESS: Final = re.compile(r"[\w.\-]+:[0-9]{1,5}")  # the form of addresses in
 
 
 def check_directory(path: str, what: str = "the log's directory") -> None:
-    """Raise InvalidRequestError unless `path` is a directory; `what`: the expected content."""
+    """Raise InvalidRequestError unless `path` is a directory.
+
+    Args:
+        path: The path.
+        what: The directory that the user should pass, for the error message.
+    """
     if LOCAL.is_dir(path):
         return
     if LOCAL.exists(path):
@@ -78,7 +83,7 @@ def check_creation(path: str, topic: str, config: Mapping[str, str]) -> None:
 
 
 def is_log(path: str, access: StoreAccess | None = None) -> bool:
-    """Return True if `path` contains parts of a log: in any of its log dirs, or a store's home."""
+    """Return True if a log dir of `path` contains parts of a log, or the URL is a log."""
     url = url_of(path)
     if url is not None:
         return _is_home(url, access)
@@ -89,8 +94,9 @@ def check_log_dirs(path: str, instead: str, *, offline: bool = False) -> None:
     """Raise InvalidRequestError unless `path` is a log in log dirs.
 
     Args:
-        instead: how to do the same for a log in a store.
-        offline: see `check_log`.
+        path: The log dirs.
+        instead: The command that does the same for a log in a store, for the error message.
+        offline: See `check_log`.
     """
     refuse_store(path, instead)
     check_log(path, offline=offline)
@@ -107,10 +113,12 @@ def check_log(
     """Raise InvalidRequestError unless `path` is a log, a broker's directory or an archive.
 
     Args:
-        archives: accept the URL of an archive without looking at its content. Otherwise a store
-            must be the home of a log.
-        offline: whether log dirs after the first may be missing.
-        cure: how to create a log if there is none.
+        path: The log dirs, or a URL.
+        access: The options for opening a log in a store.
+        archives: Accept the URL of an archive without looking at its content. Otherwise a store
+            must contain a log.
+        offline: Whether log dirs after the first may be missing.
+        cure: How to create a log, for the error message.
     """
     directories = split_path(path)
     url = url_of(path)
@@ -168,13 +176,19 @@ def to_read(
 ) -> Iterator[Log]:
     """Open a log or an archive for reading, without locks or changes.
 
-    `stopped` ends a wait for remote storage. `given`: arguments of `check_log`.
+    Args:
+        path: The log dirs, or a URL.
+        access: The options for opening a log in a store.
+        stopped: If this function returns True, a wait for remote storage ends.
+        given: More arguments of `check_log`.
     """
     check_log(path, access, **given)
     access = access or StoreAccess()
     with open_log(
         path, storage_options=access.storage, options=access.options, stopped=stopped
     ) as log:
+        # An archive without a topic is most often a mistyped URL: an object store doesn't report
+        # that a prefix is missing.
         if not home_of(log).ledger.exists and not log.topics():
             raise no_archive(path)
         yield log
@@ -193,5 +207,6 @@ def to_change(path: str, *topics: str, access: StoreAccess | None = None) -> Ite
         with open_log(path, **given) as log:
             for topic in topics:
                 log.topic(topic)
+    # Only now: opening for writing recovers the log, and takes over a broker's directory.
     with open_log(path, mode="rw", **given) as log:
         yield log

@@ -40,7 +40,7 @@ def console(*, err: bool = False) -> Console:
 
 
 class _Console(Console):
-    """Applies styles, but shows control characters in texts, which are untrusted."""
+    """A console that applies styles and makes control characters in untrusted texts visible."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -108,7 +108,10 @@ def _bar(what: str, *columns: ProgressColumn, shown: bool) -> Iterator[Progress 
 
 
 def matching_rows(table: pa.Table, **wanted: str | None) -> pa.Table:
-    """Return the rows with these values in their columns; a None matches all rows."""
+    """Return the rows of a table that have the given values in the given columns.
+
+    The value None matches all rows.
+    """
     for name, value in wanted.items():
         if value is not None:
             table = table.filter(pc.equal(table[name], value))
@@ -118,9 +121,10 @@ def matching_rows(table: pa.Table, **wanted: str | None) -> pa.Table:
 def print_arrow(
     table: pa.Table, columns: Sequence[str], without: str, *, as_json: bool
 ) -> None:
-    """Print rows: as JSON with times in ms since the epoch, as a table, or `without` for no row.
+    """Print rows as a table or as JSON, or the text `without` if there is no row.
 
-    The column `query` is left out of the table if no row has a query.
+    JSON has times in ms since the epoch. The column `query` is left out of the table if no row has
+    a query.
     """
     if as_json:
         at = table.schema.get_field_index("time")

@@ -33,7 +33,7 @@ _PATIENCE_MS: Final = 3000  # for a store that does not answer, while a person w
 
 @dataclass(frozen=True, slots=True)
 class PagesOptions:
-    """The options of the pages, as given."""
+    """The values of the options --ui-..., before they are checked."""
 
     token_file: str | None
     certificate: str | None
@@ -47,7 +47,7 @@ NO_PAGES: Final = PagesOptions(None, None, None, (), False)
 
 
 def pages_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of pages to a command, as the argument `pages`."""
+    """Add the options --ui-... to a command, which gets the values as the argument `pages`."""
 
     @functools.wraps(command)
     def run(
@@ -99,9 +99,12 @@ _OPTIONS: Final = (
 
 
 class Pages:
-    """The pages of a log. The constructor checks that they may be served.
+    """The web pages of a log. The constructor checks that the pages may be served.
 
-    Raises: InvalidRequestError with the option; StorageUnavailableError.
+    Raises:
+        InvalidRequestError: An option is invalid, or a required option is missing. The message
+            names the option.
+        StorageUnavailableError: The store does not answer.
     """
 
     def __init__(
@@ -148,7 +151,7 @@ class Pages:
 
     @contextlib.contextmanager
     def served(self) -> Iterator[str]:
-        """Serve the pages; yields their URL."""
+        """Serve the pages in this block, and yield their URL."""
         with self._server() as server:
             yield server.url
 

@@ -16,10 +16,12 @@ _TEXT_MAX: Final = 64 << 20
 
 
 def as_text(context: click.Context, option: click.Parameter, given: str | None) -> str | None:
-    """Check that a value is valid UTF-8; a callback of options.
+    """Check that an option's value is valid UTF-8. Serves as a callback of click's options.
 
-    Python decodes others as surrogates.
-    Raises: click.BadParameter for such a value, which no log can contain.
+    Python decodes other arguments with surrogates, which no log can contain.
+
+    Raises:
+        click.BadParameter: The value is not UTF-8.
     """
     try:
         (given or "").encode()
@@ -31,7 +33,8 @@ def as_text(context: click.Context, option: click.Parameter, given: str | None) 
 def read_text(file: IO[str], option: str) -> str:
     """Return the content of an option's file, without a byte order mark.
 
-    Raises: click.BadParameter: the file is not UTF-8, or too large.
+    Raises:
+        click.BadParameter: The file is not UTF-8, or too large.
     """
     try:
         text = file.read(_TEXT_MAX + 1)
@@ -46,7 +49,11 @@ def read_text(file: IO[str], option: str) -> str:
 
 
 def parse_time(text: str | None, option: str) -> int | None:
-    """Return a time in ms since the epoch; see `parse_when`. Raises BadParameter."""
+    """Return a time in ms since the epoch. `parse_when` describes the accepted forms.
+
+    Raises:
+        click.BadParameter: The text has another form.
+    """
     return None if text is None else to_ms(parse_when(text, option))
 
 
@@ -54,9 +61,17 @@ def parse_when(text: str, option: str, wanted: str = _WANTED) -> datetime:
     """Return a time given in ms since the epoch, as in Kafka, or in ISO form.
 
     An ISO time without a zone is UTC, as in Kafka's tools; eight digits are a date (20130703).
-    Raises: click.BadParameter with the accepted forms, `wanted`.
+
+    Args:
+        text: The text.
+        option: The option, for the error message.
+        wanted: The accepted forms, for the error message.
+
+    Raises:
+        click.BadParameter: The text has another form.
     """
     try:
+        # Eight digits as ms would be a time in the first 28 hours of 1970, so they are a date.
         if text.isascii() and text.isdecimal() and len(text) != _DATE_DIGITS:
             return _EPOCH + timedelta(milliseconds=int(text))
         when = datetime.fromisoformat(text)
@@ -86,7 +101,11 @@ def parse_properties(given: Sequence[str], option: str) -> dict[str, str]:
 
 
 def key_values(given: Sequence[str], option: str) -> dict[str, str]:
-    """Return KEY=VALUE texts as a dict, a pair per text. Raises click.BadParameter."""
+    """Return KEY=VALUE texts as a dict. Each text contains a single pair.
+
+    Raises:
+        click.BadParameter: A text has another form.
+    """
     found: dict[str, str] = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -100,5 +119,5 @@ def key_values(given: Sequence[str], option: str) -> dict[str, str]:
 
 
 def _is_list(text: str) -> bool:
-    """Return True if a text has several pairs, a=1,b=2, which Kafka's tools accept."""
+    """Return True if a text contains several pairs (a=1,b=2), a form that Kafka's tools accept."""
     return text.count("=") > 1 and all("=" in pair for pair in text.split(","))

@@ -194,7 +194,7 @@ def _bar(files: Sequence[str], *, shown: bool) -> Any:
 
 
 def to_dict(done: Produced) -> dict[str, Any]:
-    """Return the JSON document."""
+    """Return the result as a JSON document."""
     return {
         "topic": done.topic,
         "records": done.records,

@@ -70,7 +70,10 @@ _SCENARIOS: Final = {
 
 
 def _scenarios(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of a new offset to a command, as the argument `scenario`."""
+    """Add the options for the new offset (--to-earliest, ...) to a command.
+
+    The command gets the chosen option as the argument `scenario`: {name: value}.
+    """
 
     @functools.wraps(command)
     def run(*args: Any, **given: Any) -> int:
@@ -157,8 +160,10 @@ def reset(
 def _planned(log: Log, groups: Sequence[str], plan: Plan) -> list[ResetPlan]:
     """Return the plans of all groups before any is executed, so that an error causes no change.
 
-    Groups that have members, or are missing in the file, are reported and left out. Raises:
-    InvalidRequestError: the reset is impossible for a group.
+    Groups that have members, or are missing in the file, are reported and left out.
+
+    Raises:
+        InvalidRequestError: The reset is impossible for a group.
     """
     plans = []
     for group in groups:
@@ -175,7 +180,7 @@ def _planned(log: Log, groups: Sequence[str], plan: Plan) -> list[ResetPlan]:
 
 
 def _is_executed(plan: ResetPlan) -> bool:
-    """Execute a plan; an error of a group is reported and does not stop the others."""
+    """Execute a plan and return True, or report the error and return False."""
     try:
         plan.execute()
     except SparklogError as error:
@@ -189,7 +194,9 @@ def _plan_of(
 ) -> Plan:
     """Return a function that plans the reset of a group.
 
-    Raises: click.UsageError, InvalidRequestError.
+    Raises:
+        click.UsageError: Options contradict each other, or a required option is missing.
+        InvalidRequestError: The value of an option is invalid.
     """
     ((name, value),) = scenario.items()
     if name == "from_file":

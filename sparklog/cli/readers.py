@@ -38,7 +38,10 @@ _UNKNOWN: Final = "is not in this log"
 
 
 class _Readers(KafkaToolGroup):
-    """Supports the earlier flag `--delete GROUP` besides Kafka's --delete, which has --group."""
+    """The group of commands `readers`, with the flag `--delete GROUP` of earlier versions.
+
+    Kafka's flag --delete takes no value, and requires --group.
+    """
 
     def is_action(self, args: Sequence[str], at: int) -> bool:
         """Return True if an argument is an action."""
@@ -149,7 +152,11 @@ def list_groups(
 
 
 def _wanted(text: str | None, known: Sequence[str], option: str) -> set[str]:
-    """Return the named states or types, in any case. Raises click.BadParameter."""
+    """Return the states or types that an option names, in upper or lower case.
+
+    Raises:
+        click.BadParameter: A state or type is unknown.
+    """
     by_name = {name.lower(): name for name in known}
     named = [name.strip().lower() for name in (text or "").split(",") if name.strip()]
     for name in named:

@@ -228,7 +228,7 @@ def _run_once(
 
 @contextlib.contextmanager
 def _serving_kafka(serving: KafkaServing | None) -> Iterator[KafkaServer | None]:
-    """Serve Kafka clients if requested."""
+    """Run the Kafka endpoint in this block; do nothing without --kafka."""
     if serving is None:
         yield None
         return
@@ -239,7 +239,7 @@ def _serving_kafka(serving: KafkaServing | None) -> Iterator[KafkaServer | None]
 def _serve_only(
     path: str, serving: KafkaServing | None, shown: Pages | None, *, as_json: bool
 ) -> int:
-    """Serve Kafka clients and pages, without the service."""
+    """Serve Kafka clients and pages without the background service (--read-only)."""
     with to_read(path, StoreAccess() if serving is None else serving.access, offline=True):
         pass  # raises if there is no log
     with stop_signal() as stop, _showing(shown) as url, _serving_kafka(serving) as server:
@@ -267,7 +267,7 @@ def _pages(
     storage_options: Mapping[str, Any],
     keyring: str | None,
 ) -> Pages | None:
-    """Return the pages to serve, None without --ui."""
+    """Return the pages to serve, or None without --ui."""
     if address is None:
         if options != NO_PAGES:
             raise click.UsageError("the options --ui-... require --ui")
@@ -278,7 +278,7 @@ def _pages(
 
 @contextlib.contextmanager
 def _showing(shown: Pages | None) -> Iterator[str | None]:
-    """Serve the pages if requested; yields their URL."""
+    """Serve the pages in this block and yield their URL; do nothing without --ui."""
     if shown is None:
         yield None
         return

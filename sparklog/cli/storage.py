@@ -34,14 +34,19 @@ _patience_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class StoreAccess:
-    """How a log is accessed: fsspec's options, and sparklog's options (`remote.*`)."""
+    """Options for opening a log in an object store, or with segments in remote storage.
+
+    Attributes:
+        storage: Options of fsspec.
+        options: Options of sparklog (`remote.*`).
+    """
 
     storage: dict[str, Any] = field(default_factory=dict)
     options: dict[str, object] = field(default_factory=dict)
 
 
 def access_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of remote storage to a command, as the argument `access`."""
+    """Add the options of remote storage to a command, which gets them as the argument `access`."""
 
     @functools.wraps(command)
     def run(
@@ -60,9 +65,12 @@ def access_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def parse_storage_options(text: str) -> dict[str, Any]:
-    """Return the options in a JSON object, or in @FILE. Raises click.BadParameter.
+    """Return the options in a JSON object, or in @FILE.
 
     Messages never contain the text, which may include secrets.
+
+    Raises:
+        click.BadParameter: The text is not a JSON object, or the file cannot be read.
     """
     path = text.strip().removeprefix("@") if text.strip().startswith("@") else None
     try:
@@ -74,4 +82,6 @@ def parse_storage_options(text: str) -> dict[str, Any]:
     except (InvalidRequestError, UnicodeDecodeError):
         where = "the text" if path is None else path
         why = f'{where} is not a JSON object, such as {{"endpoint_url": "http://host:9000"}}'
+    # Outside the handlers: the JSON parser's error, which quotes the text with its secrets, must
+    # not become the cause of this error.
     raise click.BadParameter(why, param_hint="'--storage-options'")

@@ -11,7 +11,7 @@ import sys
 from typing import Final, TextIO
 
 _LOST: Final = "\ufffd"
-# they reverse the direction of the following text
+# Reverse the direction of the following text, so that a line can show another order of words.
 _BIDI: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _ONE_LINE: Final = {
     **{code: chr(0x2400 + code) for code in range(32)},
@@ -46,14 +46,15 @@ class RowFormatter(logging.Formatter):
     """Formats each log message as a single line, so that names cannot forge further lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line; a traceback follows it unchanged."""
+        """Return the line of a log message. A traceback after the line is not changed."""
         return one_row(super().formatMessage(record))
 
 
 class TerminalStream(io.TextIOWrapper):
     """A terminal stream that replaces control characters.
 
-    `plain`: the original stream, for colours.
+    Attributes:
+        plain: The original stream, which may receive control characters, for example for colours.
     """
 
     def __init__(self, plain: TextIO) -> None:

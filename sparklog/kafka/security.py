@@ -98,7 +98,7 @@ def _mechanisms(options: EndpointOptions) -> tuple[Mechanism, ...]:
         return tuple(map(Mechanism, wanted))
     if wanted != tuple(SCRAM):
         raise InvalidRequestError(
-            f"sasl.enabled.mechanisms={','.join(wanted)}: give sasl.users.location=FILE as well; "
+            f"sasl.enabled.mechanisms={','.join(wanted)} requires users; set sasl.users.location=FILE; "
             "`sparklog kafka-users FILE --add NAME` creates it"
         )
     return ()
@@ -116,8 +116,8 @@ def _tls_files(options: EndpointOptions) -> TlsFiles | None:
             lost.append("ssl.client.auth")
         if lost:
             raise InvalidRequestError(
-                f"{', '.join(lost)}: give ssl.keystore.location=FILE as well, the endpoint's own "
-                "certificate (PEM)"
+                f"{', '.join(lost)}: TLS requires a certificate; set ssl.keystore.location=FILE, "
+                "the endpoint's own certificate (PEM)"
             )
         return None
     return TlsFiles(

@@ -90,16 +90,19 @@ class SinkOptions:
         kind=int,
         low=-131072,
         high=22,
-        doc="Level for the codec of compression.type.",
+        doc="Compression level for the codec of compression.type.",
     )
     gzip_level: int | None = option(
-        "compression.gzip.level", None, kind=int, low=1, high=9, extra=-1, doc="Level for gzip."
+        "compression.gzip.level", None, kind=int, low=1, high=9, extra=-1,
+        doc="Compression level for gzip.",
     )
     lz4_level: int | None = option(
-        "compression.lz4.level", None, kind=int, low=1, high=17, doc="Level for lz4."
+        "compression.lz4.level", None, kind=int, low=1, high=17,
+        doc="Compression level for lz4.",
     )
     zstd_level: int | None = option(
-        "compression.zstd.level", None, kind=int, low=-131072, high=22, doc="Level for zstd."
+        "compression.zstd.level", None, kind=int, low=-131072, high=22,
+        doc="Compression level for zstd.",
     )
     storage_options: str | None = option(
         "storageOptions",

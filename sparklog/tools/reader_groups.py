@@ -36,10 +36,10 @@ class ReaderOffset:
     """A group's position in a partition, and the member to which the partition is assigned.
 
     Attributes:
-        leader_epoch: The leader epoch of the position; None if the epoch is unknown.
-        offset: The position; None if the group has no position.
-        end: The high watermark; None if the partition does not exist.
-        member: The member; None if no member has the partition.
+        leader_epoch: The leader epoch of the position, or None for an unknown epoch.
+        offset: The position, or None without a committed offset.
+        end: The high watermark, or None for a partition that does not exist.
+        member: The member, or None for a partition without a member.
     """
 
     topic: str

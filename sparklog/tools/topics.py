@@ -161,7 +161,7 @@ def _partition(
 def settled(look: Callable[[], T]) -> T:
     """Return the result of `look`, which reads files that a writer or the service may be changing.
 
-    If a file disappears meanwhile, the call is repeated for about a second.
+    If a file disappears during the call, the call is repeated for about a second.
     """
     for _ in attempts(PATIENCE_MS):
         try:

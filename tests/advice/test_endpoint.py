@@ -82,9 +82,9 @@ def test_options_that_need_others_work_with_them(sparklog_log: Log, tmp_path: Pa
     pem, ca, users = files(tmp_path)
     certificates = {"ssl.client.auth": "required", "ssl.truststore.location": ca}
     cases = [
-        ({"sasl.enabled.mechanisms": "PLAIN"}, "give sasl.users.location=FILE as well; "
+        ({"sasl.enabled.mechanisms": "PLAIN"}, "set sasl.users.location=FILE; "
          "`sparklog kafka-users FILE --add NAME` creates it", {"sasl.users.location": users}),
-        (certificates, "give ssl.keystore.location=FILE as well, the endpoint's own certificate "
+        (certificates, "set ssl.keystore.location=FILE, the endpoint's own certificate "
          r"\(PEM\)", {"ssl.keystore.location": pem}),
         ({"ssl.client.auth": "required", "ssl.keystore.location": pem}, "set "
          "ssl.truststore.location=FILE, the authorities", {"ssl.truststore.location": ca}),

@@ -268,10 +268,10 @@ def test_on_every_address_a_client_is_told_the_one_that_it_came_by(sparklog_log,
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"sasl.enabled.mechanisms": "PLAIN"}, "give sasl.users.location=FILE as well"),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, "set sasl.users.location=FILE"),
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "expected a list of SCRAM-SHA-256"),
-        ({"ssl.client.auth": "required"}, "ssl.client.auth: give ssl.keystore.location=FILE"),
-        ({"ssl.key.location": "k"}, "ssl.key.location: give ssl.keystore.location=FILE"),
+        ({"ssl.client.auth": "required"}, "ssl.client.auth: TLS requires a certificate; set ssl.keystore.location=FILE"),
+        ({"ssl.key.location": "k"}, "ssl.key.location: TLS requires a certificate; set ssl.keystore.location=FILE"),
         ({"ssl.keystore.location": "no.pem"}, "=no.pem: the file does not exist"),
         ({"sasl.users.location": "no.json"}, "no.json: no such users' file"),
         ({"advertised.listeners": "9092"}, "must be the single HOST:PORT"),

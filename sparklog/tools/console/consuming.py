@@ -26,8 +26,8 @@ class Match:
     Regular expressions have RE2's syntax.
 
     Attributes:
-        headers: (header key, value) pairs. None stands for any value. A record matches if one of
-            the headers with this key matches.
+        headers: (header key, value) pairs; the value None stands for any value. A record matches if
+            a header with this key has the value.
         header_regexes: (header key, pattern for the value) pairs.
     """
 

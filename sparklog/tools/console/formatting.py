@@ -249,7 +249,7 @@ def to_hex(column: Any) -> Any:
 
 
 def _json(rows: pa.RecordBatch) -> memoryview | bytes:
-    """Return one JSON object per line.
+    """Return a JSON object per line.
 
     Keys and values that are not UTF-8 are encoded in base64, as keyBase64 and valueBase64.
     """

@@ -277,7 +277,7 @@ def _present(data: bytes | None) -> bytes:
 
 
 class _Reader:
-    """Reads fields one after another from a buffer.
+    """Reads the fields of a buffer in sequence.
 
     Raises:
         IndexError: The buffer ends within a number.

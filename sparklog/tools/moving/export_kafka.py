@@ -119,7 +119,7 @@ def _parts(
 
 
 class Target:
-    """A transactional producer, and the consumer group whose offsets the transactions commit."""
+    """A transactional producer, and the consumer group that stores the progress of the export."""
 
     def __init__(self, servers: str, topic: str, group: str, config: dict[str, object]) -> None:
         kafka = library()

@@ -268,7 +268,7 @@ class _Move:
 
 
 class _Segments:
-    """Writes a partition's `.log` files in sequence, each of which is durable when the next begins.
+    """Writes a partition's `.log` files in sequence, and makes each file durable before the next.
 
     Attributes:
         end: The offset after the last batch.
