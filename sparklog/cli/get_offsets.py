@@ -52,8 +52,8 @@ def offsets(
 ) -> int:
     """Print the first, last or next offset of each partition, or the offset at a time.
 
-    The output has a line TOPIC:PARTITION:OFFSET per partition, like kafka-get-offsets. As in Kafka, a
-    partition without a record at or after the time is left out.
+    The output has a line TOPIC:PARTITION:OFFSET per partition, like kafka-get-offsets. As in Kafka,
+    a partition without a record at or after the time is left out.
     """
     query = OffsetQuery(
         topic=topic,

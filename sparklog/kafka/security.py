@@ -98,8 +98,8 @@ def _mechanisms(options: EndpointOptions) -> tuple[Mechanism, ...]:
         return tuple(map(Mechanism, wanted))
     if wanted != tuple(SCRAM):
         raise InvalidRequestError(
-            f"sasl.enabled.mechanisms={','.join(wanted)} requires users; set sasl.users.location=FILE; "
-            "`sparklog kafka-users FILE --add NAME` creates it"
+            f"sasl.enabled.mechanisms={','.join(wanted)} requires users; set "
+            "sasl.users.location=FILE; `sparklog kafka-users FILE --add NAME` creates it"
         )
     return ()
 
