@@ -58,14 +58,15 @@ def check_capabilities(
     For each of `names` names, `creators` threads create an object at the same time, each over its
     own connection; with `creators=1` all requests are made in the caller's thread, without a race.
     No further name is tried after `budget_ms`.
+
     Cost: `names * (creators + 7)` requests and about 40 more (10 names, 16 creators: about 270); a
         second or two over a network, less near the store. SeaweedFS delays competing creators by
         several seconds: five per name, so the budget ends the check after the first name.
 
     Raises:
-        InvalidRequestError: the store is unsuitable; the message describes its behaviour and the
-        remedy.
-        StorageUnavailableError: it doesn't answer, or refuses requests.
+        InvalidRequestError: The store is unsuitable. The message describes the store's behaviour
+            and the remedy.
+        StorageUnavailableError: The store doesn't answer, or refuses requests.
     """
     trial = _CapabilityCheck(store, creators)
     try:

@@ -93,10 +93,17 @@ class DisklessCommits:
         is_in_place: Callable[[], bool] = lambda: True,
         created: Callable[[Head], None] = lambda head: None,
     ) -> None:
-        """`home`: the log's URL, for messages. `keyring`: encrypt the data written.
+        """Prepare the commit log of a handle, without a request.
 
-        `is_in_place`: returns False if another log is stored at the URL. `created`: called after
-        each entry; never raises.
+        Args:
+            home: The log's URL, for messages.
+            head: The state that this handle knows.
+            options: The options of the log.
+            clock: The current time.
+            retry_policy: The retries of requests that create entries.
+            keyring: The keyring that encrypts the data written.
+            is_in_place: Returns False if another log is stored at the URL.
+            created: Called after each entry. Never raises.
         """
         self._created = created
         self.relieve: Callable[[Collection[TopicPartition]], None] = lambda keys: None
@@ -142,7 +149,7 @@ class DisklessCommits:
 
     @property
     def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
-        """No partitions: a bucket has no disks that fail individually."""
+        """Return no partitions: a bucket has no disks that fail individually."""
         return {}
 
     # --- changes -----------------------------------------------------------------------------

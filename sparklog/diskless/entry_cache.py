@@ -19,9 +19,10 @@ _OLDEST_EACH: Final = 8
 
 
 class EntryCache:
-    """Entries by object name. Thread-safe.
+    """A cache of entries by object name. Thread-safe.
 
-    `kept_bytes` limits the size of the cache. An entry has up to 256 KiB of inline data.
+    Args:
+        kept_bytes: The maximum size of the cache. An entry has up to 256 KiB of inline data.
     """
 
     def __init__(self, *, kept_bytes: int = KEPT_BYTES) -> None:

@@ -72,7 +72,7 @@ class Contention:
         self._number, self._time_ms = -1, retry_policy.timer()  # of this handle's newest entry
 
     def pause(self, losses: int) -> bool:
-        """Wait before an attempt, after `losses` lost races; return True if this has waited.
+        """Wait before an attempt, after `losses` lost races; return True if the call has waited.
 
         After a wait the caller should fold new entries, because others have committed in the
         meantime.

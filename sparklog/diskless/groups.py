@@ -41,9 +41,12 @@ _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError
 
 
 class _Position(NamedTuple):
-    """A group's highest number (-1: none), and its newest readable number with its content.
+    """The objects of a group that a listing found.
 
-    `reader` None: the group is unknown or deleted. `readable` -1: no number can be read.
+    Attributes:
+        number: The highest number of an object, or -1 without an object.
+        readable: The highest number of a readable object, or -1 without a readable object.
+        reader: The content of the readable object, or None for a group that is unknown or deleted.
     """
 
     number: int

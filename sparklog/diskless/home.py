@@ -52,10 +52,12 @@ class DisklessHome:
         commits: DisklessCommits | None, states: StateWriter, *, reopen: Callable[[], Head],
         storage_options: Mapping[str, Any] | None, parallel: int,
     ) -> None:  # fmt: skip
-        """`reopen` finds the log that is stored here after the log was replaced.
+        """Prepare the home, without a request.
 
-        `storage_options`: passed to tasks, to open the store. `parallel`: concurrent PUTs of a
-        stager.
+        Args:
+            reopen: Finds the log that is stored at the URL after the log was replaced.
+            storage_options: Passed to tasks, so that they can open the store.
+            parallel: The number of concurrent PUTs of a stager.
         """
         self.path, self.head, self.objects = path, head, objects.remote
         self._groups = Groups(GroupObjects(objects.store, retry=objects.remote.retry))

@@ -101,8 +101,10 @@ def _dict(value: Any) -> dict[str, Any]:
 class Tenure:
     """The identity with which a service resumes its term after closing and reopening the log.
 
-    `term` is the last term that process `pid` had in the log `log_id`, or 0. A forked child process
-    does not inherit the term.
+    A forked child process does not inherit the term.
+
+    Attributes:
+        term: The last term that process `pid` had in the log `log_id`, or 0.
     """
 
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -215,9 +217,14 @@ class TermLease(HeartbeatLease):
         timer: Callable[[], float] = monotonic_ms,
         tenure: Tenure | None = None,
     ) -> None:
-        """`look_ms`: minimum interval between requests of a standby.
+        """Prepare the lease, without a request.
 
-        `tenure`: from earlier leases.
+        Args:
+            log: The log.
+            timeout_ms: The time without a heartbeat after which a lease expires.
+            look_ms: The minimum interval between requests of a standby.
+            timer: Returns a monotonic time in ms.
+            tenure: The identity from an earlier lease of this service.
         """
         super().__init__(log.store, "service", timeout_ms, timer)
         self._log, self._look_ms, self._looked_at = log, look_ms, float("-inf")
@@ -231,7 +238,9 @@ class TermLease(HeartbeatLease):
         self._wanted = False
 
     def acquire(self) -> bool:
-        """Try to acquire the lease, without waiting: it must be released, or silent for a minute.
+        """Try to acquire the lease, without waiting.
+
+        The lease is free if its holder has released it, or has written no heartbeat for a minute.
 
         Cost: two GETs, and two PUTs on success.
 
@@ -294,7 +303,10 @@ class TermLease(HeartbeatLease):
     # --- requesting the lease ------------------------------------------------------------------
 
     def request(self) -> None:
-        """Write `asked/<term>` every 10 seconds. A request expires after a minute."""
+        """Request the lease from its holder, by writing the object `asked/<term>` every 10 seconds.
+
+        A request expires after a minute.
+        """
         with self._lock:
             term, now = self._log.state.term, self._timer()
             if not term or (term == self._asking and now - self._asked_at < _ASK_MS):

@@ -52,9 +52,12 @@ class EntryReader:
         *,
         cache: EntryCache | None = None,
     ) -> None:
-        """`log_id`: the id, or a function that finds it when it is needed.
+        """Prepare the reader, without a request.
 
-        `cache`: caches the entries that are read.
+        Args:
+            store: The store of the log.
+            log_id: The log id, or a function that finds the log id at the first use.
+            cache: Caches the entries that are read.
         """
         self.store, self._log_id = store, log_id
         self.cache = EntryCache() if cache is None else cache
@@ -87,7 +90,7 @@ class EntryReader:
         return raw
 
     def find(self, number: int) -> Entry | None:
-        """Return entry `number`. None: the ledger ends at or below this number.
+        """Return entry `number`, or None if the ledger ends at or below this number.
 
         Raises:
             StorageUnavailableError: The store does not answer, or refuses the request.
@@ -176,9 +179,12 @@ class Head:
         newer: NewerState = lambda number: None,
         check_new: Callable[[], None] = lambda: None,
     ) -> None:
-        """`newer`: finds a state object for a process that starts or is far behind.
+        """Prepare the state, without a request.
 
-        `check_new`: called once if the log has no entries; raises if they were lost.
+        Args:
+            entries: Reads the entries.
+            newer: Finds a state object for a process that starts or is far behind.
+            check_new: Called once if the log has no entries. Raises an error if entries were lost.
         """
         self.entries = entries
         self._state: DisklessState | None = None

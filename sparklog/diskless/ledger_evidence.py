@@ -70,6 +70,8 @@ def evidence_beyond(state: DisklessState, names: Iterable[str]) -> Iterator[Evid
             yield Evidence(name, 0, "a topic was created")
         number = entry_number_of(state.log_id, name)
         if number is not None:
+            # The names are older than the head, so an entry that another writer has just created is
+            # no evidence of a loss.
             if number > state.number:
                 yield Evidence(name, number, f"entry {number} was created")
             continue

@@ -82,6 +82,7 @@ def _becomes(extent: Extent, config: TopicConfig, term: int) -> Level | None:
         return Level.PIECES
     # Larger segments would not fit into a segment together.
     small = 2 * extent.size < config.roll_bytes
+    # A segment of segments is not merged again, so that each record is rewritten at most twice.
     is_first = level_of(extent.segment, term=term) is Level.PIECES
     return Level.SEGMENTS if small and is_first else None
 

@@ -223,6 +223,8 @@ class Merger:
         }
 
         def decide(now: DisklessState) -> NewEntry:
+            # Another service has taken over. Its sweep deletes segments of earlier terms, also those
+            # that this merge wrote.
             if now.term != term:
                 raise term_lost(now, term)
             topic = now.log.topics.get(merge.key.topic)

@@ -181,6 +181,8 @@ class StagedObjects:
         chunk.parts.clear()
         self._size += chunk.size_bytes
         self._growing -= chunk.size_bytes
+        # Not while other chunks grow: a chunk must be one byte range of one object, so the object
+        # ends only when all its chunks are closed.
         if self._full and not self._growing:
             self._send()
 
@@ -189,6 +191,7 @@ class StagedObjects:
         places: list[tuple[GrowingChunk, _InObject]] = [
             (chunk, chunk.place_state) for chunk in chunks
         ]
+        # A small commit is stored within its ledger entry, which saves a PUT for the staged object.
         if not self._puts.names and self._size <= self._inline_max:
             data = memoryview(b"".join(self._parts))
             return [

@@ -46,14 +46,15 @@ class KnownState(Protocol):
 
 
 class DisklessView(ListedView[TopicState]):
-    """Implements `sparklog.storage.view.View`. Makes no request before the first question.
+    """A reader's view of a log in a bucket: implements `sparklog.storage.view.View`.
 
+    The view makes no request before the first method call that needs the log's state. The method
     `news` checks whether the log was replaced. The state contains the changes of this process, so
     `forget` has no effect.
 
     Args:
-        url: the log's URL as the user gave it.
-        open_state: opens the log at the URL; for a handle that writes, the head of its commit log.
+        url: The log's URL as the user gave it.
+        open_state: Opens the log at the URL; for a handle that writes, the head of its commit log.
             Called again if the log was replaced.
     """
 
