@@ -223,8 +223,8 @@ class Merger:
         }
 
         def decide(now: DisklessState) -> NewEntry:
-            # Another service has taken over. Its sweep deletes segments of earlier terms, also those
-            # that this merge wrote.
+            # Another service has taken over. Its sweep deletes segments of earlier terms, including
+            # the segments of this merge.
             if now.term != term:
                 raise term_lost(now, term)
             topic = now.log.topics.get(merge.key.topic)
