@@ -159,7 +159,7 @@ def _check(
             try:
                 known = log.topic(topic)
             except UnknownTopicError as error:
-                raise UnknownTopicError(f"{error}; --create PARTITIONS makes it") from None
+                raise UnknownTopicError(f"{error}; --create PARTITIONS creates it") from None
     count = create if known is None else known.partitions
     assert count is not None
     if partition is not None and not 0 <= partition < count:

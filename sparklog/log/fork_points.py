@@ -42,7 +42,7 @@ class ForkPointRequest:
         if [self.writer is None, self.time_ms is None, self.offsets is None].count(False) != 1:
             raise InvalidRequestError(_ONE)
         if (self.writer is None) != (self.batch is None):
-            raise InvalidRequestError("writer and batch belong together: give both")
+            raise InvalidRequestError("writer and batch must be passed together: pass both")
 
     @property
     def ends(self) -> dict[TopicPartition, int]:

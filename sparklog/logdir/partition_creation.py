@@ -49,7 +49,7 @@ def new_paths(manager: LogManager, record: TopicRecord) -> dict[int, str]:
             remove_tree(manager.fs, path)
         if manager.fs.exists(path):
             raise InvalidRequestError(
-                f"{path} exists and is in no topic of this log: move the directory away and "
+                f"{path} exists, but belongs to no topic of this log: move the directory away and "
                 "try again"
             )
     return paths
@@ -90,6 +90,6 @@ def check_restorable(manager: LogManager, record: UndeleteRecord) -> None:
         path = partition_path(directories, record.topic, deleted.topic, p)
         if manager.fs.exists(path):
             raise InvalidRequestError(
-                f"{path} exists and is in no topic of this log: move the directory away and "
+                f"{path} exists, but belongs to no topic of this log: move the directory away and "
                 "try again"
             )

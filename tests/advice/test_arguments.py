@@ -261,7 +261,7 @@ OF_COPIES: list[Case] = [
     ("give a fork point", lambda p: fork(p.log, p.new("f")),
      (lambda p: fork(p.log, p.new("f"), offsets={"t": {0: 1}}),
       lambda p: fork(p.log, p.new("g"), time_ms=1 << 50))),
-    ("give both", lambda p: fork(p.log, p.new("f"), writer="w"),
+    ("pass both", lambda p: fork(p.log, p.new("f"), writer="w"),
      (lambda p: fork(p.log, p.new("f"), writer=write_batch(p), batch=0),)),
     ("name a single directory, or as many as the old log has ({})",
      lambda p: fork(p.log, f"{p.new('f')},{p.new('g')}", time_ms=1 << 50),

@@ -288,7 +288,7 @@ def test_the_same_file_twice(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--topic", "none"], "its topics: t, two; --create PARTITIONS makes it"),
+        (["--topic", "none"], "its topics: t, two; --create PARTITIONS creates it"),
         (["--topic", "t", "--writer", "w"], "require each other"),
         (["--topic", "t", "--writer", "", "--batch", "0"], "writer is empty"),
         (["--topic", "t", "--partition", "9"], "has no partition 9"),
