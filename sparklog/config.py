@@ -224,7 +224,10 @@ class TopicConfig:
     def __post_init__(self) -> None:
         """Check all values and the conditions between values.
 
-        Raises InvalidRequestError. Source: LogConfig.validateValues and its remote checks.
+        Source: LogConfig.validateValues and its remote checks.
+
+        Raises:
+            InvalidRequestError: A value is invalid.
         """
         for key in KEYS.values():
             key.check(getattr(self, key.field))

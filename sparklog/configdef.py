@@ -47,12 +47,18 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """An option. `low`..`high` is the range of numbers, `also` is a list of (synonym, factor).
+    """An option.
 
-    `choices`: the valid names. `extra`: a valid number outside of the range. `required`: the option
-    must be given, which the caller checks. `any_case`: values are case-insensitive and converted to
-    lower case. `mode`: the kind of queries that accept the option. `aliases`: (other spelling,
-    value) of choices; the value is stored.
+    Attributes:
+        low: The smallest number.
+        high: The largest number.
+        choices: The valid names.
+        extra: A valid number outside of the range.
+        also: (synonym, factor) pairs.
+        required: Whether the option must be given, which the caller checks.
+        any_case: Whether values are case-insensitive and converted to lower case.
+        aliases: (other spelling, value) of choices. The value is stored.
+        mode: The kind of queries that accept the option.
     """
 
     name: str
@@ -87,8 +93,11 @@ class Key:
     def parse(self, text: str, *, name: str | None = None) -> Value:
         """Parse and check a text, as ConfigDef.parseType.
 
-        `name`: the synonym in use; by default the key's own name. Raises InvalidRequestError with
-        the name, the text and the valid values.
+        `name` is the synonym in use; by default the key's own name.
+
+        Raises:
+            InvalidRequestError: The text is invalid. The message has the name, the text and the
+                valid values.
         """
         value: Value = None
         text = text.strip()
@@ -269,7 +278,8 @@ class SparkOptions:
     def canonical(self, name: str) -> str:
         """Return the name of an option in the docs.
 
-        Raises InvalidRequestError for an unknown option, or an option without a meaning here.
+        Raises:
+            InvalidRequestError: The option is unknown, or has no meaning here.
         """
         lowered = name.lower()
         forms = [lowered]
@@ -310,7 +320,9 @@ class SparkOptions:
 def json_text(value: object, *, name: str) -> str:
     """Return a JSON option, given as text or dict, as JSON in a canonical form.
 
-    Raises InvalidRequestError, which does not show the value, because it may be secret.
+    Raises:
+        InvalidRequestError: The value is not JSON. The message does not show the value, because it
+            may be secret.
     """
     parsed = parse_json_object(value, name=name) if isinstance(value, str) else value
     try:
@@ -323,7 +335,11 @@ def json_text(value: object, *, name: str) -> str:
 
 
 def parse_json_object(text: str, *, name: str) -> dict[str, Any]:
-    """Parse an option with a JSON object as text. Raises InvalidRequestError."""
+    """Parse an option with a JSON object as text.
+
+    Raises:
+        InvalidRequestError: The text is not a JSON object.
+    """
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
@@ -340,7 +356,11 @@ _UNITS: Final = {
 
 
 def parse_duration_ms(text: str, *, name: str) -> int:
-    """Parse "15m" as Spark's JavaUtils.timeStringAsMs. Raises InvalidRequestError."""
+    """Parse "15m" as Spark's JavaUtils.timeStringAsMs.
+
+    Raises:
+        InvalidRequestError: The text is not a duration.
+    """
     match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in _UNITS:
         raise InvalidRequestError(

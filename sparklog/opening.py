@@ -150,8 +150,9 @@ def url_of(path: Path, *, mode: str = "r", fs: FileSystem = LOCAL) -> str | None
     """Return the URL of the store that contains a path's log. Log dirs give None.
 
     Sends no request to a store; a directory is listed. In mode "rw" the log may not exist yet.
-    Raises InvalidRequestError if the path is invalid, or is an archive's directory and can't be
-    written.
+
+    Raises:
+        InvalidRequestError: The path is invalid, or is an archive's directory and can't be written.
     """
     url = _store_url(path)
     if url is not None:
@@ -183,9 +184,13 @@ def holds_home(
 ) -> bool:
     """Return whether a store's URL is the home of a log.
 
-    Raises InvalidRequestError for an invalid URL or an incomplete log; DataCorruptionError if
-    `sparklog.home` is missing although a log's objects exist; StorageUnavailableError. Cost: a
-    small request; without a home, two more requests and two listings.
+    Raises:
+        InvalidRequestError: The URL is invalid, or the log is incomplete.
+        DataCorruptionError: `sparklog.home` is missing although a log's objects exist.
+        StorageUnavailableError: The store does not answer.
+
+    Cost:
+        A small request; without a home, two more requests and two listings.
     """
     store = open_store(url, storage_options)
     patience_ms = (remote or RemoteOptions()).patience_ms(following=False)
@@ -240,7 +245,8 @@ def check_log_dirs(path: Path, instead: str, fs: FileSystem = LOCAL) -> None:
 def resolved(path: Path) -> str:
     """Return the path for other processes, which have another working directory.
 
-    Raises InvalidRequestError if it can't be a path.
+    Raises:
+        InvalidRequestError: The value is not text, or contains characters that no path can have.
     """
     url = _store_url(path)
     if url is not None:

@@ -21,7 +21,8 @@ def check_text(name: str, value: str) -> None:
 def path_text(path: str | os.PathLike[str]) -> str:
     """Return a path of this machine as text. Names with invalid UTF-8 bytes are preserved.
 
-    Raises InvalidRequestError if it can't be a path.
+    Raises:
+        InvalidRequestError: The value is not text, or contains characters that no path can have.
     """
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):

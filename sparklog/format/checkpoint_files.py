@@ -26,7 +26,8 @@ Epochs = list[tuple[int, int]]
 def parse_offsets(data: bytes, path: str) -> Offsets:
     """Return {(topic, partition): offset} of an offset checkpoint.
 
-    Raises DataCorruptionError for a wrong version, count or line.
+    Raises:
+        DataCorruptionError: The version, the count or a line is wrong.
     """
     offsets: Offsets = {}
     for line in _entries(data, path):
@@ -46,7 +47,8 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 def parse_epochs(data: bytes, path: str) -> Epochs:
     """Return [(epoch, start offset)] of a leader-epoch-checkpoint, ascending.
 
-    Raises DataCorruptionError for a wrong version, count, line or order.
+    Raises:
+        DataCorruptionError: The version, the count, a line or the order is wrong.
     """
     epochs: Epochs = []
     for line in _entries(data, path):
@@ -112,7 +114,11 @@ def topic_id_text(raw: bytes) -> str:
 
 
 def topic_id_bytes(text: str) -> bytes:
-    """Return the 16 bytes of a topic id. Raises ValueError for other text."""
+    """Return the 16 bytes of a topic id.
+
+    Raises:
+        ValueError: The text is not a topic id.
+    """
     try:
         # Kafka's text form has no padding.
         raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)

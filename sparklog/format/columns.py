@@ -66,7 +66,11 @@ def _fitting(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def to_binary(column: Any, name: str) -> Any:
-    """Return a column as an Arrow binary array. Raises InvalidRequestError for other types."""
+    """Return a column as an Arrow binary array.
+
+    Raises:
+        InvalidRequestError: The column is neither binary nor string.
+    """
     kind = column.type
     if kind == pa.binary():
         return column
@@ -139,7 +143,8 @@ def list_views(column: Any) -> tuple[memoryview, memoryview, int]:
 def to_headers(column: Any) -> Any:
     """Return a column as list<struct<key: string, value: binary>> without null elements or keys.
 
-    Raises InvalidRequestError for other types, a null header or a null header key.
+    Raises:
+        InvalidRequestError: The column has another type, a null header or a null header key.
     """
     try:
         # Field by field: the names decide, not their order.

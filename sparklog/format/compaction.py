@@ -65,7 +65,10 @@ class OffsetMap:
 
     The map has space for memory_bytes / 24 * load_factor keys, as in Kafka. The table starts small,
     because a table that fits the CPU cache is several times faster, and grows shard by shard, which
-    needs up to 1/32 more memory. Raises InvalidRequestError if not even two keys fit.
+    needs up to 1/32 more memory.
+
+    Raises:
+        InvalidRequestError: Not even two keys fit.
     """
 
     def __init__(self, memory_bytes: int, load_factor: float = LOAD_FACTOR) -> None:
@@ -190,7 +193,7 @@ class Filtered:
 class RecordFilter:
     """Copies batches without the records that an `OffsetMap` supersedes. Not thread-safe.
 
-    `horizon`: the delete horizon (ms) for batches with tombstones.
+    `horizon` is the delete horizon (ms) for batches with tombstones.
     """
 
     def __init__(self, offsets: OffsetMap, *, horizon: int) -> None:

@@ -64,9 +64,12 @@ class Codec(IntEnum):
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """Return the compressed bytes. `level` None is Kafka's default (gzip -1, lz4 9, zstd 3).
+    """Return the compressed bytes. Thread-safe.
 
-    Raises InvalidRequestError for an invalid level. Thread-safe.
+    `level` None is Kafka's default (gzip -1, lz4 9, zstd 3).
+
+    Raises:
+        InvalidRequestError: The level is invalid.
     """
     if codec == Codec.LZ4:
         return _lz4(data, level)

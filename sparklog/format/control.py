@@ -54,8 +54,10 @@ def read_marker(
 ) -> Marker | None:
     """Return the marker in the control batch at byte `at`, or None for other control records.
 
-    `position` is the file position of buf[0]. Raises DataCorruptionError unless the batch contains
-    one complete control record.
+    `position` is the file position of buf[0].
+
+    Raises:
+        DataCorruptionError: The batch does not contain exactly one complete control record.
     """
     try:
         key, value = _record(memoryview(buf)[at + HEADER_SIZE : at + header.size])

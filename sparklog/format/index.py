@@ -40,7 +40,8 @@ Entries = NDArray[np.void]
 def parse_entries(data: Buffer, dtype: np.dtype[Any], *, path: str) -> Entries:
     """Return the bytes of an index file as entries, without a copy.
 
-    Raises DataCorruptionError if the size is not a multiple of the entry size.
+    Raises:
+        DataCorruptionError: The size is not a multiple of the entry size.
     """
     if len(data) % dtype.itemsize:
         raise DataCorruptionError(

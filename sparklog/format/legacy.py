@@ -62,8 +62,10 @@ class Message:
 def read_entry(buf: Buffer, at: int, *, path: str, position: int, check_crc: bool) -> BatchHeader:
     """Return the complete entry at byte `at` as the header of a single batch.
 
-    A compressed entry is decompressed for its first offset. Raises DataCorruptionError if the CRC,
-    sizes or inner messages are wrong.
+    A compressed entry is decompressed for its first offset.
+
+    Raises:
+        DataCorruptionError: The CRC, sizes or inner messages are wrong.
     """
     view = memoryview(buf)
     offset, length, crc, magic, attributes = _ENTRY.unpack_from(buf, at)
@@ -94,9 +96,10 @@ def read_entry(buf: Buffer, at: int, *, path: str, position: int, check_crc: boo
 
 
 def to_records(entry: memoryview, *, path: str, position: int) -> Converted:
-    """Convert a complete entry to records for the parser.
+    """Convert a complete entry to records for the parser. The CRC is not checked.
 
-    Raises DataCorruptionError if sizes or inner messages are wrong. The CRC is not checked.
+    Raises:
+        DataCorruptionError: Sizes or inner messages are wrong.
     """
     _, _, _, magic, attributes = _ENTRY.unpack_from(entry)
     messages = read_messages(entry, path=path, position=position)
@@ -118,7 +121,10 @@ def to_records(entry: memoryview, *, path: str, position: int) -> Converted:
 def read_messages(entry: memoryview, *, path: str, position: int) -> list[Message]:
     """Return the messages of an entry: the entry itself, or the inner messages if compressed.
 
-    Raises DataCorruptionError if sizes or inner messages are wrong. CRCs are not checked.
+    CRCs are not checked.
+
+    Raises:
+        DataCorruptionError: Sizes or inner messages are wrong.
     """
     try:
         outer, magic, attributes = _message(entry)
@@ -170,7 +176,9 @@ def _inner(data: memoryview, magic: int) -> list[Message]:
 def _message(entry: memoryview) -> tuple[Message, int, int]:
     """Return a message, the magic and the attributes.
 
-    Raises ValueError, struct.error if damaged.
+    Raises:
+        ValueError: The message is damaged.
+        struct.error: The message is damaged.
     """
     offset, _, _, magic, attributes = _ENTRY.unpack_from(entry)
     at, timestamp = _ENTRY.size, NO_TIMESTAMP

@@ -146,7 +146,11 @@ _NODES: Final = frozenset(
 
 
 def encode_metadata(record: MetadataRecord) -> bytes:
-    """Return the value of a record. Raises ValueError for a record that is only read."""
+    """Return the value of a record.
+
+    Raises:
+        ValueError: Records of this kind are only read.
+    """
     match record:
         case OtherRecord():
             return record.raw
@@ -187,7 +191,11 @@ def _partition(record: PartitionRecord) -> bytes:
 
 
 def decode_metadata(value: bytes) -> MetadataRecord:
-    """Return the record in a value. Raises ValueError for invalid values."""
+    """Return the record in a value.
+
+    Raises:
+        ValueError: The value is invalid.
+    """
     reader = _Reader(value)
     frame, key, version = reader.uvarint(), reader.uvarint(), reader.uvarint()
     if frame != _FRAME_VERSION:

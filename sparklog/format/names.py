@@ -143,8 +143,9 @@ def parse_future_dir(name: str) -> tuple[int, str] | None:
 def check_topic(name: str) -> None:
     """Reject topic names that Kafka rejects. Source: Topic.validate.
 
-    Raises InvalidRequestError for an empty name, ".", "..", more than 249 characters, or characters
-    other than [a-zA-Z0-9._-].
+    Raises:
+        InvalidRequestError: The name is empty, ".", "..", has more than 249 characters, or has
+            characters other than [a-zA-Z0-9._-].
     """
     if not name or name in (".", ".."):
         raise InvalidRequestError(TOPIC_REFUSED.format(name=repr(name)))

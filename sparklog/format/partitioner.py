@@ -15,8 +15,10 @@ def murmur2_partitions(keys: Any, partitions: int) -> NDArray[np.int32]:
 
     Args:
         keys: An Arrow array (or chunked array) of binary or string.
+        partitions: The number of partitions.
 
-    Raises InvalidRequestError for other types, or no partitions.
+    Raises:
+        InvalidRequestError: The array has another type, or there are no partitions.
     """
     if not 1 <= partitions < 2**31:
         raise InvalidRequestError(f"partitions must be in 1..2^31-1; got {partitions}")

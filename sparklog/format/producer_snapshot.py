@@ -44,7 +44,8 @@ class ProducerEntry:
 def parse_snapshot(data: bytes, path: str) -> list[ProducerEntry]:
     """Return the entries of a snapshot file.
 
-    Raises DataCorruptionError for a wrong version, size or CRC (Kafka then uses an older snapshot).
+    Raises:
+        DataCorruptionError: The version, size or CRC is wrong. Kafka then uses an older snapshot.
     """
     if len(data) < HEAD.size:
         raise DataCorruptionError(

@@ -28,7 +28,8 @@ class Rows:
     ) -> None:
         """Check and convert the columns; see `encode`. Columns that fit are not copied.
 
-        Raises InvalidRequestError for invalid columns.
+        Raises:
+            InvalidRequestError: A column is invalid.
         """
         columns.check_columns(batch.schema)
         rows = batch.num_rows

@@ -101,10 +101,13 @@ def read_header(
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """The result of a scan. `end`: file position behind the last complete valid batch.
+    """The result of a scan.
 
-    `error` is the first damage, at `end`; None at a clean end or a torn tail (`end` is then below
-    the end of the buffer).
+    Attributes:
+        table: The complete valid batches, a row each.
+        end: The file position after the last complete valid batch.
+        error: The first damage, at `end`; None at a clean end or a torn tail (`end` is then below
+            the end of the buffer).
     """
 
     table: Table

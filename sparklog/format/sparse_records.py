@@ -64,9 +64,12 @@ def encode_spaced(
 ) -> Spaced:
     """Frame `rows` (with timestamps, as for `encode`) at their `offsets`.
 
-    Raises InvalidRequestError if offsets don't ascend within [start, end), and RecordTooLargeError
-    if a batch with a single record exceeds max_message_bytes. Cost: as `encode`, and a second copy
-    of the records in batches with gaps.
+    Raises:
+        InvalidRequestError: The offsets don't ascend within [start, end).
+        RecordTooLargeError: A batch with a single record exceeds max_message_bytes.
+
+    Cost:
+        As `encode`, and a second copy of the records in batches with gaps.
     """
     _check(rows.num_rows, offsets, start, end)
     out = bytearray()

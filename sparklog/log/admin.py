@@ -82,8 +82,8 @@ def create_topic(
 def _started(name: str, starts: Mapping[int, int], bases: Mapping[int, int]) -> dict[int, int]:
     """Return the base offsets of the partitions.
 
-    Raises InvalidRequestError if a start is below the end offset of a deleted topic with the same
-    name.
+    Raises:
+        InvalidRequestError: A start is below the end offset of a deleted topic with the same name.
     """
     for p, start in starts.items():
         if p not in bases or start < 0:
@@ -103,7 +103,8 @@ def _started(name: str, starts: Mapping[int, int], bases: Mapping[int, int]) -> 
 def create_internal(commits: CommitLog, name: str, config: Mapping[str, object]) -> bool:
     """Create an internal topic with a single partition. Return False if the topic exists.
 
-    Raises InvalidRequestError if a broker's directory with this name contains records.
+    Raises:
+        InvalidRequestError: A broker's directory with this name contains records.
     """
     assert name in INTERNAL
     parsed = TopicConfig.parse(config)
@@ -157,7 +158,8 @@ def altered_config(
 ) -> TopicConfig:
     """Return a topic's config after a change. A value of None resets a key to the log's default.
 
-    Raises InvalidRequestError.
+    Raises:
+        InvalidRequestError: A key is unknown, or a value is invalid.
     """
     merged: dict[str, object] = {k: v for k, v in before.items() if k not in config}
     reset = defaults.to_dict()

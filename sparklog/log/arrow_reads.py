@@ -54,7 +54,11 @@ Taken: TypeAlias = Callable[[int, int], None]
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
-    """Return SCHEMA restricted to `columns`, in their order. Raises InvalidRequestError."""
+    """Return SCHEMA restricted to `columns`, in their order.
+
+    Raises:
+        InvalidRequestError: A column is unknown or named twice.
+    """
     if columns is None:
         return SCHEMA
     expected = f"a list of some of {', '.join(SCHEMA.names)}"
@@ -75,7 +79,10 @@ def known_partitions(view: View, topic: str, partitions: Iterable[int] | None) -
     """Return the partitions to read; without `partitions`, all partitions of the topic.
 
     The view's metadata may be older than an added partition, so they are refreshed before a
-    partition is rejected. Raises UnknownTopicError for a topic or partition that does not exist.
+    partition is rejected.
+
+    Raises:
+        UnknownTopicError: The topic or a partition does not exist.
     """
     if partitions is None:
         return view.partitions(topic)
@@ -169,10 +176,13 @@ def read_partition(
         taken: Called with the next offset when the caller asks for more records, and at the end.
         without: Sorted offset ranges to leave out. Ranges of BRIDGE_OFFSETS or more are not read.
 
-    Raises LogReplacedError if a log dir was replaced, also by an earlier state of the log. After a
-    second of retries, raises one of these errors, depending on the files: TopicReplacedError,
-    OffsetOutOfRangeError, DataCorruptionError, or StorageUnavailableError if remote storage has no
-    object of the topic.
+    Raises:
+        LogReplacedError: A log dir was replaced, also by an earlier state of the log.
+        TopicReplacedError: The topic was re-created.
+        OffsetOutOfRangeError: The records were deleted.
+        DataCorruptionError: A file is damaged or missing. This and the two errors above are raised
+            after a second of retries.
+        StorageUnavailableError: Remote storage does not answer, or has no object of the topic.
     """
     read = read.begun()
     topic, partition = read.topic, read.partition
@@ -222,7 +232,7 @@ def read_ranges(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of {partition: offset} ranges [first, last), partition by partition.
 
-    `ids`: {partition: topic id}.
+    `ids` has the topic id of each partition.
     """
     view, topic = wanted.view, wanted.topic
     begun = view.renew()

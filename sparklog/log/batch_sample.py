@@ -25,11 +25,11 @@ def sample(segments: PartitionSegments, end: int, tally: BatchTally) -> None:
     """Count about SAMPLE_BYTES of the last complete batches below offset `end` in `tally`.
 
     The batches come from the last segment that has any. Damaged or changing bytes give fewer
-    batches, or none. Raises FileNotFoundError, StaleReadError or StorageUnavailableError, as any
-    read of a segment.
+    batches, or none. Raises the errors of reading a segment.
 
-    Cost: a listing, a dozen small index reads, a read of 256 KiB (up to 4 MiB if a batch is
-        larger), and decompressing about 96 KiB: 1 to 3 ms. In a bucket, 2 or 3 GETs.
+    Cost:
+        A listing, a dozen small index reads, a read of 256 KiB (up to 4 MiB if a batch is larger),
+        and decompressing about 96 KiB: 1 to 3 ms. In a bucket, 2 or 3 GETs.
     """
     for base in reversed(segments.bases()):
         if base >= end:

@@ -34,7 +34,7 @@ HELD_BYTES: Final = 64 << 20  # bytes of retained Arrow batches at which all row
 
 @dataclass(frozen=True, slots=True)
 class ChunksInMemory:
-    """A `ChunkPlace` in memory, which every home supports. `home`: the home's name in messages."""
+    """A `ChunkPlace` in memory, for any home. `home` is the log's path, for messages."""
 
     home: str
     is_memory: bool = True
@@ -96,8 +96,11 @@ class ChunkStager:
 
         A row with a null partition is assigned by its key, as in Spark's Kafka sink.
 
-        Raises InvalidRequestError for a partition that does not exist and for a null key in a
-        compacted topic; RecordTooLargeError; PartitionOfflineError.
+        Raises:
+            InvalidRequestError: A partition does not exist, or a row of a compacted topic has a
+                null key.
+            RecordTooLargeError: A record exceeds max.message.bytes.
+            PartitionOfflineError: A partition is offline.
         """
         if rows.num_rows == 0:
             return
@@ -268,7 +271,11 @@ def _check_partition(topic: TopicInfo, low: int, high: int) -> None:
 
 
 def _as_numbers(given: pa.Array) -> pa.Array:
-    """Return the column partition as int32. Raises InvalidRequestError."""
+    """Return the column partition as int32.
+
+    Raises:
+        InvalidRequestError: The column has another type.
+    """
     try:
         return given.cast(pa.int32())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

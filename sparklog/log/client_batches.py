@@ -129,10 +129,14 @@ class ClientBatch:
 def check_form(data: memoryview, *, zstd: bool = True) -> BatchHeader:
     """Check the properties that do not depend on the topic: exactly one complete batch v2.
 
+    The records are not read.
+
     Args:
+        data: The data of a partition in the request.
         zstd: Whether the request's version of Produce supports zstd (7 and newer).
 
-    Raises RefusedBatchError. Cost: the records are not read.
+    Raises:
+        RefusedBatchError: The data are not such a batch.
     """
     if len(data) <= MAGIC_END:
         raise _refused(
@@ -179,10 +183,15 @@ def chunk_of(
 
     The chunk shares `data` if the batch needs no change. As in a broker, a wrong largest timestamp
     in the header is corrected, and records are recompressed if compression.type names another
-    codec. Raises RefusedBatchError, RecordTooLargeError.
+    codec.
 
-    Memory: up to `PLAIN_BYTES_MAX` for a compressed batch. Cost: a pass over the uncompressed
-        records.
+    Raises:
+        RefusedBatchError: The batch is invalid.
+        RecordTooLargeError: The batch exceeds max.message.bytes or segment.bytes.
+
+    Cost:
+        A pass over the uncompressed records, and memory up to `PLAIN_BYTES_MAX` for a compressed
+        batch.
     """
     header = check_form(data, zstd=zstd)
     _check_size(header.size, key, config)

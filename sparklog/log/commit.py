@@ -271,8 +271,10 @@ def _by_topic(ranges: Ranges) -> Ends:
 def committed(commits: CommitLog, identity: Identity) -> CommitResult | None:
     """Return the result of this micro-batch's commit, or None if the batch is not committed.
 
-    The caller must have acquired the lock. Raises BatchConflictError if the batch number was
-    committed with another fingerprint.
+    The caller must have acquired the lock.
+
+    Raises:
+        BatchConflictError: The batch number was committed with another fingerprint.
     """
     last = commits.state.writers.get(identity.writer)
     if last is None or identity.batch > last.batch:

@@ -45,8 +45,9 @@ class GroupProgress:
 
         A `start` with offsets or a time is a seek and takes precedence over committed offsets.
 
-        Raises OffsetOutOfRangeError if the log no longer contains a committed offset, or was
-        restored and has other records there.
+        Raises:
+            OffsetOutOfRangeError: The log no longer contains a committed offset, or was restored
+                and has other records there.
         """
         markers = {"earliest": EARLIEST, "latest": LATEST}
         if not isinstance(start, str) or start not in markers:
@@ -80,8 +81,9 @@ class GroupProgress:
     def begin(self, first: dict[int, int]) -> None:
         """Register the start offsets {partition: offset}.
 
-        Raises StorageUnavailableError if the offsets can't be stored, and InvalidRequestError if
-        the log stores no offsets, such as a broker's directory.
+        Raises:
+            StorageUnavailableError: The offsets can't be stored.
+            InvalidRequestError: The log stores no offsets, such as a broker's directory.
         """
         check_kept(self._groups, self._home, "; read without a group: pass start")
         self._taken = dict(first)

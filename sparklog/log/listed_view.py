@@ -60,7 +60,11 @@ class ListedView(View, Generic[Place]):
 
     @abstractmethod
     def _open(self, key: TopicPartition, place: Place) -> PartitionSegments:
-        """Return the segments of a listed partition. Raises: PartitionOfflineError."""
+        """Return the segments of a listed partition.
+
+        Raises:
+            PartitionOfflineError: The partition is offline.
+        """
 
     def _update(self, key: TopicPartition, segments: PartitionSegments, place: Place) -> bool:
         """Update cached segments to the listing; return False if they must be opened again."""
@@ -79,7 +83,11 @@ class ListedView(View, Generic[Place]):
         return {name: described[name] for name in sorted(described.keys() - INTERNAL)}
 
     def partitions(self, topic: str) -> list[int]:
-        """Return a topic's partitions in ascending order. Raises: UnknownTopicError."""
+        """Return a topic's partitions in ascending order.
+
+        Raises:
+            UnknownTopicError: The topic does not exist.
+        """
         numbers = self._numbers(topic)
         if not numbers:
             self.refresh()

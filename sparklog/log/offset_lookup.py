@@ -80,7 +80,11 @@ class Lookup:
 
     @property
     def bases(self) -> list[int]:
-        """Base offsets in ascending order, listed once. Raises StaleReadError without segments."""
+        """Base offsets in ascending order, listed once.
+
+        Raises:
+            StaleReadError: There is no segment.
+        """
         bases = self._bases  # another thread may `refresh` at any moment
         if bases is None:
             try:
@@ -101,7 +105,11 @@ class Lookup:
         self._copies.clear()
 
     def floor(self, offset: int) -> int:
-        """Return the greatest base at or below `offset`. Raises StaleReadError if there is none."""
+        """Return the greatest base offset at or below `offset`.
+
+        Raises:
+            StaleReadError: No segment contains the offset.
+        """
         at = bisect.bisect_right(self.bases, offset) - 1
         if at < 0:
             raise StaleReadError(f"{self.segments.where}: no segment contains offset {offset}")
@@ -119,7 +127,11 @@ class Lookup:
         return following is not None and following < end
 
     def log(self, base: int) -> SegmentLog:
-        """Open a segment's log. Raises StaleReadError if it was deleted."""
+        """Open a segment's log.
+
+        Raises:
+            StaleReadError: The segment was deleted.
+        """
         log = self._logs.get(base)
         if log is None:
             try:

@@ -85,9 +85,10 @@ def resolve(
     name: str,
     isolation: str,
 ) -> dict[int, int]:
-    """Return {partition: offset} of a start or end position. `name`: "start" or "end".
+    """Return {partition: offset} of a start or end position. `name` is "start" or "end".
 
-    Raises OffsetOutOfRangeError for an offset outside of [log start, high watermark].
+    Raises:
+        OffsetOutOfRangeError: An offset is outside of [log start, high watermark].
     """
     if isinstance(position, datetime):
         when = dict.fromkeys(partitions, to_ms(position))

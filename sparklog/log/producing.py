@@ -34,8 +34,10 @@ _NO_TIMESTAMP: Final = -1
 class Produced:
     """A batch in the log, at offsets [first, end).
 
-    `append_time_ms`: the timestamp of its records if the topic uses LogAppendTime, else -1.
-    `log_start`: log start offset of the partition. `is_replay`: the batch had been appended before.
+    Attributes:
+        append_time_ms: The timestamp of the records if the topic uses LogAppendTime, else -1.
+        log_start: The log start offset of the partition.
+        is_replay: Whether the batch had been appended before.
     """
 
     first: int

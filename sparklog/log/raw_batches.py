@@ -32,11 +32,14 @@ from sparklog.log.verified_batches import FileRange, VerifiedBatches
 class RawBatches:
     """Complete record batches of a partition, in order.
 
-    `parts`: the bytes of the batches; each part contains complete batches. `file_range`: batches
-    before `parts` that can be sent from their file. These bytes are not read into this process:
-    `FileRange.send` reads them from the file when the response is sent. `size_bytes`: total size.
-    `next_offset`: where to continue. `aborted`: with read_committed, the aborted transactions that
-    overlap the batches.
+    Attributes:
+        parts: The bytes of the batches; each part contains complete batches.
+        size_bytes: The total size.
+        next_offset: The offset to continue at.
+        aborted: With read_committed, the aborted transactions that overlap the batches.
+        file_range: Batches before `parts` that can be sent from their file. These bytes are not
+            read into this process: `FileRange.send` reads them from the file when the response is
+            sent.
     """
 
     parts: tuple[memoryview, ...]

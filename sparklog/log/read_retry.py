@@ -92,13 +92,21 @@ class PartitionRead(NamedTuple):
         return self._replace(topic_id=topic_id, incarnation=incarnation)
 
     def reader(self) -> PartitionReader:
-        """Return the partition's reader. Raises UnknownTopicError, PartitionOfflineError."""
+        """Return the partition's reader.
+
+        Raises:
+            UnknownTopicError: The topic or partition does not exist.
+            PartitionOfflineError: The partition is offline.
+        """
         return reader_of(self.view, self.topic, self.partition, self.topic_id)
 
     def check(self) -> None:
         """Raise an error unless the records that were just read belong to the planned log.
 
-        Raises LogReplacedError, TopicReplacedError, UnknownTopicError.
+        Raises:
+            LogReplacedError: Another log is at the same path.
+            TopicReplacedError: The topic was re-created.
+            UnknownTopicError: The topic was deleted.
         """
         if self.view.renew() != self.incarnation:
             raise replaced(self.view.home)
@@ -249,7 +257,7 @@ def _is_copy(read: PartitionRead) -> bool:
 def with_advice(error: DataCorruptionError, home: str, *, copy: bool) -> DataCorruptionError:
     """Return the error with advice, unless the message contains advice already.
 
-    `copy`: the damage is in the remote storage of a log dir.
+    `copy` means that the damage is in the remote storage of a log dir.
     """
     # Subclasses, such as PartitionOfflineError, give advice of their own.
     if type(error) is not DataCorruptionError or _ADVICE.search(error.reason):

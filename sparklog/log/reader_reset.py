@@ -127,7 +127,9 @@ class ReaderResets:
     def _resettable(self, group: str) -> dict[TopicPartition, Committed]:
         """Return the offsets that a group has committed.
 
-        Raises InvalidRequestError, GroupNotEmptyError.
+        Raises:
+            InvalidRequestError: The group is a streaming query, or the log stores no groups.
+            GroupNotEmptyError: Kafka clients are members of the group.
         """
         self._check_kept()
         reader = self._groups.reader(group)

@@ -142,9 +142,13 @@ class CleanerSteps(Protocol[PartitionT]):
         """Return the topics, at least as new as at the last `compacted`."""
 
     def clean(self, partitions: Sequence[PartitionT], report: Report) -> None:
-        """Clean partitions, in this order, and report it.
+        """Clean partitions, in this order, and add the results to the report.
 
-        Raises: LeaseLostError, StorageUnavailableError. Other errors of a partition are reported.
+        Errors of a single partition are reported.
+
+        Raises:
+            LeaseLostError: Another service has taken over.
+            StorageUnavailableError: The store or the disk fails.
         """
 
 
@@ -164,7 +168,10 @@ class LogCleaner(Generic[PartitionT]):
         enabled: bool,
         backoff_ms: int,
     ) -> None:
-        """Create a cleaner. `enabled`: log.cleaner.enable. `backoff_ms`: log.cleaner.backoff.ms."""
+        """Create a cleaner.
+
+        `enabled` and `backoff_ms` are log.cleaner.enable and log.cleaner.backoff.ms.
+        """
         self._steps, self.quarantined = steps, quarantined
         self._enabled, self._backoff_ms = enabled, backoff_ms
         self.compacted: Sequence[Cleanable] = ()

@@ -55,8 +55,10 @@ class TimeLookup:
         """Return (offset, timestamp) of the first record at or after `timestamp` in [start, end).
 
         Searches the first segment that reaches the time, among the segments with offsets from
-        `start` on; segments below it are about to be deleted. Raises StaleReadError if no segment
-        contains `start`.
+        `start` on; segments below it are about to be deleted.
+
+        Raises:
+            StaleReadError: No segment contains `start`.
         """
         if start >= end:
             return None

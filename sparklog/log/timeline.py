@@ -172,9 +172,12 @@ class Timeline:
     def abandoned(self) -> SpansByKey:
         """Return {(topic, partition): spans} of the offsets that are abandoned now.
 
-        Cost: at first a ledger segment (at most 16 MiB), or the complete ledger if an older
-            sparklog wrote to it; later the new records. Raises DataCorruptionError for a damaged
-            ledger.
+        Raises:
+            DataCorruptionError: The ledger is damaged.
+
+        Cost:
+            At first a ledger segment (at most 16 MiB), or the complete ledger if an older sparklog
+            wrote to it; later the new records.
         """
         identity = self._ledger.identity()
         if identity is None:

@@ -149,7 +149,7 @@ class _Segment:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRange:
-    """Remembered batches. `is_transactional`: a batch belongs to a transaction."""
+    """Remembered batches. `is_transactional` means that a batch belongs to a transaction."""
 
     range: FileRange
     next_offset: int
