@@ -72,7 +72,7 @@ class Batches:
         return operators_of(self.checkpoint)
 
     def offsets(self, batch: int) -> BatchOffsets:
-        """Return the plan of a batch.
+        """Return the plan of a batch: the contents of `offsets/<batch>` in the checkpoint.
 
         Raises:
             FileNotFoundError: The batch has no plan.

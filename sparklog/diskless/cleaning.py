@@ -223,7 +223,10 @@ class _Rewritten:
 
 
 class _Rewriter:
-    """State that continues from group to group: the offset map and the transactions."""
+    """Rewrites each group of adjacent extents to a segment.
+
+    The offset map and the open transactions are kept from group to group.
+    """
 
     def __init__(self, cleaning: _Cleaning, offsets: OffsetMap) -> None:
         self._cleaning, self._offsets = cleaning, offsets
@@ -265,10 +268,11 @@ class _Rewriter:
         self._kept.apply(table[transactional(table)], marker_reader(window, path))
 
     def _snapshot(self, last: Extent) -> bytes:
-        """Return the producers at the end of a group, with the transactions that are open there.
+        """Return the producer snapshot at the end of the segment that replaces a group of extents.
 
-        A transaction without remaining batches is not open, so the next cleaning may remove its
-        marker.
+        `last` is the last extent of the group. A transaction is listed as open only if batches of
+        it remain after the cleaning. The next cleaning may remove the markers of all other
+        transactions.
         """
         key, state, end = self._cleaning.part.key, self._cleaning.state, last.end
         if key not in state.log.idempotent or not may_hold_transactions((last,), state):

@@ -1,4 +1,4 @@
-"""The home of a log in a bucket: implements `sparklog.storage.home.Home` on objects alone."""
+"""A log that is stored in a bucket: implements `sparklog.storage.home.Home` without local files."""
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set

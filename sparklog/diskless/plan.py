@@ -146,7 +146,7 @@ class PlannedView(View):
         return self._current().of_partition(topic, partition, make, topic_id)
 
     def set_following(self) -> None:
-        """Wait for an unavailable store as long as a follower does."""
+        """Wait for an unavailable store as long as a reader of new records does."""
         self._whole.set_following()
 
 

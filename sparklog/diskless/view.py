@@ -162,7 +162,7 @@ class DisklessView(ListedView[TopicState]):
         self.news()
 
     def set_following(self) -> None:
-        """Wait for an unavailable store as long as a follower does."""
+        """Wait for an unavailable store as long as a reader of new records does."""
         self.objects.remote.retry.set_following()
 
     # --- topics and offsets ----------------------------------------------------------------------

@@ -227,7 +227,10 @@ def _raw_snappy(data: memoryview, limit: int, before: int = 0) -> Any:
         if data[at] < 0x80:
             # A copy makes at most 64 bytes of 2, so a larger declared size is wrong.
             if size > 32 * len(data):
-                raise ValueError(f"a block of {len(data)} bytes declares {size} uncompressed bytes")
+                raise ValueError(
+                    f"a snappy block of {len(data)} bytes declares {size} uncompressed bytes, more "
+                    "than it can contain"
+                )
             _grown(before + size, limit)
             return _snappy_codec.decompress(data, decompressed_size=size, asbytes=True)
     raise ValueError("a block has no size")
@@ -265,7 +268,10 @@ def _unlz4(data: Buffer, limit: int) -> bytes:
     if len(data) > 14 and data[4] & 0x08:
         size = int.from_bytes(data[6:14], "little")
         if size > 255 * len(data) + 1024:
-            raise ValueError(f"a frame of {len(data)} bytes declares {size} uncompressed bytes")
+            raise ValueError(
+                f"an lz4 frame of {len(data)} bytes declares {size} uncompressed bytes, more than "
+                "it can contain"
+            )
         _grown(size, limit)
     if limit >= 255 * len(data):  # lz4 can't exceed this ratio
         plain: bytes = lz4.frame.decompress(data)

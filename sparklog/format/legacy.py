@@ -166,10 +166,10 @@ def _inner(data: memoryview, magic: int) -> list[Message]:
             raise ValueError("an inner message has another magic, or is compressed")
         messages.append(message)
         if len(messages) > MESSAGES_MAX:
-            raise ValueError(f"the set contains more than {MESSAGES_MAX} messages")
+            raise ValueError(f"the compressed message contains more than {MESSAGES_MAX} messages")
         at += size
     if not messages:
-        raise ValueError("a wrapped set is empty")
+        raise ValueError("the compressed message contains no inner messages")
     return messages
 
 

@@ -1,6 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, annotation_typing=False
-"""Scans the entries of Spark's state files, a chain of lengths. Compiled like kernel.py."""
+"""Scans the entries of Spark's state store files. Compiled with Cython, like kernel.py.
+
+An entry is the size of the key (i32), the key, the size of the value (i32, -1 for a deletion) and
+the value. The position of each entry follows from the sizes before it, so the scan is sequential.
+In files with typed entries, a byte for the kind precedes each entry (see `walk`).
+"""
 
 import cython
 

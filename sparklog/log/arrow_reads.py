@@ -48,7 +48,7 @@ SCHEMA: Final = pa.schema(
 ISOLATION: Final = ("read_uncommitted", "read_committed")
 BRIDGE_OFFSETS: Final = 4096
 """Skipped ranges shorter than this are read and filtered, because seeking costs as much."""
-GROWTH_MS: Final = 1000  # how often a follower looks for added partitions
+GROWTH_MS: Final = 1000  # how often `follow` looks for added partitions
 Taken: TypeAlias = Callable[[int, int], None]
 """Called with (partition, next offset) when the reader has consumed all earlier records."""
 

@@ -81,7 +81,7 @@ class RemoteStorage(Protocol):
         """Return a partition's segments, including remote segments."""
 
     def set_following(self) -> None:
-        """After this call, wait for the store like a reader that never ends."""
+        """Wait for an unavailable store as long as a reader of new records does."""
 
 
 class LogDirView(ListedView[str]):
@@ -264,7 +264,7 @@ class LogDirView(ListedView[str]):
         return SegmentListing(self._fs, segments)
 
     def set_following(self) -> None:
-        """After this call, wait for remote storage like an endless reader (remote.patience.ms)."""
+        """See `View.set_following`."""
         if self._remote is not None:
             self._remote.set_following()
 

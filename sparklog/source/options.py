@@ -286,9 +286,10 @@ class SourceOptions:
         return sorted({t.strip() for t in self.subscribe.split(",") if t.strip()})
 
     def group(self, query_id: str | None) -> str | None:
-        """Return the name under which a query registers.
+        """Return the name of the group under which a query registers its offsets in the log.
 
-        Returns None without such an option and without an id.
+        The name is `kafka.group.id`, or else the query's id, after `groupIdPrefix` and a dash if
+        that option is set. Returns None if `kafka.group.id` is not set and `query_id` is None.
         """
         if self.group_id is not None or query_id is None:
             return self.group_id

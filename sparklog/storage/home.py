@@ -1,6 +1,7 @@
-"""The protocol between a log and a home: a handle on the log, read-only or writable.
+"""The protocol of a home: the place where a log is stored, either log dirs or a bucket.
 
-Everything else (directories, object store, the needs of background work) is internal to the home.
+A `Home` object is a handle on the log that is stored there, read-only or writable. Everything else
+(directories, object store, the needs of background work) is internal to the home.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -93,7 +94,7 @@ def not_writable(path: str) -> InvalidRequestError:
 
 
 class Home(Protocol):
-    """An open log in a home. Threads may share the object.
+    """A handle on an open log in its home (log dirs or a bucket). Threads may share the handle.
 
     Methods that change the log (`commits` and everything below it) raise InvalidRequestError if the
     log was opened read-only, or can only be read.

@@ -256,9 +256,15 @@ class TaskStaging(Protocol):
         """Return the topic's data that this JVM class needs."""
 
     def put(self, tables: Iterable[ChunkTable], *, label: str, task: int = 0) -> ChunkTable:
-        """Stage the chunks that JVM tasks framed, and return the staged chunks.
+        """Upload the batches that a JVM task has encoded, and return the chunks for the commit.
 
-        For a `jvm_place` of the kind "objects". A small amount stays in memory, as with a stager.
+        Used only if `puts_objects` is True. Small data are not uploaded: the returned table
+        contains them, as with `stager`.
+
+        Args:
+            tables: The task's chunks with their data. Each table becomes an object.
+            label: A `chunk_label`, a part of the objects' names.
+            task: The number of the task.
 
         Raises:
             StorageUnavailableError: The store does not answer. All staged data are then deleted.

@@ -122,7 +122,7 @@ class View(Protocol):
     """Increases when the log is replaced by another log under the same path; as of the last use."""
 
     poll_ms: float = 20
-    """How long a follower waits between two polls; depends on the cost of a poll."""
+    """The time between two polls for new records; depends on the cost of a poll."""
 
     @property
     def home(self) -> str:
@@ -214,7 +214,10 @@ class View(Protocol):
         return None
 
     def set_following(self) -> None:
-        """After this call, wait for remote storage like a reader that never ends."""
+        """From now on, wait for an unavailable store as long as a reader of new records does.
+
+        By default this is two hours instead of a minute; see `remote.patience.ms`.
+        """
 
 
 def unknown_partition(view: View, topic: str, partition: int) -> UnknownTopicError:

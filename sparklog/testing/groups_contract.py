@@ -216,7 +216,7 @@ class GroupsContract:
         assert reader.offsets == {T0: Committed(9, 2)}
 
     def test_a_query_has_the_name_of_its_last_run(self, new_groups: Open) -> None:
-        """A restart may change or remove the name; the planner's commits do not change it."""
+        """A restarted query may have another name or none. `commit_planned` keeps the name."""
         one, two = new_groups(), new_groups()
         names = []
         for batch, name in enumerate(("orders", "Auftr\u00e4ge\n\x1b[2J", "")):

@@ -174,7 +174,10 @@ Role = Callable[[Process], None]
 
 @dataclass(slots=True)
 class Schedule:
-    """Chooses the process and the faults of each step. `stats` counts events."""
+    """Chooses by a random seed which process runs in each step, and which faults it meets.
+
+    `stats` counts kills, zombies, and the requests to the store by verb.
+    """
 
     seed: int
     fault_rates: FaultRates = NO_RANDOM_FAULTS

@@ -210,7 +210,7 @@ class ArchiveView(ListedView[Directory]):
         return before is now or {copy.id for copy in before} <= {copy.id for copy in now}
 
     def set_following(self) -> None:
-        """Wait for an unavailable store as long as a follower does."""
+        """Wait for an unavailable store as long as a reader of new records does."""
         self.objects.retry.set_following()
 
     def copies(self, topic: str, partition: int) -> list[RemoteSegment]:

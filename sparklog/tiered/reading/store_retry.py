@@ -19,7 +19,7 @@ T = TypeVar("T")
 READ_MS: Final = 60_000
 """How long a bounded read waits, like Kafka's default.api.timeout.ms."""
 FOLLOW_MS: Final = 7_200_000
-"""How long a follower waits: an hour's outage, and the store's start after it."""
+"""How long a reader of new records waits: an hour's outage, and the store's start after it."""
 
 _FIRST_MS: Final = 500
 _LONGEST_MS: Final = 10_000

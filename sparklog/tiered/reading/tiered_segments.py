@@ -41,7 +41,7 @@ class RemoteTier:
         return TieredSegments(local, self.objects, self.copies)
 
     def set_following(self) -> None:
-        """Wait for an unavailable store as long as a follower does."""
+        """Wait for an unavailable store as long as a reader of new records does."""
         self.objects.retry.set_following()
 
 

@@ -220,7 +220,7 @@ def _chosen(
 
 
 class _IdleTimeout:
-    """Limits how long a follower waits for new records."""
+    """Limits how long `consume` waits for new records."""
 
     def __init__(self, timeout_ms: int | None, stopped: Callable[[], bool]) -> None:
         self._timeout_ms, self._stopped = timeout_ms, stopped

@@ -126,7 +126,7 @@ def import_writer(admin: Any, cluster: str, kafka_topic: str, topic: str, what: 
 
     The name contains the id of the Kafka topic, because a topic can be deleted and created again
     under the same name. It contains the log's topic if that has another name, because a Kafka topic
-    can be imported into several topics.
+    can be imported into several topics. `what` is the action and the place, for error messages.
     """
     with errors(what):
         asked = admin.describe_topics(library().TopicCollection([kafka_topic]))
