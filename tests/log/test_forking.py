@@ -200,8 +200,8 @@ class TestPoints:
         [
             ({}, "give a fork point"),
             ({"writer": "q", "batch": 1, "time_ms": 7}, "give a fork point"),
-            ({"writer": "q"}, "belong together"),
-            ({"time_ms": 7, "batch": 3}, "belong together"),
+            ({"writer": "q"}, "pass both"),
+            ({"time_ms": 7, "batch": 3}, "pass both"),
             ({"writer": "w", "batch": 1}, "the log's writers: other, q"),
             ({"writer": "q", "batch": 77}, "last batch is 2(, the oldest in the ledger is 0)?$"),
             ({"time_ms": 7}, "was written after 7 ms"),
