@@ -98,6 +98,7 @@ def open_log(
         return logdir.open_log(path, fs=fs, view=view, mode=mode, options=rest, **components)
     check_until(until)
     if mode == "rw" or is_home or holds_home(url, storage_options, remote, stopped=stopped):
+        # Imported here: a log dir, the usual case in Spark's Python workers, doesn't need it.
         from sparklog.diskless.home import open_log as open_in_store
 
         return open_in_store(

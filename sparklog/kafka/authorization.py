@@ -65,6 +65,7 @@ def _topic_of(asked: Any) -> dict[str, Any]:
 
 def _produce(body: Any) -> Response | None:
     if body.acks == 0:
+        # The client reads no response; only a closed connection tells it that nothing is written.
         return None
     return {
         "responses": [

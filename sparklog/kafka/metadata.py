@@ -123,6 +123,7 @@ class Metadata:
         broker, body = self._broker, request.body
         if not (broker.options.auto_create_topics_enable and broker.is_writable):
             return None
+        # Versions before 4 have no such field, and a broker creates topics for them.
         if not getattr(body, "allow_auto_topic_creation", True):
             return None
         names = [each.name for each in body.topics or ()]

@@ -111,6 +111,7 @@ class ErasableSegments:
         """Return True if a cleaner or a move has replaced a segment since the listing."""
         partition = self._partition
         size = self._commits.fs.size(joined(partition.directory, log_name(segment.base)))
+        # The active segment grows by commits, so its size proves nothing.
         return segment.base != partition.bases[-1] and size != segment.size
 
     def rewrites(
@@ -122,6 +123,7 @@ class ErasableSegments:
             if selected:
                 with commits.exclusive():
                     commits.make_durable()  # commits with flush=none are rewritten too
+            # A writer has the active segment open and appends to it, so it can't be replaced.
             active = self._partition.bases[-1]
             if active in selected:
                 with commits.exclusive():
@@ -155,6 +157,8 @@ class ErasableSegments:
             discard(fs, partition.directory, made)
             return None
         with self._commits.exclusive():
+            # While the new segment was written without the lock, the topic may have been deleted
+            # and created again, the partition moved, or the segment cleaned.
             topic = self._commits.state.topics.get(self._key.topic)
             possible = (
                 topic is not None

@@ -138,7 +138,7 @@ class _Rewriter:
                         target.write(piece.out[: piece.size])
                         self.throttle(piece.size)
             parts = target.finish(self.transactions.take_index())
-        except BaseException:
+        except BaseException:  # also at Ctrl-C: the files would stay until the next rewrite
             target.discard()
             raise
         read, kept = records_filter.records
@@ -178,6 +178,8 @@ class _Rewriter:
 
 def swap_of(made: Rewritten) -> SegmentSwap:
     """Return the description of the swap, with which another process can complete the swap."""
+    # The first source has the base of the new segment: the swap's rename replaces it, so it is in
+    # neither list.
     others = [source.base for source in made.sources[1:]]
     return SegmentSwap(
         base=made.base,
@@ -193,6 +195,7 @@ def is_possible(fs: FileSystem, directory: str, made: Rewritten) -> bool:
     try:
         for source in made.sources:
             path = joined(directory, log_name(source.base))
+            # The size too: a file system may give the inode of a deleted file to a new file.
             if fs.identity(path) != source.identity or fs.size(path) != source.size:
                 return False
         log = joined(directory, log_name(made.base) + CLEANED)

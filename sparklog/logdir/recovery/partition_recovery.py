@@ -246,6 +246,7 @@ def _has_index(fs: FileSystem, path: str, base: int, config: TopicConfig) -> boo
     size = fs.size(joined(path, log_name(base)))
     entries = read_entries(fs, name, OFFSET_ENTRY)
     if not len(entries):
+        # A small segment has no entry yet; the empty index of a large segment lost its entries.
         return size <= 2 * (config.index_interval_bytes + config.max_message_bytes)
     return plausible_offsets(entries, size=size, span=2**31) == len(entries)
 
@@ -291,6 +292,8 @@ def _checked(
 def _check_tail(plan: _Plan, end: int, tail_crc: int) -> None:
     """Raise DataCorruptionError if the last batch differs from the committed batch."""
     last = plan.scanned[-1] if plan.scanned else None
+    # Valid batches up to the right offset are no proof: a restored copy of the directory may have
+    # a different history. The ledger has the CRC of the last batch that was committed.
     if last is None or last.end != end or -1 in (last.tail_crc, tail_crc):
         return
     if last.tail_crc != tail_crc:
@@ -319,6 +322,7 @@ def _remove_past(fs: FileSystem, path: str, end: int, report: RecoveryReport) ->
     for _, name in sorted(doomed, reverse=True):
         report.note(remove(fs, joined(path, name), why))
     if end in segment_bases(fs, path):
+        # The segment was rolled at the committed end: the file stays, as the active segment.
         empty = RebuiltSegment(joined(path, log_name(end)), end)
         report.note(cut_log(fs, empty, why))
         write_indexes(fs, path, empty)

@@ -49,6 +49,8 @@ _LOGGER: Final = logging.getLogger(__name__)
 def publish_all(manager: LogManager) -> None:
     """Publish the ends of all committed data to readers, by a rename."""
     end = manager.ledger.end
+    # Only a ledger that is completely synced gets a floor. With commits of flush=none a power cut
+    # may legitimately take the ledger's tail, and recovery must not report that as damage.
     durable = None if manager.state.unsynced else end
     state = manager.state
     ends = {**state.ends, LEDGER: end}
@@ -68,6 +70,8 @@ def redo_record(manager: LogManager, record: LedgerRecord) -> None:
                     manager.partition_log(*key).delete_records(offset)
             write_starts(manager)
         case TopicRecord() | DropRecord() | AdoptRecord():
+            # Readers find a moved partition by the topics file, so its new directory must have its
+            # final name before that file names the other log dir. The old place goes last.
             moves = isinstance(record, TopicRecord) and bool(record.left)
             if moves:
                 complete_moves(manager)
@@ -98,6 +102,7 @@ def redo_all(manager: LogManager, record: LedgerRecord | None) -> None:
     if _is_undelete_unfinished(manager):
         publish_all(manager)
     write_topics(manager.fs, manager.home, manager.state)
+    # Last: as long as the topics file names a topic, readers expect its directories.
     settle_directories(manager)
 
 
@@ -120,6 +125,7 @@ def _is_undelete_unfinished(manager: LogManager) -> bool:
         known = read_topics(manager.fs, manager.home) or {}
     except DataCorruptionError:
         return False
+    # By id: a topic that was created again under the name of a deleted topic is another topic.
     ids = {topic.id for topic in known.values()}
     return any(topic.id not in ids for topic in manager.state.topics.values())
 
@@ -159,6 +165,8 @@ def complete_moves(manager: LogManager) -> None:
     for path, name, partition, number in _copies(manager):
         topic = manager.state.topics[name]
         live = partition_path(manager.directories, name, topic, partition)
+        # A copy whose move is not in the ledger is a leftover, even if it is complete:
+        # `settle_directories` removes it.
         if topic.dirs.get(partition) == number and not fs.exists(live):
             fs.rename(path, live)
             fs.sync_dir(os.path.dirname(live))
@@ -226,6 +234,7 @@ def settle_directories(manager: LogManager, *, gone: str = "") -> None:
                 elif target != path:
                     renames.append((path, target))
             elif live is not None:
+                # The name of a live partition in the wrong log dir, or without a topic.
                 renamed, doomed = _retired_path(manager, number, live, path)
                 renames += [(path, renamed)] if renamed else []
                 manager.doomed |= {renamed} if doomed else set()
@@ -277,6 +286,7 @@ def _retired_path(
     An empty name means that the directory is not renamed.
     """
     fs, state = manager.fs, manager.state
+    # The topic was deleted, and a crash prevented the rename: the records may still be restored.
     deleted = _deleted_topic_of(manager, number, key, path)
     if deleted is not None:
         renamed = deleted_path(manager.directories, deleted.name, deleted.topic, key.partition)
@@ -311,6 +321,7 @@ def _was_moved(manager: LogManager, number: int, key: TopicPartition, path: str)
         return False
     if not fs.is_dir(manager.partition_path(*key)):
         return False
+    # An unreadable directory counts as not moved: it becomes a stray, and nothing is deleted.
     with contextlib.suppress(DataCorruptionError, FileNotFoundError):
         start, bases = manager.state.starts.get(key, 0), segment_bases(fs, path)
         if stored_topic_id(fs, path) == known.id and bases:
