@@ -217,8 +217,8 @@ class Configs:
                     raise ApiError(
                         ErrorCode.invalid_request, "Each resource must appear at most once."
                     )
-                times = Counter(config.name for config in resource.configs)
-                if any(number > 1 for number in times.values()):
+                names = Counter(config.name for config in resource.configs)
+                if any(number > 1 for number in names.values()):
                     raise ApiError(ErrorCode.invalid_request, "Error due to duplicate config keys")
                 if resource.resource_type == ResourceType.TOPIC:
                     info = _topic(topics, resource.resource_name)

@@ -170,6 +170,21 @@ def test_a_resources_changes_come_together_or_not_at_all(sparklog_log: Log) -> N
     assert alter(configs, TOPIC, "b", ("retention.ms", SET, "5"))[0] == "unknown_topic_or_partition"
 
 
+@pytest.mark.sparklog(topics=["a", "b"])
+def test_a_topic_that_is_named_twice_is_refused_after_another_topic_too(sparklog_log: Log) -> None:
+    made = [SimpleNamespace(name="retention.ms", config_operation=SET, value="5")]
+    resources = [
+        SimpleNamespace(resource_type=TOPIC, resource_name=name, configs=made) for name in "baa"
+    ]
+    body = SimpleNamespace(resources=resources, validate_only=False)
+    answers = configs_of(sparklog_log).alter_incrementally(body)["responses"]
+    assert [ErrorCode(each["error_code"]).name for each in answers] == [
+        "none", "invalid_request", "invalid_request",
+    ]  # fmt: skip
+    assert sparklog_log.topic("a").config == NEW_TOPICS
+    assert sparklog_log.topic("b").config.to_dict() == {"retention.ms": "5"}
+
+
 @pytest.mark.parametrize("kind", [BROKER, LOGGER, METRICS, GROUP])
 def test_nothing_of_the_endpoints_own_is_changed(sparklog_log: Log, kind: int) -> None:
     configs = configs_of(sparklog_log)
