@@ -85,6 +85,7 @@ class Cursor:
 
     def varint(self) -> int:
         """Read an unsigned varint of at most 32 bits."""
+        # Nearly all varints are lengths and tags below 128: they are read without the loop.
         if self.at < self.end and self.data[self.at] < 0x80:
             self.at += 1
             return self.data[self.at - 1]
@@ -139,6 +140,7 @@ def reader(schema: Struct) -> Read:
     missing = {f.name: f.default for f in schema.fields if f.tag is not None}
     is_flexible = schema.is_flexible
 
+    # The functions are composed once per schema, so that no message has its schema interpreted.
     def read(cursor: Cursor) -> SimpleNamespace:
         message = SimpleNamespace(**missing)
         values = message.__dict__
@@ -172,6 +174,7 @@ def _run_reader(
     run: tuple[Field, ...], flexible: bool
 ) -> Callable[[Cursor, dict[str, Any]], object]:
     names, form = tuple(field.name for field in run), _run_format(run)
+    # One call of struct reads all adjacent fields of fixed size, instead of a call per field.
     if form is not None:
 
         def read_fixed(cursor: Cursor, values: dict[str, Any]) -> None:
@@ -196,6 +199,7 @@ def _read_tagged(
 ) -> None:
     for _ in range(cursor.count(cursor.varint())):
         tag, size = cursor.varint(), cursor.varint()
+        # Clients of later versions may send tags that this schema lacks (KIP-482).
         if tag not in known:
             cursor.take(size)
             continue
@@ -211,6 +215,7 @@ def _field_reader(field: Field, flexible: bool) -> Read:
         return _value_reader(field, flexible, nullable=field.is_nullable)
     element = _value_reader(field, flexible, nullable=False)
 
+    # Compact lengths are greater by 1, so that 0 means null (KIP-482).
     def read_array(cursor: Cursor) -> list[Any] | None:
         size = cursor.varint() - 1 if flexible else cursor.unpack(_INT32)[0]
         if size < 0:
@@ -268,6 +273,7 @@ def _text_reader(name: str, read_bytes: Callable[[Cursor], Buffer | None]) -> Re
 
 def _nullable_struct_reader(inner: Read) -> Read:
     def read(cursor: Cursor) -> Any:
+        # Also in flexible versions a byte, not a tag: -1 means null.
         (marker,) = cursor.unpack(_FIXED["int8"])
         return None if marker < 0 else inner(cursor)
 
@@ -347,6 +353,7 @@ def writer(schema: Struct) -> Write:
         if is_flexible and not tagged:
             out.varint(0)
         elif is_flexible:
+            # A tag with its default value is left out, as by Kafka's generated classes.
             given = [
                 (tag, write_field, values[field.name])
                 for tag, field, write_field in tagged
@@ -381,6 +388,7 @@ def _run_writer(
 def _write_tagged(out: Output, given: list[tuple[int, Write, Any]]) -> None:
     out.varint(len(given))
     for tag, write, value in given:
+        # The size precedes the value and is known only after the value was written.
         inner = Output()
         write(inner, value)
         out.varint(tag)

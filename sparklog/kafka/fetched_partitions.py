@@ -127,6 +127,7 @@ class FetchReader:
         """
         assert fetched.key is not None
         span = fetched.span
+        # Comparing two histories may need epochs that are not in memory, so `read` does it.
         if fetched.last_epoch >= 0:
             return False
         if fetched.current_epoch >= 0:
@@ -175,6 +176,8 @@ class FetchReader:
     ) -> None:
         key, span, committed = fetched.key, fetched.span, request.committed
         assert key is not None
+        # Before the offset is judged, as in Partition.readRecords: a client with an old epoch has
+        # to refresh its metadata, and must not take its offset for out of range.
         wrong = self._partition_cache.epoch_error(key, span, fetched.current_epoch)
         if wrong is not None:
             fetched.error = wrong
@@ -185,6 +188,8 @@ class FetchReader:
         if fetched.last_epoch >= 0 and self._diverges(fetched, key, span):
             return
         if not span[0] <= fetched.next_offset <= span[1]:
+            # A topic that was created again under the same name has other offsets: say that the
+            # topic is unknown, so that the client doesn't reset its position.
             check_topic_id(self._view, *key, fetched.topic_id)
             fetched.error = ErrorCode.offset_out_of_range
             return
@@ -204,12 +209,15 @@ class FetchReader:
         fetched.parts += batches.parts
         fetched.size_bytes += batches.size_bytes
         fetched.next_offset = max(batches.next_offset, fetched.next_offset)
+        # Two reads for a response may touch the same transaction, which is listed once.
         fetched.aborted += [txn for txn in batches.aborted if txn not in fetched.aborted]
 
     def _diverges(self, fetched: FetchedPartition, key: TopicPartition, span: Offsets) -> bool:
         """Return True if the client's history diverges from the log's (KIP-595)."""
         epochs = self._partition_cache.epochs(key, span)
         epoch, end = end_offset_for(epochs, fetched.last_epoch, span[1])
+        # As in Partition.readRecords, a client below the log start is out of range even if its
+        # history diverges: the log can't tell where.
         if (epoch, end) == UNDEFINED or fetched.offset < span[0]:
             fetched.error = ErrorCode.offset_out_of_range
             return True

@@ -157,6 +157,7 @@ def read_request(
     """
     cursor = Cursor(frame)
     api_key, version = _PREFIX.read(cursor)
+    # The version decides the form of all that follows, so nothing else may be read before.
     if api_key not in versions or not versions[api_key][0] <= version <= versions[api_key][1]:
         raise UnsupportedApiError(
             f"API key {api_key} version {version} is not supported by this endpoint",
@@ -197,6 +198,8 @@ def encode_as(api: Api, version: int, correlation_id: int, response: Response) -
     schema = _response(int(api), version)
     out = Output()
     out.write(correlation_id.to_bytes(4, "big", signed=True))
+    # kio knows that ApiVersions has the old response header in all versions: a client can't know
+    # the form before it has read the answer (KIP-511).
     if schema.has_flexible_header:
         out.write(b"\0")
     schema.write(out, response)

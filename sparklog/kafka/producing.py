@@ -91,6 +91,8 @@ class Producing:
         """Answer Produce. Requests of a connection are committed in order."""
         body = request.body
         refusal = self._refusal(body)
+        # Not a coroutine: a request is queued before the next one of its connection is read, so
+        # the batches of an idempotent producer keep their order. Only unknown ids have to wait.
         if refusal is None and request.version >= TOPIC_ID_VERSION:
             unknown = [t.topic_id for t in body.topic_data if self._name(t.topic_id) is None]
             if unknown:

@@ -189,6 +189,7 @@ def _altered(alteration: Alteration, known: str | None) -> str | None:
             ErrorCode.invalid_config,
             f"Can't {operation.name} to key {name} because its type is not LIST.",
         )
+    # APPEND and SUBTRACT start from the value in effect, which may be the default.
     held = (format_value(key.default) if known is None else known).split(",")
     given = value.split(",")
     if operation is Operation.APPEND:

@@ -247,6 +247,7 @@ class ClassicGroup:
 
     def supports(self, protocol_type: str, protocols: Collection[str]) -> bool:
         """Return True if a member with these protocols may join."""
+        # An empty group still has its last protocol type, which its next first member replaces.
         if self.state is State.EMPTY:
             return bool(protocol_type) and bool(protocols)
         member_count = len(self.members)
@@ -277,6 +278,8 @@ class ClassicGroup:
         found: set[str] = set()
         for member in self.members.values():
             topics = subscribed_topics(member.metadata(self.protocol_name))
+            # One unreadable subscription makes the set incomplete. Offsets of a topic that the
+            # member reads could be deleted then, so the group counts as reading every topic.
             if topics is None:
                 return None
             found |= topics

@@ -73,6 +73,7 @@ class Membership:
             protocol_name=getattr(body, "protocol_name", None),
             assignments=tuple((a.member_id, bytes(a.assignment)) for a in body.assignments),
         )
+        # Clients send both from version 5 on, so that a member with another protocol is noticed.
         protocol = sync_request.protocol_type, sync_request.protocol_name
         if request.version >= 5 and None in protocol:
             error = ErrorCode.inconsistent_group_protocol  # KIP-559
