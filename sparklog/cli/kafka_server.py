@@ -74,7 +74,7 @@ class KafkaServer:
     """A context manager that runs the Kafka endpoint.
 
     A log that is replaced (restored, or deleted and created again) is opened again at the same
-    address. While there is no log, clients cannot connect and retry.
+    address. While there is no log, connections are refused, and clients retry.
 
     Attributes:
         bootstrap_servers: The address for clients.

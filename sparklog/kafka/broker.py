@@ -96,8 +96,9 @@ async def run_with_timeout(
 ) -> Response:
     """Return the response of `make(body)`, or `late(body)` after the request's timeout (ms).
 
-    A timeout of 0 or less waits for the change. A change that times out or is cancelled still
-    completes, and followers of the log are notified. Source: QuorumController's deadlines.
+    Without a timeout, or with a negative timeout, the call waits for the change. A change that
+    times out or is cancelled still completes, and clients that wait for the changed partitions are
+    woken. Source: QuorumController's deadlines.
     """
 
     async def made() -> Response:

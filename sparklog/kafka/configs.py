@@ -105,7 +105,7 @@ class Configs:
         return {"results": results}
 
     def _topics(self, resources: Iterable[Any]) -> Mapping[str, TopicInfo]:
-        """Return the log's topics if any of the resources is a topic."""
+        """Return the log's topics if any of the resources is a topic, otherwise no topics."""
         if any(resource.resource_type == ResourceType.TOPIC for resource in resources):
             return self._log.topics()
         return {}

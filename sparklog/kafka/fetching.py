@@ -298,7 +298,11 @@ class Fetching:
         return int(min(max(body.max_bytes, 0), self._broker.options.fetch_max_bytes))
 
     async def _resolve(self, wanted: list[FetchedPartition]) -> None:
-        """Set the key and topic id of partitions. Topics may have been created or deleted since."""
+        """Set the key and topic id of partitions, or the error of unknown partitions.
+
+        The topics are listed again for unknown partitions, because a topic may have just been
+        created.
+        """
         topics = await self._partitions.topics()
         uuids = {fetched.topic_uuid for fetched in wanted if fetched.topic_uuid is not None}
         names: Mapping[Any, str] = {}

@@ -104,13 +104,17 @@ def check_advertised(address: Address, advertised: Address | None, *, tls: bool)
 
 
 def listen(address: Address, addresses: Sequence[str]) -> list[socket.socket]:
-    """Listen on all `addresses` of a host that exist, with the same port on each.
+    """Listen on each of `addresses` that this host has, with the same port on all.
 
-    "::" also accepts IPv4, as a broker's listener does.
+    Args:
+        address: The address as the user gave it, for errors; port 0 selects a free port.
+        addresses: The IP addresses that the address resolves to. Addresses that this host lacks are
+            skipped, for example "::1" on a host without IPv6. "::" also accepts IPv4, as a broker's
+            listener does.
 
     Raises:
-        InvalidRequestError: The address is in use, not permitted or not an address of this host. No
-            socket is left open.
+        InvalidRequestError: An address is in use or not permitted, or this host has none of them.
+            No socket is left open.
     """
     for left in reversed(range(_SAME_PORT_TRIES)):
         found: list[socket.socket] = []

@@ -91,9 +91,10 @@ class Metadata:
         return {**self._cluster(request, node_id="broker_id"), "endpoint_type": 1}
 
     def _cluster(self, request: Request, *, node_id: str = "node_id") -> dict[str, Any]:
-        """Return the cluster.
+        """Return the fields of a response that describe the cluster: its id, nodes and controller.
 
-        `node_id`: the field of a node's id, which differs between the two APIs.
+        `node_id`: the name of the field for a node's id, which differs between the two APIs.
+
         librdkafka 2.16 drops a coordinator that is missing from the list of brokers, so the list
         contains every endpoint that FindCoordinator returns.
         """

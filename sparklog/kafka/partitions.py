@@ -141,7 +141,7 @@ class Partitions:
     # --- spans -------------------------------------------------------------------------------
 
     def known_span(self, key: TopicPartition) -> Offsets | None:
-        """Return (log start offset, high watermark) if followed; without any lookup."""
+        """Return (log start offset, high watermark) of a followed partition, or None; no lookup."""
         return self._spans.get(key)
 
     async def spans(

@@ -44,7 +44,7 @@ class ResponseMemory:
 
 
 class ReadBuffers:
-    """Free blocks of MOST_BYTES. Thread-safe."""
+    """A pool of free memory blocks of MOST_BYTES each, into which files are read. Thread-safe."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._free: deque[bytearray] = deque(maxlen=max(kept_bytes // MOST_BYTES, 1))

@@ -45,9 +45,9 @@ def apis(broker: Broker) -> dict[Api, Served]:
 
 
 def described(users: Mapping[str, User], names: Iterable[str] | None) -> list[dict[str, Any]]:
-    """Return the mechanisms of the users in `names` (None: all).
+    """Return the mechanisms of the users in `names`; None selects all users.
 
-    Users without any count as missing.
+    A user without a SCRAM mechanism counts as missing.
     """
     held = {name: user for name, user in users.items() if user.credentials}
     times = Counter(sorted(held) if names is None else names)

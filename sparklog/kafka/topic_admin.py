@@ -210,7 +210,10 @@ class TopicAdmin:
         return len(indexes)
 
     def _check_assignment(self, brokers: Iterable[int]) -> None:
-        """Source: ReplicationControlManager.validateManualPartitionAssignment."""
+        """Raise ApiError unless each partition has the single node as its only replica.
+
+        Source: ReplicationControlManager.validateManualPartitionAssignment.
+        """
         replicas = list(brokers)
         why = None
         others = [each for each in replicas if each != self._node_id]

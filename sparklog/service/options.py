@@ -1,4 +1,4 @@
-"""Options of the service: Kafka's broker keys, and a few own keys; all arguments of a service."""
+"""Options of the service: Kafka's broker keys and some of sparklog; and a service's arguments."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -63,7 +63,10 @@ def possible_crashes(
 
 
 def crashes_now(fs: CrashFS, call: Call | None, rng: random.Random, seeds: int) -> Iterator[Crash]:
-    """Yield the machines that a crash now could leave; for use in `CrashFS.on_call`."""
+    """Yield a copy of the machine for each crash that could happen now.
+
+    For use in `CrashFS.on_call`.
+    """
     for how, make in possible_crashes(fs, call, rng, seeds):
         if call is None:
             yield Crash(f"{how} after the last call", make(), finished=True)

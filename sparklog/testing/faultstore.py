@@ -186,7 +186,7 @@ class FaultStore(ObjectStore):
         attempts: int = 6,
         part_bytes: int = 1 << 16,
     ) -> None:
-        """Start a process that uses a bucket.
+        """Create a client of a simulated bucket, as a newly started process would.
 
         Args:
             bucket: The bucket; by default an empty one.

@@ -68,28 +68,28 @@ class DirectoryFiles:
         self.origin, self._fs, self._root = origin, fs, root
 
     def paths(self) -> Iterator[tuple[str, bool]]:
-        """See `TreeSource`."""
+        """Yield (path, whether it is a directory) of everything below the root, parents first."""
         return walk(self._fs, self._root)
 
     def where(self, path: str) -> str:
-        """See `TreeSource`."""
+        """Return the absolute path of a file, for messages."""
         return os.path.join(self._root, path)
 
     def size(self, path: str) -> int:
-        """See `TreeSource`."""
+        """Return a file's size in bytes."""
         return self._fs.size(self.where(path))
 
     def stamp(self, path: str) -> Stamp:
-        """See `TreeSource`: device, inode, mtime."""
+        """Return device, inode and mtime of a file, which identify an unchanged file."""
         file = self.where(path)
         return (*self._fs.identity(file), self._fs.mtime_ms(file))
 
     def is_settled(self, stamp: Stamp, size: int, now_ms: int) -> bool:
-        """See `TreeSource`."""
+        """Return True if the file is too old to have been changed within its mtime's resolution."""
         return stamp[2] + SETTLED_MS < now_ms and size >= TRUSTED_BYTES
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
-        """See `TreeSource`."""
+        """Yield the first `size` bytes of a file, PIECE_BYTES at a time."""
         with self._fs.open(self.where(path)) as source:
             for at in range(0, size, PIECE_BYTES):
                 yield source.pread(min(PIECE_BYTES, size - at), at)

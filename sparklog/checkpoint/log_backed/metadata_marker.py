@@ -27,7 +27,7 @@ _BYTES_MAX: Final = 4096
 
 
 def has_marker(fs: FileSystem, root: str) -> bool:
-    """Return True if the checkpoint at `root` has the marker. Cost: reads a small file."""
+    """Return True if the checkpoint at `root` has the metadata marker. Cost: reads a small file."""
     path = os.path.join(root, METADATA_FILE)
     try:
         is_small = not fs.is_dir(path) and fs.size(path) <= _BYTES_MAX

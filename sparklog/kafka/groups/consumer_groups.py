@@ -52,7 +52,10 @@ class MemberState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRequest:
-    """A ConsumerGroupHeartbeat request. None: unchanged since the last heartbeat."""
+    """A ConsumerGroupHeartbeat request.
+
+    A field is None if it is unchanged since the member's last heartbeat.
+    """
 
     group: str
     member_id: str
@@ -69,7 +72,7 @@ class HeartbeatRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatResponse:
-    """The response to a heartbeat. `assigned` None: unchanged."""
+    """The response to a heartbeat. `assigned` is None if the assignment is unchanged."""
 
     member_id: str
     epoch: int
@@ -122,7 +125,7 @@ class ConsumerGroup:
 
     @property
     def state(self) -> str:
-        """The state that operators see."""
+        """The state of the group, as Kafka's tools show it."""
         if not self.members:
             return "Empty"
         if self.epoch > self.assignment_epoch:

@@ -207,7 +207,7 @@ def _described(
 
 
 def _describe_classic(group: ClassicGroup) -> Answer:
-    """Describe a classic group; members' metadata is included only when it is stable."""
+    """Describe a classic group. Its members' metadata is included only in the state Stable."""
     is_stable = group.state is State.STABLE
     members = tuple(
         {

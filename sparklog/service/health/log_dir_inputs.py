@@ -116,7 +116,7 @@ def _read_only(fs: FileSystem, directories: Sequence[str]) -> str | None:
 def _held_lock(fs: FileSystem, home: str, before_ms: int) -> tuple[int, int] | None:
     """Return (pid, since when) of a writer that has been in a commit since before `before_ms`.
 
-    A recovery may take as long; its lock page shows a different state.
+    A writer in recovery is not returned: a recovery may take that long, and the lock file marks it.
     """
     path = os.path.join(home, LOCK_NAME)
     try:

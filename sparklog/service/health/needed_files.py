@@ -27,7 +27,7 @@ _SHOWN: Final = 20  # stop after so many faults; a single fault is enough for a 
 def unreadable_files(fs: FileSystem, directories: Sequence[str], found: LogMetrics) -> list[str]:
     """Return a sentence for each file that makes reads or writes of online partitions fail.
 
-    Cost: as opening the log for reading, and a listing and two small files per partition.
+    Cost: the cost of opening the log for reading, a listing, and two small files per partition.
     """
     try:
         view = LogDirView(fs, directories)

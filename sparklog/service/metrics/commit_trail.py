@@ -1,6 +1,7 @@
 """Recent history from the ledger: how often writers commit, and how partitions grow.
 
-The trail is folded from the records that are read for the log's state, and its size is bounded.
+The ledger's records are read for the log's state anyway. Each record is also added to a
+`CommitTrail`, whose size is bounded.
 """
 
 from collections.abc import Iterable
@@ -24,7 +25,7 @@ class GrowthPoint(NamedTuple):
 
 
 class CommitTrail:
-    """Folds ledger records. Not thread-safe."""
+    """The recent history of commits and growth, built from ledger records. Not thread-safe."""
 
     def __init__(self) -> None:
         self.since_ms: int | None = None
@@ -34,7 +35,7 @@ class CommitTrail:
         self._growth: dict[TopicPartition, list[GrowthPoint]] = {}
 
     def add(self, record: LedgerRecord) -> None:
-        """Fold a record. Records must be added in ledger order."""
+        """Add a ledger record to the history. Records must be added in ledger order."""
         if self.since_ms is None:
             self.since_ms = record.time_ms or None
         if not isinstance(record, AppendRecord):

@@ -1,4 +1,4 @@
-"""Follows the ledger without a lock: folds the log's state, and counts commits."""
+"""Follows the ledger (the log of commits) without a lock: the log's state, counts of commits."""
 
 from collections import deque
 from typing import Final
@@ -18,10 +18,11 @@ _TRAIL_MIN: Final = 1000  # records; with fewer in the newest segment, read anot
 
 
 class LedgerTail:
-    """Folds new ledger records at each call. Not thread-safe.
+    """Follows the end of the ledger: each call applies the new records to the log's state.
 
-    With `history`, the commits that the ledger contains at the first call are counted. Without it
-    only later commits are counted, so that a restarted process counts no commit twice.
+    Not thread-safe. With `history`, the commits that the ledger contains at the first call are
+    counted. Without it only later commits are counted, so that a restarted process counts no commit
+    twice.
     """
 
     def __init__(self, fs: FileSystem, home: str, *, history: bool) -> None:

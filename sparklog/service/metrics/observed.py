@@ -109,12 +109,12 @@ class WriterMetrics:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryMetrics:
-    """A log dir.
+    """The state of a log dir.
 
     Attributes:
         free_bytes: The free space; None if the log dir can't be read.
         error: Why the log dir can't be read.
-        failing: Whether the last write of a session there failed, in any process on this host.
+        failing: Whether the most recent write to the log dir failed, in any process on this host.
     """
 
     directory: str

@@ -240,7 +240,11 @@ class Observer:
     # --- offsets and topics --------------------------------------------------------------------
 
     def _state(self, page: Page | None) -> LogState | None:
-        """Return the ledger's state, unless a broker may have written to the log since."""
+        """Return the state according to the ledger.
+
+        Returns None without a ledger, or if a broker may have written to the log since sparklog
+        closed it.
+        """
         fs, home = self._fs, self.directories[0]
         if not has_ledger(fs, home):
             return None

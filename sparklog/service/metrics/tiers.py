@@ -115,7 +115,7 @@ class TierObserver:
         return [rows[topic] for topic in sorted(rows)]
 
     def _count(self, row: TierMetrics, segment: RemoteSegment, log_start: int | None) -> None:
-        """Add a copy. `log_start` None: its topic was deleted."""
+        """Add a copy to the row of its topic. `log_start` is None for a deleted topic."""
         if segment.state is SegmentState.COPY_FINISHED:
             row.remote_bytes += segment.size
         gone = log_start is None or segment.end <= log_start

@@ -39,7 +39,7 @@ _DEFAULT_INTERVAL: Final = 4096
 
 
 class DerivedFiles:
-    """Rebuilds files of a partition; appends a message per file to `done`."""
+    """Rebuilds files of a partition from its log; appends a message to `done` for each file."""
 
     def __init__(
         self,

@@ -136,7 +136,7 @@ class _Rebuild:
     # -- records
 
     def _fold(self) -> list[int]:
-        """Fold the surviving records onto the best snapshot; return the missing offsets."""
+        """Apply the surviving records to the best snapshot; return the offsets without a record."""
         first, root = self._root()
         missing = self._missing(first)
         if root is None:  # an unknown number of records before the oldest is missing
@@ -189,9 +189,9 @@ class _Rebuild:
         return first, root
 
     def _missing(self, first: int) -> list[int]:
-        """Return the offsets from `first` on without a record.
+        """Return the ledger offsets from `first` on whose record is missing.
 
-        A segment's first record is a snapshot without new facts.
+        The first record of a ledger segment doesn't count: it is a snapshot without new facts.
         """
         if self._absent is None:
             known, bases = self._ledger.records, set(self._ledger.bases)

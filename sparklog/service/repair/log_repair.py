@@ -1,8 +1,8 @@
-"""Carries out the fixes of a verification, under locks that keep other processes out.
+"""Carries out the fixes that a verification found, under locks that keep other processes out.
 
 A log that is open elsewhere or was left by a crash is opened as any writer opens it, which also
-recovers it. A closed log, or the log of a stopped broker, is not opened: the repair acquires its
-locks, and the log stays closed, or the broker's.
+recovers it. A closed log, or the log of a stopped broker, is not opened: the repair only acquires
+its locks. Afterwards a closed log is still closed, and the broker can start on its log as before.
 """
 
 import contextlib
@@ -173,7 +173,7 @@ class LogRepair:
 
     @contextlib.contextmanager
     def _quiet(self, commits: LogDirCommits) -> Iterator[None]:
-        """Lock the log.
+        """Hold the write lock, so that no file changes within the context.
 
         The next holder of the lock reopens every file, even if this process dies in this context.
         """
@@ -196,7 +196,7 @@ class LogRepair:
         return part.in_state(state)
 
     def _render(self, commits: LogDirCommits) -> None:
-        """Write the files that follow from the ledger. Under the lock."""
+        """Write the files whose content follows from the ledger. Requires the write lock."""
         write_topics(self.fs, commits.home, commits.state)
         write_starts(commits.manager)
         publish_all(commits.manager)

@@ -52,7 +52,7 @@ class StoreRepair:
         return "; ".join(refused) or None
 
     def _wanting(self, kind: FixKind) -> list[Finding]:
-        """Return the findings with this fix, a single finding per object."""
+        """Return the findings that need this kind of fix, only one for each object."""
         files = {f.file: f for f in self._findings if f.fix and f.fix.kind is kind}
         return list(files.values())
 

@@ -30,11 +30,11 @@ class EpochCheck:
         self._batches = BatchEpochs()
 
     def begin(self, path: str) -> None:
-        """Begin the segment with this log."""
+        """Begin a segment; `path` is its log file."""
         self._path = path
 
     def take(self, window: Window, table: Table) -> None:
-        """Record changes of the epoch."""
+        """Record where the epoch changes in the next batches."""
         self._batches.take(self._path, table)
 
     def finish(self, fs: FileSystem, out: Findings, end: int) -> None:
@@ -55,10 +55,12 @@ class EpochCheck:
     def credible(self, entries: Epochs | None, out: Findings, end: int) -> list[EpochRun]:
         """Return the runs with credible epochs; report batches with impossible epochs.
 
+        A run consists of consecutive batches with the same leader epoch.
+
         Args:
-            entries: entries of the file, if it can be read.
-            out: receives the findings.
-            end: log end.
+            entries: The entries of leader-epoch-checkpoint, if the file can be read.
+            out: Receives the findings.
+            end: The log end offset.
         """
         part = self._part
         found = self._batches.credible(entries, newest=part.epoch, start=part.start, end=end)

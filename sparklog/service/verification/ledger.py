@@ -120,7 +120,7 @@ def _stand_in(fs: FileSystem, log_dir_state: LogDirState, marks: Published | Non
 
 
 def _check_records(fs: FileSystem, log_dir_state: LogDirState, end: int, out: Findings) -> bool:
-    """Fold and check all records. Return False if the ledger's last segment can't be read."""
+    """Apply and check all records. Return False if the ledger's last segment can't be read."""
     records = _LedgerCheck(log_dir_state, out)
     bases = [base for base in ledger_bases(fs, log_dir_state.home) if base < end]
     log_dir_state.ledger_end = end
@@ -161,7 +161,7 @@ def _check_records(fs: FileSystem, log_dir_state: LogDirState, end: int, out: Fi
 
 
 class _LedgerCheck:
-    """Folds records, and reports records that contradict earlier records."""
+    """Applies ledger records in order, and reports records that contradict earlier records."""
 
     def __init__(self, log_dir_state: LogDirState, out: Findings) -> None:
         self.state = LogState()
@@ -174,7 +174,10 @@ class _LedgerCheck:
         self.state, self.rooted = LogState(), False
 
     def take(self, offset: int, record: LedgerRecord, *, begins: bool) -> None:
-        """Check and fold a record."""
+        """Check a record, then apply it to the state.
+
+        `begins`: the record is the first of a ledger segment.
+        """
         is_snapshot = isinstance(record, SnapshotRecord)
         if begins and not is_snapshot:
             self._fault(offset, f"the segment begins with a {record.kind} record, not a snapshot")

@@ -40,7 +40,10 @@ _SESSION: Final = 1  # the byte of sparklog.lock that all sessions lock, shared
 
 
 class Situation(enum.StrEnum):
-    """How a log dir was left; see the module. BROKER: stopped cleanly; ABANDONED: not cleanly."""
+    """How a log dir was left; see the module.
+
+    BROKER: a broker stopped cleanly; ABANDONED: a broker stopped uncleanly.
+    """
 
     OPEN = "open"
     CRASHED = "left by a crash"

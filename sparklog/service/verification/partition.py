@@ -270,7 +270,11 @@ class PartitionCheck:
         return walked
 
     def _keep_tail(self, path: str) -> None:
-        """Keep a repair from moving bytes past a damaged segment's end, which make reads fail."""
+        """Let a repair keep the bytes past a damaged segment's end.
+
+        Reads fail at these bytes. Without them, a read would skip the lost records without an
+        error.
+        """
         self._out.found = [
             replace(f, fix=None)
             if f.file == path and f.fix is not None and f.fix.kind is FixKind.TAIL

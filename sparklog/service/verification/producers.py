@@ -29,7 +29,7 @@ _KNOWN: Final = (*_PLACE, "offset_delta")  # known of a producer from before the
 
 
 class ProducerReplay:
-    """A `Consumer` over all segments of a partition, from the first on."""
+    """Replays the producers of a partition: a `Consumer` of all segments, from the first on."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ProducerReplay:
         self.state = ProducerState(base, entries, expiration_ms=NO_LIMIT)
 
     def begin(self, path: str) -> None:
-        """Begin the segment with this log."""
+        """Begin a segment; `path` is its log file."""
         self._path = path
         self._aborted = bytearray()
 

@@ -103,10 +103,7 @@ class Dump:
                 raise _missing(path)
 
     def file_lines(self, path: str) -> Iterator[Output]:
-        """Yield the lines of a file.
-
-        Also raises the errors of `lines`.
-        """
+        """Yield the lines of a single file. Raises the same errors as `lines`."""
         self._check(path)
         path = _shown(path)
         yield Output(f"Dumping {path}\n".encode())

@@ -391,8 +391,8 @@ class _Handover:
         if len(held) > 1:
             raise InvalidRequestError(
                 f"{METADATA_DIR} is in {' and '.join(held)}, and a broker accepts a single "
-                "directory "
-                "of this name: move away the directory that is not in the broker's metadata.log.dir"
+                "directory of this name: move away the directory that is not in the broker's "
+                "metadata.log.dir"
             )
         if held:
             return held[0]

@@ -139,7 +139,10 @@ def _decoded(source: Source, raw: RawBatches, start: int, end: int, budget: Budg
 def _records(
     decoder: Decoder, window: Window, start: int, end: int, path: str
 ) -> Iterator[tuple[pa.RecordBatch, int, str]]:
-    """Yield (records of whole batches including markers, next offset, fault or "")."""
+    """Yield (rows, next offset, fault) for the batches of a window.
+
+    The rows include transaction markers. `fault` describes damage, and is "" without damage.
+    """
     table = window.batches.table.copy()
     table["attributes"] &= ~CONTROL  # otherwise the decoder skips markers
     while len(table):

@@ -32,8 +32,10 @@ _KNOWN_MAX: Final = 100_000  # topics whose sizes are cached
 class PartitionFigures:
     """The offsets [start, end) and the size of a partition.
 
-    `remote_segments`: how many of its segments have no local copy. `offline`: why the partition
-    can't be read, or None. The size of an offline partition is unknown.
+    Attributes:
+        remote_segments: The number of segments without a local copy.
+        offline: Why the partition can't be read, or None. The size of an offline partition is
+            unknown.
     """
 
     partition: int

@@ -164,7 +164,7 @@ class PartitionReport:
 
     @property
     def newest_ms(self) -> int | None:
-        """The latest time of a segment."""
+        """The largest time of a record in the segments, or None if no time is known."""
         return max((s.last_ms for s in self.segments if s.last_ms is not None), default=None)
 
 
