@@ -255,10 +255,14 @@ SPARKS_OWN: Final = frozenset({"paths", "queryname"})
 class SparkOptions:
     """The options of a Spark reader or writer, and the messages for other names.
 
-    keys: options by name, in the order of the docs. synonyms: other accepted names. refused: {name:
-    what to do instead}. ignored: accepted names in lower case without effect. keywords: whether
-    `batch_size` and `includeheaders` mean batch.size and includeHeaders. unknown: the message for
-    any other name, with `{name}`. kafka: the message for other `kafka.*` names.
+    Attributes:
+        keys: The options by name, in the order of the docs.
+        synonyms: Other accepted names.
+        refused: {name: what to do instead}.
+        ignored: Accepted names in lower case that have no effect.
+        keywords: Whether `batch_size` and `includeheaders` mean batch.size and includeHeaders.
+        unknown: The message for any other name, with `{name}`.
+        kafka: The message for other `kafka.*` names.
     """
 
     keys: Mapping[str, Key]

@@ -47,7 +47,8 @@ def in_worker(cls: type[_Class]) -> type[_Class]:
 def in_driver(function: _Function) -> _Function:
     """Decorate a function that Spark calls in the driver process, such as foreachBatch's.
 
-    Py4J prints the cause of an error before its own frames. A copy of the error becomes the cause.
+    Py4J prints the cause of an error before Py4J's own stack frames. So a copy of the function's
+    error becomes the cause of the error, and the user reads the message first.
     """
     return _wrapped(function, _for_driver)
 

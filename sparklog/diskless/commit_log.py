@@ -448,7 +448,7 @@ class DisklessCommits:
             if number > state.next_number or number < 0:
                 raise InvalidRequestError(
                     f"no commit has tried to create {entries.path(number)}: the log ends at entry "
-                    f"{state.number}. The error belongs to another log, or this log is an older "
+                    f"{state.number}. The commit was made in another log, or this log is an older "
                     "copy"
                 )
             if number == state.next_number:

@@ -630,7 +630,7 @@ class Garbage:
             if now.term != term:
                 raise term_lost(now, term)
             if now.floor >= floor:
-                raise ConflictError(f"the stage floor is already {now.floor}")
+                raise ConflictError(f"another process has raised the stage floor to {now.floor}")
             return NewEntry(record=FloorRecord(term=term, floor=floor))
 
         try:

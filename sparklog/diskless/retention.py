@@ -130,7 +130,9 @@ def raise_log_starts(
             and now.log.starts.get(key, 0) < start <= now.log.ends[key]
         }
         if not wanted:
-            raise ConflictError("the log starts are already that high, or the topics were deleted")
+            raise ConflictError(
+                "the log starts are already at or above these offsets, or the topics were deleted"
+            )
         # `decide` is called again after a lost race: only the extents of the last call were
         # removed.
         taken.clear()

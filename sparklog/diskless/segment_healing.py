@@ -122,7 +122,11 @@ class SegmentHealer:
         if not isinstance(record, MergeRecord) or record.topic_partition != key:
             raise self._lost(extent, "no merge of this log wrote the segment")
         if record.gaps:  # healing must not restore records that the cleaner or an erasure removed
-            raise self._lost(extent, "records were removed from the segment, so its sources differ")
+            raise self._lost(
+                extent,
+                "the cleaner or an erasure removed records from the segment, so the objects that "
+                "it was merged from can't replace it",
+            )
         return record
 
     def _state_before(self, number: int) -> DisklessState:

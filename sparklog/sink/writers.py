@@ -47,11 +47,16 @@ _CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """The chunks that a task staged. `below`: the conf's directory for checkpoints.
+    """The chunks that a task staged.
 
-    `packed`: the chunks as a `ChunkTable`. `staging`: deletes the chunks if Spark aborts, in a
-    process that may not be able to open the log. `query`: the query's id. `attempt`: the number of
-    the task's attempt, from 0; also 0 for a task in the JVM, which does not stage for stores.
+    Attributes:
+        packed: The chunks as a `ChunkTable`.
+        staging: Deletes the chunks if Spark aborts, in a process that may not be able to open the
+            log.
+        query: The id of the query.
+        below: The directory of the conf spark.sql.streaming.checkpointLocation.
+        attempt: The number of the task's attempt, from 0. Always 0 for a task in the JVM, which
+            does not stage for stores.
     """
 
     packed: bytes

@@ -87,7 +87,7 @@ class _Translation:
     def _alternatives(self) -> str:
         """Translate up to the end of the group.
 
-        Flags set in it apply up to its end, in all branches.
+        Flags that are set within the group apply up to the group's end, in all branches.
         """
         made, flags = [], ""
         while self._at < len(self._text) and not self._sees(")"):
@@ -107,7 +107,7 @@ class _Translation:
     def _group(self) -> tuple[str, str]:
         """Translate a group.
 
-        Return it, and the flags that apply from here on in Python's syntax.
+        Returns the translated group, and the flags that apply after the group in Python's syntax.
         """
         opening = "("
         if self._sees("?"):

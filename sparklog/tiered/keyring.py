@@ -126,7 +126,7 @@ def _parse(text: str) -> tuple[dict[str, bytes], str]:
     keys = dict(entries)
     # With two keys of one id, segments that were encrypted by the first could never be read.
     if len(keys) != len(entries):
-        raise ValueError("duplicate id")
+        raise ValueError("two keys have the same id")
     return keys, entries[-1][0]
 
 

@@ -173,7 +173,9 @@ class ErasableSegments:
                     perform(fs, partition.directory, swap_of(made))
         if not possible:
             discard(fs, partition.directory, made)
-            raise SourceChangedError(f"{rewrite.name} was replaced", path=rewrite.name)
+            raise SourceChangedError(
+                f"{rewrite.name} was replaced while its records were erased", path=rewrite.name
+            )
         return made.size
 
     def _rewritten(self, segment: Segment, eraser: WindowEraser) -> Rewritten:

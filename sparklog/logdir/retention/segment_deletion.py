@@ -210,7 +210,10 @@ def raise_starts(
         known = {key: at for key, at in known.items() if key not in commits.offline}
         raised = {key: at for key, at in known.items() if at > state.starts.get(key, 0)}
         if raised and not _record_starts(commits, raised, {}):
-            raise StorageUnavailableError(f"{commits.home}: the new log starts are not published")
+            raise StorageUnavailableError(
+                f"{commits.home}: the new log starts can't be published to readers, so no remote "
+                "segment is deleted"
+            )
         if known:
             commits.fs.sync_dir(commits.home)
         return {key: state.starts.get(key, 0) for key in known}

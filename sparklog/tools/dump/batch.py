@@ -231,7 +231,7 @@ def _record(reader: "_Reader", batch: DumpedBatch) -> DumpedRecord:
     key, value = body.field(), body.field()
     count = body.varint(5)
     if not 0 <= count <= body.left:
-        raise ValueError(f"a record declares {count} headers")
+        raise ValueError(f"a record declares {count} headers, but only {body.left} bytes are left")
     names = []
     for _ in range(count):
         name = body.field()

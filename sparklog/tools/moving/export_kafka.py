@@ -78,8 +78,8 @@ def export_kafka(
         # An import of the topic and an export back would append each record to its own source.
         if origin is not None and _came_from(log, topic, origin):
             raise InvalidRequestError(
-                f"topic {topic} was imported from {done.to}: each record would be in that topic "
-                "twice; choose another topic"
+                f"topic {topic} was imported from {done.to}: an export would append each record "
+                "to that topic a second time; choose another topic"
             )
         at = records.resume(first, last, target.begin(sorted(first)), done.to)
         meter = Meter(at, last, progress)
