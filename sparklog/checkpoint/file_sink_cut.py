@@ -32,7 +32,15 @@ _BEFORE: Final = f"{SINK_LOG}.before"
 
 @dataclass(frozen=True, slots=True)
 class FileSinkCut:
-    """A planned cut of a file sink's log in `output`: the entries that remain up to `batch`."""
+    """A planned cut of a file sink's log to a batch.
+
+    Attributes:
+        output: The directory of the file sink.
+        batch: The last batch that remains in the log.
+        newest: The newest batch in the log before the cut.
+        interval: After how many batches Spark compacts the log.
+        entries: The entries that remain: the files of all batches up to `batch`.
+    """
 
     fs: FileSystem
     output: str

@@ -76,7 +76,12 @@ class FirstTask:
 def plan_ranges(
     ranges: Mapping[TopicPartition, tuple[int, int]], ids: Mapping[str, str | None]
 ) -> list[PlannedRange]:
-    """Return a range per partition with records to read, in order. `ids`: {topic: topic id}."""
+    """Return a range for each partition that has records to read, in order.
+
+    Args:
+        ranges: {partition: (start, end)} offsets of the micro-batch.
+        ids: {topic: topic id}.
+    """
     ranges_of_partitions = (
         PlannedRange(topic, p, start, end, ids.get(topic))
         for (topic, p), (start, end) in sorted(ranges.items())

@@ -30,8 +30,12 @@ def batch_from_json(start: Mapping[str, Mapping[str, int]]) -> int | None:
 class JvmCaller:
     """The Spark query for which the JVM calls the data source.
 
-    `query_id`, `run_id`: the ids of a streaming query, None or "" if they are unknown.
-    `description`: Spark's description of the query's jobs, which contains the query's name.
+    Attributes:
+        plan_versions: The versions of read plans that the JVM accepts.
+        query_id: The id of a streaming query; None if unknown.
+        run_id: The id of the query's run; "" if unknown.
+        app_id: The id of the Spark application.
+        description: Spark's description of the query's jobs, which contains the query's name.
     """
 
     plan_versions: frozenset[str] = frozenset()

@@ -265,7 +265,11 @@ class SourceOptions:
 
     @property
     def storage(self) -> dict[str, Any]:
-        """storageOptions as a dict. Raises InvalidRequestError."""
+        """The option storageOptions as a dict.
+
+        Raises:
+            InvalidRequestError: The option is not a JSON object.
+        """
         return parse_json_object(self.storage_options or "{}", name="storageOptions")
 
     @property

@@ -41,7 +41,8 @@ _POSIX: Final = {
 def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Compile a Java expression for entire topic names (`fullmatch`).
 
-    Raises InvalidRequestError, which names the unsupported construct.
+    Raises:
+        InvalidRequestError: Python can't express the pattern. The message names the construct.
     """
     try:
         return re.compile(_Translation(pattern).whole(), re.ASCII)
@@ -284,7 +285,7 @@ class _Translation:
 
 
 def _of_category(name: str) -> frozenset[str] | None:
-    """Return the characters of a general category such as L or Lu; None if there is no such one."""
+    """Return the characters of a general category, such as L or Lu; None for an unknown name."""
     kinds: Callable[[str], str] = unicodedata.category
     known = {kinds(chr(number)) for number in range(0x3000)} | {"Co", "Cs", "Cn"}
     if not any(category == name or (len(name) == 1 and category[0] == name) for category in known):

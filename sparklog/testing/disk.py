@@ -146,7 +146,11 @@ def _overlay(image: bytearray, at: int, data: bytes, survives: Callable[[int], b
 
 @dataclass(slots=True, eq=False)
 class NameOp:
-    """A change of a name in `directory`: given to `node`, or removed (None)."""
+    """A change of a name in `directory`.
+
+    Attributes:
+        node: The file or directory that gets the name; None if the name is removed.
+    """
 
     directory: "DirNode"
     name: str

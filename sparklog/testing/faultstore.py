@@ -376,14 +376,17 @@ class FaultDriver:
         return chance > 0 and self.rng.random() < chance
 
     def _postpone(self, name: str, data: bytes | None, *, create: bool = False) -> None:
-        """Apply `late`: raise for the response, and leave the effect to `_land`."""
+        """Let a request meet the fault `late`, at random.
+
+        The request then times out, and takes effect later (see `_land`).
+        """
         if self._meets(self.faults.late):
             at_ms = self.clock() + self.rng.randint(1, self.faults.late_ms)
             self.bucket.late.append(Late(at_ms, name, data, create))
-            raise TimeoutError("the answer never came, and it isn't done yet")
+            raise TimeoutError("the answer never came, and the request has no effect yet")
 
     def _land(self) -> None:
-        """Apply late requests that are due."""
+        """Carry out the late requests that are due by now."""
         due = sorted((one for one in self.bucket.late if one.at_ms <= self.clock()), key=_at_ms)
         self.bucket.late = [one for one in self.bucket.late if one.at_ms > self.clock()]
         for one in due:

@@ -79,9 +79,10 @@ class LeaseContract:
 
 
 class UpkeepLeaseContract(LeaseContract):
-    """Requirements of services and borrowers of a lease. `new_lease` creates `UpkeepLease`s.
+    """Requirements of services and borrowers of a lease.
 
-    `later`: advances half a minute, for a home that polls.
+    A subclass provides two fixtures: `new_lease`, which creates `UpkeepLease`s, and `later`, which
+    advances the time by half a minute for a home that polls.
     """
 
     def test_who_lends_it_is_asked_and_gives_it_back(

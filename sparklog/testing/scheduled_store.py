@@ -30,7 +30,13 @@ class StoreFlaw(Enum):
 
 
 class Effect(NamedTuple):
-    """The effect of a write. `before`, `after`: the object's bytes, None without an object."""
+    """The effect of a write on the object `name`.
+
+    Attributes:
+        verb: "create", "put" or "delete".
+        before: The bytes of the object before the write, or None without an object.
+        after: The bytes of the object after the write, or None without an object.
+    """
 
     verb: str
     name: str
@@ -39,7 +45,11 @@ class Effect(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A create, put or delete that was sent. `was_there`: the object existed when it was sent."""
+    """A create, put or delete that a process has sent.
+
+    Attributes:
+        was_there: Whether the object existed when the write was sent.
+    """
 
     verb: str
     name: str
@@ -55,10 +65,14 @@ HALF_STEPS: Final = (2, 30)
 
 @dataclass(slots=True)
 class ScheduledBucket:
-    """Objects {name: (bytes, time in ms)}, pending writes, and observers of effects.
+    """A bucket that processes of a schedule share.
 
-    `watch` is called after each effect, and raises an error after a forbidden effect. `trace`: the
-    last requests, as (step, process, request, result).
+    Attributes:
+        objects: {name: (bytes, time in ms)}.
+        pending: The writes that were sent and take effect at a later step.
+        watch: Functions that are called after each effect, and raise an error after a forbidden
+            effect.
+        trace: The last requests, as (step, process, request, result).
     """
 
     schedule: Schedule
@@ -120,9 +134,10 @@ class ScheduledBucket:
         return [StoredObject(n, len(self.objects[n][0]), self.objects[n][1]) for n in found]
 
     def write(self, process: str, write: Write) -> bool:
-        """Apply a write, with faults. Return the response.
+        """Apply a write, with the faults of the schedule. Return the response.
 
-        Raises: StorageUnavailableError: there is no response.
+        Raises:
+            StorageUnavailableError: The process gets no response.
         """
         rates, some = self.schedule.fault_rates, self.schedule.rng
         fault = some.choice(FAULTS) if self.schedule.chance(rates.writes) else ""

@@ -43,19 +43,13 @@ _WRONG: Final = (ValueError, KeyError, TypeError, AttributeError, zlib.error)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot of a repository, described by its name.
+    """A snapshot of a repository, as far as the snapshot's name describes it.
 
     Attributes:
         name: The name.
         time_ms: When the snapshot was made, in milliseconds since the epoch.
         batch: The batch; None for a directory that is not a query's checkpoint.
         has_log: Whether the snapshot contains the query's log.
-
-    Examples:
-        >>> from sparklog.checkpoint import archive, list_points
-        >>> archived = archive("checkpoint", bucket, log="log")
-        >>> [(snapshot.batch, snapshot.has_log) for snapshot in list_points(bucket)]
-        [(2, True)]
     """
 
     name: str
@@ -145,12 +139,12 @@ class SnapshotTree:
 
     @property
     def is_home(self) -> bool:
-        """Whether the tree is a log in a bucket, whose objects are the files."""
+        """Whether the tree is an entire log in a bucket, whose objects are the tree's files."""
         return any(entry.path == HOME for entry in self.files)
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """The size of all files in bytes."""
         return sum(entry.size for entry in self.files)
 
 
