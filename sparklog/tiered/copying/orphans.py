@@ -102,7 +102,7 @@ def objects_of(segment: RemoteSegment) -> set[str]:
 
 
 def _whose(stored: StoredObject, directory: Directory) -> tuple[str, bool]:
-    """Return (segment id, is a manifest) of an object; the id is "" for names of other kinds."""
+    """Return (segment id, whether the object is a manifest); ("", False) for other names."""
     name = stored.name.removeprefix(directory.prefix)
     log, manifest = parse_log(name), parse_manifest(name)
     if manifest is not None:

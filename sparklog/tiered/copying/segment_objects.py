@@ -33,7 +33,10 @@ from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 class LogObject:
     """A segment's uploaded log, with the data for the manifest.
 
-    `parts`: {name in PARTS: content}. `key`, `wrapped`: of an encrypted log.
+    Attributes:
+        parts: {name in PARTS: content} of the small files.
+        key: The data key of an encrypted log.
+        wrapped: The data key as the manifest contains it: encrypted by a master key.
     """
 
     put: SegmentPut[RemoteSegment]
@@ -128,7 +131,7 @@ def _parts(put: SegmentPut[RemoteSegment], source: "Source") -> dict[str, bytes]
 
 
 class _Summed:
-    """Stored pieces; after a pass `crc32c` is their checksum."""
+    """The stored pieces of a log. After an iteration, `crc32c` is the checksum of all pieces."""
 
     def __init__(self, pieces: Iterable[Buffer]) -> None:
         self._pieces = pieces
@@ -142,10 +145,10 @@ class _Summed:
 
 
 class Source:
-    """The bytes of a segment, in complete batches; each iter() starts again.
+    """The bytes of a segment, in complete batches. Each iteration begins at the first batch.
 
-    After a pass `crc32c` is the checksum of all bytes, and `indexes` are as Kafka would rebuild
-    them. The iterator raises SourceChangedError and DataCorruptionError.
+    After an iteration, `crc32c` is the checksum of all bytes, and `indexes` are as Kafka would
+    rebuild them. The iterator raises SourceChangedError and DataCorruptionError.
     """
 
     def __init__(

@@ -38,8 +38,11 @@ _CURE: Final = "copy the segment again, or restore this object from a copy of th
 class WrappedKey:
     """A data key, encrypted by a master key.
 
-    `scheme`: how the segment and this key are encrypted. `key_id`: of the master key.
-    `wrapped_key`: nonce, encrypted key and tag in base64. `chunk_bytes`: plain bytes of a chunk.
+    Attributes:
+        scheme: How the segment and this key are encrypted.
+        key_id: The id of the master key.
+        wrapped_key: The nonce, the encrypted key and the tag, in base64.
+        chunk_bytes: The number of plain bytes of a chunk.
     """
 
     scheme: str
@@ -76,13 +79,15 @@ class Manifest:
     """The first line of a manifest.
 
     Attributes:
-        segment: in state COPY_FINISHED, with the time of the upload.
-        config: the topic's configs that differ from Kafka's defaults, with Kafka's keys.
-        gaps: whether offsets may be missing: the topic is or was compacted, or was a broker's.
-        crc32c: of the plain log. stored_size, stored_crc32c: of the log's object.
+        segment: The copy, in state COPY_FINISHED, with the time of the upload.
+        config: The topic's configs that differ from Kafka's defaults, with Kafka's keys.
+        gaps: Whether offsets may be missing: the topic is or was compacted, or was a broker's.
+        crc32c: The checksum of the plain log.
+        stored_size: The size of the log's object.
+        stored_crc32c: The checksum of the log's object.
         parts: {name in PARTS: (first byte, end byte, crc32c)}, counted from the end of the line.
-        replaces: ids of the copies that this copy replaces (a cleaned segment's sources).
-        encryption: the wrapped data key, or None for plain objects.
+        replaces: The ids of the copies that this copy replaces (a cleaned segment's sources).
+        encryption: The wrapped data key, or None for plain objects.
     """
 
     segment: RemoteSegment

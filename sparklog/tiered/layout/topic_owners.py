@@ -252,7 +252,10 @@ def is_owned(store: Store, owned: str) -> bool:
 
 
 def _from(token: str, tokens: Sequence[str]) -> Sequence[str]:
-    """Return a token and all tokens that this log dir wrote later. Unknown token: all tokens."""
+    """Return a token and all tokens that this log dir wrote after it.
+
+    For a token that this log dir never wrote, return all tokens.
+    """
     return (token, *tokens[tokens.index(token) + 1 if token in tokens else 0 :])
 
 

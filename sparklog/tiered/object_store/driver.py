@@ -240,7 +240,10 @@ def no_create(url: str) -> InvalidRequestError:
 
 
 def too_old(url: str, library: str, wanted: str) -> InvalidRequestError:
-    """Return the error of a library that would forget the condition and replace the object."""
+    """Return the error for a library that is too old to create an object only if there is none.
+
+    Such a library would ignore the condition and replace an existing object.
+    """
     return InvalidRequestError(
         f"{url}: {library} is too old to create an object on the condition that there is none, "
         f"which a log in a bucket requires; install {wanted}",

@@ -23,7 +23,7 @@ _COPY_BYTES: Final = 8 << 20
 
 
 class LocalDriver:
-    """See `Driver`. A directory remains when its last object is deleted."""
+    """The driver of file://. A directory remains when its last object is deleted."""
 
     many, looks, delete_max, replaces, skips, sends_once = True, False, 1, True, False, True
 

@@ -24,10 +24,13 @@ _TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "created")
 
 
 class Connection:
-    """An fsspec instance of this process. After a fork a new instance is created.
+    """An fsspec file system of this process. After a fork a new one is created.
 
-    `given`: protocol and options; copies within the store are possible if they are the same.
     fsspec's event loop and its thread don't survive a fork (it raises "not fork-safe").
+
+    Attributes:
+        given: The protocol and the options. Two connections with the same can copy within the
+            store.
     """
 
     def __init__(
@@ -252,7 +255,7 @@ def encoded(crc: int) -> str:
 
 
 class HdfsDriver(FsspecDriver):
-    """See `Driver`. Replacing an object is not atomic: a GET may find none.
+    """The driver of HDFS. Replacing an object is not atomic: a GET may find none.
 
     libhdfs has no rename that replaces. Data are on the disks of the data nodes when these write
     them back, or at once if dfs.datanode.synconclose is true.

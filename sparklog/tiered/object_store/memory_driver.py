@@ -8,7 +8,7 @@ from sparklog.tiered.object_store.fsspec_driver import FsspecDriver, WholeObject
 
 
 class MemoryDriver(WholeObjectDriver):
-    """See `Driver`. A forked child has a copy of the dict from the time of the fork."""
+    """The driver of memory://. A forked child has a copy of the dict from the time of the fork."""
 
     many, looks, replaces, sends_once = True, False, True, True
 

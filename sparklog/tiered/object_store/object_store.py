@@ -130,7 +130,7 @@ class ObjectStore:
 
     @property
     def sends_once(self) -> bool:
-        """True if no library repeats a request. Makes no request itself."""
+        """True if no client library sends a request a second time. Sends no request itself."""
         return self._driver.sends_once
 
     @property

@@ -72,7 +72,7 @@ def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 class S3Driver:
-    """See `Driver`. Objects larger than `copy_bytes_max` are copied in parts."""
+    """The driver of S3. Objects larger than `copy_bytes_max` are copied in parts."""
 
     many, looks, delete_max, replaces = True, False, 1000, True
     copy_bytes_max = COPY_BYTES_MAX
@@ -297,9 +297,10 @@ class _S3Upload:
 
 @contextlib.contextmanager
 def _only_answers() -> Iterator[None]:
-    """Pass FileNotFoundError only if S3 answered so: the client may miss its own files.
+    """Let FileNotFoundError pass only if S3 answered that an object is missing.
 
-    Otherwise a missing token file would be reported as a missing object.
+    The error may also be about a file of the client: a missing token file would otherwise be
+    reported as a missing object.
     """
     try:
         yield
