@@ -316,7 +316,11 @@ def without_partitions(known: Reader | None, keys: Collection[TopicPartition]) -
 
 
 def touched(known: Reader | None, keys: Collection[TopicPartition], now_ms: int) -> Reader | None:
-    """Return a group in which the commits of some partitions are dated now."""
+    """Return a group after an endpoint renewed its commits of some partitions.
+
+    The renewed commits have the time `now_ms`, so they expire later. Returns None if the group has
+    committed none of the partitions.
+    """
     if known is None or known.offsets.keys().isdisjoint(keys):
         return None
     offsets = {

@@ -37,7 +37,7 @@ def is_writer_of(writer: str, name: str) -> bool:
 
 @dataclass(slots=True)
 class LogState:
-    """The state. Change it only by `apply`."""
+    """The state of a log after a number of ledger records. Change it only by `apply`."""
 
     topics: dict[str, TopicState] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
