@@ -45,7 +45,11 @@ _KEEP: Final = {"retention.ms": "-1"}  # adoption must not make records expire
 
 
 def is_unchanged(commits: LogDirCommits, found: dict[TopicPartition, int]) -> bool:
-    """Return True if partitions, watermarks and ledger agree, as after sparklog's clean close."""
+    """Return True if partitions, watermarks and ledger agree, as after sparklog's clean close.
+
+    `found` is {partition: number of the log dir where its directory is}. Offline partitions are not
+    compared.
+    """
     fs, state = commits.fs, commits.state
     known = {
         TopicPartition(t, p): d for t, topic in state.topics.items() for p, d in topic.dirs.items()
@@ -84,9 +88,12 @@ def _without(
 def leave_missing(commits: LogDirCommits, found: dict[TopicPartition, int], *, ours: bool) -> None:
     """Take missing partitions offline, unless a broker may have deleted them.
 
-    `ours`: sparklog's own clean marks exist, so no broker wrote since the close. Otherwise
-    partitions that are missing in an available log dir were deleted by the broker, together with
-    the topic.
+    Args:
+        commits: The log that is being opened.
+        found: {partition: number of the log dir where its directory is}.
+        ours: Whether sparklog's own clean marks exist, so no broker wrote since the close.
+            Otherwise partitions that are missing in an available log dir were deleted by the
+            broker, together with the topic.
     """
     state = commits.state
     for key in state.ends:
@@ -106,7 +113,11 @@ def leave_missing(commits: LogDirCommits, found: dict[TopicPartition, int], *, o
 def _swapped(
     commits: LogDirCommits, key: TopicPartition, number: int
 ) -> PartitionOfflineError | None:
-    """Return the error for a partition with another partition's directory in its place."""
+    """Return the error if partition `key` has another partition's directory in its place.
+
+    `number` is the number of the log dir. Returns None if the directory is the partition's, or if
+    its metadata can't be read (`_topic_ids` then raises the error).
+    """
     path = os.path.join(commits.directories[number], partition_dir(*key))
     try:
         why = why_foreign(stored_metadata(commits.fs, path), key, None)
@@ -121,7 +132,16 @@ def _swapped(
 def adopt(
     commits: LogDirCommits, found: dict[TopicPartition, int], *, clean: bool, news: bool
 ) -> None:
-    """Load every partition as Kafka does, and write the result to the ledger."""
+    """Load every partition as Kafka does, and write the result to the ledger.
+
+    No record is written if topics and offsets are as in the ledger.
+
+    Args:
+        commits: The log that is being opened.
+        found: {partition: number of the log dir where its directory is}.
+        clean: Whether the broker stopped cleanly, so that no batch needs a check.
+        news: Log a warning, not only a debug message.
+    """
     fs, state = commits.fs, commits.state
     points: Offsets = {}
     starts: Offsets = {}
@@ -199,7 +219,14 @@ def _is_same(adopted: LogState, state: LogState) -> bool:
 def _record(
     commits: LogDirCommits, adopted: LogState, epochs: Sequence[int], *, news: bool
 ) -> None:
-    """Write the record of the adoption, with a higher leader epoch."""
+    """Write the `adopt` record to the ledger, with a higher leader epoch, and apply the record.
+
+    Args:
+        commits: The log that is being opened.
+        adopted: The state of the partitions as loaded.
+        epochs: Leader epochs that the new epoch must exceed.
+        news: Log a warning, not only a debug message.
+    """
     state = commits.state
     epoch = max([state.epoch, *epochs]) + 1
     snapshot = adopted.snapshot()
@@ -275,7 +302,11 @@ def _adopted_config(brokers: Mapping[str, str], own: Mapping[str, str]) -> dict[
 
 
 def _is_short(commits: LogDirCommits, key: TopicPartition, path: str) -> bool:
-    """Take a partition offline if the log ends before the committed end: no broker truncates it."""
+    """Take a partition offline, and return True, if its log ends before the committed end.
+
+    No broker truncates a log below its high watermark, so committed records are missing. Also
+    returns True if the log is damaged.
+    """
     end = commits.state.ends.get(key, 0)
     config = commits.state.topics[key.topic].parsed()
     log = PartitionLog(commits.fs, path, config, commits.clock, end_offset=end)

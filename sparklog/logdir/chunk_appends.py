@@ -40,7 +40,12 @@ def check_room(manager: LogManager, chunks: Sequence[Chunk]) -> None:
 def check_producers(
     manager: LogManager, chunks: Sequence[Chunk]
 ) -> list[DuplicateAppend | SparklogError | None]:
-    """Check idempotent producers' batches; see `CommitLog`."""
+    """Check idempotent producers' batches against the producer state of their partitions.
+
+    Returns:
+        A result per chunk: None if it can be appended, a DuplicateAppend if it was appended before,
+        or the error that rejects it. See `CommitLog.check_producers`.
+    """
     known: dict[TopicPartition, ProducerAppends] = {}
     found: list[DuplicateAppend | SparklogError | None] = []
     for chunk in chunks:
@@ -60,10 +65,10 @@ def check_producers(
 
 
 def append_time(manager: LogManager, touched: Collection[TopicPartition]) -> int | None:
-    """Return the timestamp (ms) for topics with message.timestamp.type=LogAppendTime, if any.
+    """Return the append time (ms) if a topic has message.timestamp.type=LogAppendTime, else None.
 
-    The timestamp never decreases: it is at least the ledger's time (PROTOCOL, H14), and a broker's
-    last time.
+    The time never decreases: it is at least the ledger's time (PROTOCOL, H14), and the append time
+    of the last batch, which a broker may have written.
     """
     logs = [manager.partition_log(*key) for key in touched]
     stamped = [log.stamped_ms for log in logs if log.config.log_append_time]
@@ -73,7 +78,13 @@ def append_time(manager: LogManager, touched: Collection[TopicPartition]) -> int
 def append_chunks(
     manager: LogManager, chunks: Sequence[Chunk], stamp_ms: int | None
 ) -> dict[TopicPartition, OffsetRange]:
-    """Append or adopt the chunks in their order; return their offsets."""
+    """Append the chunks, in their order, to their partitions; large files are renamed to segments.
+
+    `stamp_ms` is the append time for topics with message.timestamp.type=LogAppendTime.
+
+    Returns:
+        {partition: range of the appended offsets}.
+    """
     ends: dict[TopicPartition, OffsetRange] = {}
     epoch = manager.state.epoch
     for chunk in chunks:
@@ -176,9 +187,11 @@ def _sync(manager: LogManager, log: PartitionLog) -> None:
 def advance_recovery_points(
     manager: LogManager, bases: Mapping[TopicPartition, int]
 ) -> None:
-    """Write the base offsets of new active segments as recovery points. `bases` has the old ones.
+    """Write the base offsets of new active segments to Kafka's recovery point files.
 
-    Recovery points only make the next FULL recovery faster, so a failure is logged.
+    `bases` has the base offset of each partition's active segment before the append: only
+    partitions that have rolled since are written. Recovery points only make the next FULL recovery
+    faster, so a failure is logged, and not raised.
     """
     try:
         rolled = [

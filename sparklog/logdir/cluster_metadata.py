@@ -68,9 +68,13 @@ class KnownTopic:
 
 @dataclass(slots=True)
 class ClusterMetadata:
-    """The fold of a metadata log.
+    """The state of a cluster: all records of its metadata log, applied in order.
 
     Attributes:
+        topics: {name: topic}.
+        features: {feature name: level}.
+        nodes: The ids of the registered nodes.
+        next_producer_id: The first producer id that was not assigned yet.
         others: Records that do not concern topics, features or nodes, unchanged.
         end: The offset after the last record.
         epoch: The leader epoch of the last record.
@@ -163,7 +167,7 @@ def metadata_dirs(fs: FileSystem, directories: Sequence[str]) -> list[str]:
 
 
 def read_cluster_metadata(fs: FileSystem, directory: str) -> ClusterMetadata | None:
-    """Return the fold of the metadata log in a log dir; None if the log dir contains none.
+    """Return the cluster's state in the metadata log of a log dir; None without such a log.
 
     Cost: reads the newest snapshot and the segments from its offset on.
 
@@ -208,7 +212,7 @@ def _log_records(
 
 
 def read_bootstrap(fs: FileSystem, directory: str) -> ClusterMetadata | None:
-    """Fold the records of a log dir's bootstrap file, if it exists."""
+    """Return the state after the records of a log dir's bootstrap file; None without the file."""
     path = os.path.join(directory, BOOTSTRAP_NAME)
     try:
         raw = read_bytes(fs, path)
@@ -222,9 +226,9 @@ def read_bootstrap(fs: FileSystem, directory: str) -> ClusterMetadata | None:
 def _records(
     raw: bytes, first: int, path: str, *, whole: bool = False
 ) -> Iterator[tuple[int, MetadataRecord]]:
-    """Yield (offset, record) from offset `first` on.
+    """Yield (offset, record) of the file contents `raw`, from offset `first` on.
 
-    With `whole`, damage is an error; otherwise the records end there.
+    With `whole`, damage raises DataCorruptionError. Otherwise the records end at the damage.
     """
     batches = scan(raw, path=path)
     if whole and (batches.error is not None or batches.end < len(raw)):
@@ -252,7 +256,10 @@ def _records(
 def _fold(
     found: ClusterMetadata, records: Iterator[tuple[int, MetadataRecord]], path: str
 ) -> None:
-    """Fold records. Records of a transaction are folded at its end, unless it is aborted."""
+    """Apply records to `found`.
+
+    The records of a transaction are applied at its end, and not at all if it is aborted.
+    """
     pending: list[tuple[int, MetadataRecord]] | None = None
     for offset, record in records:
         key = record.key if isinstance(record, OtherRecord) else None

@@ -73,7 +73,11 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Step:
-    """A change in progress: set `record` before the block ends."""
+    """A change in progress.
+
+    Attributes:
+        record: The ledger record of the change, which the caller sets before the block ends.
+    """
 
     def __init__(self) -> None:
         self.record: LedgerRecord | None = None
@@ -122,8 +126,12 @@ class LogDirCommits:
     def hold_lock(self) -> Iterator[None]:
         """Acquire the write lock, without reading the page (for opening and closing).
 
+        If the path names the same log in other files, for example a restored copy, the session
+        continues there.
+
         Raises:
-            LogReplacedError: The path names no log, or another log: see `moving`.
+            LogReplacedError: The path names no log any more, another log, or an older copy of the
+                log.
         """
         self.lock.check_process()  # before the mutex, which may have been locked at the fork
         with self._mutex:
@@ -142,12 +150,19 @@ class LogDirCommits:
                     self.lock.release()
 
     def _is_in_place(self) -> bool:
-        """Check all log dirs. Cost: a stat for each log dir except the first."""
+        """Return True if no log dir was replaced since the log was opened.
+
+        Cost: a stat for each log dir except the first.
+        """
         others = self.manager.brokers_out[1:]
         return not self.lock.replaced and all(file.is_current() for file in others)
 
     def refresh(self) -> None:
-        """The second half of LOCK: recover if needed, else catch up with other processes."""
+        """Recover the log if its last holder died, else apply ledger records of other processes.
+
+        The second half of LOCK (PROTOCOL), after the lock was acquired. Partitions whose files are
+        back are brought online again.
+        """
         manager, page = self.manager, self.lock.read()
         if page is None or page.state is State.FULL:
             # Ask before the recovery, which writes a new page for this file.
@@ -295,7 +310,11 @@ class LogDirCommits:
             raise
 
     def _settle_again(self, error: Exception) -> None:
-        """Try again to complete the step, as the next holder would, because readers are waiting."""
+        """Complete a step that was committed, but failed before readers could see it.
+
+        Readers wait for it, so this process tries again immediately, as the next holder of the lock
+        would. If that fails, `error` is logged, and the next commit or open completes the step.
+        """
         try:
             self.refresh()
         except Exception:
@@ -341,7 +360,10 @@ class LogDirCommits:
         return self.options.topics
 
     def catch_up(self) -> int:
-        """Fold records of other processes. Cost: the lock, and reading its page."""
+        """Apply the ledger records of other processes, and return the ledger's end.
+
+        Within `exclusive` there are none. Cost: the lock, and reading its page.
+        """
         if self._turn_of == threading.get_ident():
             return self.position  # other processes are locked out
         with self.exclusive():
@@ -385,7 +407,10 @@ class LogDirCommits:
         return step.written
 
     def _moves(self, record: TopicRecord) -> bool:
-        """Return True if an existing partition moves, which requires deleting the old directory."""
+        """Return True if a record moves a partition to another log dir.
+
+        The old directory is then deleted, which can't be undone.
+        """
         known = self.state.topics.get(record.topic)
         return known is not None and any(record.dirs[p] != n for p, n in known.dirs.items())
 
@@ -424,7 +449,10 @@ class LogDirCommits:
     def check_producers(
         self, chunks: Sequence[Chunk]
     ) -> list[DuplicateAppend | SparklogError | None]:
-        """Check idempotent producers' batches; see `CommitLog.check_producers`."""
+        """Return a result per chunk of idempotent producers; see `CommitLog.check_producers`.
+
+        The result is None if the chunk can be appended.
+        """
         return check_producers(self.manager, chunks)
 
     def release_staged(self, chunks: Sequence[Chunk]) -> None:
@@ -449,11 +477,21 @@ class LogDirCommits:
     def commits_of(
         self, end: int, writers: Collection[str]
     ) -> Iterator[tuple[int, LedgerRecord]]:
-        """Yield (offset, record) of all writers below `end`, the newest first."""
+        """Yield (offset, record) of the ledger below `end`, the newest first.
+
+        The records of all writers are returned, whatever `writers` is: a log dir has no index by
+        writer.
+        """
         return self.records_backwards(end)
 
     def outcome(self, position: int, attempt: str) -> LedgerRecord | None:
-        """Return the record at `position`. In a log dir, outcomes are always known."""
+        """Return the ledger record at `position`.
+
+        In a log dir, outcomes of commits are always known.
+
+        Raises:
+            InvalidRequestError: The ledger has no record at this position.
+        """
         end = self.catch_up()
         if not self.oldest <= position < end:
             raise InvalidRequestError(
@@ -536,7 +574,7 @@ class LogDirCommits:
 
     @property
     def file_id(self) -> tuple[int, int]:
-        """Identifies the log, regardless of the path: device and inode of the lock file."""
+        """The device and inode of the lock file. They identify the log, whatever its path."""
         return self.lock.identity()
 
     def is_valid(self) -> bool:

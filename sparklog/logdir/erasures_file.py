@@ -49,7 +49,8 @@ def unfinished_erasures(fs: FileSystem, home: str) -> list[UnfinishedErasure]:
 def note_unfinished(fs: FileSystem, home: str, begun: UnfinishedErasure) -> UnfinishedErasure:
     """Record the start of an erasure, durably. Under the lock.
 
-    Returns: the record of this start, or of the first start of the same request.
+    Returns:
+        `begun`, or the record of an earlier start of the same request that is still unfinished.
     """
     others = unfinished_erasures(fs, home)
     for other in others:
@@ -62,7 +63,15 @@ def note_unfinished(fs: FileSystem, home: str, begun: UnfinishedErasure) -> Unfi
 def note_erasure(
     fs: FileSystem, home: str, about: dict[str, Any], ended: UnfinishedErasure
 ) -> None:
-    """Record an erasure and its unfinished parts, durably. Signal readers. Under the lock."""
+    """Record the end of an erasure, durably, which also signals readers. Under the lock.
+
+    Args:
+        fs: The file system.
+        home: The first log dir.
+        about: The report of the erasure.
+        ended: The record of its start. It stays in the list of unfinished erasures if it names
+            records or files that are left.
+    """
     done = [*erasures(fs, home), about]
     others = [
         other
@@ -80,14 +89,14 @@ def _write(
 
 
 class LastErasure:
-    """A reader's last state of the file. Threads may share it."""
+    """Detects for a reader that the erasures file was replaced. Threads may share it."""
 
     def __init__(self, fs: FileSystem, home: str) -> None:
         self._fs, self._path = fs, joined(home, NAME)
         self._seen = self._stamp()
 
     def is_new(self) -> bool:
-        """Return True if there was an erasure since the last call. Cost: a stat, or two."""
+        """Return True if the file was replaced since the last call. Cost: a stat, or two."""
         found = self._stamp()
         if found == self._seen:
             return False

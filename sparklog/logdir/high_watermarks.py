@@ -28,7 +28,13 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Published offsets. `durable` is a ledger end that was certainly durable; 0 if unknown."""
+    """The offsets that a log publishes to readers.
+
+    Attributes:
+        ends: The high watermark of each partition.
+        starts: The log start offset of each partition.
+        durable: An offset up to which the ledger was certainly synced; 0 if unknown.
+    """
 
     ends: Offsets
     starts: Offsets

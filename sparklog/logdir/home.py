@@ -127,13 +127,16 @@ class LogDirHome:
     def sweep_staged(
         self, writer: str, batch: int, *, committed: Sequence[Chunk] = (), is_retried: bool = False
     ) -> int:
-        """Delete the chunk files of a writer's micro-batches up to `batch`, and very old files."""
+        """Delete the chunk files of a writer's micro-batches up to `batch`, and very old files.
+
+        Returns the number of deleted files. The other arguments matter only in a bucket.
+        """
         directories = self.commits.directories
         now_ms = self._clock()
         return sweep_chunks(self._fs, directories, now_ms=now_ms, writer=writer, batch=batch)
 
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
-        """Return a stager; `label` names chunk files."""
+        """Return a stager, which turns rows into chunks for a commit; `label` names chunk files."""
         commits = self.commits
         if label is None:
             place = ChunksInMemory(commits.home)
@@ -146,7 +149,10 @@ class LogDirHome:
         return ServiceLease(self._fs, self._clock, self.commits.home)
 
     def endpoint_lease(self, said: Mapping[str, object]) -> EndpointLease:
-        """Return the lock of the log's endpoints; not acquired yet."""
+        """Return the lock of the log's endpoints; not acquired yet.
+
+        `said` has more fields of the holder's description, for other processes.
+        """
         return EndpointLock(self._fs, self._clock, self.view.home, said)
 
     def give_up(

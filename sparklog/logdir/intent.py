@@ -27,7 +27,11 @@ _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
 class Intent:
     """A step in progress: the previous state of each log that it changes, and new directories.
 
-    `swap` is a partition and the swap of segments in this partition, if the step is a swap.
+    Attributes:
+        ledger: The state of the commit ledger before the step.
+        logs: {partition: state before the step} of the partitions that the step appends to.
+        making: The paths of the directories that the step creates.
+        swap: The partition and the swap, if the step replaces segments of a partition.
     """
 
     ledger: SegmentState

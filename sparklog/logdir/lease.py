@@ -38,7 +38,11 @@ _CURE: Final = "its endpoint rewrites it"
 
 
 class ServiceLease(HomeLease):
-    """A `sparklog.storage.lease.UpkeepLease` by a lock file. For the arguments see `HomeLease`."""
+    """The service's lease, as a lock on a file.
+
+    Implements `sparklog.storage.lease.UpkeepLease`. For `purpose` and `said` see `HomeLease`;
+    `name` is the name of the file in the first log dir.
+    """
 
     def __init__(
         self,
@@ -109,7 +113,10 @@ class ServiceLease(HomeLease):
     # --- requests ------------------------------------------------------------------------------
 
     def request(self) -> None:
-        """Lock the byte of requests, as soon as no other process requests the lease."""
+        """Request the lease by locking byte 1 of the file.
+
+        Does not wait: if another process requests the lease already, the call has no effect.
+        """
         if self._asking is not None and self._asking.is_current():
             return
         self.withdraw()
@@ -145,7 +152,7 @@ class ServiceLease(HomeLease):
 
 
 class EndpointLock(ServiceLease):
-    """A `sparklog.storage.lease.EndpointLease` by a lock file."""
+    """The endpoint's lease, as a lock on a file: a `sparklog.storage.lease.EndpointLease`."""
 
     def __init__(self, fs: FileSystem, clock: Clock, home: str, said: Mapping[str, object]) -> None:
         super().__init__(fs, clock, home, name=ENDPOINT_NAME, purpose="endpoint", said=said)
@@ -167,7 +174,11 @@ class EndpointLock(ServiceLease):
         file.pwrite(raw.ljust(self._told_size), SIZE)
 
     def published(self) -> Mapping[str, object] | None:
-        """Return the holder's published data, if the lease has a holder. Cost: two small reads."""
+        """Return the data that the lease's holder has published. Cost: two small reads.
+
+        Returns None if the lease has no holder, and an empty mapping if the holder has not
+        published yet.
+        """
         for _ in attempts(_WRITTEN_WITHIN_MS):
             if not self._fs.is_locked(self.place, 0, 1):
                 return None
@@ -183,7 +194,11 @@ class EndpointLock(ServiceLease):
         return {}
 
     def _document(self) -> dict[str, object]:
-        """Return the published document, which is damaged while the holder writes it."""
+        """Return the published document; empty if there is none, or a newer sparklog wrote it.
+
+        Raises:
+            DataCorruptionError: The document is damaged, or the holder is writing it.
+        """
         try:
             with self._fs.open(self.place) as file:
                 raw = file.pread(max(0, file.size() - SIZE), SIZE)

@@ -128,12 +128,18 @@ class LedgerFiles:
             end = base
 
     def commits_of(self, end: int, writers: Collection[str]) -> Iterator[tuple[int, LedgerRecord]]:
-        """Yield all records, because a commit's writer is known only after reading."""
+        """Yield (offset, record) of all writers below `end`, the newest first.
+
+        `writers` is not used, because the writer of a record is known only after reading it.
+        """
         return self.records_backwards(end)
 
 
 def fold(fs: FileSystem, directory: str, end: int, *, state: LogState, first: int | None) -> None:
-    """Fold the records [first, end) into `state`; from the last snapshot if `first` is None.
+    """Apply the ledger records [first, end) to `state`.
+
+    If `first` is None, `state` must be empty, and the records from the last snapshot on are
+    applied.
 
     Cost: a pass over the ledger's last segment (at most 16 MiB, a few milliseconds per MiB).
     """
@@ -216,11 +222,15 @@ def parse_rows(rows: pa.RecordBatch, path: str) -> Iterator[tuple[int, LedgerRec
 
 
 def whole_end(fs: FileSystem, directory: str) -> int:
-    """Return the offset after the last complete record; for recovery.
+    """Return the offset after the ledger's last complete record; for recovery.
 
-    A single torn last record is normal after a crash (it was never committed). Damage before a
-    synced record is not: DataCorruptionError. After a power cut, records that were written with
-    flush=none may be lost in any order, so the first damage is then the end.
+    A torn last record is normal after a crash, because it was never committed. After a power cut,
+    records that were written with flush=none may be lost in any order; the first damage is then the
+    end.
+
+    Raises:
+        DataCorruptionError: A record that was synced follows the damage, or the segments are
+            missing.
     """
     for base in reversed(ledger_bases(fs, directory)):
         path = os.path.join(ledger_path(directory), log_name(base))
@@ -257,7 +267,10 @@ def whole_end(fs: FileSystem, directory: str) -> int:
 
 
 def _records_behind(raw: bytes, position: int, end: int, path: str) -> list[LedgerRecord]:
-    """Return the complete records with offsets past `end` after a damaged record."""
+    """Return the complete records after a damaged record; the caller looks for synced records.
+
+    The damaged record is at byte `position` of the segment's bytes `raw` and has the offset `end`.
+    """
     # The damaged record's length can't be trusted, so search for the base offset of the next
     # records. At least one of the next 63 should be complete, unless the damage is long.
     for offset in range(end + 1, end + 64):
@@ -278,7 +291,10 @@ def _records(raw: bytes, path: str) -> Iterator[tuple[int, LedgerRecord]]:
 
 
 def state_now(fs: FileSystem, home: str) -> LogState:
-    """Return the current state of the ledger; empty without a ledger. Cost: a ledger segment."""
+    """Return the log's state at the ledger's end; an empty state without a ledger.
+
+    Cost: reads a ledger segment.
+    """
     state = LogState()
     if fs.is_dir(ledger_path(home)):
         fold(fs, home, whole_end(fs, home), state=state, first=None)
@@ -286,5 +302,8 @@ def state_now(fs: FileSystem, home: str) -> LogState:
 
 
 def deleted_topic_ends(fs: FileSystem, home: str) -> dict[TopicPartition, int]:
-    """Return the end offsets of deleted topics; empty without a ledger. Cost: a ledger segment."""
+    """Return {partition: end offset} of deleted topics; empty without a ledger.
+
+    Cost: reads a ledger segment.
+    """
     return {TopicPartition(*key): end for key, end in state_now(fs, home).dropped.items()}

@@ -24,7 +24,10 @@ from sparklog.storage.view import View
 
 
 class LedgerReader(LedgerFiles):
-    """A `sparklog.storage.commits.FollowedLedger` of the same log as a view."""
+    """The ledger of a log in log dirs, up to the offset that readers see.
+
+    Implements `sparklog.storage.commits.FollowedLedger` for the log of a `View`.
+    """
 
     def __init__(self, fs: FileSystem, view: View) -> None:
         super().__init__(fs, view.home)
@@ -32,11 +35,11 @@ class LedgerReader(LedgerFiles):
 
     @property
     def exists(self) -> bool:
-        """Whether the home can have a ledger."""
+        """Always True: log dirs can have a ledger."""
         return True
 
     def identity(self) -> object | None:
-        """Return the inode of the ledger's directory. A broker's log has none."""
+        """Return the identity of the ledger's directory; None in a broker's log dir."""
         path = ledger_path(self.home)
         return self._fs.identity(path) if self._fs.is_dir(path) else None
 
@@ -46,19 +49,23 @@ class LedgerReader(LedgerFiles):
         return self._view.spans([LEDGER])[LEDGER][1]
 
     def fold(self, state: LogState, end: int, *, first: int | None) -> None:
-        """Fold [first, end) into `state`; see `sparklog.logdir.ledger.fold`."""
+        """Apply the ledger records [first, end) to `state`; see `sparklog.logdir.ledger.fold`."""
         fold(self._fs, self.home, end, state=state, first=first)
 
     def dropped(self) -> dict[TopicPartition, int]:
-        """Return the end offsets of deleted topics. Cost: a ledger segment."""
+        """Return {partition: end offset} of deleted topics. Cost: reads a ledger segment."""
         return deleted_topic_ends(self._fs, self.home)
 
     def deleted(self) -> list[DeletedTopic]:
-        """Return the deleted topics that can be restored. Cost: a ledger segment."""
+        """Return the deleted topics that can be restored. Cost: reads a ledger segment."""
         return list(state_now(self._fs, self.home).deleted.values())
 
     def retained(self) -> Iterator[tuple[int, LedgerRecord]]:
-        """Yield (offset, record) up to now; records may expire during the iteration."""
+        """Yield (offset, record) of all available records.
+
+        The iteration ends with the newest record at its start. Records that expire meanwhile are
+        skipped.
+        """
         view = self._view
         reader_of(view, *LEDGER).refresh()  # cached open files may be deleted by now
         at, end = view.spans([LEDGER])[LEDGER]

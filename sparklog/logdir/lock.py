@@ -55,7 +55,11 @@ _LEDGER_DIR: Final = "__sparklog_commits-0"  # sparklog.logdir.ledger, which is 
 
 
 class State(enum.IntEnum):
-    """The state of the log in the page."""
+    """The state of the log, according to the lock file's page.
+
+    IDLE: no step is in progress. BUSY: a step is in progress, and the page describes it. FULL: all
+    partitions must be recovered.
+    """
 
     IDLE = 0
     BUSY = 1
@@ -64,7 +68,17 @@ class State(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The header of the lock file, without the fields that identify the file."""
+    """The lock file's page, without the fields that identify the file.
+
+    Attributes:
+        state: The state of the log.
+        pid: The process id of the last holder of the lock.
+        generation: A number that increases with every change of the log.
+        ledger_end: The offset after the last committed ledger record.
+        era: The generation of the last FULL recovery.
+        intent: The step in progress, if the state is BUSY.
+        offline: The damaged and missing partitions, with their errors.
+    """
 
     state: State
     pid: int
@@ -123,10 +137,10 @@ class LogLock:
             )
 
     def acquire(self) -> None:
-        """Take the write lock of the file at the path. Set `replaced` if the file has changed.
+        """Take the write lock of the file that the path names now.
 
-        No file is created in an empty directory, which may be a mount point. Cost: a stat and a
-        lock.
+        Sets `replaced` if that is another file than when the log was opened. No file is created in
+        an empty directory, which may be a mount point. Cost: a stat and a lock.
 
         Raises:
             LogLockedError: Another process holds the lock for too long; the message has its pid.
@@ -162,13 +176,14 @@ class LogLock:
         self._file.close()
 
     def read(self) -> Page | None:
-        """Return the page, unless it is damaged, of another boot, or of another file."""
+        """Return the page, or None if it is damaged, of another boot, or of another file."""
         return _read(self._file, self._path, self._boot, self._file.identity())
 
     def is_foreign(self) -> bool:
-        """Return True if the page was written to another file, which was copied or restored here.
+        """Return True if the page was written for another file, which was copied or restored here.
 
-        The number of a device may change between boots, so it is compared only within a boot.
+        Also returns True if the page is missing or damaged. The number of a device may change
+        between boots, so it is compared only within a boot.
         """
         raw = self._file.pread(_PAGE.size + _CRC.size, 0)
         if len(raw) < _PAGE.size + _CRC.size or not _is_sealed(raw):

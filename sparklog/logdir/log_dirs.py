@@ -138,7 +138,10 @@ def offline_error(
 
 
 def not_of_log(path: str, why: str, key: TopicPartition) -> PartitionOfflineError:
-    """Return the error of a directory that has a partition's name, but is not in the log."""
+    """Return the error of a directory with a partition's name that is not in the log.
+
+    `why` is the beginning of the message: the reason why the directory can't be the partition's.
+    """
     reason = (
         f"{why}; the log has no {key.topic}-{key.partition}, and readers fail on it: move the "
         "directory out of the log dir"
@@ -223,7 +226,15 @@ def find_dirs(fs: FileSystem, directories: Sequence[str]) -> LogDirs:
 
 
 def _add_dir(dirs: LogDirs, found: _DirsFile, number: int, path: str) -> None:
-    """Add the file in which a log dir lists the log dirs of the log.
+    """Add the contents of a directory's `sparklog.dirs` to `dirs`.
+
+    If the log has given up the directory, it counts as absent.
+
+    Args:
+        dirs: The log dirs, to which the file is added.
+        found: The contents of the file.
+        number: The index of the directory among those that the user named.
+        path: The directory.
 
     Raises:
         InvalidRequestError: The directory belongs to another log, or has another place in the list.
@@ -286,9 +297,10 @@ def _why_unlisted(fs: FileSystem, path: str, expected: Sequence[str]) -> str:
 
 
 def claim_dirs(fs: FileSystem, dirs: LogDirs) -> LogDirs:
-    """Assign ids to new dirs, and write the list of dirs to all dirs; needs the write lock.
+    """Assign ids to new log dirs, and write the list of log dirs to each of them (`sparklog.dirs`).
 
-    Cost: a durable write per directory, unless the files are up to date.
+    Needs the write lock. Returns `dirs` with the new ids and files. Cost: a durable write per
+    directory, unless its file is up to date.
     """
     known = list(dirs.known)
     for number, path in enumerate(dirs.directories):
@@ -308,9 +320,9 @@ def claim_dirs(fs: FileSystem, dirs: LogDirs) -> LogDirs:
 
 
 def retire_dirs(fs: FileSystem, dirs: LogDirs, numbers: Sequence[int]) -> LogDirs:
-    """Free the places of absent dirs for new directories at the next open.
+    """Let other directories take the places of log dirs that are absent, at the next open.
 
-    The places get new ids, so that a returning old directory is detected.
+    The log dirs `numbers` get new ids, so that an old directory is detected when it returns.
     """
     known = list(dirs.known)
     for number in numbers:

@@ -29,7 +29,10 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class LogManager:
-    """The known and open partitions of a log; current as of `generation` while `is_current`.
+    """The state of an open log in log dirs, and its open partition logs.
+
+    State, ledger and partition logs are those of `generation` (the number in the lock's page that
+    increases with each change of the log) while `is_current` is True.
 
     Source: LogManager (Kafka 4.1), which has the same role for a broker's log dirs.
     """
@@ -110,7 +113,7 @@ class LogManager:
                     raise LogDirUnnamedError(TopicPartition(name, partition), number, place)
 
     def forget(self) -> None:
-        """Make the next `refresh` reload everything."""
+        """Mark the state as outdated and close all partition logs; the next `refresh` reloads."""
         self.is_current = False
         self.forget_writers()
 
@@ -158,7 +161,7 @@ class LogManager:
             self.lock.mark(number, failing=failing)
 
     def idle(self) -> None:
-        """Mark the log as consistent; a new generation invalidates other processes' caches."""
+        """Write the lock's page as IDLE, with a new generation, which invalidates all caches."""
         self.generation += 1
         self.write_page(State.IDLE)
 
@@ -177,7 +180,10 @@ class LogManager:
             self.lock.write(page)
 
     def remove_doomed(self) -> None:
-        """Remove unused directories; failures are retried later. Needs no lock."""
+        """Remove the directories in `doomed`, which are out of use. Needs no lock.
+
+        A failure is logged, and the removal is tried again later.
+        """
         while self.doomed:
             path = self.doomed.pop()
             try:
@@ -189,7 +195,7 @@ class LogManager:
         """Return the size of a partition's active segment; see `PartitionLog.size_on_disk`.
 
         Raises:
-            PartitionOfflineError: The files are missing.
+            PartitionOfflineError: The files of the partition `key` are missing.
         """
         try:
             return log.size_on_disk()

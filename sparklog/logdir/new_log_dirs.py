@@ -51,7 +51,7 @@ class NewLogDirs:
         fs: The file system.
         clock: The current time.
         targets: The final paths. They must not exist, but their parents must.
-        kind: A word for the purpose.
+        kind: A word for the purpose, such as "fork", which is part of the temporary names.
         waits_for: A path that is created later, to which the log belongs: see `StagedDirectories`.
 
     Raises:
@@ -84,7 +84,10 @@ class NewLogDirs:
         return self._staged.beside(number, name)
 
     def number(self, old: int) -> int:
-        """Return the number of the log dir for partitions of the old log's log dir `old`."""
+        """Return the new log's log dir for the partitions of the old log's log dir number `old`.
+
+        A single new log dir takes all partitions.
+        """
         return old if len(self._targets) > 1 else 0
 
     def __enter__(self) -> Self:

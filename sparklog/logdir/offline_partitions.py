@@ -75,9 +75,10 @@ def why_foreign(
 
 
 class OfflinePartitions(dict[TopicPartition, DataCorruptionError]):
-    """The partitions that can't be used, each with the reason, and the log dirs as found.
+    """{partition: error} of the partitions that can't be used.
 
-    Under the write lock. Each method takes the log's state, which recovery replaces.
+    `dirs` has the log dirs as last found. Used under the write lock. Each method takes the log's
+    state, because recovery replaces that object.
     """
 
     def __init__(self, fs: FileSystem, directories: Sequence[str]) -> None:
@@ -86,7 +87,7 @@ class OfflinePartitions(dict[TopicPartition, DataCorruptionError]):
         self._fs = fs
 
     def replace(self, partitions: Mapping[TopicPartition, DataCorruptionError]) -> None:
-        """Take over the offline partitions of the lock's page."""
+        """Replace all entries by `partitions`, the offline partitions in the lock's page."""
         self.clear()
         self.update(partitions)
 
@@ -96,9 +97,10 @@ class OfflinePartitions(dict[TopicPartition, DataCorruptionError]):
         _LOGGER.critical("%s-%d is offline: %s", *key, error)
 
     def note_missing(self, state: LogState, *, segments: bool) -> bool:
-        """Take missing partitions offline. Return True if more partitions are offline than before.
+        """Take partitions with missing files offline.
 
-        Cost: a stat and a small file per partition, and a listing with `segments`.
+        Returns True if more partitions are offline than before. With `segments`, the segments are
+        looked for too. Cost: a stat and a small file per partition, and a listing with `segments`.
         """
         before = len(self)
         for key in state.ends:

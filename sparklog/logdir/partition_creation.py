@@ -16,9 +16,9 @@ from sparklog.storage.topic_state import TopicState
 
 
 def placement(manager: LogManager, partitions: range) -> dict[int, int]:
-    """Assign new partitions to the log dirs with the fewest partitions.
+    """Assign new partitions to the available log dirs with the fewest partitions.
 
-    Source: LogManager.nextLogDirs.
+    Returns {partition: number of a log dir}. Source: LogManager.nextLogDirs.
     """
     available = manager.offline.dirs.numbered
     counts = dict.fromkeys((number for number, _ in available), 0)
@@ -35,7 +35,7 @@ def placement(manager: LogManager, partitions: range) -> dict[int, int]:
 
 
 def new_paths(manager: LogManager, record: TopicRecord) -> dict[int, str]:
-    """Return the paths at which a topic record's new partitions are to be created.
+    """Return {partition: path} of the directories to create for a topic record's new partitions.
 
     Leftovers of an interrupted creation of an internal topic are removed.
 

@@ -32,7 +32,7 @@ class PartitionWriters:
         return list(self._writers.values())
 
     def load(self, key: TopicPartition, path: str, state: LogState) -> PartitionLog:
-        """Return the log of a partition as of the ledger; `add` keeps it open."""
+        """Return a partition's log with the end and config in `state`; `add` keeps it open."""
         topic = state.topics[key.topic]
         log = PartitionLog(
             self._fs,

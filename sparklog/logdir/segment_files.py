@@ -15,7 +15,10 @@ def segment_bases(fs: FileSystem, directory: str) -> list[int]:
 
 
 class SegmentListing:
-    """The local segments of `segments`, in `directory`. Results must not be modified."""
+    """A cached listing of the segment files in a partition's directory.
+
+    The directory is that of `segments`. Results must not be modified.
+    """
 
     def __init__(
         self, fs: FileSystem, segments: PartitionSegments, clock: Clock = system_clock
@@ -26,7 +29,7 @@ class SegmentListing:
 
     @property
     def gaps(self) -> bool:
-        """Whether offsets may be missing."""
+        """Whether offsets may be missing, as after compaction."""
         return self._segments.gaps
 
     def bases(self) -> list[int]:
@@ -65,7 +68,10 @@ def offsets_of(names: list[str], suffix: str) -> list[int]:
 
 
 def is_partition(fs: FileSystem, path: str) -> bool:
-    """Distinguish a partition's directory from other names that end in a number, such as jdk-17."""
+    """Return True if a directory contains a partition's files.
+
+    Other names can end in a number too, such as jdk-17.
+    """
     names = fs.listdir(path) if fs.is_dir(path) else []
     return any(name == PARTITION_METADATA or name.endswith(LOG) for name in names)
 

@@ -119,9 +119,9 @@ class StagedDirectories:
         targets: The final names. The parent directories must exist.
         kind: A word for the purpose, which is part of the temporary names.
         fresh: Whether the targets must not exist yet, and are reserved.
-        waits_for: Set if these directories are valid only together with others: the text `waiting`
-            of those. Until `arrived` is called, a cleanup after a crash removes these directories,
-            even if they have their final names.
+        waits_for: The result of `waiting` of other directories, if these directories are valid only
+            together with those. Until the function `arrived` is called, a cleanup after a crash
+            removes these directories, even if they have their final names.
     """
 
     def __init__(
@@ -149,7 +149,10 @@ class StagedDirectories:
         return os.path.join(self._staged[number].root, name)
 
     def waiting(self, number: int) -> str:
-        """Return the text in directory `number` until the first directory is published."""
+        """Return the text that marks directory `number` as incomplete without the first target.
+
+        The lines are the path of the first target, and the path of this directory's creation.
+        """
         return f"{self._targets[0]}\n{self._staged[number].root}"
 
     def __enter__(self) -> Self:
@@ -197,7 +200,7 @@ class StagedDirectories:
         self._stack.close()
 
     def _withdraw(self) -> None:
-        """Remove published directories after a failure: the awaited directory is missing."""
+        """Remove targets that were renamed already, if not all of them could be published."""
         if self._published or not self._fresh:
             return
         roots = [staged.root for staged in self._staged]
@@ -227,7 +230,10 @@ def check_parent(fs: FileSystem, target: str) -> None:
 
 
 def leftovers(fs: FileSystem, target: str, *kinds: str) -> list[str]:
-    """Return the directories beside `target` that are being created, or were left by a crash."""
+    """Return the existing temporary directories beside `target` that have one of these kinds.
+
+    Each is being created by a process, or was left by a crash.
+    """
     parent, name = os.path.split(target)
     prefixes = tuple(f".{name}.{kind}-" for kind in kinds)
     found = [entry for entry in fs.listdir(parent) if entry.startswith(prefixes)]
@@ -255,7 +261,10 @@ def hold(fs: FileSystem, root: str, lock_name: str = LOCK_NAME) -> LockFile:
 
 
 def arrived(fs: FileSystem, paths: Sequence[str]) -> None:
-    """Remove the waiting texts from these directories. Idempotent."""
+    """Remove the mark of directories that waited for another path. Idempotent.
+
+    The mark is a file with that path, which makes a cleanup after a crash remove the directory.
+    """
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
             fs.unlink(os.path.join(path, WAITING_NAME))
@@ -277,7 +286,11 @@ def remove_all(fs: FileSystem, path: str) -> None:
 
 
 def _remove_waiting(fs: FileSystem, path: str, mine: Sequence[str] = ()) -> None:
-    """Remove a published directory that waits for a path that was never created."""
+    """Remove a published directory that waits for a path that was never created.
+
+    A directory whose creation is still running stays, unless its temporary path is in `mine` (this
+    creation). A directory that a session or a broker has opened stays too.
+    """
     try:
         says = read_bytes(fs, os.path.join(path, WAITING_NAME)).decode()
     except FileNotFoundError:

@@ -1,6 +1,7 @@
-"""Staging in log dirs: large chunks become files beside the partitions that they are for.
+"""Staging in log dirs: tasks write large chunks to files in the log dirs of their partitions.
 
-Files that are never committed have distinct names and are swept later (`chunk_files`).
+A chunk is the record batches of a partition that no commit refers to yet. Each file has a unique
+name, so files that are never committed do no harm and are swept later (`chunk_files`).
 """
 
 import contextlib
@@ -30,7 +31,13 @@ FILE_BYTES: Final = 256 << 10  # larger chunks are written to a file
 
 @dataclass(slots=True)
 class _ChunkFile:
-    """The file of a chunk: its bytes so far, and the boot in which it was synced."""
+    """The open file of a chunk.
+
+    Attributes:
+        file: The file.
+        written: The number of bytes in the file.
+        synced_boot_id: The boot in which the file was synced; None if it was not synced.
+    """
 
     file: File
     written: int = 0
@@ -38,14 +45,15 @@ class _ChunkFile:
 
 
 class ChunkFiles:
-    """The `sparklog.storage.staging.ChunkPlace` of a log dir: a file for each large chunk.
+    """Stores the chunks of a log dir: each large chunk in its own file, small chunks in memory.
 
-    Memory: up to FILE_BYTES per partition.
+    A `sparklog.storage.staging.ChunkPlace`. Memory: up to FILE_BYTES per partition.
 
     Args:
-        label: Names the files (see `chunk_label`).
-        inline_max_bytes: How many bytes all chunks together may have in memory when finished. With
-            None small chunks always stay in memory.
+        label: The beginning of the files' names (see `chunk_label`).
+        inline_max_bytes: How many bytes all finished chunks together may have in memory. If they
+            have more, all chunks are written to files. With None, small chunks always stay in
+            memory.
     """
 
     is_memory = False
@@ -57,7 +65,10 @@ class ChunkFiles:
         self._fs, self._label, self._inline_max_bytes = fs, label, inline_max_bytes
 
     def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
-        """Copy the batches, or write the chunk's batches to the chunk's file."""
+        """Add record batches to a chunk: in memory, or in the chunk's file once the chunk is large.
+
+        `chunk.size_bytes` already includes them. Always returns False: the chunk can grow further.
+        """
         chunk.parts.append(data)
         if chunk.size_bytes >= FILE_BYTES:
             self._write(chunk)
@@ -80,7 +91,10 @@ class ChunkFiles:
         return staged
 
     def close(self, chunk: GrowingChunk) -> None:
-        """Close the file. Sync a file that can become a segment."""
+        """Complete a chunk: write the rest to its file, if it has one, and close the file.
+
+        A file that is large enough to become a segment is synced.
+        """
         if chunk.place_state is None:
             chunk.join()
             return
@@ -93,7 +107,10 @@ class ChunkFiles:
         staged.file.close()
 
     def finish(self, chunks: Sequence[GrowingChunk]) -> Sequence[Chunk]:
-        """Write chunks to files if they are too large, together, to be sent in memory."""
+        """Return the chunks for the commit, with their data or the path of their file.
+
+        Chunks in memory are written to files if together they exceed `inline_max_bytes`.
+        """
         in_memory = [chunk for chunk in chunks if chunk.place_state is None]
         most = self._inline_max_bytes
         if most is not None and sum(chunk.size_bytes for chunk in in_memory) > most:
@@ -119,7 +136,10 @@ class ChunkFiles:
 
 @dataclass(frozen=True, slots=True)
 class LogDirStaging:
-    """The `sparklog.storage.staging.TaskStaging` of a log dir that all executors see."""
+    """Staging for the tasks of a Spark job, in a log dir that all executors see.
+
+    A `sparklog.storage.staging.TaskStaging`.
+    """
 
     log_dir: DriverLogDir
     fs: FileSystem = field(default=LOCAL, repr=False)
@@ -134,7 +154,10 @@ class LogDirStaging:
         return self.log_dir.home
 
     def check(self) -> None:
-        """Check that this process sees the driver's log; see `DriverLogDir.check`."""
+        """Raise InvalidRequestError if this process does not see the driver's log dir.
+
+        See `DriverLogDir.check`.
+        """
         self.log_dir.check(self.fs)
 
     def stager(self, framing: Framing, *, label: str, task: int = 0) -> Stager:
@@ -142,7 +165,7 @@ class LogDirStaging:
         return ChunkStager(place, self.clock, framing, spread=label)
 
     def memory_stager(self, framing: Framing, *, spread: str) -> Stager:
-        """Return the driver's stager."""
+        """Return a stager for the driver, which keeps all chunks in memory."""
         return ChunkStager(ChunksInMemory(self.home), self.clock, framing, spread=spread)
 
     @property
@@ -184,7 +207,7 @@ class LogDirStaging:
         return planned_topic(self.home, name, partitions, config)
 
     def gathered(self, tables: Sequence[ChunkTable]) -> Sequence[Chunk]:
-        """Return all chunks: each becomes a segment, or is copied to the end of a segment."""
+        """Return the chunks of all tables unchanged; a log dir does not combine chunks."""
         return [chunk for table in tables for chunk in table.chunks()]
 
     def discard(self, chunks: Sequence[Chunk], *, cause: BaseException | None = None) -> None:

@@ -22,7 +22,12 @@ STATE_NAME: Final = "sparklog.state"
 
 @dataclass(frozen=True, slots=True)
 class StateCopy:
-    """The state as of the ledger's records below `offset`."""
+    """A copy of a log's state.
+
+    Attributes:
+        offset: The ledger offset up to which the state is complete.
+        record: The state, as a snapshot record.
+    """
 
     offset: int
     record: SnapshotRecord

@@ -93,7 +93,11 @@ def _chosen(
 
 
 def _loss(commits: LogDirCommits, key: TopicPartition, error: DataCorruptionError) -> GivenUp:
-    """Return the loss if a partition is given up: the first segments, or all records."""
+    """Return the records that are lost if an offline partition is given up.
+
+    These are the records before the first existing segment, or all records if no segment can be
+    used.
+    """
     state = commits.state
     start, end = state.starts.get(key, 0), state.ends[key]
     is_partial, last = False, end
@@ -143,7 +147,7 @@ def _reset_partition(commits: LogDirCommits, lost: GivenUp) -> None:
 
 
 def _as_record(lost: GivenUp) -> GivenUpRange:
-    """Return the ledger's description of the loss."""
+    """Return the lost range of offsets in the form in which the ledger stores it."""
     return GivenUpRange(
         topic=lost.topic, partition=lost.partition, first=lost.first, end=lost.end,
         directory=lost.directory, why=lost.why,

@@ -69,7 +69,7 @@ UNTIL: Final = ("high-watermark", "log-end")
 
 
 def check_until(until: str) -> None:
-    """Raise InvalidRequestError unless UNTIL contains `until`."""
+    """Raise InvalidRequestError unless `until` is one of UNTIL, the possible ends of a view."""
     if until not in UNTIL:
         raise InvalidRequestError(f"until={until}: until must be {' or '.join(UNTIL)}")
 
@@ -81,13 +81,14 @@ class RemoteStorage(Protocol):
         """Return a partition's segments, including remote segments."""
 
     def set_following(self) -> None:
-        """Wait for an unavailable store as long as a reader of new records does."""
+        """Wait longer for an unavailable store, as a reader of new records does."""
 
 
 class LogDirView(ListedView[str]):
-    """The log dirs on disk. Listings are cached until `refresh`; offsets are never cached.
+    """A reader's view of a log in log dirs, from files alone and without a lock.
 
-    Each use first checks whether the log dirs were replaced, and then clears all caches.
+    Listings are cached until `refresh`; offsets are never cached. Each use first checks whether the
+    log dirs were replaced, and if so clears all caches.
     """
 
     def __init__(
@@ -176,7 +177,10 @@ class LogDirView(ListedView[str]):
             return None
 
     def _listed(self) -> dict[TopicPartition, str]:
-        """Return the directory of each partition. With two directories, the ledger decides."""
+        """Return {partition: directory}, from a listing of the available log dirs.
+
+        If two log dirs have a directory of the same partition, the ledger decides.
+        """
         paths: dict[TopicPartition, str] = {}
         for number, directory in enumerate(self._directories):
             if number in self._dirs.absent:
@@ -208,10 +212,10 @@ class LogDirView(ListedView[str]):
         return is_marked_open(self._fs, self.home) or was_closed_by_us(self._fs, own)
 
     def offline(self) -> dict[TopicPartition, DataCorruptionError]:
-        """Return the errors that using missing and damaged partitions raises. Takes no lock.
+        """Return {partition: error} of missing and damaged partitions. Takes no lock.
 
-        Missing partitions are detected immediately; damage found by recovery is known until a
-        reboot.
+        Using such a partition raises the error. Missing partitions are detected immediately; damage
+        found by recovery is known until a reboot.
         """
         page = peek(self._fs, self.home)
         found = {} if page is None else page.offline
@@ -220,7 +224,7 @@ class LogDirView(ListedView[str]):
         return {**damaged, **self.missing()}
 
     def missing(self) -> dict[TopicPartition, PartitionOfflineError]:
-        """Return the errors of partitions with a missing or another partition's directory.
+        """Return {partition: error} of partitions without a directory, or with another's directory.
 
         The result is current. Cost: a listing of the log dirs, and a small file for each partition.
         """
@@ -264,7 +268,7 @@ class LogDirView(ListedView[str]):
         return SegmentListing(self._fs, segments)
 
     def set_following(self) -> None:
-        """See `View.set_following`."""
+        """From now on, wait longer for unavailable remote storage; see `View.set_following`."""
         if self._remote is not None:
             self._remote.set_following()
 
@@ -461,10 +465,11 @@ class LogDirView(ListedView[str]):
         return starts, {**state.ends, LEDGER: end}
 
     def _current_marks(self) -> Published | None:
-        """Return the published marks, unless they are damaged or older than the last commit.
+        """Return the published log starts and high watermarks; None if they can't be used.
 
-        A page with state IDLE was written after the marks of its ledger end. The two are compared
-        once, at the first use of the marks.
+        They can't be used if the file is damaged, or older than the last commit. A lock page with
+        state IDLE was written after the marks of its ledger end, so the two are compared, once, at
+        the first use.
         """
         if self._is_published_current:
             return self._published.read()
@@ -514,16 +519,23 @@ class LogDirView(ListedView[str]):
         raise damage
 
     def _beside(self, key: TopicPartition, name: str) -> str:
-        """Return the path of a file in a partition's log dir."""
+        """Return the path of the file `name` in the log dir that contains a partition."""
         return os.path.join(os.path.dirname(self._paths[TopicPartition(*key)]), name)
 
     def _is_same(self, key: TopicPartition) -> bool:
-        """Return True if a partition is the same as when sparklog closed the log."""
+        """Return True if a partition's directory has the topic id of sparklog's topics file."""
         known = self._state(key.topic)
         return known is not None and self.topic_id(*key) == known.id
 
     def _brokers_marks(self, keys: Sequence[TopicPartition]) -> tuple[Offsets, Offsets]:
-        """Return log starts and high watermarks from Kafka's files: a broker may have written."""
+        """Return log starts and high watermarks from Kafka's files: a broker may have written.
+
+        If the log has no file of high watermarks, or the view reads up to the log end, all valid
+        batches count.
+
+        Raises:
+            DataCorruptionError: A high watermark is lower than at sparklog's last close.
+        """
         starts, marks = self._checked_starts(keys)
         ends: Offsets = {}
         for directory in self._dirs.present:

@@ -156,7 +156,18 @@ def finish(
     rewritten: Iterable[Rewritten],
     report: CleanReport | None = None,
 ) -> CleanReport:
-    """Swap in the results of `rewrite`, group by group, and write the checkpoint."""
+    """Swap in the new segments of `rewrite`, group by group, and write the cleaner's checkpoint.
+
+    Args:
+        commits: The log.
+        job: The plan of the cleaning.
+        rewritten: The new segments. An iterator is advanced after each swap.
+        report: The report to complete; a new one by default.
+
+    Returns:
+        The report. If a source has changed meanwhile, the report is marked as interrupted, and the
+        remaining new segments are not swapped in.
+    """
     began = monotonic_ms()
     report = report or CleanReport(topic=job.topic, partition=job.partition, dirt=job.dirt)
     for made in rewritten:
@@ -271,7 +282,10 @@ def _swap(commits: LogDirCommits, job: CleanJob, made: Rewritten, report: CleanR
 
 
 def _note(commits: LogDirCommits, job: CleanJob, report: CleanReport) -> None:
-    """Write the checkpoint file of the log dir. Source: LogCleanerManager.updateCheckpoints."""
+    """Write a partition's first dirty offset to the cleaner's checkpoint file of its log dir.
+
+    Nothing is written if the topic was deleted. Source: LogCleanerManager.updateCheckpoints.
+    """
     directory = os.path.dirname(job.directory)
     with commits.exclusive():
         began = monotonic_ms()

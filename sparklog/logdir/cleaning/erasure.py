@@ -40,7 +40,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Partition:
-    """A partition's state under the lock."""
+    """A partition's directory, topic id, segments and end offset, as read under the lock."""
 
     directory: str
     topic_id: str
@@ -92,7 +92,7 @@ class ErasableSegments:
         return self._report
 
     def windows(self, piece: Segment) -> Iterator[tuple[Window, str]]:
-        """Read a segment.
+        """Yield (window, path) of a segment: blocks of complete batches, and the log file's path.
 
         Raises:
             DataCorruptionError: The segment is damaged.

@@ -101,7 +101,11 @@ def build_map(
 
 
 class _Rewriter:
-    """State across groups: the map, the filter, the open transactions."""
+    """Rewrites a job's groups of segments, one after the other.
+
+    The offset map and the transactions that are open at the current position are shared by all
+    groups.
+    """
 
     def __init__(
         self,
@@ -160,13 +164,13 @@ class _Rewriter:
         )
 
     def _aborted_in(self, group: Sequence[Segment], at: int) -> list[AbortedEntry]:
-        """Return the aborted transactions that touch a segment of a group."""
+        """Return the aborted transactions that touch the segment with index `at` of a group."""
         is_last = at + 1 == len(group)
         end = self._next_offset(group[at]) if is_last else group[at + 1].base
         return self.aborted.touching(group[at].base, end)
 
     def _next_offset(self, segment: Segment) -> int:
-        """Source: LogSegment.readNextOffset."""
+        """Return the offset after a segment's last batch. Source: LogSegment.readNextOffset."""
         fs, directory, end = self.fs, self.job.directory, segment.base
         with fs.open(joined(directory, log_name(segment.base))) as file:
             start = hint(fs, directory, segment.base, file, OFFSET_MAX - 1)
@@ -177,7 +181,10 @@ class _Rewriter:
 
 
 def swap_of(made: Rewritten) -> SegmentSwap:
-    """Return the description of the swap, with which another process can complete the swap."""
+    """Return the swap that replaces the sources by the new segment, for the lock file's intent.
+
+    Another process completes an interrupted swap by this description.
+    """
     # The first source has the base of the new segment: the swap's rename replaces it, so it is in
     # neither list.
     others = [source.base for source in made.sources[1:]]
@@ -207,7 +214,10 @@ def is_possible(fs: FileSystem, directory: str, made: Rewritten) -> bool:
 
 
 def discard(fs: FileSystem, directory: str, made: Rewritten) -> None:
-    """Remove new files that won't be swapped in, if they are still ours. Needs no lock."""
+    """Remove the `.cleaned` files of a new segment that won't be swapped in. Needs no lock.
+
+    Files that another process has written meanwhile under the same names stay.
+    """
     with contextlib.suppress(FileNotFoundError):
         if fs.identity(joined(directory, log_name(made.base) + CLEANED)) == made.identity:
             remove_made(fs, directory, made.base, made.parts, CLEANED)

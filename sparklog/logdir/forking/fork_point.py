@@ -62,7 +62,16 @@ def _before_offsets(commits: LogDirCommits, wanted: ForkPointRequest) -> int:
 
 
 def _newest(commits: LogDirCommits, holds: Callable[[LogState], bool], why_not: str) -> int:
-    """Return the newest point with a state that satisfies `holds`, which must be monotonic."""
+    """Return the newest point in the ledger at which the log's state satisfies `holds`.
+
+    Args:
+        commits: The log.
+        holds: A condition that is true up to some record, and false after it.
+        why_not: The reason in the error if no state satisfies the condition.
+
+    Raises:
+        InvalidRequestError: No available state satisfies the condition.
+    """
     fs, home, end = commits.fs, commits.home, commits.ledger.end
     limit = end
     # Each segment starts with a snapshot, so the segments can be searched from the newest back

@@ -160,7 +160,7 @@ class ForkFiles:
             self._fs.mkdir(self._new.beside(number, _TAILS))
 
     def _paths(self, part: PartitionFork) -> tuple[str, str]:
-        """Return the directory of a partition, and the directory of the tail's files."""
+        """Return a partition's new directory, and the directory with links to the tail's files."""
         name, tails = str(part.key), self._new.beside(part.number, _TAILS)
         return joined(self._new.directories[part.number], name), joined(tails, name)
 
@@ -242,9 +242,10 @@ class ForkFiles:
         ).close()  # fmt: skip
 
     def _cut(self, part: PartitionFork, base: int) -> int:
-        """Copy the tail's batches below the end and their index entries; return the end offset.
+        """Copy the batches below the fork's end from the tail, and their index entries.
 
-        They are synced when the segment is closed.
+        The tail is the segment that contains the end; its base offset is `base`. The copies are
+        synced when the segment is closed. Returns the end offset of the copy.
         """
         fs, end, (target, tails) = self._fs, part.end, self._paths(part)
         with fs.open(joined(tails, log_name(base))) as file:

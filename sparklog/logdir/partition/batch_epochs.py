@@ -1,9 +1,11 @@
 """The leader epochs in a partition's batches, and which epochs are valid.
 
-The CRC does not cover the epoch in a batch's header, so a flipped bit can be there or in
-leader-epoch-checkpoint. Epochs never decrease along a log, and the majority of the batches decides.
-If only a single batch contradicts the file, both are doubtful. `verify`, its repairs, recovery and
-the loading of a broker's log use these rules.
+The CRC does not cover the epoch in a batch's header, so a flipped bit can be there or in the
+partition's leader-epoch-checkpoint ("the file" in this module). Epochs never decrease along a log,
+and the majority of the batches decides. If only a single batch contradicts the file, both are
+doubtful. `verify`, its repairs, recovery and the loading of a broker's log use these rules.
+
+The batches are handled as runs: a run is a sequence of consecutive batches with the same epoch.
 """
 
 import bisect
@@ -23,7 +25,19 @@ Table = NDArray[Any]
 
 @dataclass(slots=True)
 class EpochRun:
-    """`count` consecutive batches with the same epoch: offsets [first, end), and their position."""
+    """A run: consecutive batches of a partition with the same leader epoch.
+
+    Attributes:
+        epoch: The leader epoch.
+        first: The offset of the first record.
+        end: The offset after the last record.
+        path: The segment file that contains the first batch.
+        position: The position of the first batch in that file.
+        before: The offset after the batch before the run; -1 if there is none.
+        count: The number of batches.
+        first_end: The offset after the first batch.
+        last: The file, the position and the first offset of the last batch.
+    """
 
     epoch: int
     first: int
@@ -38,14 +52,22 @@ class EpochRun:
 
 @dataclass(frozen=True, slots=True)
 class CredibleEpochs:
-    """`runs`: runs with valid epochs; `doubtful`: the other runs, each with the reason."""
+    """The runs (consecutive batches with the same epoch) of a partition, by whether they are valid.
+
+    Attributes:
+        runs: The runs with a valid epoch.
+        doubtful: The other runs, each with the reason.
+    """
 
     runs: list[EpochRun]
     doubtful: list[tuple[EpochRun, str]]
 
 
 class BatchEpochs:
-    """Collects the runs of a partition's batches, in offset order."""
+    """Collects the runs of a partition: consecutive batches with the same leader epoch.
+
+    Batches must be added in offset order.
+    """
 
     def __init__(self, runs: Iterable[EpochRun] = ()) -> None:
         self.runs: list[EpochRun] = []
@@ -53,7 +75,10 @@ class BatchEpochs:
             self._add(run)
 
     def take(self, path: str, table: Table) -> None:
-        """Add the batches of a part of the segment at `path`."""
+        """Add batches of the segment file `path`: the rows of a scan's `table`.
+
+        Batches without an epoch (older formats, or written without a broker) are ignored.
+        """
         # Batches of older formats, and batches that clients wrote without a broker, have no epoch.
         table = table[(table["magic"] >= 2) & (table["leader_epoch"] >= 0)]
         if not len(table):
@@ -82,10 +107,13 @@ class BatchEpochs:
     def credible(
         self, entries: Epochs | None, *, newest: int | None, start: int, end: int
     ) -> CredibleEpochs:
-        """Return the runs with valid epochs.
+        """Separate the runs with valid epochs from the doubtful runs.
+
+        The largest set of batches with non-decreasing epochs is valid. A batch that alone
+        contradicts the checkpoint file is doubtful.
 
         Args:
-            entries: The entries of the file, unless it can't be read.
+            entries: The entries of leader-epoch-checkpoint, or None if the file can't be read.
             newest: The highest possible epoch, if known.
             start: The log start offset.
             end: The log end offset.
@@ -121,9 +149,10 @@ class BatchEpochs:
 def _is_lonely(
     run: EpochRun, entries: Epochs, starts: list[int], newest: int | None, start: int
 ) -> bool:
-    """Return True if a single batch contradicts the file.
+    """Return True if a run is a single batch that contradicts the checkpoint file's `entries`.
 
-    False if the batch has the ledger's epoch and the file is older.
+    Returns False if the batch has the newest epoch (`newest`, from the ledger) and the file lacks
+    that epoch, because the file may be older. `starts` has the offsets of the entries.
     """
     is_newest = run.epoch == newest and all(epoch != newest for epoch, _ in entries)
     if run.count > 1 or is_newest or run.end <= start:
@@ -132,7 +161,10 @@ def _is_lonely(
 
 
 def _rising(runs: list[EpochRun], weights: list[int]) -> list[EpochRun]:
-    """Return the runs with non-decreasing epochs that have the largest total weight."""
+    """Return the runs with non-decreasing epochs that have the largest total weight.
+
+    `weights` has a weight for each run.
+    """
     if all(run.epoch <= other.epoch for run, other in itertools.pairwise(runs)):
         return runs
     # The best chains so far, by their last epoch: epochs and weights increase along the lists.
@@ -155,7 +187,11 @@ def _rising(runs: list[EpochRun], weights: list[int]) -> list[EpochRun]:
 
 
 def _parts(run: EpochRun, entries: Epochs, starts: list[int]) -> Iterator[EpochRun]:
-    """Split off a run's first or last batch if the file agrees with all others."""
+    """Yield a run, with its first or last batch split off if the file contradicts only that batch.
+
+    The batch next to it must agree with the file. `entries` are the entries of
+    leader-epoch-checkpoint, and `starts` their offsets.
+    """
 
     def agrees(offset: int) -> bool:
         return _epoch_at(entries, starts, offset) == run.epoch
@@ -171,7 +207,7 @@ def _parts(run: EpochRun, entries: Epochs, starts: list[int]) -> Iterator[EpochR
 
 
 def _joined(runs: list[EpochRun]) -> list[EpochRun]:
-    """Join adjacent runs of the same epoch, and update the end of the batch before each run."""
+    """Join adjacent runs with the same epoch, and set `before` of each run."""
     merged: list[EpochRun] = []
     for run in runs:
         if merged and merged[-1].epoch == run.epoch:
@@ -187,7 +223,14 @@ def _epoch_at(entries: Epochs, starts: list[int], offset: int) -> int | None:
 
 
 def checkpoint_fault(entries: Epochs, runs: list[EpochRun], start: int, end: int) -> str | None:
-    """Return the fault in the entries of a checkpoint file, if any."""
+    """Return how the entries of leader-epoch-checkpoint contradict the batches; None if they agree.
+
+    Args:
+        entries: The (epoch, start offset) entries of the file.
+        runs: The runs of consecutive batches with the same, valid epoch.
+        start: The log start offset. Batches below it are ignored.
+        end: The log end offset.
+    """
     starts = [offset for _, offset in entries]
     firsts = {run.epoch: run for run in runs}
     for run in runs:

@@ -30,10 +30,13 @@ def regular_times(fs: FileSystem, directory: str, base: int, offsets: Entries) -
 
 
 def txn_entries(fs: FileSystem, directory: str, base: int, *, end: int) -> Entries:
-    """Return the aborted transactions of a segment with markers below `end`."""
+    """Return the entries of a segment's transaction index with abort markers below `end`."""
     return index_entries.txn_entries(LogDirSegments(fs, directory), base, end=end)
 
 
 def hint(fs: FileSystem, directory: str, base: int, log: File, offset: int) -> int:
-    """Return a verified position in the log at or before the batch that contains `offset`."""
+    """Return the position of a batch at or before `offset` in a segment, from its offset index.
+
+    The position is checked against the log, because an index may be damaged.
+    """
     return index_entries.position_hint(LogDirSegments(fs, directory), base, log, offset)

@@ -21,9 +21,15 @@ _NEVER_EXPIRES: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirSegmentData:
-    """The segment [base, end) in `directory`, of `size` bytes: `LogSegmentData` of files.
+    """The files of a closed segment with the offsets [base, end): a `LogSegmentData`.
 
-    No file stays open. The producer state is rebuilt from `log_start` at the earliest.
+    No file stays open between calls.
+
+    Attributes:
+        directory: The partition's directory.
+        size: The size of the log file in bytes.
+        log_start: The log start offset. A missing producer snapshot is rebuilt from there at the
+            earliest.
     """
 
     fs: FileSystem
@@ -35,11 +41,11 @@ class LogDirSegmentData:
 
     @property
     def where(self) -> str:
-        """The log's path."""
+        """The path of the segment's log file."""
         return joined(self.directory, log_name(self.base))
 
     def version(self) -> tuple[int, int]:
-        """Return the log file's identity. Cost: two stats.
+        """Return the device and inode of the log file. Cost: two stats.
 
         Raises:
             SourceChangedError: The segment was cleaned, deleted or replaced.

@@ -144,7 +144,10 @@ class PartitionLog:
 
     @property
     def stamped_ms(self) -> int:
-        """The append time of the newest batch, if an open segment has it, else -1."""
+        """The append time (ms) in the newest batch, if it was stamped; -1 if unknown.
+
+        Batches are stamped if message.timestamp.type is LogAppendTime.
+        """
         return max(self._stamped_ms, self._active.stamped_ms)
 
     @property
@@ -158,12 +161,16 @@ class PartitionLog:
 
     @property
     def first_base(self) -> int:
-        """The first segment's base offset when the log was loaded."""
+        """The base offset of the first segment, as of when the log was loaded."""
         self._load()
         return self._first_base
 
     def size_on_disk(self) -> int:
-        """Return the active segment's `size_on_disk`; also -1 if files contradict the end."""
+        """Return the size of the active segment's file; -1 if the partition needs a recovery.
+
+        That is the case if the file was replaced since the last call, or if the files contradict
+        the committed end.
+        """
         segment = self._load()
         return -1 if self._fault else segment.size_on_disk()
 
@@ -198,14 +205,18 @@ class PartitionLog:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the last batch at the committed end differs from the committed batch."""
+        """Whether the log ends with another batch than the one that was committed there.
+
+        The CRC fields of the two batches are compared. False if one of them is unknown, or if the
+        log has another end.
+        """
         segment = self._load()
         if segment.end != self._end or -1 in (segment.tail_crc, self.tail_crc):
             return False
         return segment.tail_crc != self.tail_crc
 
     def foreign_error(self) -> DataCorruptionError:
-        """Return the error for a foreign segment."""
+        """Return the error for a segment of another partition or log; see `is_foreign`."""
         segment = self._load()
         return DataCorruptionError(
             FOREIGN, path=segment.log.path, first=segment.base, end=segment.end
@@ -312,11 +323,11 @@ class PartitionLog:
         return self._producer_state_manager.known
 
     def continue_from(self, producers: ProducerState) -> None:
-        """Start with the producer state from when this log was open before, at an earlier end."""
+        """Use a producer state that this log had at an earlier end, instead of a snapshot."""
         self._producer_state_manager.continue_from(producers)
 
     def producer_appends(self) -> ProducerAppends:
-        """Return the check of idempotent producers' appends at the end, before they are written."""
+        """Return a checker for idempotent producers' batches that are appended at the log's end."""
         return ProducerAppends(lambda: self.producers, self.end_offset, self.path)
 
     def adopt(
@@ -454,9 +465,12 @@ class PartitionLog:
 
 @dataclass(slots=True)
 class _Unflushed:
-    """Changes that are written and not durable yet.
+    """Changes of a partition that are written, but not synced yet.
 
-    Rolled segments, other files, and whether the directory has new or removed names.
+    Attributes:
+        segments: Rolled segments, which are closed after the sync.
+        files: Other files to sync and close.
+        names: Whether the directory has new or removed names.
     """
 
     fs: FileSystem
@@ -466,7 +480,7 @@ class _Unflushed:
     names: bool = False
 
     def sync(self, active: Segment | None) -> None:
-        """Make the changes durable, with the log of the active segment; close all other files.
+        """Make the changes durable, and the log of the active segment; close all other files.
 
         Names are synced last, so that a file that survives a crash has its contents. Must not be
         repeated after an error: a second fsync may succeed without having written anything.

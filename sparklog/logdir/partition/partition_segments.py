@@ -67,7 +67,10 @@ class LogDirSegments:
             return None
 
     def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
-        """Read a small index into memory, map a large index."""
+        """Return a closed segment's index; None without the file.
+
+        A small index is read into memory, a large index is mapped.
+        """
         path = self._path(base, kind)
         try:
             # Mapping costs two system calls and a page fault, which is more than reading a small
@@ -96,7 +99,7 @@ class LogDirSegments:
         return read_epochs(self.fs, self.directory)
 
     def current_topic_id(self) -> str | None:
-        """Return the current topic id in the directory, or None."""
+        """Return the topic id that partition.metadata has now; None without the file."""
         path = os.path.join(self.directory, PARTITION_METADATA)
         try:
             return parse_partition_metadata(read_bytes(self.fs, path), path=path).topic_id

@@ -69,10 +69,16 @@ def floor_of(log_start: int, bases: list[int]) -> int:
 
 
 def stray_offsets(names: list[str], bases: list[int], *, end: int, start: int) -> list[int]:
-    """Return snapshots that Kafka removes on loading.
+    """Return the offsets of the snapshot files that Kafka removes on loading.
 
-    These are snapshots without a segment, except the newest, and snapshots at or below the log's
-    start. Source: removeStraySnapshots, truncateAndReload.
+    These are snapshots at or below the log start, and snapshots that are neither at the base of a
+    segment nor at the log's end. Source: removeStraySnapshots, truncateAndReload.
+
+    Args:
+        names: The names of the files in the partition's directory.
+        bases: The base offsets of the segments.
+        end: The log end offset.
+        start: The log start offset; see `floor_of`.
     """
     kept = {*bases, end}
     return [o for o in snapshot_offsets(names) if o not in kept or not start < o <= end]

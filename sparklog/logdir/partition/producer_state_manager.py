@@ -59,7 +59,7 @@ class ProducerStateManager:
 
     @property
     def known(self) -> ProducerState | None:
-        """The state in memory, at the end or an earlier end; unset before the first use."""
+        """The state in memory, at the log's end or an earlier end; None before the first use."""
         return self._earlier if self._state is None else self._state
 
     def at(self, end: int, start: int) -> ProducerState:
@@ -83,7 +83,10 @@ class ProducerStateManager:
         return self._state
 
     def _caught_up(self, end: int, start: int) -> ProducerState | None:
-        """Return the earlier state plus later batches, unless a later batch is missing."""
+        """Return the state of `continue_from`, advanced over the later batches up to `end`.
+
+        Returns None if later batches were deleted, or if the log was cut below that state.
+        """
         state, self._earlier = self._earlier, None
         assert state is not None
         bases = segment_bases(self._fs, self._path)
@@ -122,7 +125,11 @@ class ProducerStateManager:
             self._state.end = end
 
     def snapshot(self, end: int, start: int) -> File | None:
-        """Write the state at the log's end, unless this snapshot exists. The caller must sync."""
+        """Write a snapshot of the state at the log's end, and return the unsynced file.
+
+        Returns None, and writes nothing, if a valid snapshot exists there, or if no record is below
+        the end. `start` is the log start offset.
+        """
         names = self._fs.listdir(self._path)
         known = [offset for offset in snapshot_offsets(names) if offset <= end]
         if end in known and not is_whole(self._fs, joined(self._path, snapshot_name(end))):

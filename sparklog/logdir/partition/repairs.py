@@ -79,7 +79,7 @@ def _kept(path: str, size: int, took_ms: int) -> None:
 
 
 def _common(first: Contents, other: Contents) -> int:
-    """Return the length of the common prefix."""
+    """Return the number of leading bytes that are equal."""
     size = min(len(first), len(other))
     differ = np.frombuffer(first, np.uint8, size) != np.frombuffer(other, np.uint8, size)
     return int(np.argmax(differ)) if differ.any() else size

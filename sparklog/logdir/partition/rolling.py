@@ -17,9 +17,13 @@ Table = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class RollParams:
-    """A segment's size and age.
+    """The properties of the active segment that decide when it is rolled.
 
-    `first_timestamp` is the largest timestamp (ms) in the first batch, or None.
+    Attributes:
+        base: The base offset.
+        size: The size of the log in bytes.
+        first_timestamp: The largest timestamp (ms) in the first batch, or None.
+        created_ms: When the segment was created or loaded (ms).
     """
 
     base: int
@@ -31,9 +35,9 @@ class RollParams:
 def fit(
     table: Table, roll_params: RollParams, config: TopicConfig, *, now: int, jitter_ms: int
 ) -> int:
-    """Return how many leading batches of `table` fit into the segment before a roll.
+    """Return how many leading batches of `table` fit into the segment before it must be rolled.
 
-    Each batch counts as an append. `Segment.room` applies the two rules about full indexes.
+    Each batch counts as an append. The two rules about full indexes are applied by `Segment.room`.
     """
     sizes = table["size"].astype(np.int64)
     before = roll_params.size + sizes.cumsum() - sizes

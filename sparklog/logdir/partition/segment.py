@@ -32,7 +32,18 @@ Table = NDArray[Any]
 
 
 class Segment:
-    """The active segment. `size`, `end`: of the log; `*_bytes`: the sizes of the index files."""
+    """The active segment of a partition, open for appends.
+
+    Attributes:
+        base: The base offset.
+        size: The size of the log in bytes.
+        end: The offset after the last record.
+        created_ms: When the segment was created or loaded (ms).
+        index_bytes: The size of the offset index; the file may be larger.
+        timeindex_bytes: The size of the time index; the file may be larger.
+        stamped_ms: The append time (ms) of the newest batch with LogAppendTime, or -1.
+        tail_crc: The CRC field of the last batch when loaded; -1 if unknown.
+    """
 
     def __init__(
         self, fs: FileSystem, directory: str, base: int, *, interval_bytes: int, created_ms: int
@@ -93,7 +104,7 @@ class Segment:
         return segment
 
     def _note_tail(self, table: Table) -> None:
-        """Set size, end and CRC from the last batch of a table."""
+        """Set `size`, `end` and `tail_crc` by the last batch of a table."""
         last = table[-1:]
         position = int(last["position"][0])
         self.size, self.end = position + int(last["size"][0]), int(last["last_offset"][0]) + 1
@@ -162,7 +173,10 @@ class Segment:
         return RollParams(self.base, self.size, self._first_timestamp, self.created_ms)
 
     def room(self, table: Table, limits: tuple[int, int]) -> int:
-        """Return how many batches of `table` fit before a full index forces a roll."""
+        """Return how many batches of `table` fit before a full index forces a roll.
+
+        `limits` are the maximum numbers of entries; see `entry_limits`.
+        """
         if self._full(0, 0, limits):
             return 0
         if not self._full(len(table), len(table), limits):  # at most one entry per batch
@@ -235,7 +249,7 @@ class Segment:
             self.stamped_ms = int(table["max_timestamp"][-1])
 
     def _index(self, table: Table) -> None:
-        """Write the index entries of `table`, the batches after those that are indexed already."""
+        """Write the index entries of `table`, the batches after the last indexed batch."""
         if len(table):
             self._note_stamp(table)
         index, timeindex, self._state = index_entries(

@@ -1,23 +1,26 @@
 """A swap: a new segment replaces source segments, atomically for readers and crashes.
 
-Under the log's write lock, with the swap in the intent:
+The new segment is a cleaned copy of the sources, in files with the suffix `.cleaned`. The caller
+has the log's write lock, and the swap is in the intent (the record of a step in progress):
 
-1. `.cleaned` -> `.swap`, the log last; the directory is synced. After this step the swap is
-   completed even if this process dies: another process completes it, as Kafka's own loading would.
+1. The `.cleaned` files are renamed to `.swap`, the log last, and the directory is synced. From then
+   on the swap is completed even if this process dies: another process completes it, as Kafka's own
+   loading would.
 2. A second name of the `.swap` log is renamed over the first source. At that moment readers see the
    new segment; a segment with its base always exists (PROTOCOL, H6).
-3. The index files follow. Until then the old index files remain as hints, which readers check.
-4. Sources with a base in the new segment's offsets are retired as `.deleted`, the lowest first: a
-   reader that has listed a source still reads the old records or, past the new segment, no records.
-   Their snapshots are retired with them. Only when the retirement is durable is the `.swap` log
-   deleted.
+3. The index files are renamed. Before that, the old index files remain as hints, which readers
+   check.
+4. Sources with a base in the new segment's offsets are retired: their files are renamed to
+   `.deleted`, the lowest segment first. A reader that has listed a source still reads the old
+   records or, past the new segment, no records. The snapshots of the sources are retired with them.
+   When all this is durable, the `.swap` log is deleted.
 5. Sources after the new segment's last offset, which have no remaining records, are retired one by
    one.
 
 Readers that have opened a source can continue, because its inode stays. After a crash, `settle`
-completes or discards the swap by the intent, and `finish_swaps` (FULL recovery, loading) by the
-file names alone.
-Source: PROTOCOL, "Retention, rolls and swaps"; LocalLog.replaceSegments (Kafka 4.1) for the names.
+completes or discards the swap that the intent describes. `finish_swaps` (in FULL recovery, and when
+a broker's log is loaded) does so by the file names alone. Source: PROTOCOL, "Retention, rolls and
+swaps"; LocalLog.replaceSegments (Kafka 4.1) for the names.
 """
 
 import contextlib
@@ -42,14 +45,14 @@ from sparklog.logdir.segment_files import joined
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSwap:
-    """A swap of segments, as recorded in the intent.
+    """A swap of segments, as recorded in the intent (the record of a step in progress).
 
     Attributes:
         base: The base offset of the new segment and of the first source.
-        parts: The names of the new segment's files, except the log.
+        parts: The names of the new segment's files, except the log, without a suffix.
         log: Device and inode of the new segment's log.
         covered: The base offsets of the other sources up to the last offset of the new segment.
-        trailing: The base offsets of the sources after it.
+        trailing: The base offsets of the sources after the last offset of the new segment.
     """
 
     base: int
@@ -59,7 +62,7 @@ class SegmentSwap:
     trailing: tuple[int, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form in the intent."""
+        """Return the swap as the JSON object that the lock file's intent stores."""
         return {
             "base": self.base, "parts": list(self.parts), "log": list(self.log),
             "covered": list(self.covered), "trailing": list(self.trailing),
@@ -67,10 +70,10 @@ class SegmentSwap:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        """Rebuild a swap from an intent.
+        """Parse the JSON object that `to_json` returned.
 
         Raises:
-            KeyError, TypeError, ValueError: The intent is malformed.
+            KeyError, TypeError, ValueError: The object is malformed.
         """
         device, inode = fields["log"]
         return cls(
@@ -83,7 +86,7 @@ class SegmentSwap:
 
 
 def perform(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
-    """Perform the swap from the first step on."""
+    """Replace the sources by the new segment, whose files must exist as `.cleaned`."""
     for name in (*swap.parts, log_name(swap.base)):
         # The log is last: when its `.swap` name exists, all other files have theirs.
         fs.rename(joined(directory, name + CLEANED), joined(directory, name + SWAP))
@@ -92,7 +95,10 @@ def perform(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
 
 
 def settle(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
-    """Complete an interrupted swap, or discard a swap that was not done yet. Idempotent."""
+    """Complete an interrupted swap, or discard it if no `.swap` log exists yet. Idempotent.
+
+    If the new log already has its final name, only the trailing sources are left to retire.
+    """
     log = joined(directory, log_name(swap.base))
     if fs.exists(log + SWAP):
         fs.sync_dir(directory)  # the process that renamed them may have died before the sync
@@ -108,7 +114,15 @@ def settle(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
 def remove_made(
     fs: FileSystem, directory: str, base: int, parts: Sequence[str], suffix: str
 ) -> None:
-    """Remove a new segment's files that still have `suffix`. Idempotent."""
+    """Remove the files of a new segment that still have `suffix`. Idempotent.
+
+    Args:
+        fs: The file system.
+        directory: The partition's directory.
+        base: The base offset of the segment.
+        parts: The names of the files except the log, without the suffix.
+        suffix: `.cleaned` or `.swap`.
+    """
     for name in (*parts, log_name(base)):
         with contextlib.suppress(FileNotFoundError):
             fs.unlink(joined(directory, name + suffix))
@@ -160,7 +174,7 @@ def retire(fs: FileSystem, directory: str, base: int) -> list[str]:
 
 
 def retired_paths(fs: FileSystem, directory: str, swap: SegmentSwap) -> list[str]:
-    """Return the files that a swap left as `.deleted`."""
+    """Return the paths of the sources' files that a swap has renamed to `.deleted`."""
     bases = {*swap.covered, *swap.trailing}
     return [
         joined(directory, name)

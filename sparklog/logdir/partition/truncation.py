@@ -40,12 +40,12 @@ class SegmentState:
     end: int
 
     def to_json(self) -> list[int]:
-        """Return the form in an intent."""
+        """Return [base, size, end], the form in which the lock file's intent stores the state."""
         return [self.base, self.size, self.end]
 
     @classmethod
     def from_json(cls, values: list[Any]) -> Self:
-        """Rebuild a state from an intent."""
+        """Parse the list that `to_json` returned."""
         base, size, end = values
         return cls(int(base), int(size), int(end))
 
@@ -104,11 +104,10 @@ def _remove_above(fs: FileSystem, directory: str, state: SegmentState) -> None:
 
 
 def _is_ours(fs: FileSystem, directory: str, state: SegmentState) -> bool:
-    """Return True if the snapshot at the end marks a clean close and must be removed.
+    """Return True if the snapshot at the log's end marks a clean close and must be removed.
 
     The snapshot may be older than the step, but its loss costs only a replay. At the base of an
-    empty segment, the snapshot belongs to the previous roll; a torn snapshot is removed in any
-    case.
+    empty segment the snapshot was written by the roll, and stays if it is intact.
     """
     path = joined(directory, snapshot_name(state.end))
     return state.base != state.end or not is_whole(fs, path)

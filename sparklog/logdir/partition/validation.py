@@ -46,9 +46,15 @@ def stamp_file(file: File, size: int, when_ms: int) -> None:
 
 
 def checked(found: Batches, size: int, *, what: str, batch_bytes_max: int) -> Table:
-    """Return the table of `size` bytes of complete v2 batches with consecutive offsets.
+    """Return the table of scanned batches; they must be complete v2 batches without offset gaps.
 
     The scan checks CRCs, this function doesn't.
+
+    Args:
+        found: The result of a scan.
+        size: The number of bytes that the batches must fill.
+        what: The source of the batches, for messages.
+        batch_bytes_max: The size of a segment, which no batch may exceed.
 
     Raises:
         InvalidRequestError: The batches are malformed.
@@ -73,7 +79,15 @@ def checked(found: Batches, size: int, *, what: str, batch_bytes_max: int) -> Ta
 
 
 def out_of_order(table: Table, expected: int, limit: int, *, gaps: bool) -> int:
-    """Return the first row that doesn't continue the log or crosses `limit`, or -1."""
+    """Return the index of the first batch with impossible offsets, or -1.
+
+    Args:
+        table: The batches, in file order.
+        expected: The offset at which the first batch must start; with `gaps`, the lowest offset.
+        limit: An offset at which a batch must end, such as the base of the next segment: no batch
+            may contain offsets on both sides.
+        gaps: Whether offsets may be missing between batches, as after compaction.
+    """
     wrong = misplaced_rows(table, expected, OFFSET_MAX if gaps else 0)
     wrong |= (table["base_offset"] < limit) & (table["last_offset"] >= limit)
     hits = np.flatnonzero(wrong)
@@ -81,7 +95,13 @@ def out_of_order(table: Table, expected: int, limit: int, *, gaps: bool) -> int:
 
 
 def misplaced(path: str, row: Any, expected: int) -> DataCorruptionError:
-    """Return the error for a batch at an impossible position."""
+    """Return the error for a batch with impossible offsets.
+
+    Args:
+        path: The segment file.
+        row: The batch, a row of a scan's table.
+        expected: The offset that was expected at the batch's position.
+    """
     return DataCorruptionError(
         f"a batch of offsets {row['base_offset']}..{row['last_offset']} is at the position of "
         f"offset {expected}",

@@ -111,7 +111,10 @@ def remove_segment(fs: FileSystem, directory: str, base: int, why: str) -> None:
 
 
 def _span(fs: FileSystem, directory: str, swaps: list[str]) -> tuple[int, int]:
-    """Return the offsets that the swapped-in logs cover: [first base, end of the last)."""
+    """Return the offsets [first base, end) that the logs among the `.swap` files `swaps` cover.
+
+    Without a log among them, the range is empty.
+    """
     low, high = 2**63, -1
     for name in swaps:
         if name.endswith(LOG + SWAP):

@@ -52,11 +52,15 @@ _TXN_ITEM: Final = 34
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """A loaded partition: offsets [start, end); transactions below `lso` are decided.
+    """The state of a broker's partition after it was loaded.
 
     Attributes:
+        start: The log start offset.
         local_start: The start of the local segments. Earlier segments are remote.
+        end: The log end offset.
         epoch: The newest leader epoch, or -1.
+        lso: The last stable offset: all transactions below it are committed or aborted.
+        producers: The producer state's entries at the end.
         open_transactions: {producer id: first offset}.
         removed: Descriptions of data that were cut or deleted.
     """
@@ -72,7 +76,7 @@ class LoadReport:
 
 
 class _Loader:
-    """A load; methods in the order of LogLoader.load."""
+    """Loads a partition directory; the methods are in the order of Kafka's LogLoader.load."""
 
     def __init__(
         self,
@@ -100,7 +104,10 @@ class _Loader:
         )
 
     def load_files(self) -> None:
-        """Source: loadSegmentFiles."""
+        """Remove indexes without a log, and rebuild segments that lack an index.
+
+        Source: loadSegmentFiles.
+        """
         remove_orphans(self.fs, self.path)
         for base in segment_bases(self.fs, self.path):
             if not self.fs.exists(joined(self.path, index_name(base))) or self._bad_txns(base):
@@ -166,7 +173,10 @@ class _Loader:
                 file.sync()
 
     def recover_log(self, recovery_point: int) -> None:
-        """Source: recoverLog."""
+        """Check and rebuild the segments from the recovery point on. Source: recoverLog.
+
+        If a segment is cut at a bad batch, all later segments are deleted.
+        """
         bases = segment_bases(self.fs, self.path)
         first = max((base for base in bases if base <= recovery_point), default=0)
         unflushed = [base for base in bases if base >= first]
@@ -203,7 +213,7 @@ class _Loader:
         return self.log_start
 
     def _open(self, base: int) -> int:
-        """Open the active segment as a writer does, and trim preallocated space."""
+        """Open the active segment as a writer does, trim preallocated space, and return its end."""
         segment = Segment.load(
             self.fs,
             self.path,

@@ -145,7 +145,7 @@ def full(manager: LogManager) -> bool:
 
 
 def _recovery_point(fs: FileSystem, home: str, end: int) -> int:
-    """Return a ledger offset. All ledger segments below the one that contains it are durable.
+    """Return a ledger offset such that all segments before the one that contains it are durable.
 
     A segment and its indexes are synced before the first record of the next segment is synced. So
     after a power cut the next segment's file may exist although a segment or its indexes were lost.
@@ -202,9 +202,10 @@ def _thread_number() -> str:
 
 
 def _durable_prefix(manager: LogManager, state: LogState, end: int) -> int:
-    """With flush=none, return the end of the longest ledger prefix with complete data; else `end`.
+    """Return the ledger offset up to which the data of all commits are on disk.
 
-    `state` is set to the state of the prefix.
+    That is `end`, unless commits with flush=none were lost in a power cut: then it is the offset of
+    the first lost commit, and `state`, the state at `end`, is changed to the state there.
     """
     fs, home = manager.fs, manager.home
     first = last_base(fs, home, end)
@@ -229,7 +230,10 @@ def _durable_prefix(manager: LogManager, state: LogState, end: int) -> int:
 
 
 def _whole(manager: LogManager, prefix: LogState, record: LedgerRecord) -> bool:
-    """Return True if all bytes that a record commits are on disk."""
+    """Return True if all bytes that a record commits are on disk. Missing disks are not checked.
+
+    `prefix` is the state before the record. `manager.state` is set to the state after it.
+    """
     after = LogState()
     after.apply(prefix.snapshot())
     after.apply(record)

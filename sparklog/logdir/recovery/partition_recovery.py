@@ -97,11 +97,15 @@ class CommittedState:
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """The result of a recovery.
+    """The result of a partition's recovery.
 
     Attributes:
+        start: The log start offset.
+        end: The log end offset.
+        scanned_bytes: The number of bytes that were read and checked.
         removed: Descriptions of data that were cut or deleted.
         rebuilt: The base offsets of segments with rebuilt indexes.
+        took_ms: The duration of the recovery.
     """
 
     start: int
@@ -127,7 +131,12 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class _Plan:
-    """The data to write after everything was checked."""
+    """The files to write once all data were checked.
+
+    Attributes:
+        scanned: The segments that were read, with their new indexes.
+        snapshots: {offset: contents} of the producer snapshots.
+    """
 
     scanned: list[RebuiltSegment] = field(default_factory=list)
     snapshots: dict[int, bytes] = field(default_factory=dict)
@@ -261,7 +270,17 @@ def _checked(
     *,
     last: bool,
 ) -> RebuiltSegment:
-    """Scan a segment, which must be intact up to `limit` (the next base or the end)."""
+    """Scan a segment, and raise DataCorruptionError unless it is intact up to offset `limit`.
+
+    Args:
+        fs: The file system.
+        path: The partition's directory.
+        base: The base offset of the segment.
+        limit: The base offset of the next segment, or the log end offset.
+        producers: The producer state at `base`, which is advanced to `limit`.
+        config: The topic's config. Offsets may be missing in a compacted topic.
+        last: Whether this is the last segment with records.
+    """
     found = scan_segment(
         fs,
         path,

@@ -90,9 +90,9 @@ def redo_record(manager: LogManager, record: LedgerRecord) -> None:
 
 
 def redo_all(manager: LogManager, record: LedgerRecord | None) -> None:
-    """Apply all effects, as after a crash.
+    """Apply the effects of a record, or of the whole state as after a crash.
 
-    If only one record may be missing in the files, `record` is that record.
+    `record` is the only record whose effects may be missing in the files; None if that is unknown.
     """
     if record is not None:
         redo_record(manager, record)
@@ -173,9 +173,10 @@ def complete_moves(manager: LogManager) -> None:
 
 
 def _copies(manager: LogManager) -> list[tuple[str, str, int, int]]:
-    """Return all `-future` directories of this log's topics: (path, topic, partition, log dir).
+    """Return the `-future` directories of this log's partitions: copies during a move.
 
-    A broker's `-future` directories have random marks.
+    Each is (path, topic, partition, number of the log dir). A broker's `-future` directories, whose
+    names contain a random id instead of the topic id, are left out.
     """
     found = []
     for number, directory in manager.offline.dirs.numbered:
@@ -247,7 +248,15 @@ def settle_directories(manager: LogManager, *, gone: str = "") -> None:
 def _is_leftover(
     manager: LogManager, number: int, partition: int, mark: str, gone: str
 ) -> bool:
-    """Return True if a `-future` directory is a copy of our partition by an uncommitted move."""
+    """Return True if a `-future` directory is a copy of our partition by an uncommitted move.
+
+    Args:
+        manager: The log.
+        number: The number of the log dir that contains the directory.
+        partition: The partition in the directory's name.
+        mark: The topic id in the directory's name, in hex.
+        gone: The id of a topic that was deleted just now, or "".
+    """
     topic_id = topic_id_text(bytes.fromhex(mark))
     return topic_id in (gone, *manager.state.deleted) or any(
         topic.id == topic_id and topic.dirs.get(partition) != number
@@ -256,15 +265,22 @@ def _is_leftover(
 
 
 def _number(manager: LogManager, key: TopicPartition) -> int | None:
-    """Return the number of the log dir of a partition, or None without a topic of it."""
+    """Return the number of a partition's log dir; None if the state lacks the partition."""
     known = manager.state.topics.get(key.topic)
     return None if known is None else known.dirs.get(key.partition)
 
 
 def _right_path(manager: LogManager, number: int, partition: int, mark: str) -> str | None:
-    """Return the right path of a retired directory: its own, a live partition's, or None.
+    """Return the path that a retired (`-delete`) directory should have; None to remove it.
 
-    None: it may be removed.
+    A directory of a deleted topic that can be restored stays. A directory of a restored topic gets
+    the partition's name again, unless that name is in use.
+
+    Args:
+        manager: The log.
+        number: The number of the log dir that contains the directory.
+        partition: The partition in the directory's name.
+        mark: The topic id in the directory's name, in hex.
     """
     state, directories = manager.state, manager.directories
     topic_id = topic_id_text(bytes.fromhex(mark))
@@ -281,9 +297,9 @@ def _right_path(manager: LogManager, number: int, partition: int, mark: str) -> 
 def _retired_path(
     manager: LogManager, number: int, key: TopicPartition, path: str
 ) -> tuple[str, bool]:
-    """Return the new name of a directory without a topic, and whether to remove the directory.
+    """Return (new path, whether to remove it) of a directory that no partition of the log uses.
 
-    An empty name means that the directory is not renamed.
+    The directory has a partition's name. The new path is "" if the directory is not renamed.
     """
     fs, state = manager.fs, manager.state
     # The topic was deleted, and a crash prevented the rename: the records may still be restored.
@@ -332,7 +348,11 @@ def _was_moved(manager: LogManager, number: int, key: TopicPartition, path: str)
 def _deleted_topic_of(
     manager: LogManager, number: int, key: TopicPartition, path: str
 ) -> DeletedTopic | None:
-    """Return the deleted topic of a partition with the old name still, identified by topic id."""
+    """Return the deleted topic, if it can be restored, of a directory with a partition's name.
+
+    A crash can prevent the rename of the directory at the deletion. None if the topic id in the
+    directory is not that of such a topic.
+    """
     found = [
         topic for topic in manager.state.deleted.values()
         if topic.name == key.topic and topic.topic.dirs.get(key.partition) == number
@@ -351,7 +371,7 @@ def stray_name(path: str) -> str:
 
 
 def _renamed(path: str, why: str) -> str:
-    """Return the name of a partition directory that is out of use."""
+    """Return the path for a directory that is out of use; `why` is the suffix, such as "delete"."""
     home, name = os.path.split(path)
     topic, _, partition = name.rpartition("-")
     return os.path.join(home, retired_dir(topic, int(partition), uuid.uuid4().hex, why))

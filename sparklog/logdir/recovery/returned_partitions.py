@@ -50,7 +50,10 @@ def restore_returned(manager: LogManager) -> None:
 
 
 def _returned(manager: LogManager) -> bool:
-    """Use log dirs again that were absent and are available, as an open would."""
+    """Find available log dirs again; use those that were absent, as an open would.
+
+    Returns True if any log dir came back.
+    """
     fs, before = manager.fs, manager.offline.dirs
     try:
         found = find_dirs(fs, manager.directories)

@@ -52,7 +52,7 @@ class _Observation:
 
 
 class DuePartitions:
-    """Cached listings per partition. Not thread-safe."""
+    """Finds partitions with segments to delete or to roll, by cached listings. Not thread-safe."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
@@ -69,6 +69,11 @@ class DuePartitions:
 
         The value is None if the segments are unknown, because the files change at this moment or
         are damaged.
+
+        Args:
+            places: All partitions; the others are forgotten.
+            terms: {partition: constraints on retention there}; none by default.
+            now_ms: The current time.
 
         Cost: about 10 us per unchanged partition, else a listing and a stat per segment.
         """

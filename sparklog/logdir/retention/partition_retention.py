@@ -16,7 +16,16 @@ from sparklog.storage.topic_state import TopicState
 
 @dataclass(frozen=True, slots=True)
 class PartitionRetention:
-    """A partition as in the log's state at some moment."""
+    """A partition's data for retention, as in the log's state at some moment.
+
+    Attributes:
+        directory: The partition's directory.
+        config: The topic's config.
+        log_start: The log start offset.
+        end: The log end offset.
+        local_start: The start of the local segments, if it is above the log start.
+        gaps: Whether offsets may be missing.
+    """
 
     directory: str
     config: TopicConfig

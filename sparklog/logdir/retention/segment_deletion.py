@@ -37,7 +37,14 @@ from sparklog.storage.ledger_records import StartRecord
 
 @dataclass(slots=True, kw_only=True)
 class Deletion:
-    """The result of a step: deleted segments by partition, and the files waiting as `.deleted`."""
+    """The result of a deletion.
+
+    Attributes:
+        taken: {partition: the deleted segments}.
+        failed: {partition: error} of damaged partitions, which were left unchanged.
+        waiting: {path: file.delete.delay.ms} of the files that were renamed to `.deleted`.
+        locked_ms: The time under the lock.
+    """
 
     taken: dict[TopicPartition, DueSegments] = field(default_factory=dict)
     failed: dict[TopicPartition, Exception] = field(default_factory=dict)  # damaged; left alone
@@ -71,7 +78,17 @@ def due_segments_of(
     now_ms: int,
     terms: RetentionConstraints,
 ) -> DueSegments:
-    """Return which segments are due. Without the lock the result must be verified under it."""
+    """Return which of a partition's segments may be deleted or must be rolled.
+
+    Without the lock the result is a guess, which must be verified under the lock.
+
+    Args:
+        fs: The file system.
+        place: The partition.
+        segments: The partition's segments, ascending.
+        now_ms: The current time.
+        terms: Constraints that are not part of the topic's config, such as readers.
+    """
     first = segments[0].base if segments and terms.tier is None else 0
     return due(
         segments,
@@ -177,7 +194,10 @@ def _record_starts(
     starts: Mapping[TopicPartition, int],
     local_starts: Mapping[TopicPartition, int],
 ) -> bool:
-    """Raise starts by a ledger record; return True if they are published. Under the lock."""
+    """Raise log starts and local log starts by a ledger record. Under the lock.
+
+    Returns True if readers see the new starts.
+    """
     # With flush=none, a power cut could otherwise drop the record of the new start, although the
     # segments below it are already renamed.
     commits.snapshot_if_due(irrevocable=True)
