@@ -73,13 +73,17 @@ class AbortedFilter:
     def keep(self, table: Table, is_abort: Any) -> Table:
         """Return the rows of `table` that do not belong to an aborted transaction.
 
-        `is_abort(row)` reads a control batch. Tables must come in log order.
+        Tables must come in log order. `is_abort(row)` reads a control batch and returns whether it
+        aborts its transaction.
         """
         aborted = self.aborted(table, is_abort)
         return table[~aborted] if aborted.any() else table
 
     def aborted(self, table: Table, is_abort: Any) -> NDArray[np.bool_]:
-        """Return a mask of the rows that are data of an aborted transaction, markers excluded."""
+        """Return a mask of the batches that are data of an aborted transaction; see `keep`.
+
+        Transaction markers are not in the mask.
+        """
         mask = np.zeros(len(table), np.bool_)
         marked = np.flatnonzero(table["attributes"] & TRANSACTIONAL)
         if not len(marked) or not (self._waiting or self._active):

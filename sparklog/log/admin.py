@@ -80,10 +80,12 @@ def create_topic(
 
 
 def _started(name: str, starts: Mapping[int, int], bases: Mapping[int, int]) -> dict[int, int]:
-    """Return the base offsets of the partitions.
+    """Return {partition: base offset} of a new topic: from `starts`, else from `bases`.
+
+    `bases` has the offsets after the records of a deleted topic with the same name, else 0.
 
     Raises:
-        InvalidRequestError: A start is below the end offset of a deleted topic with the same name.
+        InvalidRequestError: A start is below the end offset of the deleted topic, or invalid.
     """
     for p, start in starts.items():
         if p not in bases or start < 0:
@@ -405,16 +407,21 @@ def _declared(state: LogState, writer: str, batch: int) -> LedgerRecord | None:
 
 
 def _now(last: LastMicroBatch, state: LogState) -> LastMicroBatch:
-    """Return a writer's last micro-batch, dated at or after the repair of the ledger.
+    """Return a writer's last micro-batch with a time at or after the repair of the ledger.
 
-    A commit after the repair means that the writer's rows of `state.lost` need no check any more.
+    A writer whose last commit is not older than the repair is not checked again for rows of lost
+    commits (`state.lost`).
     """
     assert state.lost is not None
     return last._replace(time_ms=max(state.time_ms, state.lost.time_ms))
 
 
 def _last(commits: CommitLog, writer: str, batch: int) -> LastMicroBatch | None:
-    """Return the state to record for a writer that is reset to `batch`."""
+    """Return a writer's micro-batch `batch`, to which the writer is reset; None if it is below 0.
+
+    Only the number and the present time are known if the ledger does not contain the commit any
+    more.
+    """
     if batch < 0:
         return None
     commit = find_commit(commits, commits.position, {writer}, batch)

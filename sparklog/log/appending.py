@@ -21,9 +21,11 @@ _COLUMNS: Final = ("key", "value", "headers", "partition", "timestamp")
 
 
 def known_topic(home: Home, name: str, look: Callable[[str], TopicInfo]) -> TopicInfo:
-    """Return a topic as of the commit log's last step. The commit checks the topic again.
+    """Return a topic as of the last change that this process knows. The commit checks it again.
 
     Args:
+        home: The log.
+        name: The name of the topic.
         look: Looks up a topic that the commit log does not know.
     """
     commits = home.commits
@@ -81,7 +83,11 @@ def _checked(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _pieces(data: Data) -> Iterator[list[pa.RecordBatch]]:
-    """Yield the rows of each commit."""
+    """Yield the rows of each commit: all rows, or at least APPEND_BYTES of a stream.
+
+    Raises:
+        InvalidRequestError: `data` has another type.
+    """
     if isinstance(data, pa.RecordBatch):
         yield [data]
     elif isinstance(data, pa.Table):

@@ -126,7 +126,10 @@ class TopicRead:
 
     @property
     def taken(self) -> Taken | None:
-        """Notes the progress of the group."""
+        """The function to call with (partition, next offset) for records that were consumed.
+
+        It notes the progress of the group; None without a group.
+        """
         return None if self.progress is None else self.progress.taken
 
 
@@ -210,7 +213,7 @@ def read_partition(
 
 
 def complete(rows: pa.RecordBatch, topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Add the topic and partition columns, in the schema's order."""
+    """Return a partition's rows with the columns of `schema`, adding topic and partition."""
     if not len(schema):
         return rows.select([])  # keeps the number of rows
     constants: Mapping[str, pa.Scalar] = {
@@ -230,9 +233,13 @@ def read_ranges(
     last: Mapping[int, int],
     ids: Mapping[int, str | None],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of {partition: offset} ranges [first, last), partition by partition.
+    """Yield the records of a range of offsets per partition, partition by partition.
 
-    `ids` has the topic id of each partition.
+    Args:
+        wanted: How the records are read.
+        first: {partition: first offset}.
+        last: {partition: end offset, exclusive}.
+        ids: {partition: topic id in its directory}.
     """
     view, topic = wanted.view, wanted.topic
     begun = view.renew()
@@ -255,7 +262,10 @@ def read_ranges(
 def _added(
     view: View, topic: str, known: Mapping[int, int], ids: dict[int, str | None]
 ) -> dict[int, int]:
-    """Return {partition: log start offset} of partitions added since `known`; store their ids."""
+    """Return {partition: log start offset} of the partitions that are not in `known`.
+
+    Their topic ids are added to `ids`. Raises TopicReplacedError if the topic was re-created.
+    """
     view.refresh()
     first = min(known)
     check_topic_id(view, topic, first, ids[first])  # do not add partitions of a re-created topic

@@ -198,7 +198,7 @@ def small_batches(figures: Iterable[BatchFigures], size_bytes: int) -> str | Non
 
 
 def _counts(table: Table) -> NDArray[np.bool_]:
-    """Return a mask of the rows that are batches of records."""
+    """Return a mask of the batches that are counted: batches of records with magic 2."""
     mask: NDArray[np.bool_] = (
         (table["magic"] >= MAGIC) & (table["count"] > 0) & (table["attributes"] & CONTROL == 0)
     )
@@ -213,14 +213,20 @@ def _name(codec: int) -> str:
 
 
 def _buckets(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the bucket of each value: its leading bits and the number of bits that follow."""
+    """Return the histogram bucket of each value.
+
+    A bucket combines the values with the same leading bits, so it is at most 1% wide.
+    """
     shift = np.maximum(np.frexp(values)[1].astype(np.int64) - _EXACT_BITS, 0)
     buckets: NDArray[np.int64] = shift * _HALF + (values >> shift)
     return buckets
 
 
 def _quantile(counts: NDArray[np.int64], quantile: float) -> int:
-    """Return the smallest bucket value that reaches the quantile, rounded down by less than 1%."""
+    """Return the smallest value that reaches the quantile, rounded down by less than 1%.
+
+    `counts` is the number of values in each bucket of `_buckets`.
+    """
     sums = counts.cumsum()
     bucket = int(np.searchsorted(sums, quantile * int(sums[-1])))
     shift = max(0, bucket // _HALF - 1)

@@ -42,7 +42,10 @@ def sample(segments: PartitionSegments, end: int, tally: BatchTally) -> None:
 
 
 def _start(segments: PartitionSegments, base: int, log: SegmentLog, size: int) -> int:
-    """Return a batch's position at least SAMPLE_BYTES before the end; 0 if the index has none."""
+    """Return the position of a batch that is at least SAMPLE_BYTES before the log's end.
+
+    The position comes from the offset index and is checked. Returns 0 if the index has none.
+    """
     index = segments.index(base, INDEX) if size > SAMPLE_BYTES else None
     if index is None:
         return 0

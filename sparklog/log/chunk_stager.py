@@ -58,7 +58,7 @@ class ChunksInMemory:
 
 @dataclass(slots=True)
 class _PendingPartition:
-    """The rows of a partition that are not framed yet, and the partition's growing chunk."""
+    """A partition's rows that are not encoded as record batches yet, and its growing chunk."""
 
     topic: TopicInfo
     chunk: GrowingChunk
@@ -160,7 +160,10 @@ class ChunkStager:
         return numbers
 
     def _sticky(self, topic: TopicInfo, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the sticky partition of each row, by the bytes of the preceding rows."""
+        """Return the partition of each row without a key, by the bytes of all such rows before it.
+
+        `sizes` has the number of bytes of each row's value.
+        """
         seen_bytes = self._adrift.get(topic.name, 0) + np.cumsum(sizes)
         self._adrift[topic.name] = int(seen_bytes[-1])
         steps = self._start + (seen_bytes - sizes) // self._framing.batch_size
@@ -173,7 +176,7 @@ class ChunkStager:
         return GrowingChunk(topic, partition, idempotent=self._framing.producer is not None)
 
     def _frame(self, pending: _PendingPartition) -> None:
-        """Frame the pending rows as record batches and add them to the growing chunk."""
+        """Encode the pending rows of a partition as record batches, and add them to its chunk."""
         if not pending.rows:
             return
         rows, pending.rows, pending.row_bytes = pending.rows, [], 0

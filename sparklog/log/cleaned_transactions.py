@@ -34,7 +34,11 @@ class AbortedEntries:
         self._known: dict[int, list[AbortedEntry]] = {}
 
     def touching(self, base: int, end: int) -> list[AbortedEntry]:
-        """Return the transactions of segment `base` and later segments that begin below `end`."""
+        """Return the aborted transactions that may have data in the offsets [base, end).
+
+        Each is (producer id, first offset, offset of the marker, last stable offset at the marker).
+        `base` is the base offset of a segment.
+        """
         entries: list[AbortedEntry] = []
         for following in self._bases:
             if following < base:
@@ -56,7 +60,7 @@ class AbortedEntries:
 
 @dataclass(slots=True)
 class _Ongoing:
-    """An aborted transaction that begins at or before the cleaner's position.
+    """An aborted transaction that the cleaner has reached, and whose marker comes later.
 
     `seen` is True once the cleaner has read a data batch of the transaction.
     """
@@ -66,7 +70,10 @@ class _Ongoing:
 
 
 class CleanedTransactions:
-    """The transactions that are open at the cleaner's position. Batches come in log order."""
+    """Tracks the transactions that are open at the cleaner's position in the log.
+
+    Batches must come in log order.
+    """
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, AbortedEntry]] = []
@@ -75,7 +82,7 @@ class CleanedTransactions:
         self.index = b""  # entries for the new segment's index of aborted transactions
 
     def add(self, entries: Iterable[AbortedEntry]) -> None:
-        """Add aborted transactions before their batches come."""
+        """Add aborted transactions, before the cleaner comes to their first batch."""
         for entry in entries:
             heapq.heappush(self._waiting, (entry[1], entry))
 
@@ -85,7 +92,7 @@ class CleanedTransactions:
             self._aborted.setdefault(entry[0], _Ongoing(entry))
 
     def take_data(self, row: Any) -> bool:
-        """Process a transactional data batch; return whether the transaction was aborted."""
+        """Process a transactional data batch; return True if its transaction was aborted."""
         self._reach(int(row["last_offset"]))
         producer_id = int(row["producer_id"])
         ongoing = self._aborted.get(producer_id)
@@ -96,9 +103,10 @@ class CleanedTransactions:
         return True
 
     def take_control(self, row: Any, marker: Marker | None) -> bool:
-        """Process a control batch; return whether the transaction has no data left.
+        """Process a control batch; return True if its transaction has no data left in the log.
 
-        `marker` is None if the batch contains no transaction marker.
+        Such a marker may be dropped after its delete horizon. `marker` is None if the batch
+        contains no transaction marker.
         """
         self._reach(int(row["last_offset"]))
         if marker is None:
@@ -114,6 +122,9 @@ class CleanedTransactions:
         return False
 
     def take_index(self) -> bytes:
-        """Return the index entries since the last call."""
+        """Return the new entries for the transaction index of the segment that is written.
+
+        These are the aborted transactions since the last call whose data precede their marker.
+        """
         entries, self.index = self.index, b""
         return entries

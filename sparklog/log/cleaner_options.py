@@ -14,7 +14,15 @@ Throttle = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerOptions:
-    """Options of a cleaning run. Memory beyond the offset map is a few windows of 4 MiB."""
+    """Options of a cleaning run, per partition.
+
+    Attributes:
+        dedupe_buffer_bytes: The memory for the offset map (log.cleaner.dedupe.buffer.size). All
+            other memory is a few windows of 4 MiB.
+        load_factor: The maximum used share of the offset map (log.cleaner.io.buffer.load.factor).
+        io_max_bytes_per_second: The limit of reads and writes
+            (log.cleaner.io.max.bytes.per.second); None for no limit.
+    """
 
     dedupe_buffer_bytes: int = 128 << 20  # log.cleaner.dedupe.buffer.size, here per partition
     load_factor: float = LOAD_FACTOR  # log.cleaner.io.buffer.load.factor

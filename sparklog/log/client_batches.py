@@ -51,7 +51,7 @@ _NONE: Final[NDArray[np.int64]] = np.empty(0, np.int64)
 
 
 class Fault(Enum):
-    """Why a batch is rejected, as far as producers react differently."""
+    """The reasons for rejecting a batch, as far as producers handle them differently."""
 
     CORRUPT = auto()
     INVALID_RECORD = auto()
@@ -61,7 +61,7 @@ class Fault(Enum):
 
 
 class RecordFault(NamedTuple):
-    """Why a record is invalid. `number` is its index in the batch, from 0."""
+    """An invalid record: its index in the batch, from 0, and why it is invalid."""
 
     number: int
     why: str
@@ -103,14 +103,14 @@ class ClientBatch:
         return self.size_bytes <= QUICK_BYTES and not attributes & CODEC_MASK
 
     def look(self, config: TopicConfig, now_ms: int) -> None:
-        """Validate the batch ahead of time. `chunk` returns or raises the result."""
+        """Validate the batch ahead of time, so that `chunk` only returns or raises the result."""
         with suppress(InvalidRequestError):
             self.chunk(config, now_ms)
 
     def chunk(self, config: TopicConfig, now_ms: int) -> Chunk:
-        """Return the result of `chunk_of`, cached for the same config.
+        """Return the validated batch as a chunk; see `chunk_of`.
 
-        Raises the same error each time, as `chunk_of`.
+        The result for the same config is cached, also if it is an error, which is raised again.
         """
         if config is not self._config and config != self._config:
             self._chunk, self._error, self._config = None, None, config
@@ -230,7 +230,10 @@ def _check_size(size: int, key: TopicPartition, config: TopicConfig) -> None:
 
 
 def _check_header(header: BatchHeader, key: TopicPartition) -> None:
-    """Source: LogValidator.validateBatch, UnifiedLog.analyzeAndValidateRecords."""
+    """Raise RefusedBatchError if the header has values that a producer must not send.
+
+    Source: LogValidator.validateBatch, UnifiedLog.analyzeAndValidateRecords.
+    """
     reason = None
     if header.base_offset != 0:
         reason = f"its base offset is {header.base_offset}, not 0"
@@ -257,7 +260,12 @@ def _check_header(header: BatchHeader, key: TopicPartition) -> None:
 
 
 def _plain(data: memoryview, header: BatchHeader, key: TopicPartition) -> memoryview:
-    """Return the uncompressed records."""
+    """Return the uncompressed records.
+
+    Raises:
+        RecordTooLargeError: They exceed PLAIN_BYTES_MAX.
+        RefusedBatchError: They can't be decompressed.
+    """
     try:
         records = decompress(
             header.codec, data[HEADER_SIZE:], path=str(key), position=HEADER_SIZE,
@@ -273,7 +281,11 @@ def _plain(data: memoryview, header: BatchHeader, key: TopicPartition) -> memory
 def _checked(
     records: memoryview, header: BatchHeader, key: TopicPartition, config: TopicConfig, now_ms: int
 ) -> Parser:
-    """Parse the records to the last byte; the returned parser has their timestamps."""
+    """Parse the uncompressed records to the last byte; the returned parser has their timestamps.
+
+    Raises:
+        RefusedBatchError: The records are malformed, or the topic's config does not allow them.
+    """
     low, high = LONG_MIN, LONG_MAX
     if not config.log_append_time:
         # By default both limits are 2^63-1: the sums must fit the native parser's 64 bits.
@@ -295,7 +307,18 @@ def _checked(
 def _refused_records(
     bad: list[int], count: int, key: TopicPartition, low: int, high: int
 ) -> RefusedBatchError:
-    """Source: LogValidator.processRecordErrors."""
+    """Return the error for a batch of which `count` records are invalid.
+
+    Source: LogValidator.processRecordErrors.
+
+    Args:
+        bad: The first invalid records: the index n of a record with a wrong timestamp, or -1 - n
+            for a record without a key in a compacted topic.
+        count: The number of invalid records.
+        key: The partition.
+        low: The lowest timestamp (ms) that the topic allows.
+        high: The highest timestamp (ms) that the topic allows.
+    """
     # Kafka's texts, which its clients show to their users.
     no_key = f"Compacted topic cannot accept message without key in topic partition {key}"
     late = f"Timestamp is out of range. The timestamp should be within [{low}, {high}]"
@@ -315,7 +338,10 @@ def _refused_records(
 def _packed(
     header: BatchHeader, records: memoryview, codec: Codec, level: int | None, highest: int
 ) -> memoryview:
-    """Return the batch compressed with the topic's codec. The records do not change."""
+    """Return the batch with its records compressed by `codec`. The records do not change.
+
+    `highest` is the largest timestamp of the records, for the header.
+    """
     packed = compress(codec, records, level)
     return _sealed(
         replace(

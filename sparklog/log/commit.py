@@ -176,7 +176,15 @@ def _commit(
 def _known(
     commits: CommitLog, chunks: Sequence[Chunk], identity: Identity | None
 ) -> CommitResult | None:
-    """Return the result if it does not depend on the contents of the chunks."""
+    """Return the result of a commit that need not write anything, else None.
+
+    That is a replay, or a commit without chunks and identity. The contents of the chunks don't
+    matter.
+
+    Raises:
+        BatchConflictError: The batch was committed with another fingerprint, or its rows may be in
+            the log already.
+    """
     if commits.sync:
         commits.make_durable()  # "committed already" must mean durable
     if identity is None:
@@ -189,7 +197,10 @@ def _known(
 
 
 def _duplicate(commits: CommitLog, chunks: Sequence[Chunk]) -> CommitResult | None:
-    """Check an idempotent producer's append; for a duplicate, return the existing offsets."""
+    """Check an idempotent producer's append; if it is repeated, return the first result.
+
+    Returns None if the append is new, or has no producer id.
+    """
     # Copied batches keep sequences that their first log has checked.
     if not any(chunk.idempotent and not chunk.copied for chunk in chunks):
         return None
@@ -311,7 +322,14 @@ def committed(commits: CommitLog, identity: Identity) -> CommitResult | None:
 
 
 def _check_lost(commits: CommitLog, identity: Identity, topics: Set[str]) -> None:
-    """Reject rows that a commit with a lost ledger record may have appended already."""
+    """Reject rows that a commit with a lost ledger record may have appended already.
+
+    A repair of the ledger lists the offsets of such commits.
+
+    Raises:
+        BatchConflictError: The writer has not committed since the repair, and a topic of `topics`
+            has such offsets.
+    """
     lost, writer, batch = commits.state.lost, identity.writer, identity.batch
     # Rows below the log start were deleted, so they can't be duplicated.
     lost = None if lost is None else lost.above(commits.state.starts)
@@ -335,7 +353,13 @@ def _check_lost(commits: CommitLog, identity: Identity, topics: Set[str]) -> Non
 
 
 def _check_origin(commits: CommitLog, identity: Identity, topics: Set[str]) -> None:
-    """Reject a restarted query with a new id, which means that the checkpoint was deleted."""
+    """Reject a query whose rows were written before, by the same query under another id.
+
+    A query gets a new id if its checkpoint was deleted.
+
+    Raises:
+        BatchConflictError: Another writer has read the same source and written to these topics.
+    """
     if not isinstance(identity, QueryIdentity):
         return
     state = commits.state
@@ -383,7 +407,13 @@ def _check(
     chunks: Sequence[Chunk],
     at: Mapping[tuple[str, int], int],
 ) -> None:
-    """Reject chunks that no log in this state can append."""
+    """Reject chunks that can't be appended to a log in this state, before anything is written.
+
+    Raises:
+        UnknownTopicError: A partition does not exist.
+        InvalidRequestError: Timestamps are outside of the topic's limits, or a partition does not
+            end at the offset in `at`.
+    """
     now = commits.clock()
     for chunk in chunks:
         refuse_brokers_own(chunk.topic)

@@ -128,7 +128,13 @@ def offsets_by_topic(
 
 @dataclass(frozen=True, slots=True)
 class BatchPrefix:
-    """The first batches of a segment: their bytes, the offset after them, the last timestamp."""
+    """The first batches of a segment.
+
+    Attributes:
+        size: The position after the last of these batches.
+        end: The offset after them.
+        max_timestamp: Their largest timestamp (ms); -1 without batches.
+    """
 
     size: int
     end: int

@@ -22,7 +22,15 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
 class DueSegment(Protocol):
-    """A segment, or its remote copy, that is due for deletion: offsets [base, end)."""
+    """A segment, or its remote copy, that is due for deletion.
+
+    Attributes:
+        base: The first offset.
+        end: The offset after the last offset.
+        bytes: The size.
+        rule: The name of the rule by which it is due, such as retention.ms.
+        why: How the segment exceeds the limit, for messages.
+    """
 
     @property
     def base(self) -> int: ...
@@ -57,7 +65,10 @@ class AnnouncementStore(Protocol):
 
 
 class DeletionAnnouncements:
-    """Knows the topics for which a first deletion was announced. `what`: "segment" or "copy"."""
+    """Knows the topics for which a first deletion was announced, and announces others.
+
+    `what` and `plural` name what is deleted: "segment" or "copy".
+    """
 
     def __init__(
         self, notes: AnnouncementStore, what: str = "segment", plural: str = "segments"

@@ -133,10 +133,17 @@ def due(
     local_start: int = 0,
     terms: RetentionConstraints = NO_CONSTRAINTS,
 ) -> DueSegments:
-    """Return the segments that are due in a partition with the committed end offset `end`.
+    """Return the segments of a partition that are due for deletion.
 
     Args:
+        segments: The partition's local segments, ascending.
+        config: The topic's config.
+        log_start: The log start offset.
+        end: The committed end offset.
+        now_ms: The current time.
+        largest: Returns the largest timestamp (ms) of a segment by its base offset.
         local_start: The local log start offset, if it is above the log start offset.
+        terms: Constraints that are not part of the config: readers, remote copies, announcements.
     """
     tier, ends = terms.tier, [*(s.base for s in segments[1:]), end]
     walk = RetentionWalk(
@@ -173,15 +180,17 @@ def due(
 
 @dataclass(slots=True)
 class RetentionWalk:
-    """Applies the rules to a partition's segments, or to its copies, oldest first.
+    """Applies the rules of retention to a partition's segments or remote copies, oldest first.
+
+    Segments that are due are taken, one by one, until a rule stops.
 
     Attributes:
         segments: The segments; a copy counts as a segment.
         ends: The end offset of each segment.
         start: The log start offset after the deletion of the segments that were taken.
-        size: The bytes of the log without them.
+        size: The bytes of the segments that were not taken.
         floor: The offset of the slowest registered reader, if the topic respects readers.
-        prefix: The prefix of the rules' names.
+        prefix: The prefix of the rules' names, such as "local.".
         are_copies: Whether the segments are copies; `size` then includes local segments.
         at: The index of the oldest segment that was not taken.
         retained: The index of the segment that exceeds a limit, but stays.
@@ -203,7 +212,7 @@ class RetentionWalk:
     expired: list[Expired] = field(default_factory=list)
 
     def take(self, rule: str, why: str) -> None:
-        """Take the oldest segment that is left."""
+        """Mark the oldest segment that is left as due, by `rule`; `why` explains it to users."""
         segment, end = self.segments[self.at], self.ends[self.at]
         name = f"{self.prefix}{rule}"
         self.expired.append(Expired(segment.base, end, segment.size, name, why))
@@ -212,7 +221,10 @@ class RetentionWalk:
         self.at += 1
 
     def is_needed(self, at: int) -> bool:
-        """Return whether a registered reader has not read all records of a segment."""
+        """Return True if a registered reader has not read all of the segment with index `at`.
+
+        In this case `held_back` is set.
+        """
         is_needed = self.floor is not None and self.ends[at] > self.floor
         self.held_back = self.segments[at].size if is_needed else self.held_back
         return is_needed
@@ -229,10 +241,10 @@ class RetentionWalk:
         """Take the segments that exceed a limit, by size and then by age.
 
         Args:
-            limits: See `retention_limits`.
-            stays: Returns whether a segment is retained despite the limits.
+            limits: The maximum bytes and age (ms); see `retention_limits`.
+            stays: Returns whether the segment with an index is retained despite the limits.
             now_ms: The current time.
-            newest: Returns the largest timestamp (ms) of a segment.
+            newest: Returns the largest timestamp (ms) of the segment with an index.
             stop: The index of the first segment that is always retained.
         """
         max_bytes, max_age_ms = limits
@@ -260,6 +272,6 @@ class RetentionWalk:
         return is_kept
 
     def due(self, *, rolls: bool = False, local: bool = False) -> DueSegments:
-        """Return the segments that were taken."""
+        """Return the segments that were taken. `rolls`, `local`: see `DueSegments`."""
         expired = tuple(self.expired)
         return DueSegments(expired, self.start, rolls, self.next_ms, self.held_back, local)

@@ -80,7 +80,10 @@ class ErasureHome(Protocol):
         """Return a context with the current state, which does not change within the context."""
 
     def alone(self) -> AbstractContextManager[str | None]:
-        """Return a context in which no other erasure runs, or an error if another one runs."""
+        """Return a context in which no other erasure runs.
+
+        The value of the context is None, or an error message if another erasure is running.
+        """
 
     def begin(self, begun: UnfinishedErasure) -> UnfinishedErasure:
         """Record durably that an erasure starts.

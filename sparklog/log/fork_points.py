@@ -91,7 +91,7 @@ def after_commit(
 
 
 def _starts_at(ledger: Ledger, names: Collection[str], batch: int) -> bool:
-    """Return True if the log was created by a fork at the batch."""
+    """Return True if the log is a fork whose writers `names` start at the micro-batch `batch`."""
     _, first = (0, None) if ledger.oldest else next(ledger.records(0, 1), (0, None))
     if not isinstance(first, SnapshotRecord) or first.fork is None:
         return False
@@ -100,7 +100,10 @@ def _starts_at(ledger: Ledger, names: Collection[str], batch: int) -> bool:
 
 
 def _oldest_batch(ledger: Ledger, end: int, names: Collection[str], batch: int) -> int | None:
-    """Return the writers' oldest batch in the ledger; None if it is below `batch`."""
+    """Return the writers' oldest micro-batch in the ledger below `end`.
+
+    Returns None if there is none, or if one is below `batch`.
+    """
     oldest = None
     for _, record in ledger.commits_of(end, names):
         if isinstance(record, CommitRecord) and record.writer in names:

@@ -139,7 +139,11 @@ def retention_floors(
     now_ms: int,
     retention_ms: int,
 ) -> dict[TopicPartition, int]:
-    """Return {partition: `retention_floor`} of all partitions (or `keys`) with a floor."""
+    """Return {partition: offset that retention must not pass} of partitions with such an offset.
+
+    Other partitions are not in the result. `keys` are the partitions to check; by default all. See
+    `retention_floor`.
+    """
     slowest = readers.slowest(now_ms=now_ms, retention_ms=retention_ms)
     # An unreadable file may be of the slowest reader: until it expires, delete no record.
     blind = any(not is_expired(t, now_ms, retention_ms) for t in readers.damaged.values())
@@ -156,7 +160,10 @@ def retention_floors(
 def group_retention_floors(
     state: LogState, groups: Groups, *, now_ms: int, retention_ms: int
 ) -> dict[TopicPartition, int]:
-    """Return `retention_floors`; reads the groups only if a topic respects readers."""
+    """Return the result of `retention_floors` for all groups of the log.
+
+    The groups are read only if a topic respects readers.
+    """
     if not any(_respects(topic.config) for topic in state.topics.values()):
         return {}
     return retention_floors(state, groups.readers(), now_ms=now_ms, retention_ms=retention_ms)
@@ -165,7 +172,10 @@ def group_retention_floors(
 def forget_silent_readers(
     groups: Groups, *, now_ms: int, retention_ms: int, dry_run: bool
 ) -> list[str]:
-    """Delete commits older than `retention_ms`; return a sentence per affected group."""
+    """Delete the offsets of readers that have not committed for `retention_ms`.
+
+    Returns a sentence per affected group. In a dry run nothing is deleted.
+    """
     expired = groups.expire(now_ms=now_ms, retention_ms=retention_ms, dry_run=dry_run)
     would = "would be " if dry_run else ""
     return [

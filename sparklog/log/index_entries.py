@@ -31,9 +31,14 @@ def offset_entries(segments: PartitionSegments, base: int, *, size: int, end: in
 
 
 def plausible_offsets(entries: Entries, *, size: int, span: int) -> int:
-    """Return how many leading entries ascend and stay below `size` bytes and `span` offsets.
+    """Return how many leading entries of an offset index are plausible: ascending and in range.
 
-    The first batch is never indexed, so a valid entry contains no zero.
+    The first batch is never indexed, so an entry with a zero is not plausible.
+
+    Args:
+        entries: The entries.
+        size: The size of the log in bytes, which positions must be below.
+        span: The number of offsets of the segment, which relative offsets must be below.
     """
     offsets = entries["relative_offset"].astype(np.int64)
     positions = entries["position"].astype(np.int64)
@@ -42,7 +47,10 @@ def plausible_offsets(entries: Entries, *, size: int, span: int) -> int:
 
 
 def plausible_times(entries: Entries, *, span: int) -> int:
-    """Return how many leading time entries ascend and stay below `span` offsets."""
+    """Return how many leading entries of a time index are plausible: ascending and in range.
+
+    `span` is the number of offsets of the segment, which relative offsets must be below.
+    """
     offsets = entries["relative_offset"].astype(np.int64)
     stamps = entries["timestamp"].astype(np.int64)
     # As TimeIndex.maybeAppend: timestamps must grow, while two entries may share an offset.
@@ -62,7 +70,10 @@ def regular_times(segments: PartitionSegments, base: int, offsets: Entries) -> E
 
 
 def txn_entries(segments: PartitionSegments, base: int, *, end: int) -> Entries:
-    """Return the aborted transactions of a segment with a marker below `end`."""
+    """Return the leading plausible entries of a segment's transaction index, up to offset `end`.
+
+    These are aborted transactions. Entries with a marker at or above `end` are left out.
+    """
     entries = whole_entries(segments.index(base, TXNINDEX), TXN_ENTRY)
     last = entries["last_offset"].astype(np.int64)
     bad = (entries["version"] != 0) | (last <= _shifted(last, base - 1)) | (last >= end)
@@ -94,7 +105,7 @@ def is_batch_at(log: SegmentLog, position: int, limit: int, last_offset: int) ->
 
 
 def _shifted(values: NDArray[np.int64], first: int) -> NDArray[np.int64]:
-    """Return each entry's predecessor.
+    """Return the predecessor of each value; `first` is that of the first value.
 
     np.diff would do, but costs more than everything else for a few entries.
     """

@@ -133,7 +133,10 @@ class ListedView(View, Generic[Place]):
         return place
 
     def _keep_cached(self, is_same: Callable[[TopicPartition, PartitionSegments], bool]) -> None:
-        """Drop the cached segments for which `is_same` returns False. For use after a listing."""
+        """Drop the cached segments of partitions for which `is_same` returns False.
+
+        Called after a listing: the directory or objects of such a partition were replaced.
+        """
         for key, cached in list(self._cached.items()):
             if not is_same(key, cached.segments):
                 self._cached.pop(key, None)  # another thread may have dropped them

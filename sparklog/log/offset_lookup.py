@@ -32,7 +32,11 @@ _Index = tuple[int, IndexKind]
 
 
 class Entries:
-    """The entries of an index, in memory or in a file. Zero entries sort behind all others."""
+    """The entries of an index, in memory or in a file: pairs of integers.
+
+    An entry of zeros, which a broker preallocates behind its last entry, counts as larger than all
+    others.
+    """
 
     def __init__(self, item: struct.Struct, source: SegmentLog | memoryview) -> None:
         self._item, self._source = item, source
@@ -50,7 +54,11 @@ class Entries:
         return (first, second) if first or second else (_NEVER, _NEVER)
 
     def last(self, wanted: Callable[[tuple[int, int]], bool], *, count: int | None = None) -> int:
-        """Return the last of the leading entries for which `wanted` is True, or -1."""
+        """Return the index of the last entry for which `wanted` is True, or -1; a binary search.
+
+        `wanted` must be True for all entries before that entry, and False after it. With `count`,
+        only the first `count` entries are searched.
+        """
         low, high = 0, self.count if count is None else count
         while low < high:
             middle = (low + high) // 2
@@ -62,7 +70,10 @@ class Entries:
 
 
 class Lookup:
-    """The segments of a partition. Thread-safe."""
+    """Finds the segments of a partition's offsets, and positions in them. Thread-safe.
+
+    The listing of the segments, open files and indexes are cached until `refresh`.
+    """
 
     def __init__(self, segments: PartitionSegments) -> None:
         self.segments = segments
@@ -75,12 +86,12 @@ class Lookup:
 
     @property
     def gaps(self) -> bool:
-        """Whether offsets may be missing and closed segments replaced: a compacted log."""
+        """Whether the log is compacted: offsets may be missing, and closed segments replaced."""
         return self.segments.gaps
 
     @property
     def bases(self) -> list[int]:
-        """Base offsets in ascending order, listed once.
+        """The base offsets of the segments in ascending order. Listed again only after `refresh`.
 
         Raises:
             StaleReadError: There is no segment.
@@ -144,7 +155,10 @@ class Lookup:
         return log
 
     def position(self, base: int, offset: int, end: int) -> int:
-        """Return the position at which to start searching for `offset` in the segment."""
+        """Return the position of a batch at or before `offset`, or 0, where a search can start.
+
+        The position is a hint from the offset index. It is in the file, but may be wrong.
+        """
         if offset <= base:
             return 0
         entries = self.offsets(base, end)
@@ -157,11 +171,11 @@ class Lookup:
         return position if 0 <= position < self.log(base).size() else 0
 
     def offsets(self, base: int, end: int) -> Entries | None:
-        """Return the segment's offset index, or None."""
+        """Return the segment's offset index for lookups below `end`; None without an index."""
         return self._entries(base, INDEX, OFFSET_ITEM, end)
 
     def times(self, base: int, end: int) -> Entries | None:
-        """Return the segment's time index, or None."""
+        """Return the segment's time index for lookups below `end`; None without an index."""
         return self._entries(base, TIMEINDEX, TIME_ITEM, end)
 
     def _entries(self, base: int, kind: IndexKind, item: struct.Struct, end: int) -> Entries | None:
@@ -189,9 +203,11 @@ class Lookup:
         self._small_bytes += len(data)
 
     def _growing(self, key: _Index, item: struct.Struct, end: int) -> Entries | None:
-        """Return the index of an active segment, copied at the second use.
+        """Return an index of a segment that may still grow; None without the index.
 
-        Entries below a given end never change, so a copy stays valid for that end.
+        The first lookup below an end reads single entries from the file, in case it is the only
+        one. The second lookup copies the index to memory. Entries below an end never change, so the
+        copy stays valid for that end and for lower ends.
         """
         seen, copy = self._copies.get(key, (-1, None))
         if seen >= end and copy is not None:

@@ -383,7 +383,13 @@ class PartitionReader:
                     bare, base = at, self._lookup.floor(at)
 
     def _next(self, base: int, at: int, end: int) -> int | None:
-        """Return the next segment to read, or None if no record of [at, end) is left."""
+        """Return the base of the segment after `base`, to continue at offset `at`.
+
+        Returns None if no record of [at, end) is left, because of compaction.
+
+        Raises:
+            StaleReadError: The next segment is missing, or does not start at `at`.
+        """
         following = self._lookup.following(base)
         if following != at or at >= end:  # perhaps rolled, undone or compacted since the listing
             self._relist()
@@ -405,7 +411,7 @@ class PartitionReader:
         return following
 
     def _reaches(self, end: int) -> bool:
-        """Return whether the last segment is a closed segment in a store that reaches `end`."""
+        """Return True if the last segment is closed and ends at or above `end`, as in a store."""
         last = self.segments.metadata()[-1].end
         return last is not None and last >= end
 
@@ -420,8 +426,14 @@ class PartitionReader:
     ) -> Iterator[Window]:
         """Yield the windows of a segment that contain offsets of [at, end).
 
-        With `budget`, no more is read than it allows, and `budget.full` is set if it ended the
-        read.
+        Args:
+            base: The base offset of the segment.
+            at: The first offset to read.
+            end: The offset at which the read ends.
+            budget: The remaining size, if it is limited. No more is read than it allows, and
+                `budget.full` is set if it ended the read.
+            first_bytes: The size of the first window; later windows are larger.
+            allocate: Returns memory to read files into.
         """
         file, following = self._lookup.log(base), self._lookup.following(base)
         limit = file.size()
@@ -522,7 +534,15 @@ def _read_bytes(
 
 
 def _is_true(found: Batches, data: bytes | memoryview, position: int, limit: int, at: int) -> bool:
-    """Return whether an index led to a batch at or before offset `at`."""
+    """Return True if the offset index led to a batch at or before offset `at`.
+
+    Args:
+        found: The scan of `data`.
+        data: The bytes of the file from `position` on.
+        position: The position from the index.
+        limit: The size of the file.
+        at: The offset that is searched.
+    """
     if len(found):
         return int(found.table["base_offset"][0]) <= at
     return found.error is None and len(data) < _size_of(data) <= limit - position
@@ -587,7 +607,10 @@ def _decode(
 
 
 def _wanted(window: Window, dropped: AbortedFilter | None, path: str) -> Table:
-    """Return the batches of a window with records that the reader returns."""
+    """Return the batches of a window whose records the reader returns.
+
+    Control batches, and aborted batches according to `dropped`, are left out.
+    """
     table = window.batches.table
     if dropped is not None:
         table = dropped.keep(table, abort_reader(window, path))

@@ -76,7 +76,7 @@ class Producer:
             self.epoch = epoch
 
     def wrote(self, row: Any, shift: int = 0) -> None:
-        """Add a batch of the producer, at the row's offsets plus `shift`."""
+        """Add the batch `row` of the producer. `shift` is added to its offsets."""
         base, last = int(row["base_offset"]), int(row["last_offset"])
         self.move_to(int(row["producer_epoch"]))
         self.timestamp = int(row["max_timestamp"])
@@ -87,7 +87,13 @@ class Producer:
 
 
 class ProducerState:
-    """All producers of a partition, as of the records before offset `end`."""
+    """All producers of a partition, as of the records before offset `end`.
+
+    Attributes:
+        end: The offset up to which batches were applied.
+        checked_ms: When expired producers were last removed (ms).
+        open_txns: {first offset: producer id} of the open transactions.
+    """
 
     def __init__(
         self,
@@ -258,7 +264,7 @@ class ProducerState:
             self.open_txns[base] = producer.id
 
     def _end_txn(self, marker: Marker) -> bytes:
-        """End the transaction of a marker. Return its index entry if it was aborted."""
+        """End the transaction of a marker. Return its index entry if it was aborted, else b""."""
         producer = self._producers.setdefault(marker.producer_id, Producer(marker.producer_id))
         first = producer.txn_first_offset
         producer.move_to(marker.producer_epoch)
@@ -278,7 +284,10 @@ class ProducerState:
         )
 
     def check(self, table: Table, *, where: str) -> tuple[int, int] | None:
-        """Check an append before it is written; see `ProducerAppends.judge`."""
+        """Check an append before it is written; see `ProducerAppends.judge`.
+
+        Returns None if the append may be written, or the (first, end) offsets of a duplicate.
+        """
         duplicate = ProducerAppends(lambda: self, self.end, where).judge(table)
         return None if duplicate is None else duplicate[:2]
 
@@ -303,7 +312,7 @@ class ProducerAppends:
         self._pending: dict[int, Producer] = {}
 
     def skip(self, records: int) -> None:
-        """Account for an append without a producer."""
+        """Count the records of the next append, which has no producer id and needs no check."""
         self._end += records
 
     def judge(self, table: Table) -> DuplicateAppend | None:
@@ -330,7 +339,11 @@ class ProducerAppends:
         return None
 
     def _followed(self, own: Table, shift: int) -> dict[int, Producer]:
-        """Return the producers' state after batches that may be written."""
+        """Check batches, and return {producer id: the producer's state after them}.
+
+        `own` are the batches with a producer id, and `shift` is added to their offsets. The present
+        state does not change.
+        """
         moved: dict[int, Producer] = {}
         for row in own:
             producer_id = int(row["producer_id"])

@@ -32,7 +32,7 @@ _NO_TIMESTAMP: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """A batch in the log, at offsets [first, end).
+    """The outcome of a producer's batch that is in the log, at offsets [first, end).
 
     Attributes:
         append_time_ms: The timestamp of the records if the topic uses LogAppendTime, else -1.
@@ -108,7 +108,10 @@ def _by_partition(batches: Sequence[tuple[int, T]]) -> list[list[tuple[int, T]]]
 
 
 class _Attempt:
-    """A commit of some batches. `_decide` may run several times."""
+    """An attempt to commit some batches together.
+
+    `_decide` may run several times, because other processes may change the log meanwhile.
+    """
 
     def __init__(self, commits: CommitLog, batches: Sequence[Given], app: str) -> None:
         self._commits, self._batches, self._app = commits, batches, app
@@ -132,7 +135,10 @@ class _Attempt:
         outcomes |= self._outcomes
 
     def _decide(self, state: LogState) -> Change | None:
-        """Check all batches and return the change to write."""
+        """Check all batches; return the change to write, or None if no batch is to be appended.
+
+        The outcome of each batch is stored.
+        """
         commits = self._commits
         if commits.sync:
             commits.make_durable()  # "appended already" must mean durable
@@ -230,7 +236,7 @@ def _check_topic(state: LogState, batch: ClientBatch | Chunk, home: str) -> None
 
 
 def joined(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
-    """Return a chunk per partition, which joins the partition's chunks in order, in memory."""
+    """Return one chunk per partition: the partition's chunks, joined in order, in memory."""
     by_partition: dict[TopicPartition, list[Chunk]] = {}
     for chunk in chunks:
         by_partition.setdefault(chunk.key, []).append(chunk)

@@ -114,7 +114,10 @@ class ReaderResets:
         return ResetPlan(self, group, tuple(planned), (*notes, *self._last_sign(group, known)))
 
     def _last_sign(self, group: str, known: Mapping[TopicPartition, Committed]) -> list[str]:
-        """Return a warning if a reader that no endpoint coordinates may be active."""
+        """Return a warning if the group has committed just now, else an empty list.
+
+        A Python reader, which no endpoint coordinates, may still be active.
+        """
         age_ms = self._clock() - max((at.time_ms for at in known.values()), default=0)
         if age_ms >= _JUST_NOW_MS:
             return []
@@ -274,7 +277,10 @@ class ReaderResets:
     def _in_history(
         self, key: TopicPartition, at: Committed, span: tuple[int, int]
     ) -> tuple[int, str | None]:
-        """Return the offset in the present log for a committed offset, and why the two differ."""
+        """Return the offset in the present log for a committed offset, and a warning or None.
+
+        The two offsets differ if the log was restored to an earlier state since the commit.
+        """
         parted = self._detector.truncated_at(key, at.offset, at.origin, span)
         if parted is None:
             return at.offset, None
@@ -417,7 +423,15 @@ def _planned(
 def _clamped(
     wanted: Mapping[TopicPartition, int], known: Mapping[TopicPartition, Committed], spans: Spans
 ) -> list[PlannedOffset]:
-    """Return the offsets moved into their partitions. Source: checkOffsetsRange."""
+    """Return the new offsets, moved to the log start or end if they are outside of a partition.
+
+    Source: checkOffsetsRange.
+
+    Args:
+        wanted: {partition: requested offset}.
+        known: {partition: committed offset}.
+        spans: {partition: (log start, end)}.
+    """
     planned = []
     for key, offset in sorted(wanted.items()):
         start, end = spans[key]

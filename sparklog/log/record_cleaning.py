@@ -27,11 +27,11 @@ def with_aborted(
     transactions: CleanedTransactions,
     aborted: Callable[[], Iterable[AbortedEntry]],
 ) -> Iterator[tuple[Window, str]]:
-    """Yield a segment's windows, and add the aborted transactions to `transactions` when needed.
-
-    They are added before the first batch of a transaction.
+    """Yield a segment's windows, and add the aborted transactions to `transactions` before use.
 
     Args:
+        windows: The segment's windows.
+        transactions: The transactions that are open at the current position.
         aborted: Returns the aborted transactions that overlap the segment. The function is not
             called for a segment without transactions, so such a segment costs no index read.
     """
@@ -63,7 +63,10 @@ def build_offset_map(
     """Return the newest offset of each key in the dirty part, as far as memory allows.
 
     Args:
+        options: The options of the cleaner, which limit the memory.
         segments: (end offset, windows) of the dirty segments, from `with_aborted`.
+        transactions: The transactions that are open at the current position.
+        first_dirty: The first dirty offset.
 
     Source: Cleaner.buildOffsetMap (Kafka 4.1).
     """
@@ -79,9 +82,17 @@ def build_offset_map(
 def fold_window(
     offsets: OffsetMap, transactions: CleanedTransactions, window: Window, first: int, path: str
 ) -> bool:
-    """Add the keys of a window to the map, without aborted data.
+    """Add the keys of a window's records to the offset map, without those of aborted transactions.
 
-    Return False if the map is full.
+    Args:
+        offsets: The offset map.
+        transactions: The transactions that are open at the window.
+        window: The batches.
+        first: The first dirty offset. Records below it are not added.
+        path: The segment file, for messages.
+
+    Returns:
+        False if the map is full.
     """
     table = window.batches.table
     read = marker_reader(window, path)
@@ -105,9 +116,13 @@ def fold_window(
 
 
 class WindowFilter:
-    """Copies windows without superseded records. One object processes all segments of a cleaning.
+    """Copies windows of batches without the records that a newer record of their key supersedes.
+
+    One object processes all segments of a cleaning.
 
     Args:
+        offsets: The newest offset of each key.
+        transactions: The transactions that are open at the current position.
         now_ms: The time of the cleaning.
         delete_retention_ms: How long tombstones stay: until their delete horizon.
         first_uncleanable: The batch before this offset stays, at least as an empty batch.
@@ -156,7 +171,10 @@ class WindowFilter:
         )
 
     def _verdicts(self, window: Window, path: str) -> NDArray[np.uint8]:
-        """Source: Cleaner.cleanInto, its RecordFilter."""
+        """Return what to do with each batch of a window: flags of `Verdict`.
+
+        Source: Cleaner.cleanInto, its RecordFilter.
+        """
         table, now = window.batches.table, self._now_ms
         marked = (table["attributes"] & DELETE_HORIZON) != 0
         # With this attribute, the field of the base timestamp contains the delete horizon.
@@ -180,7 +198,7 @@ class WindowFilter:
         return verdicts.astype(np.uint8)
 
     def _is_newest(self, table: Table) -> NDArray[np.bool_]:
-        """Return a mask of the batches that keep the last sequence of an active producer."""
+        """Return a mask of the batches with the last sequence, or epoch, of an active producer."""
         mask = (table["producer_id"] >= 0) & np.isin(table["last_offset"], self._last_offsets)
         for at in np.flatnonzero(mask).tolist():
             offset, _ = self._producers.get(int(table["producer_id"][at]), (-1, -1))

@@ -34,7 +34,14 @@ Windows = Iterable[tuple[Window, str]]
 
 @dataclass(slots=True)
 class Tally:
-    """The number of records and batches that were read and selected, and the selected `offsets`."""
+    """The result of counting the records to erase.
+
+    Attributes:
+        bytes_read: The number of bytes that were read.
+        records: The number of selected records.
+        batches: The number of batches with selected records.
+        offsets: The offsets of the selected records.
+    """
 
     bytes_read: int = 0
     records: int = 0
@@ -111,12 +118,18 @@ P = TypeVar("P")
 
 @dataclass(slots=True)
 class Rewrite(Generic[P]):
-    """Pieces that are rewritten together, with offsets [base, end) and `size` bytes.
+    """A rewrite of one or more pieces (segments, copies or extents) without the erased records.
 
     Attributes:
+        pieces: The pieces that are replaced together.
         report: The report of the pieces' partition.
-        place, name, links: See `ErasedFrom`, the report of this rewrite.
+        place: Where the pieces are stored; see `ErasedFrom`.
+        name: The name of the pieces; see `ErasedFrom`.
+        base: The first offset of the pieces.
+        end: The offset after the pieces.
+        size: The size of the pieces in bytes.
         bound: Records from this offset on stay.
+        links: See `ErasedFrom`.
     """
 
     pieces: tuple[P, ...]
@@ -130,7 +143,7 @@ class Rewrite(Generic[P]):
     links: int = 0
 
     def note(self, tallies: Iterable[Tally], size: int) -> None:
-        """Add the selected records, and the new size, to the report."""
+        """Add the records that were erased, and the new `size` in bytes, to the report."""
         tallies = list(tallies)
         self.report.erased_from.append(
             ErasedFrom(
@@ -145,13 +158,19 @@ class Rewrite(Generic[P]):
 
 
 class PieceStore(Protocol[P]):
-    """Reads and replaces pieces."""
+    """Reads and replaces the pieces of a log: segments, copies of segments, or extents."""
 
     def report_of(self, piece: P) -> PartitionErasure:
         """Return the report of a piece's partition; records below its `end` are erased."""
 
     def windows(self, piece: P) -> Windows:
-        """Read a piece. Raises: DataCorruptionError, InvalidRequestError; the store's errors."""
+        """Yield (window, path) of a piece: blocks of complete batches, and the path of the log.
+
+        Raises:
+            DataCorruptionError: The piece is damaged.
+            InvalidRequestError: The piece contains batches of magic 0 or 1.
+            SparklogError: Another error of the store.
+        """
 
     def rewrites(self, hits: Mapping[P, Tally], *, dry_run: bool) -> Iterable[Rewrite[P]]:
         """Return the rewrites, in order.
@@ -188,7 +207,10 @@ class ErasableStore(PieceStore[P], Protocol[P]):
         """List the pieces. Raises: the store's errors."""
 
     def finish(self, *, dry_run: bool) -> list[str]:
-        """Delete old bytes. Return messages about bytes that remain."""
+        """Delete the bytes of replaced pieces, except in a dry run.
+
+        Returns messages about bytes that could not be deleted.
+        """
 
 
 class PieceEraser(Generic[P]):

@@ -27,9 +27,13 @@ Table = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """A segment's largest timestamp (ms; -1: none) and the last offset of the first batch with it.
+    """The largest timestamp of a segment's batches below offset `end`.
 
-    The values are valid for the batches below offset `end`, which end before byte `position`.
+    Attributes:
+        timestamp: The timestamp (ms); -1 without timestamps.
+        offset: The last offset of the first batch with this timestamp; the base offset if unknown.
+        end: The offset below which batches were considered.
+        position: The position in the file at which to continue with later batches.
     """
 
     timestamp: int
@@ -74,7 +78,10 @@ class TimeLookup:
         return None
 
     def _settled(self, end: int) -> int:
-        """Return the number of leading segments that end below `end`, and complete `_running`."""
+        """Return the number of leading segments that end below `end`.
+
+        `_running` then has the largest timestamp up to each of them.
+        """
         bases = self._lookup.bases
         if self._running_of is not bases:  # another list object: the segments were listed again
             self._running, self._running_of = [], bases
@@ -85,7 +92,10 @@ class TimeLookup:
         return settled
 
     def latest(self, start: int, end: int) -> tuple[int, int] | None:
-        """Return (offset, timestamp) of the first record with the largest timestamp."""
+        """Return (offset, timestamp) of the first record with the largest timestamp, or None.
+
+        Only records of [start, end) are considered.
+        """
         if start >= end:
             return None
         skip = self._lookup.bases.index(self._lookup.floor(start))
@@ -97,7 +107,10 @@ class TimeLookup:
         return self._search(-negated, timestamp, start, end)
 
     def _segments(self, end: int, *, skip: int = 0) -> Iterator[int]:
-        """Yield the bases below `end`; list again if the last known segment ends before `end`."""
+        """Yield the base offsets of the segments below `end`, without the first `skip` segments.
+
+        The segments are listed again if the last known segment ends before `end`.
+        """
         done = -1
         for base in self._lookup.bases[skip:]:
             if base < end:
@@ -149,7 +162,10 @@ class TimeLookup:
         return remote_end is not None and remote_end <= end
 
     def _final(self, base: int, log: SegmentLog, end: int) -> Largest | None:
-        """Return the last time index entry of a closed segment if the entry is correct."""
+        """Return the largest timestamp of a closed segment by its last time index entry.
+
+        Returns None if there is no entry, or if it is wrong.
+        """
         entries = self._lookup.times(base, end + 1)
         if entries is None or not entries.count:
             return None
@@ -161,7 +177,10 @@ class TimeLookup:
         return Largest(timestamp, base + relative, base + relative, position)
 
     def _regular(self, base: int, log: SegmentLog, end: int) -> Largest | None:
-        """Return the newest index entries of a segment that may grow, if they are correct."""
+        """Return the largest timestamp of a segment that may grow, by its newest index entries.
+
+        Returns None if there are none, or if they are wrong.
+        """
         segments, size = self._lookup.segments, log.size()
         offsets = offset_entries(segments, base, size=size, end=end)
         times = regular_times(segments, base, offsets)
@@ -179,7 +198,11 @@ class TimeLookup:
         return Largest(timestamp, holder, last, position)
 
     def _is_true(self, base: int, log: SegmentLog, timestamp: int, offset: int, end: int) -> bool:
-        """Return whether the batch with `offset` is the first nearby with that timestamp."""
+        """Return True if a time index entry is correct.
+
+        The batch with `offset` must have exactly that largest timestamp, and the batches just
+        before it smaller ones.
+        """
         if not base <= offset < end or timestamp < 0:
             return False
         # From the batch before: an entry names the first batch with the timestamp.
@@ -234,7 +257,7 @@ class TimeLookup:
 
 
 def _grown(known: Largest, log: SegmentLog, end: int) -> Largest:
-    """Extend `known` by the following batches, up to `end`."""
+    """Return the largest timestamp after the batches that follow those of `known`, up to `end`."""
     if known.end >= end:
         return known
     timestamp, offset, reached, position = (

@@ -66,7 +66,7 @@ def _writers_abandoning(record: ResetRecord, batch: int) -> list[str]:
 
 
 def _reached(snapshot: SnapshotRecord, writers: Collection[str], batch: int) -> bool:
-    """Return whether a writer had committed `batch`, or a later batch, before the snapshot."""
+    """Return True if a writer had committed `batch`, or a later batch, before the snapshot."""
     lasts = (snapshot.writers.get(writer) for writer in writers)
     return any(last is not None and last.batch >= batch for last in lasts)
 
@@ -136,7 +136,10 @@ def find_abandoned(ledger: Ledger, end: int) -> SpansByKey:
 def within(
     abandoned: Mapping[TopicPartition, Iterable[OffsetRange]], state: LogState
 ) -> SpansByKey:
-    """Return the spans merged and restricted to [log start, end)."""
+    """Return the offset ranges merged and restricted to [log start, end) of each partition.
+
+    Partitions that do not exist any more are left out.
+    """
     sets = {
         key: clipped(merged(spans), state.starts.get(key, 0), state.ends[key])
         for key, spans in abandoned.items()

@@ -2,11 +2,12 @@
 
 When a log is restored to an earlier state and then written to, used offsets are assigned to other
 records. The first writer to a copied log therefore begins a leader epoch with a number that no
-other history has (`begin_history`). A position stores the epoch of the record before it (`Origin`),
-and leader-epoch-checkpoint shows up to which offset both histories are the same.
+other history has (`begin_history`). The origin of a position is the leader epoch of the record
+before it, with the first offset of that epoch (`Origin`). It is stored with the position, and
+leader-epoch-checkpoint then shows up to which offset both histories are the same.
 
 Two cases can't be detected. A copy over the files in place, or a disk image, keeps the directory's
-device and inode, so no epoch begins. A position without an epoch is treated as a position of any
+device and inode, so no epoch begins. A position without an origin is treated as a position of any
 epoch below HISTORY_EPOCH. Source: OffsetsForLeaderEpoch, SubscriptionState.maybeCompleteValidation
 (Kafka 4.1).
 """
@@ -33,7 +34,10 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def origin_of(entries: Epochs, offset: int) -> Origin | None:
-    """Return the origin of the record before `offset`, or None for an unknown origin."""
+    """Return the leader epoch of the record before `offset`, and the first offset of that epoch.
+
+    `entries` are the log's leader epochs. Returns None if they have no epoch below `offset`.
+    """
     before = [entry for entry in entries if entry[1] < offset]
     return Origin(*before[-1]) if before else None
 
@@ -45,11 +49,16 @@ def diverging_offset(
     end: int,
     epoch_at: Callable[[int], int | None],
 ) -> int | None:
-    """Return the offset at which a log diverges from a position's history, if they diverge.
+    """Return the offset from which a log has other records than a reader at `offset` has read.
+
+    Returns None if the reader's records are those of the log, as far as known.
 
     Args:
         entries: The log's leader epochs.
-        origin: The position's origin, if known.
+        offset: The reader's position.
+        origin: The epoch of the last record that was read and the first offset of this epoch, if
+            known.
+        end: The log end offset.
         epoch_at: Returns the leader epoch of the batch with an offset, from the log itself. This
             epoch takes precedence, because a broker with a lower epoch removes entries from the
             file.
@@ -73,7 +82,10 @@ def diverging_offset(
 def truncation_error(
     key: TopicPartition, parted: int, offset: int, span: tuple[int, int]
 ) -> OffsetOutOfRangeError:
-    """Return the error for a reader at `offset` with a history that diverges at offset `parted`."""
+    """Return the error for a reader whose records at [parted, offset) are not those of the log.
+
+    `span` is the log start and the log end offset.
+    """
     topic, partition = key
     return OffsetOutOfRangeError(
         f"offsets [{parted}, {offset}) of {topic}-{partition} were read in another history: the "
@@ -87,32 +99,40 @@ def truncation_error(
 
 
 class LogTruncationDetector:
-    """Checks whether positions in a view's partitions are still valid. Results are not cached.
+    """Checks whether the records before a reader's position are still in the log.
 
-    An unreadable leader-epoch-checkpoint is a warning; the check is then skipped.
+    Results are not cached. If leader-epoch-checkpoint can't be read, a warning is logged and the
+    check is skipped.
     """
 
     def __init__(self, view: View) -> None:
         self._view = view
 
     def origin(self, key: TopicPartition, offset: int) -> Origin | None:
-        """Return the origin to store with a position at `offset`. Cost: reads a small file."""
+        """Return the leader epoch to store with a position, for a later `truncated_at`.
+
+        That is the epoch of the record before `offset`, with the epoch's first offset; None if
+        unknown. Cost: reads a small file.
+        """
         return origin_of(self._epochs(key), offset)
 
     def origins(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Origin]:
-        """Return the known origins of positions."""
+        """Return {partition: `origin`} for {partition: position}, without unknown origins."""
         origins = {key: self.origin(key, offset) for key, offset in offsets.items()}
         return {key: origin for key, origin in origins.items() if origin is not None}
 
     def truncated_at(
         self, key: TopicPartition, offset: int, origin: Origin | None, span: tuple[int, int]
     ) -> int | None:
-        """Return the `diverging_offset` of a position, but at least the log start offset.
+        """Return the offset from which the log has other records than a reader has read.
+
+        Returns None if they are the same; see `diverging_offset`. The offset is at least the log
+        start.
 
         Args:
             key: The partition.
-            offset: The position.
-            origin: The position's origin, if known.
+            offset: The reader's position.
+            origin: The result of `origin` when the position was stored, if known.
             span: The log start offset and the log end offset.
 
         Cost:

@@ -38,7 +38,7 @@ _Stamp = tuple[int, int, int]
 
 
 class _Descriptors:
-    """Limits the number of open descriptors. Thread-safe."""
+    """Limits the number of open file descriptors of ranges to be sent. Thread-safe."""
 
     def __init__(self, count: int) -> None:
         self._free = deque(range(count))
@@ -112,7 +112,16 @@ class FileRange:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Adjacent batches: the end position and last offset of each."""
+    """Adjacent batches of a segment with a verified CRC.
+
+    Attributes:
+        first_offset: The offset of the first record.
+        position: The position of the first batch in the file.
+        last_offsets: The last offset of each batch.
+        ends: The end position of each batch.
+        is_transactional: Whether any batch belongs to a transaction.
+        checked_ms: When the CRC was verified (monotonic).
+    """
 
     first_offset: int
     position: int
@@ -122,7 +131,7 @@ class _Run:
     checked_ms: float
 
     def is_followed_by(self, other: "_Run") -> bool:
-        """Return whether `other` directly follows, and both together are not too long."""
+        """Return True if `other` directly follows, and both are short enough to be joined."""
         return (
             int(self.ends[-1]) == other.position
             and int(self.last_offsets[-1]) + 1 == other.first_offset
@@ -130,7 +139,7 @@ class _Run:
         )
 
     def joined(self, other: "_Run") -> "_Run":
-        """Return a run that joins both runs, with the check time of the first."""
+        """Return a run of the batches of both, with this run's check time."""
         return _Run(
             self.first_offset, self.position,
             np.concatenate((self.last_offsets, other.last_offsets)),
@@ -141,7 +150,12 @@ class _Run:
 
 @dataclass(slots=True)
 class _Segment:
-    """The verified batches of a segment. `stamp` identifies the state of its file."""
+    """The verified batches of a segment.
+
+    Attributes:
+        stamp: Identifies the state of the segment's file.
+        runs: The batches as runs of adjacent batches, by first offset and without overlaps.
+    """
 
     stamp: _Stamp
     runs: list[_Run] = field(default_factory=list)  # by first offset, without overlaps
@@ -149,7 +163,13 @@ class _Segment:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRange:
-    """Remembered batches. `is_transactional` means that a batch belongs to a transaction."""
+    """Remembered batches that can be sent.
+
+    Attributes:
+        range: The range of the file.
+        next_offset: The offset after the batches.
+        is_transactional: Whether any batch belongs to a transaction.
+    """
 
     range: FileRange
     next_offset: int
@@ -203,7 +223,7 @@ class VerifiedBatches:
     def find(
         self, reader: PartitionReader, start: int, end: int, budget: ReadBudget
     ) -> VerifiedRange | None:
-        """Return the remembered batches from the batch that contains `start`; charge `budget`.
+        """Return remembered batches from the one that contains `start` on; charge them to `budget`.
 
         No batch reaches past `end`, the segment's end or the budget. Returns None if the range is
         smaller than RANGE_BYTES_MIN, the file has changed, or too many files are open.
@@ -248,7 +268,10 @@ def _first_offset(run: _Run) -> int:
 
 
 def _insert(runs: list[_Run], new: _Run) -> None:
-    """Insert a run and remove runs with the same offsets."""
+    """Insert a run of adjacent batches, in place of runs with the same offsets.
+
+    The run is joined with the previous run if it directly follows.
+    """
     last = int(new.last_offsets[-1])
     first = at = bisect.bisect_left(runs, new.first_offset, key=_first_offset)
     if at and int(runs[at - 1].last_offsets[-1]) >= new.first_offset:
@@ -262,7 +285,11 @@ def _insert(runs: list[_Run], new: _Run) -> None:
 
 
 def _take(runs: list[_Run], start: int, end: int, bytes_max: int) -> _Taken | None:
-    """Return the adjacent batches from `start` on."""
+    """Return the adjacent batches from the one that contains `start` on; None if it is not known.
+
+    Batches that reach past `end` or exceed `bytes_max`, and runs that were checked too long ago,
+    are left out.
+    """
     at = bisect.bisect_right(runs, start, key=_first_offset) - 1
     taken: _Taken | None = None
     oldest_ms = monotonic_ms() - TRUSTED_MS
@@ -293,5 +320,8 @@ def _take(runs: list[_Run], start: int, end: int, bytes_max: int) -> _Taken | No
 
 
 def _settled(stat: _Stamp) -> _Stamp | None:
-    """Return a file's stamp if each later change of the file will change the stamp."""
+    """Return the stamp if it is old enough that each later change of the file gives another stamp.
+
+    Otherwise return None.
+    """
     return stat if stat[2] // 1_000_000 < system_clock() - SETTLED_MS else None
