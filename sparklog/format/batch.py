@@ -111,7 +111,7 @@ class BatchHeader:
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
 
     def pack(self, crc: int | None = None) -> bytes:
-        """Return the 61 bytes, with another CRC if given."""
+        """Return the header as 61 bytes, with `crc` in place of the header's CRC if given."""
         return HEADER.pack(
             self.base_offset,
             self.length,
@@ -150,7 +150,7 @@ def unpack_header(buf: Buffer, at: int) -> BatchHeader:
 
 
 def header_fault(base_offset: int, length: int, magic: int) -> str | None:
-    """Return a description of an invalid value in these fields of a complete batch, or None."""
+    """Return why these fields of a complete batch are invalid; None if they are valid."""
     if magic != MAGIC:
         return f"magic {magic} is unknown; the known values are 0, 1 and 2"
     if length < HEADER_SIZE - LOG_OVERHEAD:
@@ -161,7 +161,7 @@ def header_fault(base_offset: int, length: int, magic: int) -> str | None:
 
 
 def field_fault(attributes: int, last_offset_delta: int, count: int) -> str | None:
-    """Return a description of an invalid value in these fields, which the CRC covers, or None."""
+    """Return why these fields, which the CRC covers, are invalid; None if they are valid."""
     # Compaction removes records but keeps the last offset, so a count may be smaller.
     if attributes & CODEC_MASK > max(Codec):
         return f"codec {attributes & CODEC_MASK} is unknown"

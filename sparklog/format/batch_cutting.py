@@ -34,7 +34,11 @@ _ALL: Final = int(Verdict.RETAIN | Verdict.TOMBSTONES)
 
 
 def cut_header(header: BatchHeader, first: int, end: int) -> BatchHeader:
-    """Return the header for offsets [first, end) of the batch; counts and times stay."""
+    """Return the header of a batch that is cut to the offsets [first, end).
+
+    Base offset, base sequence and last offset are changed. The count of records and the timestamps
+    are not.
+    """
     base = max(header.base_offset, first)
     sequence = header.base_sequence
     if sequence >= 0:

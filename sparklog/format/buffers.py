@@ -15,7 +15,10 @@ _BYTES_MIN: Final = 1024
 
 
 class _Buffer:
-    """An array that grows by copying, at least to double the size, and ends as an Arrow buffer."""
+    """A growing array, which ends as an Arrow buffer.
+
+    Growth copies the items to an array of at least double the size.
+    """
 
     def __init__(self, dtype: DTypeLike) -> None:
         self._dtype: np.dtype[Any] = np.dtype(dtype)
@@ -23,7 +26,10 @@ class _Buffer:
         self.array: NDArray[Any] = np.empty(0, self._dtype)
 
     def reserve(self, items: int, used: int) -> bool:
-        """Make space for `items` items in total; return whether the array grew."""
+        """Make space for `items` items in total, and keep the first `used` items.
+
+        Returns True if the array was replaced by a larger array.
+        """
         if items <= len(self.array):
             return False
         items = max(items, 2 * len(self.array))
@@ -35,9 +41,9 @@ class _Buffer:
         return True
 
     def grow_for(self, more: int, used: int) -> bool:
-        """Grow to at least the double if `more` items may not fit.
+        """Grow to at least double the size if `more` items may not fit behind the `used` items.
 
-        Return whether the array grew.
+        Returns True if the array was replaced by a larger array.
         """
         short = used + more > len(self.array)
         if short:
@@ -57,7 +63,7 @@ class _Buffer:
 
 
 class _Binary:
-    """Offsets, data and validity (a byte per row) of a binary column."""
+    """A growing binary column: offsets, data, and validity (a byte per row; 0 for null)."""
 
     def __init__(self) -> None:
         self.offsets, self.data, self.valid = (
@@ -84,7 +90,7 @@ class _Binary:
 
 
 class RecordBuffers:
-    """The columns of the records that a `Parser` reads."""
+    """The growing columns of the records that a `Parser` reads; `parser` writes into them."""
 
     SCHEMA: ClassVar[Any] = pa.schema(
         [
@@ -122,7 +128,7 @@ class RecordBuffers:
 
     @property
     def data_bytes(self) -> int:
-        """The bytes of keys, values and headers."""
+        """The number of bytes of keys, values and headers so far."""
         parser = self.parser
         return parser.key_bytes + parser.value_bytes + parser.name_bytes + parser.content_bytes
 
@@ -134,9 +140,10 @@ class RecordBuffers:
         )
 
     def grow(self, rows: int, payload: int) -> None:
-        """Make space for a batch of `payload` bytes that did not fit.
+        """Make space for a batch of `rows` records and `payload` bytes that did not fit.
 
-        Repeat until the batch fits.
+        One call may not suffice: the caller parses the batch again, and repeats the call until it
+        fits.
         """
         if self._bare:
             self._size(0, 0, 0)
@@ -154,9 +161,9 @@ class RecordBuffers:
         self._show()
 
     def _size(self, rows: int, key_bytes: int, value_bytes: int) -> None:
-        """Grow every buffer to at least these sizes.
+        """Grow the columns to at least these sizes.
 
-        Pass the buffers to the parser after growth.
+        If any column has grown, all are passed to the parser again.
         """
         grew = self._bare
         if self._bare:

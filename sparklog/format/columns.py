@@ -96,7 +96,10 @@ def to_binary(column: Any, name: str) -> Any:
 
 
 def views(column: Any) -> Views:
-    """Return the buffers of a binary or string array from the first row on, without a copy."""
+    """Return (offsets, data, validity bitmap, bit of the first row) of a binary or string array.
+
+    Nothing is copied. The bit is -1 if the array has no nulls.
+    """
     valid, offsets, data = column.buffers()
     rows, skip = len(column), column.offset
     starts = np.frombuffer(offsets, np.int32)[skip : skip + rows + 1] if rows else _NO_ROWS
@@ -112,7 +115,10 @@ def allocate(size: int) -> memoryview:
 
 
 def one_binary(value: bytes | None) -> pa.Array:
-    """Return an array of a single value from buffers. pa.array() would import pandas (1 s)."""
+    """Return an Arrow array of a single value.
+
+    It is made from buffers, because pa.array() would import pandas, which takes a second.
+    """
     if value is None:
         return pa.nulls(1, pa.binary())
     ends = _ENDS.pack(0, len(value))
@@ -120,12 +126,12 @@ def one_binary(value: bytes | None) -> pa.Array:
 
 
 def one_int32(value: int) -> pa.Array:
-    """Return an array of a single number, as `one_binary`."""
+    """Return an Arrow array of a single number, made from buffers as in `one_binary`."""
     return pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(_INT32.pack(value))])
 
 
 def data_bytes(column: Any) -> int:
-    """Return the bytes of data between the first and the last row of a binary array."""
+    """Return the number of bytes of all values of a binary array."""
     if not len(column):
         return 0
     starts = views(column)[0]
@@ -133,7 +139,11 @@ def data_bytes(column: Any) -> int:
 
 
 def list_views(column: Any) -> tuple[memoryview, memoryview, int]:
-    """Return the offsets of a list array's rows (into `column.values`) and the validity."""
+    """Return (offsets, validity bitmap, bit of the first row) of a list array.
+
+    The offsets of a row are the range of its elements in `column.values`. The bit is -1 if the
+    array has no nulls.
+    """
     valid, offsets = column.buffers()[:2]
     rows, skip = len(column), column.offset
     starts = np.frombuffer(offsets, np.int32)[skip : skip + rows + 1] if rows else _NO_ROWS

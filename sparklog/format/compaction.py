@@ -51,7 +51,13 @@ _OUT_BYTES: Final = 1 << 20
 
 
 class Verdict(IntFlag):
-    """How to process a batch, as decided by the header. The kernel uses the same values."""
+    """How compaction processes a batch: flags that are decided by the batch's header.
+
+    DISCARD drops all records; RETAIN keeps all records, whatever the offset map contains; EMPTY
+    keeps the header if no record stays; MARK gives the batch a delete horizon (it is the marker of
+    a transaction without data); TOMBSTONES keeps the newest null values. The kernel uses the same
+    values.
+    """
 
     DISCARD = 1  # drop all records
     RETAIN = 2  # keep all records, regardless of the map
@@ -104,7 +110,7 @@ class OffsetMap:
         return int(self.keys.latest)
 
     def skip_to(self, offset: int) -> None:
-        """Record that there are no records to fold up to and including `offset`."""
+        """Record that the records up to and including `offset` need not be added: set `latest`."""
         self.keys.latest = offset
 
     def get(self, key: bytes) -> int:
@@ -130,11 +136,14 @@ class OffsetMap:
             self.keys.refill(old.data)
 
     def fold(self, buf: Buffer, batches: Table, *, first: int, path: str, position: int) -> bool:
-        """Add the keys of data batches v2 at offsets from `first` on.
+        """Add the keys of batches v2 of records, with the offsets from `first` on.
 
         Args:
-            buf, batches, path, position: See `Decoder.add_many`.
+            buf: Bytes of a file that contain the batches.
+            batches: Rows of the table of a scan, with positions in the file.
             first: Records below this offset are not added.
+            path: The file, for errors.
+            position: The position of buf[0] in the file.
 
         Returns:
             False if the map is full. A full map stops inside a batch; `latest` is then the last
@@ -184,7 +193,10 @@ class OffsetMap:
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """A piece of output with complete batches. Write `out` at once: the next piece reuses it."""
+    """A piece of output: the first `size` bytes of `out` are complete batches.
+
+    The caller must write them before it requests the next piece, which reuses the memory.
+    """
 
     out: memoryview
     size: int
@@ -221,8 +233,11 @@ class RecordFilter:
         """Yield the remaining bytes of batches v2, in pieces.
 
         Args:
-            buf, batches, path, position: See `Decoder.add_many`.
+            buf: Bytes of a file that contain the batches.
+            batches: Rows of the table of a scan, with positions in the file.
             verdicts: A `Verdict` per batch.
+            path: The file, for errors.
+            position: The position of buf[0] in the file.
 
         Raises:
             DataCorruptionError: A record is damaged.
@@ -284,7 +299,10 @@ class RecordFilter:
     def _packed(
         self, view: memoryview, part: Table, verdicts: NDArray[np.uint8], path: str, position: int
     ) -> Iterator[Filtered]:
-        """Filter compressed batches one by one. A piece contains several batches."""
+        """Filter compressed batches, which are decompressed one by one.
+
+        A piece contains several batches.
+        """
         size = 0
         for row, verdict in zip(part, verdicts.tolist(), strict=True):
             made = self._repacked(view, row, verdict, path, position)
@@ -331,9 +349,16 @@ def written(
     marks: bool = False,
     horizon: int = -1,
 ) -> bytearray:
-    """Return a batch with the records that `kernel` has selected (at least one); same codec.
+    """Return a batch with the records that `kernel.select` has chosen, in the codec of `header`.
 
-    `marks`: set the delete horizon `horizon` (ms). Source: buildRetainedRecordsInto.
+    Source: MemoryRecords.buildRetainedRecordsInto.
+
+    Args:
+        kernel: The filter, with at least one chosen record.
+        header: The header of the old batch.
+        records: The uncompressed records of the old batch.
+        marks: Whether the new batch gets the delete horizon `horizon`.
+        horizon: The delete horizon (ms), after which tombstones may be dropped.
     """
     marked = header.delete_horizon_ms is not None
     plain = allocate(len(records) + _RECORD_GROWTH * kernel.kept + HEADER_SIZE)

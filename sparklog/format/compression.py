@@ -134,7 +134,7 @@ def decompress(
 
 
 class _Contexts(threading.local):
-    """Codec contexts per thread, because they are expensive to create and not thread-safe."""
+    """The zstd contexts of a thread, which are expensive to create and not thread-safe."""
 
     def __init__(self) -> None:
         self.compressors: dict[int, zstandard.ZstdCompressor] = {}

@@ -182,7 +182,11 @@ class Decoder:
     def _add_each(
         self, view: memoryview, table: Rows, shift: int, first: int, end: int, path: str
     ) -> int:
-        """Add compressed, control and legacy batches one by one."""
+        """Add compressed, control and legacy batches one by one; return how many were processed.
+
+        Fewer than all are processed if the decoder is full. `shift` is the file position of the
+        first byte of `view`.
+        """
         self._expected = int((table[:, _SIZE] - HEADER_SIZE).sum()), int(table[:, _COUNT].sum())
         for row, batch in enumerate(table):
             if batch[_LAST] < first or batch[_BASE] >= end or batch[_ATTRIBUTES] & CONTROL:
@@ -224,7 +228,11 @@ class Decoder:
             self._buffers.grow(count, len(records))
 
     def _reserve(self, packed: int, plain: int) -> None:
-        """Make space for all batches of this call, assuming batches similar to the first."""
+        """Make space for all batches of a call of `_add_each`, once the first is decompressed.
+
+        The first batch has `packed` bytes, and `plain` bytes uncompressed. The others are assumed
+        to be compressed as well.
+        """
         left, count = self._expected
         if left > packed > 0:
             payload = min(plain * left // packed, self._max_bytes, 256 * left)

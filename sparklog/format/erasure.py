@@ -77,7 +77,7 @@ class KeyPredicate:
         self.columns = ("key",) if before_ms is None else ("key", "timestamp")
 
     def __call__(self, records: pa.RecordBatch) -> pa.Array:
-        """Return a Boolean per record."""
+        """Return an array with a Boolean per record: whether it is selected."""
         keys = records.column("key")
         chosen = pc.is_in(keys, value_set=self._keys.cast(keys.type))
         if self._null_key:
@@ -103,9 +103,10 @@ class RecordEraser:
     def find(
         self, buf: Buffer, batches: Table, *, path: str, position: int
     ) -> Iterator[tuple[int, Mask, NDArray[np.int64]]]:
-        """Yield (row, mask and offsets of selected records) of the affected batches.
+        """Yield the batches with selected records: (row, mask, offsets).
 
-        The arguments are those of `Decoder.add_many`.
+        The row is the index in `batches`, the mask has a Boolean per record of the batch, and the
+        offsets are those of the selected records. The arguments are those of `Decoder.add_many`.
 
         Raises:
             DataCorruptionError: A record is damaged.
@@ -146,7 +147,10 @@ class RecordEraser:
     def rewritten(
         self, buf: Buffer, row: Any, erased: Mask, *, path: str, position: int
     ) -> bytes | bytearray:
-        """Return a batch without the erased records: same offsets and codec, new CRC."""
+        """Return a batch without the records in the mask `erased`; offsets and codec stay the same.
+
+        `row` is the batch's row in the table of a scan. The other arguments are those of `find`.
+        """
         kernel, header, view = self._kernel, row_header(row), memoryview(buf)
         remaining = np.flatnonzero(~erased)
         if not len(remaining):

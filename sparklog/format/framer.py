@@ -1,6 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, annotation_typing=False
-"""Framing: encodes rows of Arrow columns as records of batches v2. Compiled like kernel.py."""
+"""Framing: encodes rows of Arrow columns as the records of batches v2. Compiled like kernel.py.
+
+The framer writes the records, and `write_headers` the headers in front of them.
+"""
 
 import cython
 
@@ -65,14 +68,25 @@ def put_varint(buf: View, at: int, value: int) -> int:
 
 
 def field_size(offsets: View, valid: View, bit: int, row: int) -> int:
-    """Return the size of a row of a binary column; -1 for null."""
+    """Return the size of the value of a binary column in `row`; -1 for null.
+
+    `bit` is the index of row 0 in the bitmap `valid`; -1 if the column has no nulls.
+    """
     if bit >= 0 and not is_set(valid, bit + row):
         return -1
     return offsets[row + 1] - offsets[row]
 
 
 def put_start(out: View, at: int, body: int, delta: int, step: int) -> int:
-    """Write a record's length, attributes and deltas; return the position behind the deltas."""
+    """Write the first fields of a record; return the position after them.
+
+    Args:
+        out: The output.
+        at: The position in `out`.
+        body: The length of the record, without the length field.
+        delta: The timestamp delta.
+        step: The offset delta.
+    """
     at = put_varint(out, at, body)
     out[at] = 0
     at = put_varint(out, at + 1, delta)
@@ -80,7 +94,7 @@ def put_start(out: View, at: int, body: int, delta: int, step: int) -> int:
 
 
 def is_set(bitmap: View, bit: int) -> int:
-    """Return a bit of an Arrow validity bitmap."""
+    """Return the bit with index `bit` of an Arrow validity bitmap; 1 means not null."""
     return (bitmap[bit >> 3] >> (bit & 7)) & 1
 
 
@@ -93,9 +107,10 @@ def write_headers(
     producer_epoch: int,
     base_sequence: int,
 ) -> None:
-    """Write the headers, without CRCs, of the batches that `Framer.frame` put into `table`.
+    """Write the headers, without CRCs, of the batches that `Framer.frame` has listed in `table`.
 
-    The first column counts rows from `base_offset` and `base_sequence` (-1: none).
+    The first column of `table` has the index of each batch's first row, which is added to
+    `base_offset` and `base_sequence` (-1: no producer).
     """
     rows = len(table)
     row = at = 0
@@ -121,10 +136,23 @@ def write_headers(
 
 
 class Framer:
-    """Frames the rows of Arrow columns as the records of batches v2.
+    """Encodes the rows of Arrow columns as the records of batches v2.
 
-    Columns have Arrow's layout: offsets (rows + 1 of i32), data, validity bitmap and the index of
-    the first row's bit in it (-1: no nulls).
+    Columns have Arrow's layout: offsets (rows + 1 of i32), data, validity bitmap, and the index of
+    the first row's bit in the bitmap (-1: no nulls). If the rows continue in another framer (`more`
+    is set), the last batch stays open, and the other framer resumes it.
+
+    Attributes:
+        rows: The number of rows.
+        row: The next row to encode.
+        need: The size of the record that ended the last call of `frame`, else 0.
+        more: Whether another framer has more rows.
+        opened: The position in the output of the batch that is still open; -1 without an open
+            batch.
+        held: The number of records in the open batch.
+        base: The base timestamp of the open batch.
+        highest: The largest timestamp of the open batch.
+        lowest: The smallest timestamp (ms) of all rows so far; the largest int64 without rows.
     """
 
     def __init__(self, stamps: View, key: tuple[View, View, View, int]) -> None:
@@ -143,20 +171,20 @@ class Framer:
             self.content_offsets = self.content_data = self.content_valid = NOTHING
 
     def set_order(self, order: View) -> None:
-        """Frame only these rows (i32), in this order."""
+        """Encode only the rows with these indexes (i32), in this order."""
         self.order = order
         self.has_order = 1
         self.rows = len(order)
 
     def resume(self, opened: int, held: int, base: int, highest: int) -> None:
-        """Continue with the open batch of another framer, which framed the previous rows.
+        """Continue the open batch of another framer, which encoded the rows before.
 
-        The arguments are the fields with the same names of that framer.
+        The arguments are that framer's attributes with the same names.
         """
         self.opened, self.held, self.base, self.highest = opened, held, base, highest
 
     def rewind(self, row: int) -> None:
-        """Frame from `row` on again, without an open batch."""
+        """Make `row` the next row to encode, without an open batch."""
         self.row, self.opened = row, -1
 
     def set_value(self, offsets: View, data: View, valid: View, bit: int) -> None:
@@ -169,7 +197,13 @@ class Framer:
         keys: tuple[View, View],
         values: tuple[View, View, View, int],
     ) -> None:
-        """Set the headers: rows' lists (offsets, validity, bit), then their keys and values."""
+        """Set the column of record headers, a list of (key, value) pairs per row.
+
+        Args:
+            lists: Offsets, validity bitmap and first bit of the lists.
+            keys: Offsets and data of all header keys.
+            values: Offsets, data, validity bitmap and first bit of all header values.
+        """
         self.has_headers = 1
         self.list_offsets, self.list_valid, self.list_bit = lists
         self.name_offsets, self.name_data = keys
@@ -178,17 +212,28 @@ class Framer:
     def frame(
         self, out: View, at: int, batch_bytes: int, record_max: int, table: View, most: int
     ) -> tuple[int, int]:
-        """Frame up to `most` batches from `row` on into `out`, beginning at byte `at`.
+        """Encode rows, from the attribute `row` on, as up to `most` batches in `out`.
 
         A batch is closed before its records would exceed `batch_bytes`, unless it is a single
-        record. 61 bytes are left for each header. A row of `table`: first row (negative for a
-        resumed batch), count, first byte, byte behind the last, first timestamp, largest timestamp.
-        `lowest` becomes the smallest timestamp of all.
+        record. The first 61 bytes of each batch are left free for its header.
 
-        Returns (number of batches, byte behind the framed records); `row` is then the next row.
-        `need` is the size of a record that exceeds `record_max` or does not fit `out`, and ended
-        the call. In that case, and at the last row if `more` rows follow in another framer, a batch
-        stays open (first byte `opened`, number of records `held`).
+        The attribute `row` is then the next row. If a record exceeds `record_max` or does not fit
+        into `out`, the call ends before it, and `need` is its size, else 0. In that case, and at
+        the last row if `more` is set, the last batch stays open and is not in `table`: see `opened`
+        and `held`.
+
+        Args:
+            out: The output.
+            at: The position in `out` for the next batch, or after the records of an open batch.
+            batch_bytes: The maximum number of bytes of the records of a batch.
+            record_max: The maximum size of a record.
+            table: Gets a row per complete batch: the index of the first row (negative if another
+                framer encoded it), the number of records, the position of the batch in `out`, the
+                position after it, the timestamp of the first record, and the largest timestamp.
+            most: The maximum number of batches.
+
+        Returns:
+            The number of complete batches, and the position after all encoded records.
         """
         stamps = self.stamps
         key_offsets, key_valid = self.key_offsets, self.key_valid
@@ -246,7 +291,16 @@ class Framer:
         return count, at
 
     def put_rest(self, out: View, end: int, row: int, klen: int, vlen: int, headers: int) -> int:
-        """Write key, value and headers of a row and return the position behind the record."""
+        """Write key, value and headers of a row; return the position after the record.
+
+        Args:
+            out: The output.
+            end: The position in `out`.
+            row: The row.
+            klen: The size of the key; -1 for null.
+            vlen: The size of the value; -1 for null.
+            headers: The number of headers.
+        """
         end = put_varint(out, end, klen)
         if klen > 0:
             copy(out, end, self.key_data, self.key_offsets[row], klen)
@@ -266,7 +320,7 @@ class Framer:
         return self.list_offsets[row + 1] - self.list_offsets[row]
 
     def size_headers(self, row: int, headers: int) -> int:
-        """Return the size of the headers of a row, including their count."""
+        """Return the encoded size of a row's headers, including their number `headers`."""
         at = self.list_offsets[row]
         stop = at + headers
         size = varint_size(headers)
@@ -280,11 +334,14 @@ class Framer:
         return size
 
     def content_size(self, at: int) -> int:
-        """Return the size of a header's value; -1 for null."""
+        """Return the size of the value of the header with index `at`; -1 for null.
+
+        The index counts the headers of all rows.
+        """
         return field_size(self.content_offsets, self.content_valid, self.content_bit, at)
 
     def put_headers(self, out: View, end: int, row: int, headers: int) -> int:
-        """Write the headers of a row and return the position behind the last header."""
+        """Write a row's headers, with their number `headers`; return the position after them."""
         at = self.list_offsets[row]
         stop = at + headers
         length = 0

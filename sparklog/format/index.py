@@ -96,8 +96,11 @@ def collect_aborted(
 class IndexState:
     """The state of the indexing rule between appends. A new segment starts with `IndexState()`.
 
-    max_timestamp and max_offset: the largest timestamp so far (ms) and the last offset of the
-    earliest batch with this timestamp. last_timestamp: the timestamp of the newest time entry.
+    Attributes:
+        bytes_since_entry: The bytes of the batches since the last offset entry.
+        max_timestamp: The largest timestamp (ms) so far; -1 for none.
+        max_offset: The last offset of the first batch with that timestamp.
+        last_timestamp: The timestamp of the newest time entry; -1 for none.
     """
 
     bytes_since_entry: int = 0
@@ -159,7 +162,10 @@ def index_entries(
 
 
 def _without_entry(batches: Entries, state: IndexState, left: int) -> IndexState:
-    """Return the state after batches without an entry, as most small appends."""
+    """Return the state after batches that get no index entry, as most small appends.
+
+    `left` is the number of bytes since the last entry, with these batches.
+    """
     top = int(batches["max_timestamp"].argmax())
     latest = int(batches["max_timestamp"][top])
     if latest <= state.max_timestamp:
@@ -211,7 +217,10 @@ class SegmentIndexes:
 
 
 def _running_max(batches: Entries, state: IndexState) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return per batch the largest timestamp so far, and the last offset of its first batch."""
+    """Return for each batch the largest timestamp so far, and the offset for its time entry.
+
+    The offset is the last offset of the first batch with that timestamp.
+    """
     stamps = np.concatenate(([state.max_timestamp], batches["max_timestamp"]))
     offsets = np.concatenate(([state.max_offset], batches["last_offset"]))
     highest = np.maximum.accumulate(stamps)

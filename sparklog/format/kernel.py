@@ -65,7 +65,7 @@ def wrap(value: int) -> int:
 
 
 def is_set(bitmap: View, bit: int) -> int:
-    """Return a bit of an Arrow validity bitmap."""
+    """Return the bit with index `bit` of an Arrow validity bitmap; 1 means not null."""
     return (bitmap[bit >> 3] >> (bit & 7)) & 1
 
 
@@ -78,11 +78,15 @@ COLUMNS = 14
 
 
 def walk(buf: View, at: int, table: View, most: int) -> tuple[int, int, bool]:
-    """Read the headers of up to `most` batches v2 from byte `at` on into `table`.
+    """Read the headers of up to `most` batches v2 in `buf`, from byte `at` on, into `table`.
 
-    CRCs are not checked. Returns (rows, position behind the last batch, whether the walk stopped
-    there for another reason than a full table: the end, a torn tail, another magic, or an invalid
-    field). The caller determines the reason.
+    `table` gets a row per batch with the columns POSITION, SIZE, BASE and so on of this module;
+    positions are in `buf`. CRCs are not checked.
+
+    Returns:
+        The number of batches, the position after the last batch, and whether the walk stopped there
+        before the table was full: at the end, at a torn tail, another magic, or an invalid field.
+        The caller determines which.
     """
     rows = 0
     stopped = 0
@@ -128,10 +132,13 @@ def walk(buf: View, at: int, table: View, most: int) -> tuple[int, int, bool]:
 
 
 def renumber(buf: View, base_offset: int, leader_epoch: int) -> int:
-    """Add `base_offset` to the batches' offsets and set their leader epoch, both outside the CRC.
+    """Add `base_offset` to the offsets of all batches v2 in `buf`, and set their leader epoch.
 
-    Returns the offset behind the last batch, or -1 - position of the first byte that is not the
-    start of a complete batch v2; then no batch was changed.
+    Both fields are outside of the CRC.
+
+    Returns:
+        The offset after the last batch. If `buf` has other bytes than complete batches v2, no batch
+        is changed, and the result is -1 - the position of the first such byte.
     """
     at = 0
     last = -1
@@ -159,9 +166,16 @@ def renumber(buf: View, base_offset: int, leader_epoch: int) -> int:
 
 
 def pick_entries(sizes: View, interval: int, since: int, picked: View) -> tuple[int, int]:
-    """Return which batches get an index entry. Source: LogSegment.append (Kafka 4.1).
+    """Choose the batches that get an index entry. Source: LogSegment.append (Kafka 4.1).
 
-    Returns (number of rows in `picked`, bytes since the last entry).
+    Args:
+        sizes: The size of each batch in bytes.
+        interval: The topic's index.interval.bytes.
+        since: The number of bytes since the last entry, before these batches.
+        picked: Gets the indexes of the chosen batches.
+
+    Returns:
+        The number of chosen batches, and the number of bytes since the last entry.
     """
     count = 0
     row = 0
@@ -180,8 +194,15 @@ def pick_entries(sizes: View, interval: int, since: int, picked: View) -> tuple[
 def hash_keys(offsets: View, data: View, valid: View, bit: int, partitions: int, out: View) -> None:
     """Compute Kafka's default partition of each key: toPositive(murmur2(key)) % partitions.
 
-    Null gives -1. `bit` is the index of the first row's bit in the bitmap `valid`; -1 if there are
-    no nulls. Source: Utils.murmur2, BuiltInPartitioner.partitionForKey.
+    Source: Utils.murmur2, BuiltInPartitioner.partitionForKey.
+
+    Args:
+        offsets: The offsets of the keys in `data`, as in Arrow.
+        data: The bytes of the keys.
+        valid: The validity bitmap.
+        bit: The index of the first row's bit in the bitmap; -1 if there are no nulls.
+        partitions: The number of partitions.
+        out: Gets the partition of each row; -1 for a null key.
     """
     row = 0
     rows = len(out)
@@ -195,9 +216,13 @@ def hash_keys(offsets: View, data: View, valid: View, bit: int, partitions: int,
 
 
 def group_rows(numbers: View, starts: View, order: View) -> None:
-    """Sort rows by partition, stably: order[starts[p] : starts[p + 1]] are the rows of p.
+    """Sort rows by partition; rows of the same partition keep their order.
 
-    `numbers` are the rows' partitions; `starts` has number of partitions + 1 elements.
+    Args:
+        numbers: The partition of each row.
+        starts: Has an element more than there are partitions. Gets the index in `order` where each
+            partition begins, and the number of rows.
+        order: Gets the rows: order[starts[p] : starts[p + 1]] are the rows of partition p.
     """
     row = 0
     rows = len(numbers)

@@ -39,7 +39,15 @@ MESSAGES_MAX: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A message set as records of magic 2, with offsets and timestamps relative to 0."""
+    """A message set as records of magic 2, relative to offset 0 and timestamp 0.
+
+    Attributes:
+        records: The bytes of the records.
+        count: The number of records.
+        last: The offset of the last record.
+        max_timestamp: The timestamp of all records if the type is LogAppendTime, else -1.
+        timestamp_type: 0 for CreateTime, 1 for LogAppendTime, -1 for magic 0.
+    """
 
     records: memoryview
     count: int

@@ -84,7 +84,7 @@ class PartitionRecord:
 class PartitionChangeRecord:
     """A change of a partition; unchanged fields are None.
 
-    A change of leader increments its epoch.
+    A record with a leader increments the partition's leader epoch.
     """
 
     partition: int
@@ -312,7 +312,7 @@ class _Reader:
 
 
 def _framed(key: ApiKey, version: int, body: bytes) -> bytes:
-    """Return a value without tagged fields."""
+    """Return the complete value of a record with the message `body` and no tagged fields."""
     return bytes([_FRAME_VERSION, key, version]) + body + b"\0"
 
 

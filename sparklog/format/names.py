@@ -110,7 +110,9 @@ def retired_dir(topic: str, partition: int, mark: str, why: str) -> str:
     """Return the name of a retired partition directory, truncated to the file system's limit.
 
     Args:
-        mark: 32 hexadecimal digits.
+        topic: The name of the topic.
+        partition: The number of the partition.
+        mark: 32 hexadecimal digits, which make the name unique: random, or the topic id.
         why: delete, stray or future.
 
     Source: LocalLog.logDirNameWithSuffixCappedLength.
@@ -129,13 +131,20 @@ def is_retired_dir_of(name: str, topic: str) -> bool:
 
 
 def parse_deleted_dir(name: str) -> tuple[int, str] | None:
-    """Return (partition, mark) of a directory that is to be deleted, or None."""
+    """Return (partition, mark) of a `-delete` directory's name; None for other names.
+
+    The mark is 32 hexadecimal digits: see `retired_dir`.
+    """
     match = _DELETED_DIR.fullmatch(name)
     return None if match is None else (int(match[1]), match[2])
 
 
 def parse_future_dir(name: str) -> tuple[int, str] | None:
-    """Return (partition, mark) of a directory that will replace a partition's, or None."""
+    """Return (partition, mark) of a `-future` directory's name; None for other names.
+
+    Such a directory is a copy that will replace the partition's directory. The mark is 32
+    hexadecimal digits: see `retired_dir`.
+    """
     match = _FUTURE_DIR.fullmatch(name)
     return None if match is None else (int(match[1]), match[2])
 

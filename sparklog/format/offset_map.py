@@ -39,7 +39,7 @@ def varint_bytes(buf: View, at: int, stop: int, most: int) -> int:
 
 
 def varint_value(buf: View, at: int, size: int) -> int:
-    """Return the i64 in the `size` bytes at `at`."""
+    """Return the number that the zig-zag varint of `size` bytes at `at` encodes."""
     bits = 0
     while size > 0:
         size -= 1
@@ -51,14 +51,14 @@ def varint_value(buf: View, at: int, size: int) -> int:
 
 
 def plus(a: int, b: int) -> int:
-    """Add in 64 bits."""
+    """Add two unsigned 64-bit numbers, without the carry."""
     if not cython.compiled:
         return (a + b) & MASK64
     return a + b
 
 
 def turn(value: int, bits: int) -> int:
-    """Rotate 64 bits to the left."""
+    """Rotate an unsigned 64-bit number to the left by `bits`."""
     if not cython.compiled:
         return ((value << bits) | (value >> (64 - bits))) & MASK64
     return (value << bits) | (value >> (64 - bits))
@@ -84,7 +84,20 @@ def load_whole(buf: View, at: int) -> int:
 
 
 class OffsetMapKernel:
-    """The map, and the current record. `key0`, `key1`: the secret of the digest."""
+    """The offset map: a hash table of key digests and newest offsets; and the current record.
+
+    The table consists of `shards` regions of `region` rows each, of which the first `used` are in
+    use. A row is (digest, digest, offset + 1). `key0` and `key1` are the secret of the digest.
+
+    Attributes:
+        entries: The number of keys in the map.
+        limit: The maximum number of keys.
+        room: The number of keys at which the table must grow; 0 if it can't.
+        latest: The offset up to which all records were added; -1 for none.
+        h1: The first half of the current digest.
+        h2: The second half of the current digest.
+        fault_at: The position of the record that was read last, for errors.
+    """
 
     def __init__(self, key0: int, key1: int, limit: int) -> None:
         self.key0, self.key1 = key0, key1
@@ -104,18 +117,25 @@ class OffsetMapKernel:
     def set_table(
         self, table: View, pending: View, shards: int, region: int, used: int, room: int
     ) -> None:
-        """Set an empty table: rows of (digest, digest, offset + 1), `used` of each `region` in use.
+        """Set an empty table; see the class for its form.
 
-        `pending`: PENDING such rows for keys that are looked up.
+        Args:
+            table: The rows.
+            pending: PENDING more rows, for keys that are looked up together.
+            shards: The number of regions.
+            region: The number of rows per region.
+            used: The number of rows in use per region.
+            room: The number of keys at which the table must grow; 0 if it can't.
         """
         self.table, self.pending = table, pending
         self.entries = 0
         self.shards, self.region, self.used, self.room = shards, region, used, room
 
     def digest(self, src: View, at: int, size: int) -> None:
-        """Compute SipHash-2-4-128 of src[at : at + size] into `h1`, `h2`.
+        """Compute the digest of src[at : at + size], which the attributes `h1` and `h2` then hold.
 
-        Source: Aumasson, Bernstein, SipHash: a fast short-input PRF (2012), and its reference code.
+        The digest is SipHash-2-4-128. Source: Aumasson, Bernstein, SipHash: a fast short-input PRF
+        (2012), and its reference code.
         """
         v0, v1 = self.key0 ^ SIP0, self.key1 ^ SIP1 ^ 0xEE
         v2, v3 = self.key0 ^ SIP2, self.key1 ^ SIP3
@@ -153,7 +173,11 @@ class OffsetMapKernel:
         self.h2 = v0 ^ v1 ^ v2 ^ v3
 
     def note(self, src: View, place: int, mapped: int) -> None:
-        """Digest the current record's key into a row of `pending`, and prefetch the key's slot."""
+        """Store the digest of the current record's key in row `place` of `pending`, with `mapped`.
+
+        `mapped` is the record's offset + 1, or another value for `recall`. The key's slot is
+        prefetched.
+        """
         self.digest(src, self.key_at, self.key_size)
         self.pending[place, 0] = self.h1
         self.pending[place, 1] = self.h2
@@ -164,13 +188,13 @@ class OffsetMapKernel:
             prefetch(cython.address(self.table[row, 2]))
 
     def recall(self, place: int) -> int:
-        """Make a row of `pending` the current digest; return the value stored in the row."""
+        """Make the digest in row `place` of `pending` the current digest; return its `mapped`."""
         self.h1 = self.pending[place, 0]
         self.h2 = self.pending[place, 1]
         return self.pending[place, 2]
 
     def slot(self) -> int:
-        """Return the row of the current digest, or a free row for it; -1 if the shard is full."""
+        """Return the table row of the current digest, or a free row; -1 if its region is full."""
         first = ((self.h1 >> 32) * self.shards >> 32) * self.region
         at = (self.h2 >> 32) * self.used >> 32
         left = self.used
@@ -186,7 +210,7 @@ class OffsetMapKernel:
         return -1
 
     def put(self, mapped: int) -> int:
-        """Store offset + 1 for the current digest; return 0 if there is no space."""
+        """Store `mapped`, an offset + 1, for the current digest; return 0 if there is no space."""
         row = self.slot()
         if row < 0:
             return 0
@@ -198,7 +222,7 @@ class OffsetMapKernel:
         return 1
 
     def refill(self, rows: View) -> None:
-        """Insert the rows of a smaller table."""
+        """Insert all keys of a smaller table, whose rows are `rows`."""
         row = 0
         count = len(rows)
         with cython.nogil:
@@ -215,7 +239,7 @@ class OffsetMapKernel:
         return self.newest()
 
     def newest(self) -> int:
-        """Return the newest offset of the current digest, or -1."""
+        """Return the newest offset of the key with the current digest, or -1."""
         row = self.slot()
         newest = self.table[row, 2] if row >= 0 else 0
         return newest - 1
@@ -223,10 +247,20 @@ class OffsetMapKernel:
     def fold_many(
         self, buf: View, table: View, row: int, shift: int, first: int
     ) -> tuple[int, int]:
-        """Fold uncompressed batches from `row` of `table` on (columns as of `walk`).
+        """Add the keys of uncompressed batches to the map.
 
-        Positions are at - shift in buf. Returns (next row, DONE or why the folding stopped there:
-        MAP_FULL, MAP_SMALL for a larger table, or damage).
+        Args:
+            buf: Bytes of a file that contain the batches.
+            table: The batches, with the columns of `kernel.walk` and positions in the file.
+            row: The first row of `table` to process.
+            shift: The file position of buf[0].
+            first: Records below this offset are not added.
+
+        Returns:
+            The next row to process, and a status: DONE, or why the call ended before that row. FULL
+            (for
+            Python: MAP_FULL) means that the map is full, GROW (MAP_SMALL) that it needs a larger
+                table; with another status the batch is damaged.
         """
         status = DONE
         rows = len(table)
@@ -248,9 +282,22 @@ class OffsetMapKernel:
     def fold(
         self, src: View, at: int, stop: int, count: int, base: int, last: int, first: int
     ) -> int:
-        """Add the keys of the records of src[at : stop] with offsets from `first` on.
+        """Add the keys of the records of a batch to the map.
 
-        Source: Cleaner.buildOffsetMapForSegment.
+        The attribute `latest` is set to the last offset that was added. Source:
+        Cleaner.buildOffsetMapForSegment.
+
+        Args:
+            src: Uncompressed bytes that contain the records.
+            at: The position of the first record in `src`.
+            stop: The position after the last record.
+            count: The number of records.
+            base: The base offset of the batch.
+            last: The last offset of the batch.
+            first: Records below this offset are not added.
+
+        Returns:
+            A status as of `fold_many`.
         """
         done = noted = place = mapped = 0
         previous = -1
@@ -290,7 +337,12 @@ class OffsetMapKernel:
         return status
 
     def read(self, src: View, at: int, stop: int) -> int:
-        """Find the fields of the record at `at`, up to the value."""
+        """Find the fields of the record at `at`, up to the value; return DONE or the damage.
+
+        The attributes then hold the timestamp delta (`delta`), the offset delta (`step`), the
+        position after it (`tail_at`), key (`key_at`, `key_size`), size of the value (`value_size`),
+        and end of the record (`stop_at`). A size of -1 means null.
+        """
         n = varint_bytes(src, at, stop, 5)
         size = varint_value(src, at, n)
         at += n

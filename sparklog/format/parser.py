@@ -63,7 +63,7 @@ def varint_bytes(buf: View, at: int, stop: int, most: int) -> int:
 
 
 def varint_value(buf: View, at: int, size: int) -> int:
-    """Return the i64 in the `size` bytes at `at`."""
+    """Return the number that the zig-zag varint of `size` bytes at `at` encodes."""
     bits = 0
     while size > 0:
         size -= 1
@@ -75,7 +75,20 @@ def varint_value(buf: View, at: int, size: int) -> int:
 
 
 class Parser:
-    """Parses the records of batches v2 into buffers. The caller grows them after `FULL`."""
+    """Parses the records of batches v2 into buffers, which the caller sets, and grows after `FULL`.
+
+    Attributes:
+        rows: The number of records in the buffers.
+        key_bytes: The bytes of their keys.
+        value_bytes: The bytes of their values.
+        headers: The number of their headers.
+        name_bytes: The bytes of the keys of their headers.
+        content_bytes: The bytes of the values of their headers.
+        fault_at: The position of the record that was read last, for errors.
+        refused: See `survey`.
+        lowest: See `survey`.
+        highest: See `survey`.
+    """
 
     def __init__(self, want_key: int, want_value: int, want_headers: int) -> None:
         self.want_key, self.want_value, self.want_headers = want_key, want_value, want_headers
@@ -110,7 +123,13 @@ class Parser:
         keys: tuple[View, View],
         values: tuple[View, View, View],
     ) -> None:
-        """Set the buffers of headers: offsets of the rows' lists, keys, and values."""
+        """Set the buffers of record headers, a list of (key, value) pairs per record.
+
+        Args:
+            lists: Offsets of the lists (rows + 1).
+            keys: Offsets and data of all header keys.
+            values: Offsets, data, and a byte per header value (0 for null).
+        """
         self.list_offsets = lists
         self.name_offsets, self.name_data = keys
         self.content_offsets, self.content_data, self.content_valid = values
@@ -118,9 +137,19 @@ class Parser:
     def parse_many(
         self, buf: View, table: View, row: int, shift: int, first: int, end: int
     ) -> tuple[int, int]:
-        """Parse uncompressed batches from `row` of `table` on (columns as of `walk`).
+        """Parse the records of uncompressed batches with offsets in [first, end).
 
-        Positions are at - shift in buf. Returns (next row, DONE or why parsing stopped there).
+        Args:
+            buf: Bytes of a file that contain the batches.
+            table: The batches, with the columns of `kernel.walk` and positions in the file.
+            row: The first row of `table` to process.
+            shift: The file position of buf[0].
+            first: The first offset.
+            end: The offset after the last offset.
+
+        Returns:
+            The next row to process, and a status: DONE, or why the call ended before that row.
+            FULL: the buffers are too small; otherwise the batch is damaged.
         """
         status = DONE
         rows = len(table)
@@ -157,11 +186,24 @@ class Parser:
         first: int,
         end: int,
     ) -> int:
-        """Add the records of src[at : stop] whose offsets are in [first, end).
+        """Add the records of a batch with offsets in [first, end) to the buffers.
 
-        `kind`: timestamp type; with 1 (log append time) every record's timestamp is `max_time`.
-        Returns DONE, or the reason why no record was added (`fault_at`: the record's position in
-        `src`).
+        Args:
+            src: Uncompressed bytes that contain the records.
+            at: The position of the first record in `src`.
+            stop: The position after the last record.
+            count: The number of records.
+            base: The base offset of the batch.
+            last: The last offset of the batch.
+            base_time: The base timestamp of the batch.
+            max_time: The largest timestamp of the batch.
+            kind: The timestamp type; with 1 (LogAppendTime) every record's timestamp is `max_time`.
+            first: The first offset.
+            end: The offset after the last offset.
+
+        Returns:
+            DONE, or the reason why no record was added: FULL, or the damage of the record at
+            `fault_at` in `src`.
         """
         rows, keys, values = self.rows, self.key_bytes, self.value_bytes
         headers, names, contents = self.headers, self.name_bytes, self.content_bytes
@@ -213,13 +255,26 @@ class Parser:
         need_keys: int,
         bad: View,
     ) -> int:
-        """Validate the `count` records of src[at : stop] for an append, without storing any.
+        """Validate the records of a batch for an append, without storing any.
 
-        The offsets must be 0, 1, 2, ... `refused` is the number of records without a key if
-        `need_keys`, or with a timestamp (ms, -1 is none) outside of low..high. `bad` gets the
-        indexes of the first refused records, as far as it has space; records without a key as -1 -
-        index. `lowest`, `highest`: the range of their timestamps. Returns DONE, or the fault of the
-        record at `fault_at`.
+        Offsets must be 0, 1, 2, and so on. Records without a key if `need_keys`, and records with a
+        timestamp outside of [low, high], are refused. The attribute `refused` then holds their
+        number, and `lowest` and `highest` the range of the timestamps of all records.
+
+        Args:
+            src: Uncompressed bytes that contain the records.
+            at: The position of the first record in `src`.
+            stop: The position after the last record.
+            count: The number of records.
+            base_time: The base timestamp of the batch.
+            low: The lowest timestamp (ms); -1 (no timestamp) is always valid.
+            high: The highest timestamp (ms).
+            need_keys: Whether each record needs a key.
+            bad: Gets the index of each refused record, or -1 - index if the key is missing, as far
+                as there is space.
+
+        Returns:
+            DONE, or the damage of the record at `fault_at`.
         """
         done = time = 0
         status = DONE
@@ -260,7 +315,12 @@ class Parser:
         return status
 
     def read(self, src: View, at: int, stop: int) -> int:
-        """Find the fields of the record at `at`, up to the header count."""
+        """Find the fields of the record at `at`, up to its headers; return DONE or the damage.
+
+        The attributes then hold the timestamp delta (`delta`), the offset delta (`step`), key
+        (`key_at`, `key_size`), value (`value_at`, `value_size`), headers (`headers_at`,
+        `header_count`), and end of the record (`stop_at`). A size of -1 means null.
+        """
         n = varint_bytes(src, at, stop, 5)
         size = varint_value(src, at, n)
         at += n
@@ -299,7 +359,16 @@ class Parser:
         return DONE
 
     def keep(self, src: View, offset: int, micros: int, kind: int) -> int:
-        """Append the record that `read` found. Its headers were appended before."""
+        """Append the record that `read` found to the buffers, after its headers (`take_headers`).
+
+        Returns DONE, or FULL if a buffer is too small.
+
+        Args:
+            src: The bytes that contain the record.
+            offset: The record's offset.
+            micros: The record's timestamp (us).
+            kind: The timestamp type.
+        """
         row = self.rows
         size = self.key_size
         self.offsets[row] = offset
@@ -329,9 +398,9 @@ class Parser:
         return DONE
 
     def take_headers(self, src: View, take: int) -> int:
-        """Check the record's headers. If `take` is set, append the headers.
+        """Check the headers of the record that `read` found; if `take` is set, also append them.
 
-        Return the record's end, or -status.
+        Returns the position after the record; or, negated, FULL or the damage.
         """
         at, stop, left = self.headers_at, self.stop_at, self.header_count
         n = name = content = name_at = 0
@@ -355,7 +424,15 @@ class Parser:
         return at if at == stop else -BAD_REST
 
     def take_header(self, src: View, name_at: int, name: int, at: int, content: int) -> int:
-        """Append a header; return 0 if there is no space."""
+        """Append a header to the buffers; return 0 if there is no space, else 1.
+
+        Args:
+            src: The bytes that contain the header.
+            name_at: The position of the header's key.
+            name: The size of the key.
+            at: The position of the header's value.
+            content: The size of the value; -1 for null.
+        """
         row = self.headers
         if row >= len(self.content_valid) or name > len(self.name_data) - self.name_bytes:
             return 0

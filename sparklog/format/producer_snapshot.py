@@ -25,10 +25,11 @@ assert (HEAD.size, ENTRY.size) == (10, 46)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerEntry:
-    """A producer's newest batch and open transaction.
+    """The state of a producer id in a snapshot: its newest batch and its open transaction.
 
-    Without a data batch: last_sequence -1, last_offset -1, offset_delta 0. current_txn_first_offset
-    -1: no open transaction. timestamp: ms.
+    Without a batch of data, last_sequence and last_offset are -1 and offset_delta is 0. Without an
+    open transaction, current_txn_first_offset is -1. The timestamp (ms) is that of the newest batch
+    or marker.
     """
 
     producer_id: int

@@ -77,7 +77,19 @@ def put_varint(buf: View, at: int, value: int) -> int:
 
 
 class RecordFilterKernel:
-    """Filters batches by `keys`, an `OffsetMapKernel` of the same build."""
+    """The loops of compaction: chooses the records of a batch that stay, and writes a new batch.
+
+    `keys` is the offset map, an `OffsetMapKernel` of the same build.
+
+    Attributes:
+        kept: The number of records of the last batch that stay.
+        tombstones: How many of these have a null value.
+        base_time: The base timestamp of the last batch that was written.
+        largest: The largest timestamp of that batch.
+        records_read: The number of records in all batches so far.
+        records_kept: How many of these stayed.
+        seals: See `filter_many`.
+    """
 
     def __init__(self, keys: Any) -> None:
         self.keys = keys
@@ -89,15 +101,32 @@ class RecordFilterKernel:
             self.places = NOTHING
 
     def set_places(self, places: View) -> None:
-        """Set the table for the remaining records of a batch, with a row per record."""
+        """Set the table in which `select` stores the records of a batch that stay.
+
+        A row is: position after the record's offset delta, position after the record, timestamp
+        delta, offset delta, flags. There must be a row per record of the largest batch.
+        """
         self.places = places
 
     def select(
         self, src: View, at: int, stop: int, count: int, base: int, last: int, verdict: int
     ) -> int:
-        """Find the records of src[at : stop] that stay; count them in `kept` and `tombstones`.
+        """Find the records of a batch that stay.
 
-        Returns DONE, or the kind of damage in the batch.
+        The table of `set_places` then has a row per record that stays, and the attributes `kept`
+        and `tombstones` hold the numbers of these records, and of those with a null value.
+
+        Args:
+            src: Uncompressed bytes that contain the records.
+            at: The position of the first record in `src`.
+            stop: The position after the last record.
+            count: The number of records.
+            base: The base offset of the batch.
+            last: The last offset of the batch.
+            verdict: The flags of `Verdict` for the batch.
+
+        Returns:
+            DONE, or the kind of damage in the batch.
         """
         done = kept = tombstones = read = place = first = known = 0
         previous = -1
@@ -164,20 +193,22 @@ class RecordFilterKernel:
         new_base: int,
         keep_base: int,
     ) -> int:
-        """Write the remaining records to `out` from byte `at` on; return the end of the output.
+        """Write the records that `select` has found to `out`; return the position after them.
 
-        Deltas are relative to `new_base` if `keep_base` is set, else to the first record's
-        timestamp. `base_time` and `largest` are then set for the new batch.
+        The attributes `base_time` and `largest` then hold the base timestamp and the largest
+        timestamp for the header of the new batch.
 
         Args:
-            src: The uncompressed records.
-            out: The buffer for the new records.
+            src: The uncompressed bytes that were passed to `select`.
+            out: The output.
             at: The position in `out`.
-            base_time: The base timestamp of the source batch.
-            kind: The timestamp type; with 1 every record has the timestamp `max_time`.
-            max_time: The largest timestamp of the source batch.
-            new_base: The base timestamp of the new batch.
-            keep_base: Whether to use `new_base`.
+            base_time: The base timestamp of the old batch.
+            kind: The timestamp type; with 1 (LogAppendTime) every record has the timestamp
+                `max_time`.
+            max_time: The largest timestamp of the old batch.
+            new_base: The base timestamp of the new batch, for example its delete horizon.
+            keep_base: Whether to use `new_base`. Otherwise the base timestamp is the first record's
+                timestamp.
 
         Source: MemoryRecords.buildRetainedRecordsInto.
         """
@@ -217,14 +248,26 @@ class RecordFilterKernel:
         horizon: int,
         sealed: View,
     ) -> tuple[int, int, int]:
-        """Copy uncompressed batches from `row` of `table` on to `out`, without superseded records.
+        """Copy uncompressed batches to `out`, without the records that a newer record supersedes.
 
-        `verdicts`: a byte per row. `horizon`: the delete horizon (ms) for batches that need a
-        horizon. Rewritten batches have no CRC yet; the first `seals` items of `sealed` are their
-        positions in `out`.
+        Batches that have changed get no CRC. The attribute `seals` then holds their number. Source:
+        MemoryRecords.filterTo.
 
-        Returns (next row, byte behind the output, DONE or why the call stopped there: MAP_SMALL if
-        `out` is too small). Source: MemoryRecords.filterTo.
+        Args:
+            buf: Bytes of a file that contain the batches.
+            table: The batches, with the columns of `kernel.walk` and positions in the file.
+            verdicts: A byte per row of `table`: flags of `Verdict`.
+            row: The first row of `table` to process.
+            shift: The file position of buf[0].
+            out: The output.
+            at: The position in `out`.
+            horizon: The delete horizon (ms) for batches that need one.
+            sealed: Gets the position in `out` of each batch that has changed.
+
+        Returns:
+            The next row to process, the position after the output, and a status: DONE, or why the
+            call ended before that row. GROW (for Python: MAP_SMALL) means that `out` is too small;
+            with another status the batch is damaged.
         """
         status = DONE
         rows = len(table)
@@ -261,7 +304,11 @@ class RecordFilterKernel:
         horizon: int,
         sealed: View,
     ) -> int:
-        """Write the remaining records of a batch; return the end of the batch."""
+        """Write a batch with the records that `select` has found; return the position after it.
+
+        An unchanged batch is copied. Without records, the header is written if `verdict` has EMPTY,
+        else nothing. The arguments are those of `filter_many`.
+        """
         attributes = table[row, 10]
         start = table[row, 0] - shift
         end = at

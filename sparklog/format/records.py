@@ -47,9 +47,14 @@ Frames = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Encoded batches. `data` is writable; `batches` has a row per batch, with positions in `data`.
+    """Encoded record batches.
 
-    `min_timestamp` (ms; the largest int64 without records) is not in any batch's header.
+    Attributes:
+        data: The bytes of the batches, which can be changed in place.
+        batches: A row per batch, as of a scan, with positions in `data`.
+        count: The number of records.
+        min_timestamp: The smallest timestamp (ms), which no header contains; the largest int64
+            without records.
     """
 
     data: memoryview
@@ -85,7 +90,7 @@ class Scratch:
         return len(self._view)
 
     def room(self, size: int, keep: int = 0) -> memoryview:
-        """Return at least `size` writable bytes; the first `keep` are preserved."""
+        """Return at least `size` writable bytes, with the first `keep` bytes of the last result."""
         if size > len(self._view):
             larger = columns.allocate(size)
             kept = self._view[:keep]  # shorter than `keep` if an open batch's header doesn't fit
@@ -167,7 +172,10 @@ def encode(
 
 
 def _encode_plain(feed: Feed, options: _Options, scratch: Scratch) -> Encoded:
-    """Frame uncompressed records in the final place, which copies Arrow's buffers only once."""
+    """Encode records without compression, directly in the output buffer.
+
+    So Arrow's buffers are copied only once.
+    """
     # Two adjacent batches together exceed batch_bytes, else they would be a single batch.
     batches = min(feed.count, 2 * feed.bound // options.batch_bytes + 2)
     out = scratch.room(feed.bound + batches * HEADER_SIZE)
@@ -198,7 +206,10 @@ def _encode_plain(feed: Feed, options: _Options, scratch: Scratch) -> Encoded:
 
 
 def _encode_compressed(feed: Feed, options: _Options, scratch: Scratch) -> Encoded:
-    """Frame a few batches into a buffer that stays in the CPU cache, then compress each."""
+    """Encode a few batches at a time, then compress each of them into the output buffer.
+
+    The uncompressed batches are in a small buffer, which stays in the CPU cache.
+    """
     out = scratch.room(feed.bound // 2 + _PIECE)
     framed = columns.allocate(options.batch_bytes + _PIECE)
     batch_bytes = options.batch_bytes
@@ -242,7 +253,11 @@ def _encode_compressed(feed: Feed, options: _Options, scratch: Scratch) -> Encod
 
 
 def _pack(framed: memoryview, frame: list[int], options: _Options) -> list[bytes]:
-    """Return header and compressed records of a framed batch."""
+    """Return the bytes of a compressed batch, in pieces.
+
+    `framed` contains the uncompressed records, and `frame` is the batch's row in the table of
+    `Framer.frame`.
+    """
     first, count, start, end, base_time, max_time = frame
     records = compress(options.codec, framed[start + HEADER_SIZE : end], options.level)
     header = HEADER.pack(

@@ -1,4 +1,4 @@
-"""Arrow batches, and selected rows of batches, as a single sequence of records for the framer."""
+"""Rows of several Arrow batches, or selected rows of them, as one sequence of records to encode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _HEADER_OVERHEAD: Final = 10
 
 
 class Rows:
-    """The columns of an Arrow batch in the kernel's form.
+    """The columns of an Arrow batch, converted for the compiled loops.
 
     Several partitions may share an object.
     """
@@ -62,7 +62,7 @@ class Rows:
         return (offsets, valid, bit), (name_offsets, name_data), content
 
     def framer(self, order: NDArray[np.int32] | None) -> Framer:
-        """Return a framer of all rows, or of the rows in `order`."""
+        """Return a framer, which encodes all rows, or the rows with the indexes in `order`."""
         framer = Framer(self._stamps.data, self._key)
         framer.set_value(*self._value)
         if self._headers is not None:
@@ -95,7 +95,10 @@ class Picked:
 
 
 class Feed:
-    """Several inputs, framed together: a batch can start in an input and end in the next."""
+    """A sequence of inputs that are encoded as if they were one.
+
+    A batch can start with rows of an input and end with rows of the next.
+    """
 
     def __init__(self, inputs: Sequence[Picked]) -> None:
         self._framers = [picked.rows.framer(picked.order) for picked in inputs if picked.count]
@@ -108,12 +111,12 @@ class Feed:
 
     @property
     def row(self) -> int:
-        """The next row to frame."""
+        """The index of the next row to encode, among the rows of all inputs."""
         return int(self._starts[self._index] + self._now.row) if self._framers else 0
 
     @property
     def opened(self) -> int:
-        """The first byte of the open batch, or -1."""
+        """The position in the output of the batch that is still open; -1 without an open batch."""
         return int(self._now.opened) if self._framers else -1
 
     @property
@@ -133,10 +136,13 @@ class Feed:
     def frame(
         self, out: memoryview, at: int, batch_bytes: int, record_max: int, table: NDArray[np.int64]
     ) -> tuple[int, int, int]:
-        """Frame up to len(table) batches as `Framer.frame`; rows count from the first input.
+        """Encode up to len(table) batches; the arguments are those of `Framer.frame`.
 
-        Returns (number of batches, position behind the framed bytes, size of the record `row` if it
-        exceeds `record_max` or does not fit `out`, else 0).
+        Rows are counted from the first input.
+
+        Returns:
+            The number of complete batches, the position after the encoded records, and the size of
+            the record `row` if it exceeds `record_max` or does not fit into `out`, else 0.
         """
         count = 0
         while True:
@@ -156,12 +162,12 @@ class Feed:
                 return count, at, 0
 
     def moved(self, start: int) -> None:
-        """Set the first byte of the open batch to `start`."""
+        """Set `opened` to `start`, after the caller has moved the bytes of the open batch there."""
         framer = self._now
         framer.resume(start, framer.held, framer.base, framer.highest)
 
     def rewind(self, row: int) -> None:
-        """Frame from `row` on again, without an open batch."""
+        """Make `row` the next row to encode, without an open batch."""
         self._index = int(np.searchsorted(self._starts, row, "right")) - 1
         for framer in self._framers[self._index :]:
             framer.rewind(0)

@@ -293,7 +293,7 @@ def rebase_headers(table: Table, base_offset: int, leader_epoch: int) -> NDArray
 
 
 def seal_all(view: memoryview, starts: list[int], ends: list[int]) -> None:
-    """Write the CRCs of the batches v2 at view[start:end]."""
+    """Compute and write the CRCs of the batches v2 at view[start:end], for each start and end."""
     for start, end in zip(starts, ends, strict=True):
         _CRC.pack_into(view, start + _CRC_AT, crc32c(view[start + CRC_START : end]))
 

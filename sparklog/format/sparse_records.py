@@ -42,7 +42,11 @@ _MAP_BYTES: Final = 1 << 12  # minimal, because the map is not used
 class Spaced:
     """Complete batches that cover the requested offsets.
 
-    Without records, timestamps are 2^63-1 and -1.
+    Attributes:
+        data: The bytes of the batches.
+        records: The number of records.
+        min_timestamp: The smallest timestamp (ms); 2^63-1 without records.
+        max_timestamp: The largest timestamp (ms); -1 without records.
     """
 
     data: bytearray
@@ -138,7 +142,7 @@ def _check(count: int, offsets: NDArray[np.int64], start: int, end: int) -> None
 
 
 def _pieces(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield runs of rows with offsets that fit a single batch."""
+    """Yield ranges of rows, (first, end), whose offsets fit into a single batch."""
     at = 0
     while at < len(offsets):
         stop = int(np.searchsorted(offsets, offsets[at] + SPAN_MAX, "right"))

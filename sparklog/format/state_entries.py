@@ -25,10 +25,20 @@ def load_int(buf: View, at: int) -> int:
 
 
 def walk(buf: View, at: int, typed: int, out: View) -> tuple[int, int, int]:
-    """Scan the entries from `at` to their end: (status, entries, position behind or of a fault).
+    """Scan the entries in `buf`, from byte `at` on.
 
-    `typed`: entries begin with their kind and end with kind 0; others end with a key size of -1.
-    `out`: i64[rows, COLUMNS], filled up to its size; without rows, entries are only counted.
+    Args:
+        buf: The contents of the file.
+        at: The position of the first entry.
+        typed: Whether a byte with the kind precedes each entry. Such entries end with a kind of 0,
+            other entries with a key size of -1.
+        out: Gets a row per entry, as far as there is space: kind, position of the key, its size,
+            position of the value, its size or -1 (a deletion). Without rows, entries are only
+            counted.
+
+    Returns:
+        The status, the number of entries, and the position after the end mark or at the fault. The
+        status is DONE, CUT (the file ends before the end mark), BAD_SIZE or BAD_KIND.
     """
     count, stop, rows, status = 0, len(buf), len(out), CUT
     while True:
