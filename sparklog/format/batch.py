@@ -249,7 +249,7 @@ def decode_one(buf: Buffer, *, path: str) -> tuple[int, bytes | None, int]:
 
 
 def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
-    """Return (zig-zag number, position behind the number)."""
+    """Decode the zig-zag varint at byte `at`; return the number and the position after it."""
     number = shift = 0
     while True:
         byte = view[at]

@@ -170,7 +170,10 @@ def to_headers(column: Any) -> Any:
 
 
 def to_millis(column: Any | None, rows: int, default: int) -> NDArray[np.int64]:
-    """Return timestamps in ms, rounded down as in Spark; `default` for null or without a column."""
+    """Return the timestamps of a column in ms, rounded down as in Spark.
+
+    Null becomes `default`. Without a column, there are `rows` times `default`.
+    """
     if column is None or pa.types.is_null(column.type):
         return np.full(rows, default, np.int64)
     if not pa.types.is_timestamp(column.type):

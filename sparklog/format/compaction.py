@@ -388,7 +388,14 @@ def written(
 
 
 def unpacked(view: memoryview, row: Any, path: str, position: int) -> memoryview:
-    """Return the uncompressed records of a batch v2."""
+    """Return the uncompressed records of a batch v2.
+
+    Args:
+        view: Bytes of a file that contain the batch.
+        row: The batch's row in the table of a scan.
+        path: The file, for errors.
+        position: The position of view[0] in the file.
+    """
     at, size = int(row["position"]) - position, int(row["size"])
     if size == HEADER_SIZE:
         return view[:0]
@@ -407,7 +414,10 @@ def _runs(batches: Table) -> Iterator[tuple[bool, Table]]:
 
 
 def damage(status: int, row: Any, path: str, at: int) -> DataCorruptionError:
-    """Return the error for records that the kernel can't read."""
+    """Return the error for a batch (`row` of a scan) whose records the kernel can't read.
+
+    `status` is the kernel's, and `at` the position of the damage in the file.
+    """
     return DataCorruptionError(
         f"{FAULTS[status]}; the batch was not rewritten",
         path=path,

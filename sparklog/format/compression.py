@@ -305,7 +305,10 @@ def _unzstd(data: Buffer, limit: int) -> bytes:
 
 
 def _frame_end(view: memoryview, *, has_checksum: bool) -> int:
-    """Return the end of the first frame, by the block sizes. May be behind the end of the data."""
+    """Return the position after the first zstd frame, computed from the sizes of its blocks.
+
+    The position may be after the end of the data, if they are cut off.
+    """
     at, last = zstandard.frame_header_size(view), False
     while not last and at < len(view):
         block = int.from_bytes(view[at : at + 3], "little")
@@ -315,7 +318,10 @@ def _frame_end(view: memoryview, *, has_checksum: bool) -> int:
 
 
 def _unzstd_slowly(view: memoryview, limit: int) -> bytes:
-    """Decompress several frames, extreme ratios and damage in slices, to limit the output."""
+    """Decompress zstd data slice by slice, so that the output can be limited.
+
+    For data with several frames or an extreme compression ratio, and for damaged data.
+    """
     parts: list[bytes] = []
     total = at = 0
     frame = _contexts.decompressor.decompressobj()

@@ -174,7 +174,10 @@ class Decoder:
         return fitting
 
     def _fitting(self, sizes: Rows) -> int:
-        """Return how many batches with these record sizes fit, at least 1 in an empty decoder."""
+        """Return how many batches fit whose records have these sizes in bytes.
+
+        At least one batch fits into an empty decoder.
+        """
         room = self._max_bytes - self._buffers.data_bytes
         fitting = int(sizes.cumsum().searchsorted(room, side="right"))
         return fitting if fitting or self.rows else 1

@@ -50,7 +50,7 @@ class RecordPredicate(Protocol):
         """The columns that the predicate needs; names as in `Log.read(columns=...)`."""
 
     def __call__(self, records: pa.RecordBatch) -> pa.Array:
-        """Return a Boolean per record: whether it is erased. Null means no."""
+        """Return an array with a Boolean per record: True to erase the record. Null means False."""
 
 
 class KeyPredicate:

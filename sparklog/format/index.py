@@ -54,7 +54,11 @@ def parse_entries(data: Buffer, dtype: np.dtype[Any], *, path: str) -> Entries:
 
 
 def check_txn_entries(entries: Entries, base: int, *, path: str) -> None:
-    """Reject other versions and offsets below the base. Source: TransactionIndex.sanityCheck."""
+    """Raise DataCorruptionError if an entry of a transaction index is invalid.
+
+    Its version must be 0, and the markers' offsets must ascend from the segment's `base` on.
+    Source: TransactionIndex.sanityCheck.
+    """
     bad = (entries["version"] != 0) | (entries["last_offset"] < base)
     bad[1:] |= np.diff(entries["last_offset"]) <= 0
     if (fault := _first(bad)) is not None:
@@ -76,8 +80,11 @@ def collect_aborted(
 ) -> tuple[list[tuple[int, int, int]], bool]:
     """Return the aborted transactions that overlap [fetch_offset, upper_bound).
 
-    Returns ([(producer_id, first_offset, last_offset)], whether later segments can be skipped).
     Source: TransactionIndex.collectAbortedTxns.
+
+    Returns:
+        [(producer id, first offset, last offset)] of the entries of a segment's index; and True if
+        the indexes of later segments contain no further transactions of the range.
     """
     # Transactions of later entries start at or above this entry's last stable offset.
     done = np.flatnonzero(entries["last_stable_offset"] >= upper_bound)
@@ -203,7 +210,7 @@ class SegmentIndexes:
         self._interval_bytes, self._state = interval_bytes, IndexState()
 
     def take(self, batches: Entries) -> None:
-        """Index the next batches. Raises: as `index_entries`."""
+        """Add the index entries of the next batches; errors as in `index_entries`."""
         index, timeindex, self._state = index_entries(
             batches, self.base, self._interval_bytes, self._state
         )

@@ -58,7 +58,15 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message of a set, with the absolute offset. `entry` contains all bytes of the message."""
+    """A message of a message set.
+
+    Attributes:
+        offset: The absolute offset.
+        timestamp: The timestamp (ms); -1 for magic 0.
+        key: The key, or None.
+        value: The value, or None.
+        entry: All bytes of the message.
+    """
 
     offset: int
     timestamp: int

@@ -299,10 +299,11 @@ def seal_all(view: memoryview, starts: list[int], ends: list[int]) -> None:
 
 
 def stamp(buf: bytearray | memoryview, starts: list[int], ends: list[int], when_ms: int) -> None:
-    """Set the append time of the batches v2 at buf[start:end], in place, for all records.
+    """Set the append time of batches v2 in place, as the timestamp of all their records.
 
-    Changes the attribute, the largest timestamp and the CRC. The timestamps in the records stay.
-    Cost: a CRC pass. Source: LogValidator, setMaxTimestamp.
+    The batches are at buf[start:end], for each start and end. The attribute, the largest timestamp
+    and the CRC are changed. The timestamps in the records stay. Cost: a CRC pass. Source:
+    LogValidator, setMaxTimestamp.
     """
     view = memoryview(buf).cast("B")
     for start in starts:

@@ -72,7 +72,7 @@ def append(
 
 
 def _checked(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Raise InvalidRequestError unless all columns are valid for `append`."""
+    """Return the rows, or raise InvalidRequestError if a column is not valid for `append`."""
     unknown = [name for name in rows.schema.names if name not in _COLUMNS]
     if unknown or "value" not in rows.schema.names:
         raise InvalidRequestError(

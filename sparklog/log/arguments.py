@@ -18,7 +18,10 @@ _SHOWN_CHARS_MAX: Final = 80  # a table or a long list would hide the rest of th
 
 
 def refused(name: str, value: object, expected: str) -> InvalidRequestError:
-    """Return the error for a value of the argument `name` that is not as `expected`."""
+    """Return the error for the argument `name` with an invalid value.
+
+    `expected` describes valid values, for the message.
+    """
     shown = repr(value)
     if len(shown) > _SHOWN_CHARS_MAX:
         shown = f"{shown[:_SHOWN_CHARS_MAX]}... ({type(value).__name__})"
@@ -37,7 +40,7 @@ def topic_name(value: object, name: str = "topic") -> str:
 
 
 def optional_text(name: str, value: object, expected: str) -> str | None:
-    """Return a string argument that may be left out."""
+    """Return a string argument that may be None; `expected` describes it in errors."""
     return None if value is None else text(name, value, f"{expected}, or None")
 
 
@@ -74,7 +77,10 @@ def partition_numbers(value: object, name: str = "partitions") -> list[int] | No
 
 
 def mapping(name: str, value: object, expected: str) -> Mapping[Any, Any]:
-    """Return an argument that is a dict or another Mapping."""
+    """Return an argument that must be a dict or another Mapping.
+
+    `expected` describes the argument in errors.
+    """
     if not isinstance(value, Mapping):
         raise refused(name, value, expected)
     return value

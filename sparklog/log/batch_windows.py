@@ -63,7 +63,11 @@ def first_timestamp(file: SegmentLog, *, check_crc: bool = False) -> int | None:
 
 
 def marker_reader(window: Window, path: str) -> Callable[[Any], Marker | None]:
-    """Return a function that reads the markers of a window's control batches."""
+    """Return a function that reads the transaction marker in a control batch of a window.
+
+    Its argument is the batch's row in the window's table. It returns None if the batch has no
+    marker.
+    """
 
     def read(row: Any) -> Marker | None:
         if row["count"] == 0:
@@ -76,7 +80,10 @@ def marker_reader(window: Window, path: str) -> Callable[[Any], Marker | None]:
 
 
 def abort_reader(window: Window, path: str) -> Callable[[Any], bool]:
-    """Return a function that checks whether a control batch of a window aborts a transaction."""
+    """Return a function that returns whether a control batch of a window aborts a transaction.
+
+    Its argument is the batch's row in the window's table.
+    """
     read = marker_reader(window, path)
 
     def is_abort(row: Any) -> bool:

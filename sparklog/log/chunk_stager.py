@@ -45,7 +45,7 @@ class ChunksInMemory:
         return False
 
     def close(self, chunk: GrowingChunk) -> None:
-        """Join the chunk's batches."""
+        """Join the batches of a complete chunk into a single buffer."""
         chunk.join()
 
     def finish(self, chunks: Sequence[GrowingChunk]) -> Sequence[Chunk]:
@@ -141,7 +141,11 @@ class ChunkStager:
             yield number, Picked(batch, order)
 
     def _numbers(self, topic: TopicInfo, rows: pa.RecordBatch) -> NDArray[np.int32]:
-        """Return the partition of each row: its column, else murmur2 of its key, else sticky."""
+        """Return the partition of each row.
+
+        The column partition decides; where it is null or missing, murmur2 of the key; without a
+        key, the sticky partition.
+        """
         given = rows.column("partition") if "partition" in rows.schema.names else None
         if given is not None and not given.null_count:
             return np.asarray(_as_numbers(given))
@@ -216,7 +220,7 @@ class ChunkStager:
             )
 
     def _close(self, pending: _PendingPartition) -> None:
-        """Close the growing chunk and start the next chunk."""
+        """Complete a partition's chunk, unless it is empty, and begin the next chunk."""
         chunk = pending.chunk
         if chunk.size_bytes:
             self._place.close(chunk)

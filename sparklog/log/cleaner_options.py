@@ -29,7 +29,7 @@ class CleanerOptions:
     io_max_bytes_per_second: float | None = None  # log.cleaner.io.max.bytes.per.second
 
     def throttle(self) -> Throttle:
-        """Return a throttle to share among all threads that clean at the same time."""
+        """Return a new limit of I/O, which all threads that clean at the same time must share."""
         if self.io_max_bytes_per_second is None:
             return unthrottled
         return RateLimit(self.io_max_bytes_per_second)

@@ -63,7 +63,11 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryIdentity(Identity):
-    """A micro-batch of a Spark query. `origin` identifies the query if its checkpoint was lost."""
+    """The identity of a micro-batch of a Spark query.
+
+    `origin` has the query's checkpoint, name, plan and sources, by which the log recognizes the
+    query if its checkpoint was lost.
+    """
 
     origin: QueryOrigin
 
@@ -383,7 +387,10 @@ def _check_origin(commits: CommitLog, identity: Identity, topics: Set[str]) -> N
 def outcome(
     commits: CommitLog, unknown: CommitUnknownError | tuple[int, str]
 ) -> CommitResult | None:
-    """Return the result of a commit that ended with CommitUnknownError. See `Log.outcome`."""
+    """Return the result of a commit that ended with CommitUnknownError; None if it failed.
+
+    See `Log.outcome`.
+    """
     if isinstance(unknown, CommitUnknownError):
         unknown = unknown.position, unknown.attempt
     record = commits.outcome(*unknown)

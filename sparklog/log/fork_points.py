@@ -132,7 +132,7 @@ def check_writers(state: LogState, wanted: ForkPointRequest) -> None:
 
 
 def nothing_to_fork(home: str, why_not: str) -> InvalidRequestError:
-    """Return the error if no entry of the ledger is early enough."""
+    """Return the error if no record of the ledger is early enough; `why_not` is the reason."""
     return InvalidRequestError(
         f"all commits in the ledger of {home} {why_not}: there is nothing to fork"
     )

@@ -41,7 +41,10 @@ def commit_checked(
     group: str,
     offsets: Mapping[str, Mapping[int, int]],
 ) -> None:
-    """Commit offsets that a user gave explicitly; see `Log.commit_offsets`."""
+    """Check {topic: {partition: offset}} against the log, and commit the offsets for a group.
+
+    See `Log.commit_offsets` for the errors.
+    """
     keys = {
         TopicPartition(topic, p): offset
         for topic, by in offsets.items()

@@ -25,7 +25,10 @@ def whole_entries(index: SegmentLog | None, dtype: np.dtype[Any]) -> Entries:
 
 
 def offset_entries(segments: PartitionSegments, base: int, *, size: int, end: int) -> Entries:
-    """Return the leading plausible offset entries of a log with `size` bytes up to `end`."""
+    """Return the leading entries of a segment's offset index that are plausible.
+
+    They point into a log of `size` bytes with offsets below `end`.
+    """
     entries = whole_entries(segments.index(base, INDEX), OFFSET_ENTRY)
     return entries[: plausible_offsets(entries, size=size, span=end - base)]
 
@@ -81,7 +84,10 @@ def txn_entries(segments: PartitionSegments, base: int, *, end: int) -> Entries:
 
 
 def position_hint(segments: PartitionSegments, base: int, log: SegmentLog, offset: int) -> int:
-    """Return a verified position at or before the batch that contains `offset`."""
+    """Return the position of a batch at or before `offset` in a segment, from its offset index.
+
+    The position is checked against the log, because an index may be damaged.
+    """
     size = log.size()
     entries = offset_entries(segments, base, size=size, end=offset + 1)
     if not len(entries):
@@ -92,7 +98,10 @@ def position_hint(segments: PartitionSegments, base: int, log: SegmentLog, offse
 
 
 def is_batch_at(log: SegmentLog, position: int, limit: int, last_offset: int) -> bool:
-    """Return whether a valid batch (with a correct CRC) at `position` ends with `last_offset`."""
+    """Return True if a batch with a valid CRC is at `position` and ends with `last_offset`.
+
+    `limit` is the size of the log.
+    """
     head = log.pread(HEADER_SIZE, position)
     if len(head) <= MAGIC_END:
         return False

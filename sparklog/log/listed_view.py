@@ -109,7 +109,10 @@ class ListedView(View, Generic[Place]):
         make: Callable[[PartitionSegments], T],
         topic_id: str | None = None,
     ) -> T:
-        """Return `make(segments)` for a partition's segments; see `View.of_partition`."""
+        """Return `make(segments)` for a partition, from a cache as long as it is unchanged.
+
+        See `View.of_partition`.
+        """
         key = TopicPartition(topic, partition)
         self.renew()
         place = self._look_up(key)

@@ -233,7 +233,7 @@ class PartitionReader:
         max_bytes: int | None = None,
         max_records: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the records with start <= offset < end. See `read_from`."""
+        """Yield the records with start <= offset < end; for the arguments see `read_from`."""
         batches = self.read_from(
             start,
             end,
@@ -352,7 +352,15 @@ class PartitionReader:
         first_bytes: int = FIRST_BYTES,
         allocate: Allocate | None = None,
     ) -> Iterator[Window]:
-        """Yield windows with tables of exactly the batches with offsets of [start, end)."""
+        """Yield windows whose tables contain exactly the batches with offsets of [start, end).
+
+        Args:
+            start: The first offset.
+            end: See `read_from`.
+            budget: The remaining size, if it is limited; the batches are charged to it.
+            first_bytes: The size of the first window of each segment; later windows are larger.
+            allocate: Returns memory to read files into.
+        """
         # A loop over segments by base offset, not over a list of them: the segments may be rolled,
         # deleted or compacted between two windows.
         at = start
@@ -561,7 +569,7 @@ def _replaced(batches: Batches, table: Table) -> Batches:
 
 
 def _damage(error: DataCorruptionError, first: int, end: int) -> DataCorruptionError:
-    """Return a copy of the error with the offsets that are lost."""
+    """Return a copy of the error that names the lost offsets [first, end)."""
     return DataCorruptionError(
         error.reason, path=error.path, position=error.position, first=first, end=end
     )

@@ -85,7 +85,10 @@ def resolve(
     name: str,
     isolation: str,
 ) -> dict[int, int]:
-    """Return {partition: offset} of a start or end position. `name` is "start" or "end".
+    """Return {partition: offset} of a start or end position, such as "earliest" or a datetime.
+
+    `spans` has the log start and the high watermark of each partition. `name` is "start" or "end",
+    for messages.
 
     Raises:
         OffsetOutOfRangeError: An offset is outside of [log start, high watermark].

@@ -224,7 +224,7 @@ class ProducerState:
         return min(self.open_txns, default=self.end)
 
     def entries(self) -> list[ProducerEntry]:
-        """Return the entries of a snapshot, in the order of Kafka's hash map."""
+        """Return the producers as entries of a snapshot, in the order of Kafka's hash map."""
         return [_entry(p) for p in _java_order(self._producers)]
 
     def apply(self, table: Table, read_marker: ReadMarker, appended_ms: int = -1) -> bytes:
@@ -389,9 +389,13 @@ def last_sequence(first: int, delta: int) -> int:
 
 
 def _check_next(row: Any, known: Producer, where: str) -> None:
-    """Raise FencedError or OutOfOrderSequenceError unless a batch continues the producer's batches.
+    """Raise an error unless the batch `row` continues the batches of the producer `known`.
 
     Source: ProducerAppendInfo.checkProducerEpoch, checkSequence.
+
+    Raises:
+        FencedError: The batch has an older epoch than the producer.
+        OutOfOrderSequenceError: The batch has another sequence than the next.
     """
     producer_id, epoch = known.id, int(row["producer_epoch"])
     first = int(row["base_sequence"])
@@ -447,7 +451,7 @@ def _java_order(producers: dict[int, Producer]) -> Iterator[Producer]:
 
 
 def no_markers(row: Any) -> Marker | None:
-    """Raise an AssertionError; a `ReadMarker` for logs without transactions."""
+    """Raise an AssertionError. Used as a `ReadMarker` for batches without transaction markers."""
     raise AssertionError(f"control batch at offset {row['base_offset']}")
 
 

@@ -170,7 +170,10 @@ class _Attempt:
         )  # fmt: skip
 
     def _known(self, state: LogState) -> list[Numbered]:
-        """Return the batches that a log in this state can append; the others get an error."""
+        """Return the valid batches, as (index, chunk), for a log in this state.
+
+        Each other batch gets an error as its outcome.
+        """
         accepted = []
         for number, batch in self._batches:
             try:
@@ -187,7 +190,11 @@ class _Attempt:
         return accepted
 
     def _with_room(self, batches: list[Numbered]) -> list[Numbered]:
-        """Return the batches that the home has space for now; the others get an error."""
+        """Return the batches of partitions that are online and have disk space.
+
+        Each other batch gets an error as its outcome. If the batches fit only partition by
+        partition, but not together, all of them get an error.
+        """
         commits = self._commits
         try:
             commits.check([chunk for _, chunk in batches])

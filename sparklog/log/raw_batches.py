@@ -154,7 +154,7 @@ def _read_range(
 
 
 def _pieces(window: Window) -> Iterator[memoryview]:
-    """Yield the bytes of a window's batches. Adjacent batches are a single piece."""
+    """Yield the bytes of a window's batches; adjacent batches are in a single buffer."""
     table: Any = window.batches.table
     starts = table["position"] - window.position
     stops = starts + table["size"]

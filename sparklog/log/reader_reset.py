@@ -84,7 +84,7 @@ class ReaderResets:
         shift_by: int | None,
         offsets: Mapping[str, Mapping[int, int]] | None,
     ) -> "ResetPlan":
-        """Return the new offsets of a group; see `Log.reset_reader`."""
+        """Return a plan with the new offsets of a group; see `Log.reset_reader`."""
         if (to is not None) + (shift_by is not None) + (offsets is not None) != 1:
             raise InvalidRequestError(
                 "exactly one of the arguments `to`, `shift_by` and `offsets` must be given"
@@ -158,7 +158,11 @@ class ReaderResets:
     def _chosen(
         self, topics: ResetTopics | None, known: Mapping[TopicPartition, Committed]
     ) -> list[TopicPartition]:
-        """Return the selected partitions; by default all that the group has committed."""
+        """Return the partitions that `topics` selects.
+
+        By default these are the existing partitions in `known`, the offsets that the group has
+        committed.
+        """
         infos = self._view.topics()
         if topics is None:
             return sorted(
@@ -216,7 +220,11 @@ class ReaderResets:
         known: Mapping[TopicPartition, Committed],
         spans: Spans,
     ) -> list[PlannedOffset]:
-        """Return the first offsets at or after a time; the end if there is no such record."""
+        """Return the planned offset of each partition: the first record at or after a time.
+
+        Without such a record, that is the end, with a warning. `known` has the committed offsets,
+        and `spans` the log start and end of each partition.
+        """
         planned = []
         for topic in dict.fromkeys(key.topic for key in keys):
             partitions = [key for key in keys if key.topic == topic]
@@ -292,7 +300,7 @@ class ReaderResets:
     # --- carrying out ------------------------------------------------------------------------
 
     def execute(self, plan: "ResetPlan") -> None:
-        """Commit the planned offsets; see `ResetPlan.execute`."""
+        """Commit the offsets of a plan; for the errors see `ResetPlan.execute`."""
         if not plan.offsets:
             return
         self.check_idle(plan.group)
@@ -321,7 +329,11 @@ class ReaderResets:
         self._groups.change(plan.group, decide)
 
     def forget(self, group: str, keys: Iterable[TopicPartition]) -> bool:
-        """Delete a group's offsets of some partitions; see `Log.delete_reader`."""
+        """Delete a group's offsets of some partitions; return True if any existed.
+
+        Raises:
+            GroupNotEmptyError: Kafka clients in the group read one of the topics.
+        """
         self._check_kept()
         keys = list(keys)
         active = self._at_work().get(group)

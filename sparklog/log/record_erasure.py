@@ -161,7 +161,7 @@ class PieceStore(Protocol[P]):
     """Reads and replaces the pieces of a log: segments, copies of segments, or extents."""
 
     def report_of(self, piece: P) -> PartitionErasure:
-        """Return the report of a piece's partition; records below its `end` are erased."""
+        """Return the report of a piece's partition. Its `end` limits the records to erase."""
 
     def windows(self, piece: P) -> Windows:
         """Yield (window, path) of a piece: blocks of complete batches, and the path of the log.
@@ -204,7 +204,7 @@ class ErasableStore(PieceStore[P], Protocol[P]):
     changes: tuple[type[Exception], ...]
 
     def pieces(self) -> Iterable[P]:
-        """List the pieces. Raises: the store's errors."""
+        """List the pieces. The errors depend on the store."""
 
     def finish(self, *, dry_run: bool) -> list[str]:
         """Delete the bytes of replaced pieces, except in a dry run.
@@ -231,14 +231,17 @@ class PieceEraser(Generic[P]):
         self._check, self._dry_run = check, dry_run
 
     def count(self, piece: P) -> Tally:
-        """Count the selected records of a piece. Raises: as `PieceStore.windows`."""
+        """Count the selected records of a piece. The errors are those of `PieceStore.windows`."""
         report = self._store.report_of(piece)
         tally = self._eraser(report.end).count(self._store.windows(piece))
         report.bytes_read += tally.bytes_read
         return tally
 
     def rewrite(self, hits: Mapping[P, Tally]) -> None:
-        """Rewrite the pieces with selected records. Raises: as `PieceStore.replace`."""
+        """Rewrite the pieces in `hits`, which have selected records; only report it in a dry run.
+
+        `hits` has the counted records of each piece. The errors are those of `PieceStore.replace`.
+        """
         for rewrite in self._store.rewrites(hits, dry_run=self._dry_run):
             if self._dry_run:
                 tallies = [hits[piece] for piece in rewrite.pieces if piece in hits]

@@ -77,7 +77,7 @@ def delete_expired(
 
 
 def report_deleted(due: Mapping[TopicPartition, DueSegments], report: Report) -> None:
-    """Report segments that were deleted or, in a dry run, would be."""
+    """Add deleted segments to the report, or in a dry run the segments that are due."""
     verb = "would be" if report.dry_run else "is"
     for key, segments in due.items():
         if segments.expired or segments.held_back:
@@ -124,7 +124,10 @@ class QuarantinedPartitions:
 
 
 def report_failed(key: TopicPartition, error: Exception, report: Report) -> None:
-    """Report the error of a partition; the round continues with the other partitions."""
+    """Add the error of a partition to the report, and log it.
+
+    The round then continues with the other partitions.
+    """
     report.errors.append(f"{key}: {error}")
     _LOGGER.error("%s: %s", key, error)
 

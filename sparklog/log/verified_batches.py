@@ -194,7 +194,11 @@ class VerifiedBatches:
         self._descriptors = _Descriptors(descriptors_max)
 
     def remember(self, reader: PartitionReader, window: Window) -> None:
-        """Remember that the batches of a window of a segment are valid."""
+        """Remember the batches of a window, whose CRCs the caller has verified.
+
+        They are not remembered if the segment is remote or was changed just now, or if the log is
+        compacted.
+        """
         table: Any = window.batches.table
         if reader.segments.gaps or bool((table["magic"] != _MAGIC).any()):
             return

@@ -72,14 +72,14 @@ def _lock_out(fs: FileSystem, path: str) -> LockFile:
 
 
 def is_marked_open(fs: FileSystem, directory: str) -> bool:
-    """Return True if a session was open and not closed cleanly, or is still open."""
+    """Return True if a log dir has the guard: a session is open, or was not closed cleanly."""
     return fs.is_dir(os.path.join(directory, OPEN_MARKER_NAME))
 
 
 def mark_open(fs: FileSystem, directories: Sequence[str]) -> None:
-    """Create the guards, durably, and remove Kafka's clean marks. Idempotent.
+    """Create the guards (`sparklog_open/`), durably, and remove Kafka's clean marks. Idempotent.
 
-    The first dir's guard decides how a log is opened, so it is created last.
+    The first log dir's guard decides how a log is opened, so it is created last.
     """
     # First, because a crash before the guards exist must not leave a dir that a broker accepts: it
     # would rename all partitions that its cluster doesn't know to -stray.
@@ -102,7 +102,10 @@ def mark_made(fs: FileSystem, directories: Sequence[str]) -> None:
 
 
 def mark_closed(fs: FileSystem, directories: Sequence[str]) -> None:
-    """Mark every log dir as clean, durably, then remove the guards, the first dir's last."""
+    """Write sparklog's clean mark in every log dir, durably, then remove the guards.
+
+    The guard of the first log dir is removed last, because it decides how the log is opened.
+    """
     for directory in directories:
         write_durably(fs, os.path.join(directory, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_CONTENT)
     # The first dir's guard decides whether the next open recovers the log, so it is removed last: a
@@ -114,7 +117,7 @@ def mark_closed(fs: FileSystem, directories: Sequence[str]) -> None:
 
 
 def was_clean(fs: FileSystem, directories: Sequence[str]) -> bool:
-    """Return True if every log dir has Kafka's clean mark."""
+    """Return True if every log dir has the mark of a clean close, by sparklog or a broker."""
     return all(fs.exists(os.path.join(directory, CLEAN_SHUTDOWN)) for directory in directories)
 
 

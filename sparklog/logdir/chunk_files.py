@@ -22,7 +22,10 @@ _MAX_AGE_MS: Final = 7 * 24 * 3_600_000
 
 
 def new_chunk_path(directory: str, label: str) -> str:
-    """Return a unique path for a chunk; `label` starts with a `chunk_label`."""
+    """Return a unique path for a chunk file in a log dir.
+
+    `label` is a part of the name; it starts with the `chunk_label` of the writer and micro-batch.
+    """
     return os.path.join(directory, f"{CHUNK_PREFIX}{label}-{uuid.uuid4().hex}")
 
 

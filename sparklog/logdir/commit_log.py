@@ -370,7 +370,10 @@ class LogDirCommits:
             return self.position
 
     def append(self, change: Change, *, expected: int) -> LedgerRecord:
-        """Write a change as a single step, within `exclusive`; see `CommitLog.append`."""
+        """Write a change to the ledger as a single step; return the written record.
+
+        Called within `exclusive`. `expected` must be the ledger's end: see `CommitLog.append`.
+        """
         if expected != self.position:
             raise PositionMovedError(
                 f"{self.home}: the ledger ends at {self.position}, but the change was decided at "
@@ -439,7 +442,10 @@ class LogDirCommits:
         return step
 
     def placement(self, partitions: range) -> dict[int, int]:
-        """Assign new partitions to log dirs; see `partition_creation.placement`."""
+        """Return {partition: number of a log dir} for new partitions.
+
+        See `partition_creation.placement`.
+        """
         return placement(self.manager, partitions)
 
     def check(self, chunks: Sequence[Chunk]) -> None:
@@ -552,7 +558,7 @@ class LogDirCommits:
 
     @property
     def present(self) -> list[str]:
-        """The available log dirs; sparklog neither reads nor writes the others."""
+        """The available log dirs. Unavailable log dirs are neither read nor written."""
         return self.offline.dirs.present
 
     @property
@@ -561,7 +567,10 @@ class LogDirCommits:
         return self.options.flush == "commit"
 
     def partition_log(self, topic: str, partition: int) -> PartitionLog:
-        """Return the log of a partition, for appends; see `LogManager.partition_log`."""
+        """Return the log of a partition, for appends within a step.
+
+        The errors are those of `LogManager.partition_log`.
+        """
         return self.manager.partition_log(topic, partition)
 
     def partition_path(self, topic: str, partition: int) -> str:
@@ -592,7 +601,10 @@ class LogDirCommits:
             raise SparklogError(f"{self.home}: this log is closed; open it again")
 
     def give_up(self, why: str) -> None:
-        """Wait for a step in progress, then release all locks without changes on disk."""
+        """Wait for a step in progress, then release all locks without changes on disk.
+
+        Later calls raise an error with the reason `why`.
+        """
         with self._mutex:
             self._lose(why)
 

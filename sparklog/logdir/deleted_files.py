@@ -57,7 +57,10 @@ def deleted_files(manager: LogManager, deleted: DeletedTopic) -> dict[str, int]:
 
 
 def unlink_due(manager: LogManager, *, now_ms: int) -> None:
-    """Unlink files after their delay. Under the lock, because a swap uses such a name too."""
+    """Unlink the `.deleted` files whose delay is over. Under the lock.
+
+    The lock is needed because a swap of segments uses a name of that form too.
+    """
     due = [path for path, when in waiting(manager, now_ms=now_ms).items() if when <= now_ms]
     _unlink(manager.fs, sorted(due))
 

@@ -113,7 +113,10 @@ class GroupFiles:
     def update(
         self, group: str, decide: Decision, *, heal: bool = False, durably: bool = True
     ) -> bool:
-        """Apply `decide` to a group under the lock of its file."""
+        """Apply `decide` to a group under the lock of its file; return True if it was written.
+
+        For the arguments see `GroupStore.update`.
+        """
         path = self.key(group)
         with self._locked(path):
             known, is_damaged = None, False
@@ -143,7 +146,10 @@ class GroupFiles:
             return True
 
     def delete(self, key: str, *, durably: bool = True) -> bool:
-        """Delete a group's file, whatever it contains."""
+        """Delete a group's file, whatever it contains; return True if the file existed.
+
+        `key` is the path of the file. Without `durably`, a power cut may restore it.
+        """
         if not self._fs.exists(key):
             return False
         with self._locked(key):

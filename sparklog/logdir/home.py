@@ -91,7 +91,7 @@ class LogDirHome:
         return None if self._commits is None else self._commits.lost
 
     def abandon(self, why: str) -> None:
-        """Release all locks, without changes on disk."""
+        """Stop using the log, for the reason `why`: release all locks, without changes on disk."""
         if self._commits is not None:
             self._commits.give_up(why)
 

@@ -135,7 +135,11 @@ def prune_snapshots(commits: LogDirCommits, *, dry_run: bool = False) -> list[st
 def _prune(
     commits: LogDirCommits, key: TopicPartition, found: list[str], *, dry_run: bool
 ) -> list[str]:
-    """Check a partition again under the lock, and delete the partition's stray snapshots."""
+    """Delete a partition's snapshots that belong to no segment; return their paths.
+
+    They are searched again under the lock. `found` are the paths found without the lock, which are
+    returned in a dry run.
+    """
     if not found or dry_run:
         return found
     with commits.exclusive():

@@ -107,7 +107,7 @@ class LedgerWriter:
 
 
 class LedgerFiles:
-    """The ledger as `sparklog.storage.commits.Ledger`, read from files."""
+    """The ledger's records, read from its files: a `sparklog.storage.commits.Ledger`."""
 
     def __init__(self, fs: FileSystem, home: str) -> None:
         self._fs, self.home = fs, home
@@ -118,7 +118,7 @@ class LedgerFiles:
         return ledger_bases(self._fs, self.home)[0]
 
     def records(self, first: int, end: int) -> Iterator[tuple[int, LedgerRecord]]:
-        """Yield (offset, record); see `replay`."""
+        """Yield (offset, record) of the ledger's offsets [first, end); errors as in `replay`."""
         return replay(self._fs, self.home, first, end)
 
     def records_backwards(self, end: int) -> Iterator[tuple[int, LedgerRecord]]:
@@ -211,7 +211,10 @@ def replay(
 
 
 def parse_rows(rows: pa.RecordBatch, path: str) -> Iterator[tuple[int, LedgerRecord]]:
-    """Yield (offset, record) of ledger rows with columns offset and value; raises as `replay`."""
+    """Yield (offset, record) of decoded ledger rows with the columns offset and value.
+
+    The errors are those of `replay`.
+    """
     offsets, values = rows.column("offset").to_pylist(), rows.column("value").to_pylist()
     try:
         objects = json.loads(b"[%s]" % b",".join(values))  # faster than single documents

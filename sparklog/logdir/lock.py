@@ -165,7 +165,7 @@ class LogLock:
         self._file.unlock(_WRITE, 1)
 
     def mark(self, number: int, *, failing: bool) -> None:
-        """Set or clear the mark that writing to log dir `number` failed; see `is_failing`."""
+        """Show to all processes whether writing to log dir `number` fails; see `is_failing`."""
         if failing:
             self._file.try_lock(_FAILING + number, 1, exclusive=False)
         else:

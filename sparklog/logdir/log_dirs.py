@@ -132,7 +132,15 @@ class LogDirs:
 def offline_error(
     path: str, why: str, first: int, end: int, *, remedy: str = _BACK
 ) -> PartitionOfflineError:
-    """Return the error of an offline partition with the unavailable offsets [first, end)."""
+    """Return the error of a partition that is offline.
+
+    Args:
+        path: The partition's directory.
+        why: The reason.
+        first: The first unavailable offset.
+        end: The offset after the last unavailable offset.
+        remedy: What the user can do.
+    """
     reason = f"the partition is offline: {why}; {remedy}"
     return PartitionOfflineError(reason, path=path, first=first, end=end)
 
@@ -269,7 +277,10 @@ def _not_the_first(path: str, content: _DirsFile, home: str) -> InvalidRequestEr
 
 
 def _places(fs: FileSystem, home: str) -> dict[int, list[str]]:
-    """Return {number of a log dir: the partition directories expected there}."""
+    """Return {number of a log dir: names of its partition directories}, by the topics file.
+
+    Empty if the topics file is missing or damaged.
+    """
     try:
         topics = read_topics(fs, home) or {}
     except DataCorruptionError:
@@ -282,10 +293,11 @@ def _places(fs: FileSystem, home: str) -> dict[int, list[str]]:
 
 
 def _why_unlisted(fs: FileSystem, path: str, expected: Sequence[str]) -> str:
-    """Return why a directory without `sparklog.dirs` can't be the log's. "" if it can be.
+    """Return why a directory without `sparklog.dirs` can't be the log's; "" if it can be.
 
-    Older versions did not write the file, and it may be lost: then the partitions in the directory
-    identify the log.
+    `expected` are the names of the partition directories of this log dir. Older versions of
+    sparklog did not write `sparklog.dirs`, and the file may be lost, so these directories identify
+    the log.
     """
     if not expected:
         return ""
@@ -340,7 +352,10 @@ def write_new_dirs(fs: FileSystem, directories: Sequence[str], paths: Sequence[s
 
 
 def _directory_id(fs: FileSystem, path: str, *, taken: Sequence[LogDir]) -> str:
-    """Return the directory's id from a broker, unless another dir has this id; else a new id."""
+    """Return the id of a new log dir: the id that a broker gave it, else a new id.
+
+    A broker's id that a log dir in `taken` has already is not used.
+    """
     # Kafka's metadata log refers to partitions' log dirs by this id, so a log that is handed back
     # to its broker must keep it.
     given = read_properties(fs, path).get(DIRECTORY_ID)

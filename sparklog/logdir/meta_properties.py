@@ -49,7 +49,10 @@ def give_to_brokers(fs: FileSystem, directory: str, properties: Mapping[str, str
 
 
 def _read(fs: FileSystem, directory: str) -> dict[str, str]:
-    """Return the entries. Java's escapes do not occur in ids."""
+    """Return all entries of a log dir's `meta.properties`; empty without the file.
+
+    Java's escapes are not decoded, because they do not occur in ids.
+    """
     try:
         raw = read_bytes(fs, os.path.join(directory, META_PROPERTIES))
     except FileNotFoundError:

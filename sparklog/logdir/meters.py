@@ -70,7 +70,10 @@ class WriteMeters:
     """The metrics of a log's writer, looked up once so that commits stay fast."""
 
     def __init__(self, directories: list[str], mark: Callable[[int, bool], None]) -> None:
-        """`mark` shows other processes whether writing to log dir number n failed."""
+        """Look up the metrics of a log's writer.
+
+        `mark(number, failing)` shows other processes whether writing to log dir `number` failed.
+        """
         self._directories, self._mark = directories, mark
         self._marked: set[str] = set()
         self.all: Meters = meters(directories[0])
@@ -93,7 +96,7 @@ class WriteMeters:
             raise
 
     def committed(self, began_ms: float, sizes: Iterable[int]) -> None:
-        """Count a commit that began at `began_ms` (monotonic) with chunks of these sizes."""
+        """Record a commit that began at `began_ms` (monotonic): its duration and the chunks' sizes."""
         self._commit.observe((monotonic_ms() - began_ms) / 1000)
         for size in sizes:
             self._chunk.observe(size)
@@ -140,7 +143,11 @@ class WriteMeters:
             raise
 
     def wrote(self, places: Collection[str]) -> None:
-        """Clear the failure marks of these partitions' log dirs after a successful step."""
+        """Clear the failure marks of log dirs after a successful step.
+
+        `places` are the directories of the partitions that were written. The first log dir is
+        included.
+        """
         # The usual case, in which commits should take no lock on the marks.
         if not self._marked and not any(map(self._failed.value, self._directories)):
             return
@@ -152,7 +159,10 @@ class WriteMeters:
                 self._mark(self._directories.index(directory), False)
 
     def failed(self, error: BaseException) -> None:
-        """Record a failed step: if the disk failed, mark its log dir (the first, if unknown)."""
+        """Record a failed step. If the disk failed, mark the log dir that the error names.
+
+        If it names none, the first log dir is marked.
+        """
         if isinstance(error, StorageUnavailableError):
             text = str(error)
             # The error does not have the log dir as a value; its text starts with the path of the

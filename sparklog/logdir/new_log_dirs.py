@@ -91,7 +91,7 @@ class NewLogDirs:
         return old if len(self._targets) > 1 else 0
 
     def __enter__(self) -> Self:
-        """Reserve the target paths. For the errors, see `StagedDirectories.__enter__`."""
+        """Reserve the target paths; errors as of `StagedDirectories.__enter__`."""
         self._stack.enter_context(self._staged)
         return self
 

@@ -63,7 +63,7 @@ def closed_offsets(ends: Offsets, starts: Mapping[TopicPartition, int]) -> dict[
 def raise_offsets(
     fs: FileSystem, directory: str, name: str, offsets: Mapping[TopicPartition, int]
 ) -> None:
-    """Raise entries of a checkpoint file to `offsets`, durably; higher entries stay."""
+    """Raise the offsets in a checkpoint file to at least `offsets`, durably."""
     known = read_offsets(fs, directory, name)
     higher = {key: offset for key, offset in offsets.items() if offset > known.get(key, 0)}
     if higher:

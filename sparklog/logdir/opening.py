@@ -153,7 +153,10 @@ def clear_up(commits: LogDirCommits) -> None:
 
 
 def _open_locked(commits: LogDirCommits, *, news: bool) -> None:
-    """Open the log dir under the lock, after a recovery if it was not closed cleanly."""
+    """Open the log dir under the lock, after a recovery if it was not closed cleanly.
+
+    `news`: log a warning, not only a debug message, if a broker's directory is adopted.
+    """
     if is_marked_open(commits.fs, commits.home):
         _check_ledger(commits)
         exclude_broker_dirs(commits.fs, commits.offline.dirs)
@@ -218,7 +221,10 @@ def _has_ledger(commits: LogDirCommits) -> bool:
 
 
 def _open_closed(commits: LogDirCommits, *, news: bool) -> None:
-    """Open a directory that no session of sparklog has open."""
+    """Open a log that is new, was closed cleanly, or was written by a broker; create the guards.
+
+    `news`: log a warning, not only a debug message, if a broker's directory is adopted.
+    """
     fs, home = commits.fs, commits.home
     page = commits.lock.read()
     # Readers cache by generation. A page without a usable generation (another boot, a copy) must
@@ -311,7 +317,10 @@ def _check_first(fs: FileSystem, directories: Sequence[str]) -> None:
 
 
 def _check_dirs(commits: LogDirCommits) -> None:
-    """Reject missing log dirs, and while the guard exists, log dirs in another order."""
+    """Raise LogDirUnnamedError if partitions are in log dirs that the path does not name.
+
+    While the guard exists, log dirs in another order are rejected too.
+    """
     fs, directories = commits.fs, commits.directories
     guarded = is_marked_open(fs, commits.home)
     for name, topic in commits.state.topics.items():

@@ -50,7 +50,7 @@ _INDEXES: Final = (index_name, timeindex_name, txnindex_name)
 def move_partition(
     commits: LogDirCommits, key: TopicPartition, to: str, *, progress: Progress | None = None
 ) -> MovedPartition:
-    """Move a partition; see `Log.move_partition`."""
+    """Move a partition to the log dir `to`; see `Log.move_partition`."""
     refuse_internal(key.topic)
     began_ms = monotonic_ms()
     with commits.exclusive():

@@ -98,7 +98,10 @@ def is_url(directory: str) -> bool:
 
 
 def same_place(directory: str, other: str, fs: FileSystem = LOCAL) -> bool:
-    """Return True if two directories are the same, by device and inode; by name if missing."""
+    """Return True if two paths name the same directory, by device and inode.
+
+    URLs and missing directories are compared by name.
+    """
     if directory == other or is_url(directory) or is_url(other):
         return directory == other
     try:

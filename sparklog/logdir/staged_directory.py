@@ -217,7 +217,10 @@ class StagedDirectories:
 
 
 def staged_name(target: str, kind: str) -> str:
-    """Return a new name beside `target` for a directory to create or to remove."""
+    """Return a new name beside `target`, for a directory to create or to remove.
+
+    `kind` is a word for the purpose, which is part of the name.
+    """
     parent, name = os.path.split(target)
     return os.path.join(parent, f".{name}.{kind}-{uuid.uuid4().hex}")
 
@@ -252,7 +255,11 @@ def remove_leftover(fs: FileSystem, root: str, *, lock_name: str = LOCK_NAME) ->
 
 
 def hold(fs: FileSystem, root: str, lock_name: str = LOCK_NAME) -> LockFile:
-    """Take the lock of a staged directory, to create or remove files there."""
+    """Lock a staged directory, so that no cleanup removes it and its files can be changed.
+
+    Raises:
+        LogLockedError: Another process has the lock.
+    """
     file = fs.open_lock(os.path.join(root, lock_name))
     if not file.try_lock(0, 1, exclusive=True) or not file.is_current():
         file.close()

@@ -78,7 +78,10 @@ class ChunkFiles:
         return False
 
     def _write(self, chunk: GrowingChunk) -> _ChunkFile:
-        """Write the batches in memory to the chunk's file, which is created if needed."""
+        """Write a chunk's batches in memory to its file; return the file.
+
+        The file is created with the first batches.
+        """
         staged: _ChunkFile | None = chunk.place_state
         if staged is None:
             directory = os.path.dirname(chunk.topic.dirs[chunk.partition])

@@ -253,7 +253,7 @@ class LogDirView(ListedView[str]):
         return offline_error(path, why, start, end, remedy=RENAME_BACK)
 
     def local_files(self, key: TopicPartition) -> LocalFiles | None:
-        """Return a partition's local segments; see `sparklog.storage.view.View`."""
+        """Return a partition's segment files, or None without any; see `View.local_files`."""
         listing = self.of_partition(*key, self._listing)  # checks the log dirs first
         identities = self._identity.files()
         try:
@@ -342,7 +342,7 @@ class LogDirView(ListedView[str]):
         return self.of_partition(*key, PartitionReader)
 
     def _check_owner(self, key: TopicPartition) -> None:
-        """Raise PartitionOfflineError if another directory is in a partition's place."""
+        """Raise PartitionOfflineError if a partition's directory belongs to another partition."""
         if self._why_foreign(key) is None:
             return
         self.refresh()  # it may have been moved or created again since the listing
@@ -351,7 +351,7 @@ class LogDirView(ListedView[str]):
             raise self._offline_error(key, why)
 
     def _why_foreign(self, key: TopicPartition) -> str | None:
-        """Return why the directory in a partition's place is foreign, if it is."""
+        """Return why a partition's directory can't be that partition's; None if it can."""
         found, known = self._metadata(*key), self._state(key.topic)
         why = why_foreign(found, key, None if known is None else known.id)
         if why is not None and not self._is_ours():  # a broker may have created the topic again
@@ -385,7 +385,7 @@ class LogDirView(ListedView[str]):
         return None if found is None else found.topic_id
 
     def _metadata(self, topic: str, partition: int) -> PartitionMetadata | None:
-        """Return the current metadata in a partition's directory, if it exists."""
+        """Return the current metadata in a partition's directory; None without a metadata file."""
         key = TopicPartition(topic, partition)
         for again in (False, True):
             if again or key not in self._paths:

@@ -117,7 +117,10 @@ class ErasableSegments:
     def rewrites(
         self, hits: Mapping[Segment, Tally], *, dry_run: bool
     ) -> Iterator[Rewrite[Segment]]:
-        """Yield each segment with selected records; close the active segment if it has some too."""
+        """Yield the rewrite of each segment in `hits`, the segments with selected records.
+
+        Except in a dry run, an active segment among them is closed first.
+        """
         commits, selected = self._commits, [segment.base for segment in hits]
         if not dry_run:
             if selected:

@@ -198,7 +198,10 @@ def swap_of(made: Rewritten) -> SegmentSwap:
 
 
 def is_possible(fs: FileSystem, directory: str, made: Rewritten) -> bool:
-    """Return True if the sources are unchanged since they were read, and the new files exist."""
+    """Return True if a new segment can still be swapped in.
+
+    Its sources must be unchanged since they were read, and its `.cleaned` files must exist.
+    """
     try:
         for source in made.sources:
             path = joined(directory, log_name(source.base))

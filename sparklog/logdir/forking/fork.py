@@ -157,7 +157,10 @@ def fork(
 
 
 def _check_places(fs: FileSystem, sources: list[str], targets: list[str]) -> None:
-    """Raise InvalidRequestError if there is no log, or the fork's place is invalid."""
+    """Raise InvalidRequestError if the old log has no ledger, or the new log dirs are invalid.
+
+    There must be one new log dir, or as many as old log dirs, and none may be within another.
+    """
     if len(targets) not in (1, len(sources)):
         raise InvalidRequestError(
             f"{', '.join(targets)} are {len(targets)} directories: name a single directory, or as "
@@ -185,7 +188,11 @@ def _plan_and_link(
     *,
     leave_remote: bool,
 ) -> _Plan:
-    """Choose the files and link them into the new directory. The lock prevents deletions."""
+    """Plan the fork at `point`, and link the files into the new log dirs, under the write lock.
+
+    The lock prevents deletions meanwhile. `leave_remote`: leave out records that are only in remote
+    storage.
+    """
     with commits.exclusive():
         watch = stopwatch()
         known = {name: _checkpoint(commits, name) for name in (CLEANER, CLEANED)}

@@ -20,7 +20,13 @@ from sparklog.storage.log_state import LogState
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """A point in the ledger, after the last included record, and the state and time there."""
+    """A point in the ledger at which a log is forked.
+
+    Attributes:
+        offset: The ledger offset after the last record that the fork includes.
+        time_ms: The time of that record.
+        state: The log's state after that record.
+    """
 
     offset: int
     time_ms: int
@@ -28,7 +34,7 @@ class ForkPoint:
 
 
 def find_point(commits: LogDirCommits, wanted: ForkPointRequest) -> ForkPoint:
-    """Return the fork point for a commit, a time, or offsets, in the log's ledger.
+    """Return the point in the log's ledger that `wanted` describes by commit, time or offsets.
 
     Raises:
         InvalidRequestError: The ledger does not contain the point, or its records expired.

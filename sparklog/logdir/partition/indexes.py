@@ -20,12 +20,15 @@ def read_entries(fs: FileSystem, path: str, dtype: np.dtype[Any]) -> Entries:
 
 
 def offset_entries(fs: FileSystem, directory: str, base: int, *, size: int, end: int) -> Entries:
-    """Return the leading offset entries that are valid for a log of `size` bytes up to `end`."""
+    """Return the leading entries of a segment's offset index that are plausible.
+
+    They point into a log of `size` bytes with offsets below `end`.
+    """
     return index_entries.offset_entries(LogDirSegments(fs, directory), base, size=size, end=end)
 
 
 def regular_times(fs: FileSystem, directory: str, base: int, offsets: Entries) -> Entries:
-    """Return the time entries that belong to the offset entries `offsets`."""
+    """Return the time index entries that were written together with the entries `offsets`."""
     return index_entries.regular_times(LogDirSegments(fs, directory), base, offsets)
 
 

@@ -54,7 +54,10 @@ class LeaderEpochFileCache:
         self._replace(clipped(self.entries, end=end))
 
     def truncate_from_start(self, start: int) -> None:
-        """Remove offsets below `start`; the epoch that contains `start` then starts there."""
+        """Remove the epochs that end at or below offset `start`, the new log start.
+
+        The epoch that contains `start` gets `start` as its start offset.
+        """
         self._replace(clipped(self.entries, start=start))
 
     def _replace(self, entries: Epochs) -> None:
@@ -64,7 +67,7 @@ class LeaderEpochFileCache:
 
 
 def read_epochs(fs: FileSystem, directory: str) -> Epochs:
-    """Return the checkpoint's entries; empty without a file."""
+    """Return the (epoch, start offset) entries of leader-epoch-checkpoint; empty without a file."""
     path = os.path.join(directory, EPOCH_CHECKPOINT)
     try:
         return parse_epochs(read_bytes(fs, path), path)
@@ -82,7 +85,10 @@ def create_epochs(fs: FileSystem, directory: str) -> File:
 
 
 def write_epochs(fs: FileSystem, directory: str, entries: Epochs, *, sync_dir: bool = True) -> None:
-    """Replace the checkpoint, durably; without `sync_dir` the caller syncs the directory."""
+    """Replace the checkpoint by these (epoch, start offset) entries, durably.
+
+    Without `sync_dir` the caller syncs the directory.
+    """
     path = os.path.join(directory, EPOCH_CHECKPOINT)
     write_durably(fs, path, format_epochs(entries), sync_dir=sync_dir)
 

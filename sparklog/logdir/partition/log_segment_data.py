@@ -91,5 +91,5 @@ class LogDirSegmentData:
         return format_snapshot(state.entries())
 
     def leader_epochs(self) -> Epochs:
-        """Return the checkpoint's entries up to the segment's end. Cost: a small file."""
+        """Return the log's leader epochs up to the segment's end. Cost: reads a small file."""
         return clipped(read_epochs(self.fs, self.directory), end=self.end)

@@ -296,7 +296,10 @@ class PartitionLog:
         self._active.tail_crc = -1  # outdated by the append
 
     def scanned(self, data: Buffer) -> Table:
-        """Return the batches of data to append; raises as `append`. CRCs are not checked."""
+        """Return the table of the batches in data to append; CRCs are not checked.
+
+        The errors are those of `append`.
+        """
         what = "data to append"
         found = scan(data, path=what, check_crc=False)
         return checked(found, len(data), what=what, batch_bytes_max=self.config.roll_bytes)
@@ -442,7 +445,11 @@ class PartitionLog:
         self._end, self.tail_crc = state.end, -1
 
     def close(self) -> None:
-        """Close cleanly: final time entry, snapshot at the end, no stray files, all durable."""
+        """Close the log cleanly, durably, so that it can be opened without a recovery.
+
+        Writes the final time index entry and a producer snapshot at the end, and removes unused
+        snapshots.
+        """
         active = self._active
         if self.start_offset:  # a crash may have prevented this
             self._epochs.truncate_from_start(self.start_offset)

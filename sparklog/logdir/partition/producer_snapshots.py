@@ -49,7 +49,10 @@ def load_producers(
     now: int,
     expiration_ms: int,
 ) -> ProducerState:
-    """Return the producer state at offset `end`, without writes. See `load_producer_state`."""
+    """Return the producer state at offset `end`, from the newest valid snapshot and the log.
+
+    Nothing is written. For the arguments see `load_producer_state`.
+    """
     return load_producer_state(
         LogDirSegments(fs, directory),
         end,

@@ -263,7 +263,7 @@ class Segment:
             self.timeindex_bytes += len(timeindex)
 
     def add_aborted(self, entries: bytes) -> None:
-        """Append entries to the index of aborted transactions; created with the first entries."""
+        """Append entries to the transaction index, which is created with the first entries."""
         if self.txnindex is None:
             path = joined(self._directory, txnindex_name(self.base))
             self.txnindex = self._fs.open(path, create=True)

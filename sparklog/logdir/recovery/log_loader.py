@@ -192,7 +192,7 @@ class _Loader:
             self.removed.append(log_name(base))
 
     def find_end(self) -> int:
-        """Return the log's end, and create a segment if there is none."""
+        """Return the log end offset. Without any segment, an empty segment is created."""
         bases = segment_bases(self.fs, self.path)
         if bases:
             end = self._open(bases[-1])

@@ -385,7 +385,7 @@ def _write_epochs(
 def _ensure_active(
     fs: FileSystem, path: str, config: TopicConfig, clock: Clock, *, end: int
 ) -> None:
-    """Create an empty segment at the log's end if there is none."""
+    """Create an empty segment at the log's end if the partition has no segment."""
     bases = segment_bases(fs, path)
     if not bases:
         Segment.create(

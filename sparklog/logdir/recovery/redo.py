@@ -329,6 +329,12 @@ def _was_moved(manager: LogManager, number: int, key: TopicPartition, path: str)
     directory holds only records below the log start: they were declared lost when their disk failed
     (`Log.give_up`), and the disk has returned.
 
+    Args:
+        manager: The log.
+        number: The number of the log dir that contains the directory.
+        key: The partition that the directory's name gives.
+        path: The directory.
+
     Cost:
         The last segment is read.
     """

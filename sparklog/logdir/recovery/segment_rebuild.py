@@ -52,7 +52,7 @@ class RebuiltSegment:
         self.disk_bytes = self.read_ms = 0
 
     def take(self, window: Window, table: Table) -> None:
-        """Add the next batches; `window` has their bytes."""
+        """Add the batches of `table`, which follow the earlier ones; `window` has their bytes."""
         self.indexes.take(table)
         if has_producers(table):
             self.txnindex += self.producers.apply(table, marker_reader(window, self.path))
@@ -65,7 +65,7 @@ class RebuiltSegment:
 
     @property
     def index_files(self) -> dict[str, bytearray]:
-        """{name: content} of the index files. No `.txnindex` may exist without entries."""
+        """{name: contents} of the index files. An empty transaction index must not be written."""
         base = self.base
         return {
             index_name(base): self.indexes.index,

@@ -26,7 +26,14 @@ def recover_partition(
     points: Offsets,
     remaining: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Recover a partition. A damaged or incomplete partition goes offline."""
+    """Recover a partition. A damaged or incomplete partition goes offline.
+
+    Args:
+        manager: The log.
+        key: The partition.
+        points: The recovery points of all partitions.
+        remaining: Called with the number of segments that are still to be read.
+    """
     error = _recovered(manager, key, points, remaining)
     if error is not None:
         manager.offline.add(key, error)

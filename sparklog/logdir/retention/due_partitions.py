@@ -92,7 +92,7 @@ class DuePartitions:
         return found
 
     def sizes(self, topics: Collection[str]) -> dict[str, int]:
-        """Return the size in bytes of these topics' logs, as of the last `due`."""
+        """Return {topic: size in bytes} of the logs of `topics`, as of the last call of `due`."""
         sizes: dict[str, int] = {}
         for key, seen in self._seen.items() if topics else ():
             if key.topic in topics:

@@ -215,11 +215,11 @@ def _typed(starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
 def raise_starts(
     commits: LogDirCommits, wanted: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Raise log starts, and return the current log starts. No segment is changed.
+    """Raise log starts to the offsets `wanted`; return {partition: current log start}.
 
-    This is for remote segments, which may be deleted only when no reader looks for them. Missing
-    partitions, and offsets below the log start or above the end, are skipped. The log starts are
-    durable on return.
+    No segment is changed. This is for remote segments, which may be deleted only when no reader
+    looks for them. Missing partitions, and offsets below the log start or above the end, are
+    skipped. The log starts are durable on return.
 
     Raises:
         StorageUnavailableError: The remote segments must not be deleted.
