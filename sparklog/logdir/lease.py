@@ -137,7 +137,7 @@ class ServiceLease(HomeLease):
         return self._asking is None and self._fs.is_locked(self.place, 1, 1)
 
     def holder(self) -> dict[str, object]:
-        """The description of the current or last holder; empty if there was none."""
+        """Return the description of the current or last holder; empty if there was none."""
         try:
             with self._fs.open(self.place) as file:
                 found = json.loads(file.pread(SIZE, 0) or b"{}")

@@ -96,7 +96,7 @@ class WriteMeters:
             raise
 
     def committed(self, began_ms: float, sizes: Iterable[int]) -> None:
-        """Record a commit that began at `began_ms` (monotonic): its duration and the chunks' sizes."""
+        """Record a commit that began at `began_ms` (monotonic), and the sizes of its chunks."""
         self._commit.observe((monotonic_ms() - began_ms) / 1000)
         for size in sizes:
             self._chunk.observe(size)
