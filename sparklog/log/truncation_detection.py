@@ -3,7 +3,7 @@
 When a log is restored to an earlier state and then written to, used offsets are assigned to other
 records. The first writer to a copied log therefore begins a leader epoch with a number that no
 other history has (`begin_history`). The origin of a position is the leader epoch of the record
-before it, with the first offset of that epoch (`Origin`). It is stored with the position, and
+before it, with the epoch's first offset (`Origin`). It is stored with the position, and
 leader-epoch-checkpoint then shows up to which offset both histories are the same.
 
 Two cases can't be detected. A copy over the files in place, or a disk image, keeps the directory's
@@ -34,9 +34,9 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def origin_of(entries: Epochs, offset: int) -> Origin | None:
-    """Return the leader epoch of the record before `offset`, and the first offset of that epoch.
+    """Return the leader epoch of the record before `offset`, and the epoch's first offset.
 
-    `entries` are the log's leader epochs. Returns None if they have no epoch below `offset`.
+    `entries` are the log's leader epochs. Without an epoch below `offset` the result is None.
     """
     before = [entry for entry in entries if entry[1] < offset]
     return Origin(*before[-1]) if before else None
@@ -51,7 +51,7 @@ def diverging_offset(
 ) -> int | None:
     """Return the offset from which a log has other records than a reader at `offset` has read.
 
-    Returns None if the reader's records are those of the log, as far as known.
+    The result is None for a reader that has read the log's own records, as far as known.
 
     Args:
         entries: The log's leader epochs.
@@ -82,7 +82,7 @@ def diverging_offset(
 def truncation_error(
     key: TopicPartition, parted: int, offset: int, span: tuple[int, int]
 ) -> OffsetOutOfRangeError:
-    """Return the error for a reader whose records at [parted, offset) are not those of the log.
+    """Return the error for a reader of records at [parted, offset) that the log does not have.
 
     `span` is the log start and the log end offset.
     """
@@ -111,8 +111,8 @@ class LogTruncationDetector:
     def origin(self, key: TopicPartition, offset: int) -> Origin | None:
         """Return the leader epoch to store with a position, for a later `truncated_at`.
 
-        That is the epoch of the record before `offset`, with the epoch's first offset; None if
-        unknown. Cost: reads a small file.
+        The result has the epoch of the record before `offset` and the epoch's first offset, or is
+        None for an unknown epoch. Cost: reads a small file.
         """
         return origin_of(self._epochs(key), offset)
 
@@ -126,8 +126,8 @@ class LogTruncationDetector:
     ) -> int | None:
         """Return the offset from which the log has other records than a reader has read.
 
-        Returns None if they are the same; see `diverging_offset`. The offset is at least the log
-        start.
+        Without a difference the result is None; see `diverging_offset`. The offset is at least the
+        log start.
 
         Args:
             key: The partition.

@@ -180,7 +180,7 @@ class VerifiedBatches:
     """Batches with a verified CRC, by reader and segment. Thread-safe.
 
     A view drops its readers when the log is replaced or records are erased; their batches are then
-    forgotten. Batches of compacted logs, whose segments can be replaced, are not remembered.
+    forgotten. Batches of compacted logs are not remembered, because their segments can be replaced.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class VerifiedBatches:
         self._descriptors = _Descriptors(descriptors_max)
 
     def remember(self, reader: PartitionReader, window: Window) -> None:
-        """Remember the batches of a window, whose CRCs the caller has verified.
+        """Remember the batches of a window after the caller has verified their CRCs.
 
         They are not remembered if the segment is remote or was changed just now, or if the log is
         compacted.
@@ -227,7 +227,7 @@ class VerifiedBatches:
     def find(
         self, reader: PartitionReader, start: int, end: int, budget: ReadBudget
     ) -> VerifiedRange | None:
-        """Return remembered batches from the one that contains `start` on; charge them to `budget`.
+        """Return remembered batches from the batch with `start` on; charge them to `budget`.
 
         No batch reaches past `end`, the segment's end or the budget. Returns None if the range is
         smaller than RANGE_BYTES_MIN, the file has changed, or too many files are open.
@@ -289,7 +289,7 @@ def _insert(runs: list[_Run], new: _Run) -> None:
 
 
 def _take(runs: list[_Run], start: int, end: int, bytes_max: int) -> _Taken | None:
-    """Return the adjacent batches from the one that contains `start` on; None if it is not known.
+    """Return the adjacent batches from the batch with `start` on; None for an unknown `start`.
 
     Batches that reach past `end` or exceed `bytes_max`, and runs that were checked too long ago,
     are left out.
