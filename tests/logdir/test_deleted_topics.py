@@ -202,7 +202,7 @@ def test_what_took_its_place(log: Log, path: str) -> None:
     log.delete_topic("t")
     place = os.path.join(path.split(",")[0], "t-0")
     os.mkdir(place)
-    with pytest.raises(InvalidRequestError, match="exists and is in no topic"):
+    with pytest.raises(InvalidRequestError, match="exists, but belongs to no topic"):
         log.undelete_topic("t")
     os.rmdir(place)
     log.undelete_topic("t")
