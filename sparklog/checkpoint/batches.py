@@ -142,6 +142,8 @@ class Batches:
                 known = parts[store.partition] if store.partition < len(parts) else []
             needed = store.files_of(self.checkpoint, batch + 1, known)
             found[store.operator, store.partition, store.name] = needed
+        # A partition whose files are all missing is no store in `self.stores`. Only the metadata of
+        # its operator shows that state is lost.
         for operator in self.operators:
             for info in self._wanted(operator, batch):
                 for part in range(self.partitions(operator, batch) or info.partitions):
@@ -276,6 +278,7 @@ def missing_entries(checkpoint: Checkpoint, source: str, log_offset: int) -> str
     entries = entries_of(checkpoint, source)
     at = log_offset
     while at in entries:
+        # A compact entry contains all entries before it, so older entries may be missing.
         if entries[at].endswith(".compact") or at == 0:
             return None
         at -= 1

@@ -94,6 +94,7 @@ def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) 
         fs.sync_dir(checkpoint.logs)
         fs.sync_dir(checkpoint.path)
         lock.take_running("import it")
+        # The query may have run another batch before the lock was acquired.
         checkpoint.refresh()
         by_partition: dict[str, list[str]] = {}
         for file in checkpoint.paths():
@@ -222,6 +223,8 @@ def _write_back(checkpoint: Checkpoint, file: str) -> int:
     stale = hadoop_name(file)
     if stale in checkpoint.files():
         fs.unlink(checkpoint.real(stale))
+    # A crash must not leave a half-written file under a name that a query reads. A name that starts
+    # with a dot is not listed as part of the checkpoint, and a truncation drops `*.tmp`.
     directory, name = os.path.split(real)
     hidden = os.path.join(directory, f".{name}.tmp")
     output = FileWriter(fs, hidden)

@@ -52,6 +52,7 @@ class FileSinkCut:
     def stage(self) -> None:
         """Write the new log beside the old log; `finish_cut` puts the new log in place."""
         directory = os.path.join(self.output, _NEXT)
+        # A reset that crashed may have left the log of another batch here.
         remove_all(self.fs, directory)
         write_sink_log(self.fs, directory, self.entries, self.batch, self.interval)
         model = os.path.join(self.output, SINK_LOG)
@@ -105,6 +106,8 @@ def finish_cut(fs: FileSystem, output: str) -> None:
     current, following = os.path.join(output, SINK_LOG), os.path.join(output, _NEXT)
     before = os.path.join(output, _BEFORE)
     if fs.is_dir(following):
+        # After a crash between the two renames there is no current log, and the old log, which
+        # `before` holds, must not be overwritten.
         if fs.is_dir(current):
             remove_all(fs, before)
             fs.rename(current, before)

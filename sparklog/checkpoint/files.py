@@ -132,6 +132,8 @@ class Checkpoint:
                     self.partitions[name] = CheckpointPartition(
                         self.fs, os.path.join(self.logs, name)
                     )
+                # Called only for its error: a directory that is no partition of a checkpoint must
+                # not be read.
                 path_of(name, "")
             except DataCorruptionError as error:
                 self.damage[name] = error
@@ -144,6 +146,7 @@ class Checkpoint:
         self._files = set(walk_files(self.fs, self.path))
         self.has_marker = METADATA_FILE in self._files and has_marker(self.fs, self.path)
         if self.has_marker:
+            # The marker occupies the name of Spark's file `metadata`, but contains no query id.
             self._files.discard(METADATA_FILE)
             if not self.partitions and not self.damage:
                 self.damage[METADATA_PARTITION] = _lost_log(self.path, self.logs)

@@ -157,6 +157,8 @@ def fork(
     )  # fmt: skip
     target = own_path(new_path)
     with report_concurrent_cleanup(path):
+        # A fork to an earlier batch is a remedy for a damaged last record, so that damage is no
+        # error.
         checkpoint = Checkpoint.open(path, fs, to_end=False, needs_id=True)
         _check_target(fs, checkpoint.path, target)
         request.complete_reset(checkpoint.path)
@@ -169,6 +171,8 @@ def fork(
             _fork_log(request, writer_id, batch)
             if files is not None:
                 copy_output(batches, batch, *files)
+            # The checkpoint is published last: a query that finds it also finds the log and the
+            # output.
             staged.publish()
     return Forked(
         path=checkpoint.path,

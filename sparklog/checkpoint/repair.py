@@ -56,6 +56,8 @@ def repair(checkpoint: Checkpoint) -> list[Finding]:
         lock.take_running("repair it")
         for name in partition_dirs(fs, checkpoint.logs):
             with lock.partition(name):
+                # The epochs come first, because the examination of segments needs the partition's
+                # epoch.
                 found += _repair_epochs(fs, os.path.join(checkpoint.logs, name))
                 found += _repair(fs, os.path.join(checkpoint.logs, name), checkpoint.logs)
         found += _repair_marker(checkpoint)
@@ -86,6 +88,7 @@ def _repair_epochs(fs: FileSystem, directory: str) -> list[Finding]:
     except DataCorruptionError as error:
         path = error.path
     _set_aside(fs, path)
+    # `CheckpointPartition` reads this file as well, and would raise the same error again.
     write_epochs(fs, directory, [])
     with contextlib.suppress(DataCorruptionError):  # verify reports damaged segments
         partition = CheckpointPartition(fs, directory, lenient=True)
@@ -158,6 +161,7 @@ def _rewrite(
             if each.corrected is not None:
                 output.write(each.corrected)
             at = each.position + each.size
+        # A damaged tail starts at `segment.end`, so `at` may be behind that position.
         copy_ranges(source, [(at, max(at, segment.end))], output.write)
         output.close()
     copy_mode_and_owner(fs, path + CLEANED, path)
@@ -173,6 +177,8 @@ def _set_aside(fs: FileSystem, path: str) -> None:
         number += 1
         aside = f"{path}{DAMAGED}.{number}"
     try:
+        # A second name, and not a rename: the segment must not be missing under its own name, even
+        # if the repair crashes before the new segment is in place.
         fs.link(path, aside)
     except StorageUnavailableError:
         with fs.open(path) as source:

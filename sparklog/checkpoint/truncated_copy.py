@@ -92,6 +92,8 @@ def copy_truncated(
 def _check_complete(directory: str, batch: int, fs: FileSystem) -> None:
     """Raise LogLockedError if the query has removed files that the batch needs."""
     obstacle = Batches(Checkpoint.open(directory, fs)).obstacle(batch)
+    # Spark retains only the newest batches, so a running query may delete files between the listing
+    # and the copy.
     if obstacle is not None:
         raise LogLockedError(
             f"the query removed files that batch {batch} needs during the copy ({obstacle}): try "
@@ -223,6 +225,8 @@ def _copy_segment(
     """
     fs, path, linked = source.fs, source.path(segment), False
     with fs.open(path) as file:
+        # The positions that were read are valid only in the same file. A cleaning replaces a
+        # segment by a rename, and the name then refers to a file with other positions.
         if fs.identity(path) != segment.identity:
             raise InterruptedError(path)
         if kept.all() and segment is not source.segments[-1] and not segment.damaged:
@@ -231,6 +235,8 @@ def _copy_segment(
                 fs.link(path, target)
                 linked = True
         if linked:
+            # The check before the link is not sufficient: a cleaning may replace the segment in
+            # between.
             if fs.identity(target) != segment.identity:
                 raise InterruptedError(path)
             stats.linked_files += 1

@@ -55,6 +55,8 @@ def plan_truncation(batches: Batches, batch: int, root: str, *, is_reset: bool) 
         if log_offset is not None:
             named.update(entries_after(checkpoint, source, log_offset))
     named |= unreferenced_files(checkpoint, batches.stores, without=named)
+    # An unfinished reset and the lock of a directory under construction concern only the directory
+    # in which they were written, not its copy.
     dropped = set(named) | {RESET, BUILDING}
     for path in named:
         dropped |= {hadoop_name(path), spark_name(path), hadoop_name(spark_name(path))}
@@ -64,8 +66,10 @@ def plan_truncation(batches: Batches, batch: int, root: str, *, is_reset: bool) 
         for path in checkpoint.paths("state")
         if _OPERATOR.fullmatch(path)
         and path not in named
+        # A fork that kept these paths would read the schema files of the original.
         and (data := _relocated(checkpoint, path, root)) is not None
     }
+    # Hadoop would verify the changed content by the checksum of the old content.
     dropped |= {hadoop_name(path) for path in replaced}
     # A fork gets no runs: the record is no path of a checkpoint (files.py), so it is not copied.
     if is_reset:

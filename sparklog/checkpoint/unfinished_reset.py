@@ -109,11 +109,14 @@ def complete(
     if unfinished.output is not None:
         finish_cut(fs, unfinished.output)
     elif unfinished.log is not None and unfinished.writer is not None:
+        # Opening in mode "rw" would create an empty log at a place where the log is missing, and
+        # the request would be removed although the query's log was never reset.
         _check_holds_log(unfinished.log, path, storage_options, fs)
         with open_log(
             unfinished.log, mode="rw", storage_options=storage_options, fs=fs, clock=clock
         ) as log:
             log.reset(unfinished.writer, unfinished.batch)
+    # The request is removed last: a crash before this line repeats the reset, which is idempotent.
     with contextlib.suppress(FileNotFoundError):  # another process did the same
         fs.unlink(path)
     fs.sync_dir(checkpoint)
