@@ -112,6 +112,8 @@ class Leadership:
             upkeep = self.upkeep
             if upkeep is not None and upkeep.lease.held and upkeep.lease.is_requested():
                 _LOGGER.info("%s: the lease is handed over to another process", self._path)
+                # `leading` would otherwise log a second message about the same handover, as a
+                # warning.
                 self._stood_by = True
                 upkeep.lease.release()
 
@@ -159,6 +161,8 @@ class Leadership:
                 pause(_POLL_MS)
             return True
         finally:
+            # Services leave a requested lease free (`leading`), so no service would lead while the
+            # request of a borrower that gave up remains.
             lease.withdraw()
 
     def close(self) -> None:
@@ -202,6 +206,8 @@ class BorrowedLease:
             return True
         self.end()
         self.pause_between_loans()
+        # The locks come before the lease, so that no step of this service runs under the borrowed
+        # lease.
         for turn in self._turns:
             self._held.enter_context(turn)
         try:
@@ -211,6 +217,8 @@ class BorrowedLease:
         except BaseException:
             self._held.close()
             raise
+        # Set also without the lease, because `end` releases the locks only of a turn that has
+        # begun.
         self._began_ms = monotonic_ms()
         if not is_ours:
             self.end()

@@ -123,6 +123,8 @@ class LogDirCleaner:
 
     def _throttle(self, size: int) -> None:
         if self._stopping():
+            # `attempt` records all other errors as failures of a partition, and the round would
+            # continue.
             raise LeaseLostError("the service is stopping; cleaning continues at its next start")
         self._brake(size)
 
@@ -156,6 +158,8 @@ def attempt(
     except LeaseLostError:
         raise
     except (SparklogError, OSError) as error:
+        # A topic may be deleted while its segments are cleaned. The missing files are no failure
+        # then.
         is_gone = isinstance(error, UnknownTopicError)
         is_gone = is_gone or (isinstance(error, FileNotFoundError) and _is_gone(commits, key))
         if is_gone:  # the topic was deleted; a new topic may get its name

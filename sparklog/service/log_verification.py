@@ -312,6 +312,7 @@ class _Verifier:
                     out = self.checked[key].out
                     out.found = [f for f in out.found if f.severity not in BAD or f.place in before]
             suspects = {key for key, c in self.checked.items() if _is_suspect(c.out)}
+            # Without a running writer the files do not change, so a second look finds the same.
             if not (self.log_dir_state.situation.is_live and suspects):
                 break
         log_dir_state = self.log_dir_state
@@ -330,6 +331,7 @@ class _Verifier:
                 check_log_dir(
                     self._fs, directory, log_dir_state.situation, general, deleted=deleted
                 )
+        # A service that runs may be removing the directories of deleted topics at this moment.
         if not log_dir_state.situation.is_live:
             self._check_deleted(deleted, general)
         return self._report(general)
@@ -350,6 +352,7 @@ class _Verifier:
                 pause(PAUSE_MS)
             general = Findings()
             keys = self._read(general)
+            # Without a running writer the files do not change, so a second look finds the same.
             if not (self.log_dir_state.situation.is_live and _is_suspect(general)):
                 break
         return general, keys

@@ -183,6 +183,8 @@ class Service:
         ]
         for thread in self._threads:
             thread.start()
+        # The interpreter stops daemon threads abruptly at its exit. `_close_all` lets their current
+        # steps end before that.
         _STARTED.add(self)
 
     def close(self) -> None:
@@ -193,6 +195,7 @@ class Service:
         self._stop.set()
         threads, self._threads = self._threads, []
         for thread in threads:
+            # At the end of a Spark session a thread of the service closes the service (`_run`).
             if thread is not threading.current_thread():
                 thread.join()
         self._leadership.close()
@@ -264,6 +267,7 @@ class Service:
             wanted: set[Work] = set()
             purging = False
             if work == "retain":
+                # A full disk does not wait for the interval: the work becomes due at once.
                 for pressing in upkeep.pressing(now):
                     self._due[pressing] = now
                 purging = upkeep.next_purge_ms <= now
@@ -424,6 +428,7 @@ class Service:
             _LOGGER.warning(
                 "%s: a round of the service failed and is repeated later: %s", self.path, error
             )
+            # Without a later due time the threads would repeat a failing round at every poll.
             for name in wanted:
                 self._due[name] = report.time_ms + self._options.cleaner_backoff_ms
         report.took_ms = monotonic_ms() - began
