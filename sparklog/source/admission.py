@@ -76,6 +76,7 @@ def by_bytes(
     cut = dict(end)
     for p, size in maps.items():
         share = limit * backlog[p] / total
+        # At least one offset, or a record larger than its share would stop the partition forever.
         cut[p] = min(end[p], max(start[p] + 1, size.offset_after(start[p], share)))
     return cut
 

@@ -190,6 +190,8 @@ def _home(options: SourceOptions, fs: FileSystem) -> Home:
     try:
         return open_home(options, fs)
     except InvalidRequestError:
+        # A missing log raises the same error as a missing topic, so that option waitForTopics waits
+        # for both.
         if not is_missing(options, fs):
             raise
         raise UnknownTopicError(

@@ -115,6 +115,7 @@ def parse_offsets(text: str, *, option: str) -> Offsets:
         if not isinstance(by_partition, dict):
             raise _wrong(option, text, '{"topicA":{"0":23,"1":-1}}')
         for partition, offset in by_partition.items():
+            # `type` and not `isinstance`, because JSON's true and false are of a subclass of int.
             if not partition.isdecimal() or type(offset) is not int:
                 raise _wrong(option, text, '{"topicA":{"0":23,"1":-1}}')
             offsets[TopicPartition(topic, int(partition))] = offset

@@ -77,6 +77,7 @@ class _StateChanges:
         self._changes: StoreChanges | None = None
 
     def __getstate__(self) -> Json:
+        # Tasks look up only their own files, so the listing of the checkpoint is not sent to them.
         return {**self.__dict__, "_changes": None}
 
     @property
@@ -147,6 +148,8 @@ class _StateChanges:
         checkpoint = _checkpoint(self._path)
         reader = ChangeReader(checkpoint, self._store, self._options.column_family)
         for file in piece.files:
+            # The cached checkpoint has no listing, so each file is looked up just before it is
+            # read.
             checkpoint.find(file.path)
             try:
                 for batch in reader.read(file):

@@ -105,6 +105,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         warn_unless_kept(log.groups, self._options)
 
     def __getstate__(self) -> Json:
+        # An open log belongs to its process. The process that unpickles the reader opens the log
+        # again.
         return {**self.__dict__, "_held": None}
 
     def initialOffset(self) -> Json:
@@ -145,6 +147,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if most is not None:
             return ReadMaxRows(most)
         limited = self._options.max_bytes_per_trigger or self._options.min_offsets_per_trigger
+        # Spark passes this value back to `latestOffset`, where ReadAllAvailable would mean no
+        # limit.
         return ReadMaxRows(2**63 - 1) if limited else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -154,6 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except UnknownTopicError:  # there is no log
             if not self._options.wait_for_topics:
                 raise
+            # An empty target, and not None: None means that the query has no end.
             self._target = {}
             return
         self._remember(snapshot)
@@ -178,6 +183,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadAllAvailable):
             return end
         begin_all = {p: begin.get(p, held[p][0] if p in held else end[p]) for p in end}
+        # With trigger AvailableNow a micro-batch without records ends the query, so a delay would
+        # leave records unread.
         if self._target is None and self._delay.wait(begin_all, end, self._clock()):
             return begin
         if self._options.max_offsets_per_trigger is not None:
@@ -279,6 +286,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._remember(snapshot)
         origins = origins_from_json(end)
         for partition, last in list(finish.items()):
+            # The end of a replayed micro-batch may belong to a history that a restore of the log
+            # has cut.
             if begin.get(partition, 0) < last:
                 parted = self._parted(partition, last, origins, snapshot)
                 finish[partition] = last if parted is None else parted
