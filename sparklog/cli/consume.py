@@ -222,6 +222,8 @@ def _print(found: Any, write: Any, *, stopped: Callable[[], bool]) -> int | None
             out.flush()
             count += rows.num_rows
     except BrokenPipeError:
+        # The reader is closed, not resumed: with --group it would commit the offsets of a batch
+        # that was not printed.
         found.close()
         drop_output()
         return None
@@ -236,6 +238,8 @@ def _has_no_reader() -> bool:
     """Return True if standard output is a pipe without a reader, as `tail -f` checks."""
     try:
         poll = select.poll()
+        # No event is requested, because poll reports POLLERR in any case, and a pipe with free
+        # space would always be ready for POLLOUT.
         poll.register(sys.stdout.fileno(), 0)
     except (OSError, ValueError):  # not a file
         return False
@@ -263,6 +267,7 @@ def _start(
     if offset == "earliest":
         return "earliest"
     number = offset.removeprefix("-")
+    # The largest offset, 2**63 - 1, has 19 digits.
     if not (number.isascii() and number.isdecimal() and len(number) < 20):
         return parse_when(offset, "--offset", _OFFSETS)
     numbers = partitions or view_of(log).partitions(topic)

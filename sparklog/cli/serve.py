@@ -167,6 +167,8 @@ def serve(
         return _run_once(service, task, topics, dry_run=dry_run, as_json=as_json)
     service.on_round = partial(_print_round, path, as_json=as_json)
     with (
+        # The signal handler comes first: a signal while the log is opened must end in an orderly
+        # stop.
         stop_signal() as stop,
         service,
         _showing(shown) as url,
