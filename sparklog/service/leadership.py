@@ -52,6 +52,7 @@ class Leadership:
     def _open(self) -> Upkeep:
         upkeep = self._open_upkeep()
         self.upkeep, self.lease = upkeep, upkeep.lease
+        # A log that is opened again has a new lease, which must lend as the former lease did.
         self.lease.lends = self._lends
         return upkeep
 

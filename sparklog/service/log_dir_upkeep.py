@@ -150,6 +150,8 @@ class LogDirUpkeep:
         if work == "tier" and manager is not None:
             manager.work(report)
             due: dict[Work, float] = {"tier": now + manager.pause_ms}
+            # Retention waits for copies of segments, so new copies allow more local deletions at
+            # once.
             return due | ({"retain": now} if report.uploaded else {})
         if work == "retain":
             if request.at_once and manager is not None:

@@ -470,6 +470,7 @@ class _Verifier:
     def _report(self, general: Findings) -> Verification:
         counted = [c for key, c in self.checked.items() if key.topic not in INTERNAL]
         batches = topic_figures((c.part.topic, c.batches) for c in counted)
+        # Reversed, so that the first partition of a topic gives the path.
         places = {c.part.topic: c.part.path for c in reversed(counted)}
         found = [*general.found, *small_segments(self.checked.values())]
         found += small_batch_warnings(batches, places)

@@ -262,6 +262,8 @@ class Service:
             upkeep = self._leadership.leading()
             if upkeep is None:
                 return _STANDBY_MS
+            # A log that has replaced the former log may have no tier, and `tick` asks for all kinds
+            # of work.
             if work not in upkeep.works:
                 return float("inf")
             wanted: set[Work] = set()
