@@ -56,6 +56,7 @@ class Filters:
         return isinstance(given, bounds) and self._use_bound(given)
 
     def _use_values(self, attribute: tuple[str, ...], values: set[Any]) -> bool:
+        # A comparison with null is null in SQL, not true or false. Spark evaluates such a filter.
         if None in values:
             return False
         if attribute == ("partition",):
@@ -72,6 +73,8 @@ class Filters:
         value = given.value
         above = isinstance(given, GreaterThan | GreaterThanOrEqual)
         if given.attribute == ("timestamp",):
+            # Only the range is narrowed, and Spark evaluates the filter as well, because later
+            # records may have earlier timestamps.
             if above:
                 self._since(value)
             return False

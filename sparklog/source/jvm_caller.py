@@ -47,6 +47,7 @@ class JvmCaller:
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> "tuple[JvmCaller, dict[str, str]]":
         """Return the caller, and the options without the caller's."""
+        # Option names of Spark's data sources are not case-sensitive.
         lowered = {name.lower(): text for name, text in values.items()}
         rest = {n: text for n, text in values.items() if not n.lower().startswith(_PREFIX)}
         versions = frozenset(filter(None, lowered.get(PLAN_VERSIONS, "").split(",")))

@@ -62,6 +62,7 @@ def _explicit(bound: Bound, held: Ranges, option: str, *, fail: bool) -> Offsets
         values = dict.fromkeys(held, bound.value)
     else:
         values = _covering(bound.values, held, option)
+    # Indexes of a pair in `held`, which is (log start offset, end).
     ends = {EARLIEST: 0, LATEST: 1}
     offsets = {p: held[p][ends[v]] if v in ends else v for p, v in values.items()}
     past = {p: offset for p, offset in sorted(offsets.items()) if offset > held[p][1]}
