@@ -107,6 +107,7 @@ def app(verbose: int) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return the exit code."""
     try:
+        # In standalone mode click would end the process itself, before the handlers below.
         code = app.main(args=arguments, prog_name="sparklog", standalone_mode=False)
         # Here, where a full disk or a closed pipe can still become an exit code: at the
         # interpreter's exit Python only prints the error.

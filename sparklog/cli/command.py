@@ -69,6 +69,8 @@ class Command(click.Command):
         for param in self.params:
             name, option = param.name or "", max(param.opts, key=len)
             if "_" in name and option.startswith("--"):
+                # The same letters within a path, a dotted key or another option are not an
+                # argument's name.
                 message = re.sub(rf"(?<![\w./-]){name}(?![\w/-])", option, message)
         return message
 
@@ -124,6 +126,8 @@ class Group(click.Group):
         refuse_dropped(ctx, name)
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             near = difflib.get_close_matches(name, self.list_commands(ctx), n=1, cutoff=_ALIKE)
+            # click sets resilient_parsing for shell completion, where an incomplete name is no
+            # error.
             if near and not ctx.resilient_parsing:
                 ctx.fail(f"No such command {name!r}. Did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)

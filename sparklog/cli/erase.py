@@ -191,6 +191,7 @@ def _encoded(text: str) -> bytes:
 
 def _bound(before: str | None) -> tuple[int | None, int | None]:
     """Parse --before, and return (offset, None) or (None, time in ms since the epoch)."""
+    # The largest offset, 2**63 - 1, has 19 digits.
     if before is not None and before.isascii() and before.isdigit() and len(before) < 20:
         return int(before), None
     return None, parse_time(before, "--before")

@@ -46,6 +46,8 @@ class _Console(Console):
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         for text, style, control in super().render(renderable, options):
+            # Control segments, such as cursor movements, come from rich itself and not from the
+            # log.
             yield Segment(text if control else visible(text), style, control)
 
 

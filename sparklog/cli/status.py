@@ -58,6 +58,7 @@ def status(
     except (SparklogError, OSError) as error:
         if not nagios:
             raise
+        # An error that is raised ends with exit code 1, which Nagios takes for WARNING.
         click.echo(f"SPARKLOG UNKNOWN - {error}")
         return _NAGIOS_UNKNOWN
     if nagios:
