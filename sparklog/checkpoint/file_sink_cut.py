@@ -106,8 +106,8 @@ def finish_cut(fs: FileSystem, output: str) -> None:
     current, following = os.path.join(output, SINK_LOG), os.path.join(output, _NEXT)
     before = os.path.join(output, _BEFORE)
     if fs.is_dir(following):
-        # After a crash between the two renames there is no current log, and the old log, which
-        # `before` holds, must not be overwritten.
+        # After a crash between the two renames there is no current log, and `before` contains the
+        # old log, which stays until the new log is in place.
         if fs.is_dir(current):
             remove_all(fs, before)
             fs.rename(current, before)
