@@ -73,6 +73,8 @@ class LogDirRetention:
             due = self._due_partitions.due(partitions, terms, now_ms=now)
             if confirmation is not None and cache is not None:
                 checked = confirmation.confirm(cache, partitions, due, terms)
+                # Segments whose copies are missing must stay, so the due segments are selected
+                # again.
                 if checked != terms:
                     terms = checked
                     due = self._due_partitions.due(partitions, terms, now_ms=now)

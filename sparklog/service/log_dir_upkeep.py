@@ -150,8 +150,8 @@ class LogDirUpkeep:
         if work == "tier" and manager is not None:
             manager.work(report)
             due: dict[Work, float] = {"tier": now + manager.pause_ms}
-            # Retention waits for copies of segments, so new copies allow more local deletions at
-            # once.
+            # Retention deletes only local segments that have been copied, so new copies make
+            # retention due at once.
             return due | ({"retain": now} if report.uploaded else {})
         if work == "retain":
             if request.at_once and manager is not None:
