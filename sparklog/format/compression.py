@@ -164,6 +164,7 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
         data,
         compression_level=native,
         block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        # Kafka refuses dependent blocks, which the library writes by default.
         block_linked=False,
         store_size=False,
     )
@@ -208,6 +209,7 @@ def _grown(size: int, limit: int) -> int:
 def _gunzip(data: Buffer, limit: int) -> bytes:
     parts: list[bytes] = []
     total, left = 0, bytes(data)
+    # Empty data must enter the loop once, in which they are rejected as a truncated stream.
     while left or not parts:
         member = zlib.decompressobj(31)
         # One byte above the limit tells an oversize batch from a batch of exactly that size.

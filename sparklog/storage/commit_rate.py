@@ -43,6 +43,7 @@ class CommitRate:
     def after_commit(self, point: RatePoint) -> "CommitRate":
         """Return the rate after a commit. A long pause or a step back starts a new run."""
         last = self.points[-1] if self.points else None
+        # A commit with an earlier time than the last one would count as a negative pause.
         if last is None or point.time_ms < last.time_ms:
             return CommitRate(point.time_ms, 0, (point,))
         pause = point.time_ms - last.time_ms

@@ -144,6 +144,8 @@ class AppendedBatches:
                 continue
             firsts, ends, crcs = known.columns()
             at = int(np.searchsorted(firsts, first))
+            # Without a checksum only the boundaries could be compared, and batches of several
+            # partitions can have the same boundaries.
             if at == len(firsts) or int(firsts[at]) != first or int(crcs[at]) == NO_CRC:
                 continue
             rows = self.rows(first, int(ends[at]))
@@ -212,6 +214,7 @@ class CommittedAppends:
         batches.settle()
         firsts, ends, crcs = self.appends.get(self.key, Appends()).columns()
         # Both columns ascend, so the appends that touch the segment are adjacent.
+        # `ends` are exclusive: an append that ends at `base` has no batch in the segment.
         low = int(np.searchsorted(ends, base, side="right"))
         high = int(np.searchsorted(firsts, end))
         wrong = [
@@ -237,6 +240,8 @@ class CommittedAppends:
         may_miss = first < self.gaps_below
         if first >= base and last <= end:
             return batches.are_committed(first, last, crc, may_miss=may_miss) is not False
+        # The other segments of the append may have lost batches to compaction, and a record
+        # without a checksum has nothing that could be compared with a part of the append.
         if crc == NO_CRC or may_miss:
             return True
         if first not in self._long:  # once, however many segments the append has

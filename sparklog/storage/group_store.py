@@ -278,11 +278,14 @@ class Groups:
         expired: list[ExpiredOffset] = []
 
         def decide(known: Reader | None) -> Reader | None:
+            # An update that conflicts with another commit calls `decide` again: the list is
+            # replaced, so that it does not keep commits of the rejected attempt.
             expired[:] = [] if known is None else expired_offsets(known, now_ms, retention_ms)
             if known is None or not expired:
                 return None
             return without_expired(known, now_ms, retention_ms)
 
+        # A commit that a power cut restores is still as old, and expires again in a later round.
         self._store.update(group, decide, durably=False)
         return expired
 

@@ -187,6 +187,8 @@ class HomeLease(Lease):
         """A description of the holder, for messages."""
         try:
             holder = self.holder()
+        # `check` calls this while it reports the loss of the lease: an error of the store must not
+        # replace the LeaseLostError.
         except StorageUnavailableError:
             holder = {}
         pid, host = holder.get("pid", "?"), holder.get("host", "?")

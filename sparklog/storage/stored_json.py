@@ -63,6 +63,7 @@ def unseal(name: str, raw: bytes, *, path: str, cure: str) -> dict[str, Any]:
         content: dict[str, Any] = document[name]
         if document["crc32c"] != _crc(content):
             raise ValueError("the checksum does not match")
+    # This error is a ValueError too, and would be reported as corruption by the next clause.
     except UnsupportedVersionError:
         raise
     except _WRONG as error:
