@@ -83,6 +83,8 @@ def find_dirt(
     if log.checkpoint is not None and first_dirty <= log.checkpoint <= log.end:
         first_dirty = log.checkpoint
     dirty = within(segments[:-1], first_dirty, active)
+    # As Kafka: neither the active segment nor records at or above the last stable offset, whose
+    # transactions may still be open, are cleaned.
     bound = min(log.stable, active)
     if config.min_compaction_lag_ms > 0:
         youngest = now_ms - config.min_compaction_lag_ms

@@ -245,6 +245,7 @@ def _is_copy(read: PartitionRead) -> bool:
     `sparklog verify` does not read remote storage.
     """
     view, topic, partition, at = read[:4]
+    # The segments of a bucket are not local either, but `sparklog verify` reads them.
     if "://" in view.home:
         return False
     with contextlib.suppress(SparklogError, FileNotFoundError):
