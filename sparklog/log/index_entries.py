@@ -21,6 +21,7 @@ def whole_entries(index: SegmentLog | None, dtype: np.dtype[Any]) -> Entries:
     if index is None:
         return np.empty(0, dtype)
     data = index.pread(index.size(), 0)
+    # Without `count`, numpy rejects an index that ends within an entry.
     return np.frombuffer(data, dtype, count=len(data) // dtype.itemsize)
 
 
@@ -94,6 +95,7 @@ def position_hint(segments: PartitionSegments, base: int, log: SegmentLog, offse
         return 0
     position = int(entries["position"][-1])
     last = base + int(entries["relative_offset"][-1])
+    # Kafka's indexes have no checksum, so only the batch itself can confirm the position.
     return position if is_batch_at(log, position, size, last) else 0
 
 

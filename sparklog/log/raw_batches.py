@@ -104,6 +104,8 @@ def stream_batches(read: PartitionRead) -> Iterator[StreamedBatches]:
             for raw in batches:
                 read.check()
                 following = int(raw.window.batches.table["last_offset"][-1]) + 1
+                # Advanced before the yield, so that a retry does not return these batches twice.
+                # After progress, a read has the full period of retries again.
                 read, retries = read._replace(start=following), StaleReadRetries()
                 yield raw
             return
