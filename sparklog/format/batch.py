@@ -82,7 +82,10 @@ class BatchHeader:
 
     @property
     def next_offset(self) -> int:
-        """The offset at which readers continue. Compaction may have removed the last record."""
+        """The offset after the batch's last offset, at which readers continue.
+
+        The last offset counts even if compaction has removed its record.
+        """
         return self.last_offset + 1
 
     @property
@@ -95,17 +98,20 @@ class BatchHeader:
 
     @property
     def log_append_time(self) -> int | None:
-        """The timestamp of all records of the batch, unless records have individual timestamps."""
+        """The append time (ms), which is the timestamp of all records; None with CreateTime."""
         return self.max_timestamp if self.attributes & LOG_APPEND_TIME else None
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """The time from which compaction may drop the batch's tombstones, if set."""
+        """The time (ms) from which compaction may drop the batch's tombstones; None if not set."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last offset, also if compaction removed that record; -1 for none."""
+        """The sequence of the batch's last offset; -1 without a producer.
+
+        The last offset counts even if compaction has removed its record.
+        """
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX

@@ -133,7 +133,7 @@ class RecordBuffers:
         return parser.key_bytes + parser.value_bytes + parser.name_bytes + parser.content_bytes
 
     def reserve(self, rows: int, payload: int) -> None:
-        """Make space for `rows` more rows from about `payload` bytes of records."""
+        """Make space for `rows` more records, which have about `payload` bytes together."""
         parser = self.parser
         self._size(
             parser.rows + rows, parser.key_bytes + payload // 4, parser.value_bytes + payload
@@ -201,7 +201,7 @@ class RecordBuffers:
         parser.set_headers(self._lists.array.data, (offsets, data), self._content.views)
 
     def finish(self) -> pa.RecordBatch:
-        """Return the columns so far and start again without rows."""
+        """Return the columns as a record batch, and start again without records."""
         if self._bare:
             self._size(0, 0, 0)
         parser, rows = self.parser, self.parser.rows

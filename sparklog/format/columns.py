@@ -46,7 +46,7 @@ def batches_of(data: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 def check_columns(schema: pa.Schema) -> None:
-    """Reject columns that records don't have, and data without a value column."""
+    """Raise InvalidRequestError for unknown columns, or if there is no value column."""
     unknown = [name for name in schema.names if name not in _COLUMNS]
     if unknown or "value" not in schema.names or len(set(schema.names)) != len(schema.names):
         raise InvalidRequestError(

@@ -218,7 +218,10 @@ class RecordFilter:
 
     @property
     def records(self) -> tuple[int, int]:
-        """The numbers of records read and retained so far, except in discarded batches."""
+        """The number of records that were read so far, and the number of those that stay.
+
+        Discarded batches do not count.
+        """
         return int(self._kernel.records_read), int(self._kernel.records_kept)
 
     def filter(
@@ -405,7 +408,7 @@ def unpacked(view: memoryview, row: Any, path: str, position: int) -> memoryview
 
 
 def _runs(batches: Table) -> Iterator[tuple[bool, Table]]:
-    """Yield adjacent batches that are all uncompressed (True) or all compressed."""
+    """Yield (whether uncompressed, batches) for adjacent batches of the same kind."""
     if len(batches):
         plain = (batches["attributes"] & CODEC_MASK) == 0
         cuts = [0, *(np.flatnonzero(plain[1:] != plain[:-1]) + 1).tolist(), len(batches)]

@@ -39,7 +39,16 @@ class ControlType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """The end of a producer's transaction. `offset` is the marker's own, `timestamp` in ms."""
+    """A transaction marker: the control record that ends a producer's transaction.
+
+    Attributes:
+        type: COMMIT or ABORT.
+        producer_id: The producer.
+        producer_epoch: The epoch of the producer.
+        coordinator_epoch: The epoch of the transaction coordinator.
+        offset: The offset of the marker.
+        timestamp: The timestamp of the marker (ms).
+    """
 
     type: ControlType
     producer_id: int
@@ -109,7 +118,7 @@ def _control(kind: int, value: bytes, timestamp: int) -> bytearray:
 
 
 def _record(data: memoryview) -> tuple[memoryview, memoryview]:
-    """Return key and value of the batch's only record."""
+    """Return the key and the value of the only record in `data`."""
     length, at = _varint(data, 0)
     if length != len(data) - at:
         raise ValueError(f"the record length is {length}, but {len(data) - at} bytes are left")

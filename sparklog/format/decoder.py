@@ -66,12 +66,12 @@ class Decoder:
 
     @property
     def rows(self) -> int:
-        """The number of records so far."""
+        """The number of records since the last `finish`."""
         return self._buffers.parser.rows
 
     @property
     def nbytes(self) -> int:
-        """The bytes of keys, values and headers so far."""
+        """The number of bytes of keys, values and headers so far."""
         return self._buffers.data_bytes
 
     def finish(self) -> pa.RecordBatch:

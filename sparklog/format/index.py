@@ -71,7 +71,11 @@ def check_txn_entries(entries: Entries, base: int, *, path: str) -> None:
 
 
 def txn_entry(producer_id: int, first: int, last: int, last_stable: int) -> bytes:
-    """Return the 34 bytes of an aborted transaction; `last` is the offset of the marker."""
+    """Return the 34 bytes of a transaction index entry: an aborted transaction.
+
+    `first` is its first offset, `last` the offset of its marker, and `last_stable` the last stable
+    offset after the marker.
+    """
     return np.array([(0, producer_id, first, last, last_stable)], TXN_ENTRY).tobytes()
 
 
@@ -202,7 +206,10 @@ def final_time_entry(base_offset: int, state: IndexState) -> tuple[bytes, IndexS
 
 
 class SegmentIndexes:
-    """A segment's offset and time index (`index`, `timeindex`), built from its batches."""
+    """Builds the offset index and the time index of a segment from its batches.
+
+    The attributes `index` and `timeindex` hold the bytes of the files.
+    """
 
     def __init__(self, base: int, interval_bytes: int) -> None:
         self.base = base
@@ -218,7 +225,7 @@ class SegmentIndexes:
         self.timeindex += timeindex
 
     def finish(self) -> None:
-        """Add the final time entry after the last batch."""
+        """Add the final time entry after the last batch, as a roll does."""
         entry, self._state = final_time_entry(self.base, self._state)
         self.timeindex += entry
 

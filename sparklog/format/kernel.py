@@ -50,7 +50,7 @@ def load64(buf: View, at: int) -> int:
 
 
 def store(buf: View, at: int, value: int, width: int) -> None:
-    """Write the low `width` bytes of `value`, big-endian."""
+    """Write the low `width` bytes of `value` at byte `at`, big-endian."""
     while width > 0:
         width -= 1
         buf[at + width] = value & 0xFF
@@ -58,7 +58,7 @@ def store(buf: View, at: int, value: int, width: int) -> None:
 
 
 def wrap(value: int) -> int:
-    """Wrap to 64 bits in two's complement, as Java's long. C does this itself."""
+    """Return a number modulo 2^64 as a signed i64, as Java's long. In C the type does this."""
     if not cython.compiled:
         return ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
     return value

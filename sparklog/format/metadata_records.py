@@ -45,7 +45,7 @@ class ApiKey(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevelRecord:
-    """The level of a feature of the cluster, such as metadata.version."""
+    """The level to which a feature of the cluster is set, such as metadata.version."""
 
     name: str
     level: int
@@ -53,7 +53,7 @@ class FeatureLevelRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A topic and the topic's id."""
+    """The creation of a topic: its name and its id."""
 
     name: str
     topic_id: str
@@ -68,7 +68,10 @@ class RemoveTopicRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord:
-    """The state of a partition. `directories`: ids of the log dirs, in the order of `replicas`."""
+    """The creation of a partition, with its state.
+
+    `directories` has the id of the log dir of each replica, in the order of `replicas`.
+    """
 
     partition: int
     topic_id: str
@@ -106,7 +109,7 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsRecord:
-    """The first producer id that is not assigned yet."""
+    """The assignment of producer ids to a broker. `next_producer_id` is the first unassigned id."""
 
     broker_id: int
     broker_epoch: int
@@ -115,7 +118,7 @@ class ProducerIdsRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """The registration or removal of a broker or controller, depending on `key`."""
+    """The registration or removal of a broker or controller; `key` says which of them."""
 
     key: ApiKey
     node_id: int

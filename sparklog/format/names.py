@@ -73,7 +73,7 @@ def txnindex_name(base: int) -> str:
 
 
 def snapshot_name(offset: int) -> str:
-    """Return the name of the producer snapshot up to, excluding, `offset`."""
+    """Return the name of the producer snapshot of all records below `offset`."""
     return f"{offset:020d}{SNAPSHOT}"
 
 

@@ -29,7 +29,10 @@ FOLDED, MAP_FULL, MAP_SMALL = DONE, FULL, GROW  # C variables are not seen from 
 
 
 def varint_bytes(buf: View, at: int, stop: int, most: int) -> int:
-    """Return the size of the varint at `at`; 0 if cut off or longer than `most`."""
+    """Return the size of the varint at `at`; 0 if it is invalid.
+
+    An invalid varint has more than `most` bytes, or does not end before `stop`.
+    """
     size = 0
     while size < most and at + size < stop:
         if buf[at + size] < 128:

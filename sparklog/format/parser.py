@@ -29,7 +29,7 @@ FAULTS = {
 
 
 def copy(dst: View, at: int, src: View, start: int, size: int) -> None:
-    """dst[at : at + size] = src[start : start + size]."""
+    """Copy `size` bytes: dst[at : at + size] = src[start : start + size]."""
     if cython.compiled:
         memcpy(cython.address(dst[at]), cython.address(src[start]), size)
     else:
@@ -37,7 +37,7 @@ def copy(dst: View, at: int, src: View, start: int, size: int) -> None:
 
 
 def wrap(value: int) -> int:
-    """Wrap to 64 bits in two's complement, as Java's long. C does this itself."""
+    """Return a number modulo 2^64 as a signed i64, as Java's long. In C the type does this."""
     if not cython.compiled:
         return ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
     return value
@@ -53,7 +53,10 @@ def to_micros(ms: int) -> int:
 
 
 def varint_bytes(buf: View, at: int, stop: int, most: int) -> int:
-    """Return the size of the varint at `at`; 0 if cut off or longer than `most`."""
+    """Return the size of the varint at `at`; 0 if it is invalid.
+
+    An invalid varint has more than `most` bytes, or does not end before `stop`.
+    """
     size = 0
     while size < most and at + size < stop:
         if buf[at + size] < 128:

@@ -26,7 +26,7 @@ HEADER_ONLY = 0x38  # attributes that stay in an emptied batch: append time, tra
 
 
 def copy(dst: View, at: int, src: View, start: int, size: int) -> None:
-    """dst[at : at + size] = src[start : start + size]."""
+    """Copy `size` bytes: dst[at : at + size] = src[start : start + size]."""
     if cython.compiled:
         memcpy(cython.address(dst[at]), cython.address(src[start]), size)
     else:
@@ -34,7 +34,7 @@ def copy(dst: View, at: int, src: View, start: int, size: int) -> None:
 
 
 def store(buf: View, at: int, value: int, width: int) -> None:
-    """Write the low `width` bytes of `value`, big-endian."""
+    """Write the low `width` bytes of `value` at byte `at`, big-endian."""
     while width > 0:
         width -= 1
         buf[at + width] = value & 0xFF
@@ -42,7 +42,7 @@ def store(buf: View, at: int, value: int, width: int) -> None:
 
 
 def wrap(value: int) -> int:
-    """Wrap to 64 bits in two's complement, as Java's long. C does this itself."""
+    """Return a number modulo 2^64 as a signed i64, as Java's long. In C the type does this."""
     if not cython.compiled:
         return ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
     return value
@@ -59,7 +59,7 @@ def varint_size(value: int) -> int:
 
 
 def put_varint(buf: View, at: int, value: int) -> int:
-    """Write the zig-zag varint of an i64 and return the position behind the varint."""
+    """Write an i64 as a zig-zag varint at byte `at`; return the position after it."""
     rest = value ^ -1 if value < 0 else value
     low = 1 if value < 0 else 0
     if rest <= 63:

@@ -90,7 +90,7 @@ class Picked:
 
     @property
     def size_bytes(self) -> int:
-        """The approximate bytes of keys, values and headers."""
+        """The approximate number of bytes of keys, values and headers of the selected rows."""
         return int(self.rows.size_bytes * self.count // max(self.rows.count, 1))
 
 

@@ -165,7 +165,7 @@ def scan(
 
 
 def as_columns(table: Table) -> NDArray[np.int64]:
-    """Return the table in the kernel's form: a row of int64 per batch, with the same fields."""
+    """Return the table of a scan in the form of the compiled loops: a row of int64 per batch."""
     if len(table) <= _FEW:
         return np.array(table.tolist(), np.int64).reshape(len(table), len(_NAMES))
     columns = np.empty((len(table), len(_NAMES)), np.int64)
@@ -199,7 +199,10 @@ def header_row(header: BatchHeader, position: int) -> Table:
 
 
 def row_header(row: Any) -> BatchHeader:
-    """Return the header of a table's row. Its CRC is 0, because tables don't have it."""
+    """Return the batch header in a row of a scan's table.
+
+    The CRC of the header is 0, because tables do not have it.
+    """
     return BatchHeader(
         base_offset=int(row["base_offset"]),
         length=int(row["size"]) - 12,

@@ -178,7 +178,7 @@ def _pack(batch: Any, base: int, last: int, records: bytes, codec: Codec) -> byt
 
 
 class _Respacer:
-    """Rewrites the records of a batch with other offset deltas, using the cleaner's kernel."""
+    """Gives the records of a batch other offset deltas; uses the compiled loops of compaction."""
 
     def __init__(self) -> None:
         self._map = OffsetMap(_MAP_BYTES)

@@ -20,7 +20,13 @@ Table = NDArray[Any]
 
 
 class AbortedTxn(NamedTuple):
-    """An aborted transaction. `last_offset` is the offset of its marker."""
+    """An aborted transaction.
+
+    Attributes:
+        producer_id: The producer.
+        first_offset: The offset of the first record.
+        last_offset: The offset of the ABORT marker.
+    """
 
     producer_id: int
     first_offset: int
@@ -63,7 +69,10 @@ class TransactionIndexes:
 
 
 class AbortedFilter:
-    """Selects the batches that do not belong to aborted transactions. Batches come in log order."""
+    """Removes the batches of aborted transactions from a read.
+
+    The batches must be passed in log order.
+    """
 
     def __init__(self, aborted: list[AbortedTxn]) -> None:
         self._waiting = [(txn.first_offset, txn.producer_id, txn.last_offset) for txn in aborted]

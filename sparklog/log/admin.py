@@ -31,7 +31,7 @@ from sparklog.storage.topic_state import TopicState
 
 
 def unknown(name: str, path: str, topics: Collection[str]) -> UnknownTopicError:
-    """Return the error for a topic that does not exist."""
+    """Return the error for an unknown topic; `topics` are the topics that exist."""
     held = ", ".join(sorted(topics)) or "none"
     return UnknownTopicError(f"topic {name} is not in {path}; its topics: {held}")
 
@@ -269,7 +269,11 @@ def undelete_topic(
 
 
 def _deleted(commits: CommitLog, name: str, topic_id: str | None) -> DeletedTopic:
-    """Return the newest deleted topic with this name (and id) that can still be restored."""
+    """Return the newest deleted topic with this name, and with this id if given.
+
+    Raises:
+        UnknownTopicError: No such topic can be restored any more.
+    """
     known = commits.state.deleted.values()
     found = [one for one in known if one.name == name and topic_id in (None, one.id)]
     if found:
@@ -323,7 +327,10 @@ def purge_topics(
 
 
 def delete_records(commits: CommitLog, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
-    """Record new log start offsets. An offset below the present log start has no effect."""
+    """Raise log start offsets to `offsets` by a ledger record; return {partition: log start}.
+
+    An offset below the present log start has no effect.
+    """
     refuse_internal(topic)
     starts: dict[TopicPartition, int] = {}
 
@@ -341,7 +348,14 @@ def delete_records(commits: CommitLog, topic: str, offsets: Mapping[int, int]) -
 
 
 def _new_start(commits: CommitLog, key: TopicPartition, offset: int) -> int:
-    """Return the log start after deleting the records before `offset` (-1: high watermark)."""
+    """Return a partition's log start after the deletion of the records before `offset`.
+
+    An offset of -1 means the high watermark.
+
+    Raises:
+        OffsetOutOfRangeError: The offset is above the high watermark.
+        DataCorruptionError: The partition is offline.
+    """
     check_known(commits, key)
     if key in commits.offline:
         raise commits.offline[key]

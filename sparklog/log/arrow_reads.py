@@ -119,7 +119,11 @@ class TopicRead:
     def planned(
         self, partition: int, start: int, end: int, topic_id: str | None, incarnation: int
     ) -> PartitionRead:
-        """Return the read of a partition's offsets [start, end)."""
+        """Return the description of a read of a partition's offsets [start, end).
+
+        `topic_id` and `incarnation` identify the topic and the log for which the offsets were
+        determined.
+        """
         return PartitionRead(
             self.view, self.topic, partition, start, end, self.isolation, topic_id, incarnation
         )

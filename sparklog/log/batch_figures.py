@@ -81,7 +81,7 @@ class BatchFigures:
 
 
 class BatchTally:
-    """Counts batches in a few KiB of memory. Not thread-safe."""
+    """Counts batches and their sizes by codec, in a few KiB of memory. Not thread-safe."""
 
     def __init__(self) -> None:
         self._of: dict[int, _Codec] = {}
@@ -139,7 +139,10 @@ class BatchTally:
             ours.by_bytes += theirs.by_bytes
 
     def figures(self, *, sampled: bool) -> tuple[BatchFigures, ...]:
-        """Return the statistics of each codec, ordered by bytes, largest first."""
+        """Return the statistics of each codec, the codec with the most bytes first.
+
+        `sampled`: see `BatchFigures`.
+        """
         counted = [(codec, of) for codec, of in self._of.items() if of.batches]
         figures = [of.figures(_name(codec), sampled) for codec, of in counted]
         return tuple(sorted(figures, key=lambda entry: (-entry.bytes, entry.codec)))

@@ -15,7 +15,7 @@ _HEAD_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The bytes of a file from `position`, and the complete batches in this range."""
+    """A block of a file: bytes, their position, and the complete batches in them."""
 
     data: bytes | memoryview
     position: int

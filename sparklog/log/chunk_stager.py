@@ -34,13 +34,16 @@ HELD_BYTES: Final = 64 << 20  # bytes of retained Arrow batches at which all row
 
 @dataclass(frozen=True, slots=True)
 class ChunksInMemory:
-    """A `ChunkPlace` in memory, for any home. `home` is the log's path, for messages."""
+    """A `ChunkPlace` that keeps all chunks in memory, for any home.
+
+    `home` is the log's path, for messages.
+    """
 
     home: str
     is_memory: bool = True
 
     def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
-        """Add the batches, which have their own buffer."""
+        """Add record batches, whose buffer the caller does not use again. Always returns False."""
         chunk.parts.append(data)
         return False
 
@@ -49,11 +52,11 @@ class ChunksInMemory:
         chunk.join()
 
     def finish(self, chunks: Sequence[GrowingChunk]) -> Sequence[Chunk]:
-        """Return the chunks, which contain the data."""
+        """Return the chunks for the commit, each with its data."""
         return [chunk.chunk(data=chunk.parts[0]) for chunk in chunks]
 
     def discard(self, chunks: Sequence[GrowingChunk]) -> None:
-        """Memory needs no clean-up."""
+        """Do nothing: memory needs no clean-up."""
 
 
 @dataclass(slots=True)
@@ -248,7 +251,7 @@ def _key(chunk: GrowingChunk) -> TopicPartition:
 
 @contextlib.contextmanager
 def _naming(topic: TopicInfo, home: str) -> Iterator[None]:
-    """Add the topic and the way to raise the limit to a RecordTooLargeError."""
+    """Complete a RecordTooLargeError: add the topic, and how to raise the limit."""
     try:
         yield
     except RecordTooLargeError as error:

@@ -36,7 +36,7 @@ class CleanerOptions:
 
 
 def unthrottled(_: int) -> None:
-    """Do not limit the rate."""
+    """Return at once: a `Throttle` without a limit."""
 
 
 class RateLimit:

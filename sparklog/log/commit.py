@@ -230,7 +230,17 @@ def record_of(
     app: str,
     source: Mapping[str, Any] | None = None,
 ) -> AppendRecord:
-    """Return the ledger record of a commit. The home sets its offsets, time and leader epoch."""
+    """Return the ledger record of a commit, without offsets, time and leader epoch.
+
+    The home sets these when it appends the record.
+
+    Args:
+        state: The log's state.
+        chunks: The chunks of the commit.
+        identity: The micro-batch, if any.
+        app: The application that commits.
+        source: The position in the source, as a JSON object.
+    """
     topics = state.topics
     fields: dict[str, Any] = {
         "ends": {},
@@ -276,7 +286,7 @@ def _warn_of_gap(commits: CommitLog, writer: str, batch: int) -> None:
 
 
 def _by_topic(ranges: Ranges) -> Ends:
-    """Return {topic: {partition: (first offset, end offset)}}."""
+    """Return {(topic, partition): range} as {topic: {partition: (first offset, end offset)}}."""
     ends: Ends = {}
     for (topic, partition), span in ranges.items():
         ends.setdefault(topic, {})[partition] = span

@@ -29,7 +29,10 @@ SCHEMA: Final = pa.schema(
 
 
 def commits_table(ledger: FollowedLedger, writer: str | None) -> pa.Table:
-    """Return the commits, appends and resets that the ledger still contains, oldest first."""
+    """Return the table of `Log.commits`: commits, appends and resets in the ledger, oldest first.
+
+    With `writer`, only the commits and resets of this writer are returned.
+    """
     rows: list[dict[str, Any]] = []
     names: dict[str, str] = {}
     for offset, record in ledger.retained():
@@ -54,7 +57,10 @@ def commits_table(ledger: FollowedLedger, writer: str | None) -> pa.Table:
 
 
 def _ranges(record: AppendRecord) -> list[dict[str, Any]]:
-    """Return a row per partition, or an empty row for a commit without records."""
+    """Return the topic, partition, first and end columns of a commit's rows.
+
+    There is a row per partition. A commit without records has one row without these columns.
+    """
     return [
         {"topic": topic, "partition": partition, "first": first, "end": end}
         for (topic, partition), (first, end) in record.ends.items()

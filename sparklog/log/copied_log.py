@@ -116,7 +116,7 @@ def next_epoch(epoch: int, partitions: Iterable[Iterable[tuple[int, int]]] = ())
 def offsets_by_topic(
     ends: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
 ) -> dict[str, dict[int, tuple[int, int]]]:
-    """Return {topic: {partition: (log start, end)}}."""
+    """Return {topic: {partition: (log start, end)}}, from the offsets by partition."""
     offsets: dict[str, dict[int, tuple[int, int]]] = {}
     for key, end in sorted(ends.items()):
         offsets.setdefault(key.topic, {})[key.partition] = starts.get(key, 0), end

@@ -18,7 +18,7 @@ from sparklog.storage.round_report import Dirt
 
 
 class Segment(Protocol):
-    """The properties of a segment that the computation needs."""
+    """The properties of a segment that `find_dirt` needs."""
 
     @property
     def base(self) -> int:

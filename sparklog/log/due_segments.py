@@ -29,7 +29,7 @@ LOG_START: Final = "log.start.offset"
 
 @dataclass(frozen=True, slots=True)
 class LocalSegment:
-    """The properties of a segment that the rules need: base offset, and log file size in bytes."""
+    """A local segment: its base offset, and the size of its log file in bytes."""
 
     base: int
     size: int
@@ -49,7 +49,7 @@ class Tier:
     copying: bool = True
 
     def holds(self, first: int, end: int) -> bool:
-        """Return whether copies contain all offsets of [first, end)."""
+        """Return whether finished copies contain all offsets of [first, end)."""
         return first >= end or any(low <= first and end <= high for low, high in self.copied)
 
 
@@ -152,7 +152,10 @@ def due(
     )  # fmt: skip
 
     def lacks_copy(at: int) -> bool:
-        """Return whether a segment has offsets above the log start that no copy contains."""
+        """Return True if the segment with index `at` must stay because it is not copied completely.
+
+        Only offsets above the log start count.
+        """
         if tier is None or not tier.copying:
             return False
         return not tier.holds(max(segments[at].base, log_start), ends[at])

@@ -94,7 +94,10 @@ class ErasureHome(Protocol):
         """
 
     def end(self, ended: UnfinishedErasure, report: ErasureReport) -> None:
-        """Record durably what an erasure has left, or remove the record of a complete erasure."""
+        """Record durably that an erasure has ended, with what it has left.
+
+        The record of a complete erasure is removed from the list of unfinished ones.
+        """
 
     def erase(self, topic: TopicState, report: ErasureReport, loan: Loan) -> None:
         """Erase the records of the report's partitions, or in a dry run count them.
@@ -114,7 +117,7 @@ class ErasureHome(Protocol):
 
 
 class Erasure:
-    """The erasure of the records of a request, for `Upkeep.erase`. For a single use."""
+    """Erases the records that a request selects, in any home. For a single use."""
 
     def __init__(
         self, home: ErasureHome, request: ErasureRequest, report: ErasureReport, loan: Loan
@@ -122,7 +125,10 @@ class Erasure:
         self._home, self._request, self._report, self._loan = home, request, report, loan
 
     def run(self) -> None:
-        """Erase, or in a dry run count the records; see `Upkeep.erase`."""
+        """Erase the records, or in a dry run count them, and complete the report.
+
+        See `Upkeep.erase`.
+        """
         home, request, report = self._home, self._request, self._report
         with home.locked_state() as state:
             restorable = request.deleted_topic_warnings(state.deleted)
@@ -158,7 +164,7 @@ class Erasure:
                 self._erase_noted(topic, begun)
 
     def _erase_noted(self, topic: TopicState, begun: UnfinishedErasure) -> None:
-        """Erase, and list the erasure as unfinished until it is complete."""
+        """Erase the records, between the log's notes that the erasure has begun and has ended."""
         home, report = self._home, self._report
         try:
             begun = home.begin(begun)

@@ -46,7 +46,7 @@ class ForkPointRequest:
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """`offsets` by partition."""
+        """The requested `offsets`, as {partition: end}."""
         given = self.offsets or {}
         return {TopicPartition(t, p): end for t, ends in given.items() for p, end in ends.items()}
 
@@ -168,7 +168,7 @@ def forked_start(now: LogState, topic_id: str, key: TopicPartition, end: int) ->
 
 
 def compacted(name: str, end: int) -> InvalidRequestError:
-    """Return the error for a partition that was compacted beyond the fork point."""
+    """Return the error for a partition that was compacted up to an offset after the fork point."""
     return InvalidRequestError(
         f"{name} was to end at offset {end}, but was compacted up to a later offset since then: "
         "records that were the newest of their key were removed; fork at a later point"
@@ -176,7 +176,7 @@ def compacted(name: str, end: int) -> InvalidRequestError:
 
 
 def batch_is_cut(where: str, first: int, last: int, end: int) -> InvalidRequestError:
-    """Return the error for a fork point inside a record batch."""
+    """Return the error for a fork point `end` within the record batch of offsets [first, last]."""
     return InvalidRequestError(
         f"{where}: the requested end {end} is inside a record batch with the offsets {first} to "
         f"{last}, and a batch can't be cut"

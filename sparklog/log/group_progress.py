@@ -20,7 +20,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class GroupProgress:
-    """Commits the offsets of a group member that reads a topic. Not thread-safe."""
+    """Commits the offsets of a consumer group while a member reads a topic. Not thread-safe."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from sparklog.storage.segments import PartitionSegments, SegmentLog
 
 
 def whole_entries(index: SegmentLog | None, dtype: np.dtype[Any]) -> Entries:
-    """Return the complete entries of an index, or an empty array if the index is missing."""
+    """Return the complete entries of an index; empty if the index is missing."""
     if index is None:
         return np.empty(0, dtype)
     data = index.pread(index.size(), 0)

@@ -39,7 +39,7 @@ class ListedView(View, Generic[Place]):
 
     @abstractmethod
     def _described(self) -> Mapping[str, TopicInfo]:
-        """Return the listed topics; internal topics may be included."""
+        """Return {name: description} of the listed topics, with or without internal topics."""
 
     @abstractmethod
     def _topic_names(self) -> Collection[str]:
@@ -47,14 +47,17 @@ class ListedView(View, Generic[Place]):
 
     @abstractmethod
     def _numbers(self, topic: str) -> Collection[int]:
-        """Return the listed partitions of a topic, including offline partitions."""
+        """Return the numbers of a topic's listed partitions, including offline partitions."""
 
     @abstractmethod
     def _find(self, key: TopicPartition) -> Place | None:
-        """Return the listed data of a partition. None: the partition is unknown, or offline."""
+        """Return the place of a partition, as listed; None if it is unknown or offline.
+
+        What a place is depends on the home: for log dirs it is the partition's directory.
+        """
 
     def _state(self, topic: str) -> TopicState | None:
-        """Return the listed state of a topic in the log's ledger. Archives have no ledger."""
+        """Return a topic's listed state in the ledger; None if it has none, as in an archive."""
 
     # --- the segments of a home -----------------------------------------------------------------
 
@@ -67,11 +70,14 @@ class ListedView(View, Generic[Place]):
         """
 
     def _update(self, key: TopicPartition, segments: PartitionSegments, place: Place) -> bool:
-        """Update cached segments to the listing; return False if they must be opened again."""
+        """Update a partition's cached segments to `place`, its place in the new listing.
+
+        Returns False if the segments must be opened again.
+        """
         return True
 
     def _error_without(self, key: TopicPartition) -> DataCorruptionError | UnknownTopicError:
-        """Return the error of using a partition that `_find` does not return."""
+        """Return the error for a partition for which `_find` returns None."""
         return unknown_partition(self, *key)
 
     # --- the view -------------------------------------------------------------------------------
@@ -98,7 +104,7 @@ class ListedView(View, Generic[Place]):
         return sorted(numbers)
 
     def bases(self, topic: str) -> Mapping[int, int]:
-        """Return {partition: first offset} of partitions that start above 0."""
+        """Return {partition: first offset} of the partitions that were created to start above 0."""
         state = self._state(topic)
         return {} if state is None else state.bases
 
@@ -128,7 +134,7 @@ class ListedView(View, Generic[Place]):
         return cached.cached(make)
 
     def _look_up(self, key: TopicPartition) -> Place | None:
-        """Return `_find`'s result; lists again if the partition is not listed."""
+        """Return the place of a partition; list again first if the partition is not listed."""
         place = self._find(key)
         if place is None:
             self.refresh()

@@ -67,7 +67,10 @@ class Log:
     """
 
     def __init__(self, home: Home, *, options: LogOptions, clock: Clock) -> None:
-        """Internal; users call `sparklog.open`. `home`: the opened home, which `close` closes."""
+        """Create the object for an opened home, which `close` closes.
+
+        Internal: users call `sparklog.open`.
+        """
         self._home = home
         self.path = home.path
         self._options, self._clock = options, clock
@@ -912,7 +915,7 @@ def home_of(log: Log) -> Home:
 
 
 def is_replaced(log: Log) -> bool:
-    """Return whether the log was abandoned, closed, or replaced by another log at the same path."""
+    """Return True if a log can't be used any more, or if another log is at its path."""
     home = log._home
     return home.lost is not None or not home.is_current()
 

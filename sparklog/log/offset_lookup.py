@@ -127,13 +127,16 @@ class Lookup:
         return self.bases[at]
 
     def following(self, base: int) -> int | None:
-        """Return the base of the next segment, or None for the last segment."""
+        """Return the base offset of the segment after `base`; None for the last segment."""
         bases = self.bases
         at = bisect.bisect_right(bases, base)
         return bases[at] if at < len(bases) else None
 
     def is_settled(self, base: int, end: int) -> bool:
-        """Return whether a reader up to `end` may treat the segment as closed."""
+        """Return True if the segment after `base` begins below `end`.
+
+        For a reader of the offsets below `end`, this segment can't change any more.
+        """
         following = self.following(base)
         return following is not None and following < end
 

@@ -70,16 +70,19 @@ class ReadBudget:
         return self.at_least_one or size <= self.left_bytes
 
     def span(self, most: int) -> int:
-        """Return how many bytes to read, at most `most`, while batch sizes are unknown."""
+        """Return how many bytes to read next, if the sizes of the batches are unknown.
+
+        At most `most`, and little more than the budget.
+        """
         return min(most, self.left_bytes + _SPAN_MIN)
 
     def take_bytes(self, size: int) -> None:
-        """Charge `size` bytes of batches that fit."""
+        """Subtract `size` bytes, which must fit, from the budget."""
         self.left_bytes -= size
         self.at_least_one = False
 
     def take(self, table: Table) -> Table:
-        """Return the leading batches that fit into the budget, and charge their size."""
+        """Return the leading batches that fit, and subtract their size from the budget."""
         fitting = int(table["size"].cumsum().searchsorted(self.left_bytes, side="right"))
         taken = table[: max(fitting, 1 if self.at_least_one else 0)]
         if len(taken):
@@ -116,7 +119,10 @@ def reader_of(
 
 
 class PartitionReader:
-    """Reads a partition. Lookups are cached until `refresh`. Thread-safe."""
+    """Reads the records or batches of a partition. Thread-safe.
+
+    Segments and indexes are cached until `refresh`.
+    """
 
     def __init__(self, segments: PartitionSegments) -> None:
         self.segments = segments
@@ -157,11 +163,11 @@ class PartitionReader:
         return base, file if is_local_file(file) else None
 
     def first_base(self) -> int:
-        """Return the base offset of the first segment."""
+        """Return the base offset of the first segment, as listed."""
         return self._lookup.bases[0]
 
     def metadata(self) -> list[SegmentMetadata]:
-        """Return the segments as of a new listing."""
+        """Return the segments, which are listed again."""
         self.refresh()
         return self.segments.metadata()
 
@@ -171,7 +177,7 @@ class PartitionReader:
         return entries[-1][0] if entries else None
 
     def leader_epoch_of(self, offset: int) -> int | None:
-        """Return the leader epoch of the batch with `offset`, or None after its compaction."""
+        """Return the leader epoch of the batch with `offset`; None if compaction removed it."""
         windows = self._windows(offset, offset + 1, None)
         return next((int(window.batches.table["leader_epoch"][0]) for window in windows), None)
 

@@ -63,14 +63,14 @@ class Producer:
 
     @property
     def seen_ms(self) -> int:
-        """The last known time of an append by the producer."""
+        """When the producer last appended, as far as known (ms)."""
         return max(self.timestamp, self.appended_ms)
 
     def copy(self) -> "Producer":
         return replace(self, batches=deque(self.batches, BATCHES_KEPT))
 
     def move_to(self, epoch: int) -> None:
-        """Set the epoch. A new epoch clears the batches."""
+        """Set the producer's epoch. If it is new, the known batches are forgotten."""
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
@@ -161,7 +161,10 @@ class ProducerState:
         return len(self._producers)
 
     def to_json(self) -> list[Any]:
-        """Return all data, with all batches of each producer, unlike a snapshot."""
+        """Return the state as a JSON list.
+
+        Unlike a snapshot, it contains all known batches of each producer.
+        """
         producers = [
             [p.id, p.epoch, p.coordinator_epoch, p.timestamp, p.txn_first_offset,
              [list(batch) for batch in p.batches], p.appended_ms]
@@ -190,7 +193,7 @@ class ProducerState:
         return state
 
     def get(self, producer_id: int) -> Producer | None:
-        """Return a producer, or None."""
+        """Return the state of a producer id, or None if it is unknown."""
         return self._producers.get(producer_id)
 
     def expire(self, now: int) -> int:
@@ -212,7 +215,7 @@ class ProducerState:
         return len(expired)
 
     def expires(self, now: int) -> bool:
-        """Return whether a producer may have expired."""
+        """Return True if a producer may have expired; False if none can have."""
         return now >= self._quiet_until_ms
 
     def _heard(self, producer: Producer) -> None:

@@ -51,7 +51,10 @@ def load_producer_state(
 def replay_batches(
     segments: PartitionSegments, state: ProducerState, end: int, *, bases: list[int]
 ) -> None:
-    """Apply the batches [state.end, end) of the log to `state`. CRCs are not checked."""
+    """Apply the batches of the offsets [state.end, end) to `state`. CRCs are not checked.
+
+    `bases` are the base offsets of the segments.
+    """
     for at, base in enumerate(bases):
         following = bases[at + 1] if at + 1 < len(bases) else end
         if following <= state.end or base >= end:

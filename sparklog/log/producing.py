@@ -84,7 +84,10 @@ T = TypeVar("T", bound=ClientBatch | Chunk)
 def _commit(
     commits: CommitLog, batches: Sequence[Given], outcomes: dict[int, Outcome], app: str
 ) -> None:
-    """Commit batches together, or partition by partition if that is not possible."""
+    """Commit the batches together; if a partition prevents that, commit each partition alone.
+
+    The outcomes are added to `outcomes`.
+    """
     try:
         with commits.meters.committing():
             _Attempt(commits, batches, app).run(outcomes)

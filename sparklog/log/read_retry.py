@@ -37,7 +37,10 @@ T = TypeVar("T")
 
 
 def stale_read_attempts() -> Iterator[int]:
-    """Yield attempts for as long as segments may be moving (a roll, a cleaning, an undo)."""
+    """Yield the number of each attempt of a read, for a second.
+
+    Within that time, a roll, a cleaning or an undo that moves segments should be over.
+    """
     return attempts(RETRY_MS, pause_ms=5)
 
 
@@ -84,7 +87,7 @@ class PartitionRead(NamedTuple):
     incarnation: int | None = None
 
     def begun(self) -> "PartitionRead":
-        """Return the read with the present incarnation and topic id, unless they are known."""
+        """Return the read with the present incarnation and topic id, as far as they are not set."""
         if self.topic_id and self.incarnation is not None:
             return self
         incarnation = self.view.renew() if self.incarnation is None else self.incarnation
@@ -141,7 +144,10 @@ class PartitionRead(NamedTuple):
         reader_of(view, topic, partition).refresh()
 
     def layout(self) -> tuple[tuple[int, str], ...]:
-        """Return the segments of the offsets, or () if they can't be listed."""
+        """Return (base offset, location) of the segments with the offsets of the read.
+
+        Returns () if they can't be listed. Another result means that segments have moved.
+        """
         try:
             segments = reader_of(self.view, self.topic, self.partition).segments.metadata()
         except (SparklogError, FileNotFoundError):

@@ -69,7 +69,10 @@ class ReaderResets:
     """Plans and executes resets of a log's readers. Use `Log.reset_reader`."""
 
     def __init__(self, groups: Groups, clock: Clock, view: View, at_work: AtWork) -> None:
-        """`at_work` returns the groups that have members now."""
+        """Create an object for the readers of a log.
+
+        `at_work` returns the groups that have members now.
+        """
         self._groups, self._clock, self._view, self._at_work = groups, clock, view, at_work
         self._detector = LogTruncationDetector(view)
 
@@ -397,7 +400,7 @@ def _check_target(to: object) -> None:
 
 
 def _named_topics(topics: object) -> dict[str, list[int] | None]:
-    """Return {topic: partitions, or None for all} of the forms of `ResetTopics`."""
+    """Return {topic: partition numbers, or None for all} for any form of `ResetTopics`."""
     expected = "the name of a topic, a list of names, or {topic: partitions, None for all}"
     if isinstance(topics, str):
         return {topics: None}
@@ -411,7 +414,7 @@ def _named_topics(topics: object) -> dict[str, list[int] | None]:
 
 
 def query_error(reader: Reader) -> InvalidRequestError:
-    """Return the error for a reset of a streaming query."""
+    """Return the error for a reset of a streaming query, which continues from its checkpoint."""
     return InvalidRequestError(
         f"{reader.group} is a streaming query of {reader.app or 'Spark'} on host "
         f"{reader.host or '?'}: it continues from its checkpoint, and the position registered "

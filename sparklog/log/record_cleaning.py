@@ -149,12 +149,12 @@ class WindowFilter:
 
     @property
     def records(self) -> tuple[int, int]:
-        """The numbers of records that were read and retained so far."""
+        """The number of records that were read so far, and the number of those that stay."""
         return self._filter.records
 
     @property
     def rewritten(self) -> int:
-        """How many batches were changed."""
+        """The number of batches that were changed so far."""
         return self._filter.rewritten
 
     def filter(self, window: Window, path: str) -> Iterator[Filtered]:

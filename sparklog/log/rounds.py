@@ -108,7 +108,7 @@ class QuarantinedPartitions:
 
     @property
     def reasons(self) -> dict[TopicPartition, str]:
-        """The skipped partitions, as {partition: reason}."""
+        """{partition: reason} of the skipped partitions."""
         return {key: why for key, (_, why) in list(self._reasons.items())}
 
     def add(self, key: TopicPartition, topic_id: str, error: Exception, report: Report) -> None:
@@ -117,7 +117,10 @@ class QuarantinedPartitions:
         report_failed(key, error, report)
 
     def release_replaced_topics(self, topics: Mapping[str, TopicState]) -> None:
-        """Release partitions of deleted topics; a new topic of the same name is another topic."""
+        """Do not skip the partitions of deleted topics any more.
+
+        A topic that was created again under the same name has another id.
+        """
         for key, (topic_id, _) in list(self._reasons.items()):  # other threads may add keys
             if key.topic not in topics or topics[key.topic].id != topic_id:
                 self._reasons.pop(key, None)
@@ -142,7 +145,7 @@ class CleanerSteps(Protocol[PartitionT]):
         """Return the partitions of compacted topics with their dirty ratios."""
 
     def topics(self) -> Mapping[str, TopicState]:
-        """Return the topics, at least as new as at the last `compacted`."""
+        """Return {name: state} of the topics, at least as new as at the last `compacted`."""
 
     def clean(self, partitions: Sequence[PartitionT], report: Report) -> None:
         """Clean partitions, in this order, and add the results to the report.
@@ -180,7 +183,10 @@ class LogCleaner(Generic[PartitionT]):
         self.compacted: Sequence[Cleanable] = ()
 
     def work(self, report: Report, request: Request) -> Due:
-        """Clean partitions; return when cleaning is due again: now, if any partition was dirty."""
+        """Clean the partitions that are dirty enough; return when cleaning is due again.
+
+        That is now if any partition was dirty, else after log.cleaner.backoff.ms.
+        """
         is_dirty = self.clean(report, request.topics, every=request.every)
         return {"clean": report.time_ms + (0 if is_dirty else self._backoff_ms)}
 

@@ -43,7 +43,10 @@ class Largest:
 
 
 class TimeLookup:
-    """Timestamp lookups in a partition. Caches the largest timestamps of closed segments."""
+    """Looks up offsets by timestamp in a partition.
+
+    The largest timestamps of closed segments are cached.
+    """
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
@@ -123,7 +126,10 @@ class TimeLookup:
             yield from (base for base in list(self._lookup.bases) if done < base < end)
 
     def largest_timestamp(self, base: int, end: int) -> int:
-        """Return the largest timestamp (ms) of a segment; without timestamps, the file's time."""
+        """Return the largest timestamp (ms) of a segment's records below offset `end`.
+
+        Without timestamps, it is the time of the file's last change; -1 if the file does not exist.
+        """
         largest = self._of(base, end).timestamp
         if largest >= 0:
             return largest
@@ -157,7 +163,7 @@ class TimeLookup:
         return found
 
     def _all_below(self, end: int) -> bool:
-        """Return whether the last segment, which is remote, ends at or before `end`."""
+        """Return True if the last segment is remote and ends at or before `end`."""
         remote_end = self._lookup.segments.remote_end()
         return remote_end is not None and remote_end <= end
 
@@ -235,7 +241,10 @@ class TimeLookup:
     def _start_of_search(
         self, base: int, log: SegmentLog, timestamp: int, start: int, end: int
     ) -> int:
-        """Return a position before which no record can match."""
+        """Return the position in a segment where the search for a timestamp starts.
+
+        No record before it can match. It comes from the time index, if its entry is correct.
+        """
         floor = max(start, base)
         times = self._lookup.times(base, end)
         if times is not None:

@@ -61,7 +61,7 @@ def find_commit(
 
 
 def _writers_abandoning(record: ResetRecord, batch: int) -> list[str]:
-    """Return the writers of which a reset record abandons `batch`."""
+    """Return the writers whose micro-batch `batch` a reset record abandons."""
     return [writer for writer, last in record.last_batches.items() if last < batch]
 
 

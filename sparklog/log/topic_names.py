@@ -23,7 +23,10 @@ def new_topic_id() -> str:
 
 
 def check_new(name: str, existing: Mapping[str, object]) -> None:
-    """Raise InvalidRequestError unless a topic may be created under this name."""
+    """Raise InvalidRequestError unless a topic can be created under this name.
+
+    `existing` has the topics of the log.
+    """
     check_topic(name)
     if name in RESERVED or name.startswith("__sparklog_"):
         raise InvalidRequestError(f"topic {name} is reserved for internal use; choose another name")

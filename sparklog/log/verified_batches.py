@@ -58,7 +58,7 @@ class _Descriptors:
 
 
 class _Descriptor:
-    """A file descriptor that is closed when the last range that uses it is dropped."""
+    """An open file descriptor. It is closed when no range uses it any more."""
 
     __slots__ = ("_free", "_token", "fd")
 

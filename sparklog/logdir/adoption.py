@@ -207,7 +207,7 @@ def adopt(
 
 
 def _is_same(adopted: LogState, state: LogState) -> bool:
-    """Return True if topics and offsets are as in the ledger."""
+    """Return True if the adopted topics and offsets equal those in the ledger's state."""
     places = [
         {name: (topic.id, topic.dirs, topic.config) for name, topic in log.topics.items()}
         for log in (adopted, state)
@@ -291,7 +291,11 @@ def _adopted_topic(
 
 
 def _adopted_config(brokers: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return a topic's config from a broker, plus sparklog's own configs that a broker lacks."""
+    """Return a broker's config of a topic, with the options that only sparklog's config has.
+
+    `own` is the config in the ledger, of which only sparklog's own options and those of remote
+    storage are used. A broker's invalid options are left out, with a warning.
+    """
     config = {key: value for key, value in own.items() if key in OWN_KEYS | TIERED_KEYS}
     for key, value in sorted(brokers.items()):
         try:

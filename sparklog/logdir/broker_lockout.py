@@ -30,7 +30,10 @@ _UNSOUND: Final = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "glusterfs", "lus
 
 
 def check_file_system(fs: FileSystem, directory: str) -> None:
-    """Raise InvalidRequestError if locks or fsync are unreliable (network file systems)."""
+    """Raise InvalidRequestError if the directory is on a network file system.
+
+    Locks or fsync are not reliable there.
+    """
     kind = fs.kind(directory)
     if kind.lower().startswith(_UNSOUND):
         raise InvalidRequestError(
@@ -95,7 +98,10 @@ def mark_open(fs: FileSystem, directories: Sequence[str]) -> None:
 
 
 def mark_made(fs: FileSystem, directories: Sequence[str]) -> None:
-    """Mark the log dirs of a new log as after sparklog's own clean close."""
+    """Mark the log dirs of a new log as closed cleanly by sparklog.
+
+    So the first open for writing needs no recovery.
+    """
     keep_from_brokers(fs, directories)
     for directory in directories:
         write_durably(fs, os.path.join(directory, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_CONTENT)

@@ -26,7 +26,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def check_room(manager: LogManager, chunks: Sequence[Chunk]) -> None:
-    """Reject chunks if their partition is offline, or a disk is full."""
+    """Raise an error if a partition is offline, or a disk has too little space for the chunks."""
     needed: dict[str, int] = {}
     for chunk in chunks:
         log = manager.partition_log(chunk.topic, chunk.partition)

@@ -110,7 +110,10 @@ def is_partition_whole(commits: LogDirCommits, topic: str, partition: int) -> bo
 
 
 def _is_closed(commits: LogDirCommits, topic: str, partition: int) -> bool:
-    """Return True if the log was not changed since a clean close with a complete snapshot."""
+    """Return True if a partition has a valid producer snapshot at its end, as after a clean close.
+
+    Then the partition was not changed since the close.
+    """
     end = commits.state.ends[TopicPartition(topic, partition)]
     path = os.path.join(commits.partition_path(topic, partition), snapshot_name(end))
     return end > 0 and is_whole(commits.fs, path)

@@ -48,7 +48,14 @@ _ENDS: Final = (ApiKey.END_TRANSACTION, ApiKey.ABORT_TRANSACTION)
 
 @dataclass(slots=True)
 class KnownPartition:
-    """A partition in the cluster's metadata. `directories` has the log dir id of each replica."""
+    """A partition according to the cluster's metadata.
+
+    Attributes:
+        replicas: The ids of the nodes that have a replica.
+        leader_epoch: The leader epoch.
+        partition_epoch: The number of changes of the partition.
+        directories: The id of the log dir of each replica.
+    """
 
     replicas: Sequence[int]
     leader_epoch: int
@@ -58,7 +65,14 @@ class KnownPartition:
 
 @dataclass(slots=True)
 class KnownTopic:
-    """A topic in the cluster's metadata. `config` has the configs that are set on the topic."""
+    """A topic according to the cluster's metadata.
+
+    Attributes:
+        name: The name.
+        id: The topic id.
+        partitions: {number: partition}.
+        config: The configs that are set on the topic.
+    """
 
     name: str
     id: str
@@ -96,7 +110,10 @@ class ClusterMetadata:
 
     @property
     def has_controller_records(self) -> bool:
-        """Whether a controller wrote its first records. If not, it will use the bootstrap file."""
+        """Whether a controller has written its first records to the log.
+
+        If not, the first controller will use the bootstrap file.
+        """
         return METADATA_VERSION in self.features
 
     def apply(self, record: MetadataRecord) -> None:

@@ -109,7 +109,7 @@ class LogDirCommits:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Acquire the write lock and update the state."""
+        """Acquire the write lock, and bring the state up to date: recover, or apply new records."""
         with self.hold_lock():
             with self.meters.writing():
                 self.refresh()
@@ -186,7 +186,10 @@ class LogDirCommits:
         restore_returned(manager)
 
     def begin_history(self) -> None:
-        """Start a leader epoch that no other copy of this log has."""
+        """Start a leader epoch that no other copy of this log has, by a ledger record.
+
+        Readers of the old copy then notice that later records are others.
+        """
         epoch = new_epoch(self.state.epoch, self.clock())
         with self.step() as step:  # raises no start, so all versions of sparklog can read it
             step.record = StartRecord(starts={}, epoch=epoch, begins_epoch=True)
@@ -346,12 +349,12 @@ class LogDirCommits:
 
     @property
     def state(self) -> LogState:
-        """The log's state up to the end of the ledger."""
+        """The log's state after the ledger records that this process knows."""
         return self.manager.state
 
     @property
     def position(self) -> int:
-        """The ledger's end."""
+        """The ledger's end, as far as this process knows."""
         return self.ledger.end
 
     @property
@@ -525,7 +528,7 @@ class LogDirCommits:
             write_state_copy(self.fs, self.home, self.ledger.end, self.state)
 
     def make_durable(self) -> None:
-        """Sync data that were committed with flush=none, and record that by a snapshot."""
+        """Sync data that were committed with flush=none; a snapshot in the ledger records that."""
         if self.state.unsynced:
             self.write_snapshot()
 

@@ -38,7 +38,10 @@ def holds_log(fs: FileSystem, directory: str) -> bool:
 
 
 def is_store_home(fs: FileSystem, directory: str) -> bool:
-    """Return whether a directory is the bucket of a log, even if `sparklog.home` is missing."""
+    """Return whether a directory is the bucket of a log, by the names of its files.
+
+    The file `sparklog.home` may be missing.
+    """
     names = fs.listdir(directory)
     if not STORE_MARKS.isdisjoint(names):
         return True
@@ -59,7 +62,10 @@ def has_lost_ledger(fs: FileSystem, directory: str) -> bool:
 
 
 def has_own_files(fs: FileSystem, directory: str) -> bool:
-    """Return whether a directory contains files that sparklog renders from the ledger."""
+    """Return whether a directory contains a file that sparklog derives from the ledger.
+
+    These are the topics file and the file of high watermarks.
+    """
     return any(fs.exists(os.path.join(directory, name)) for name in (TOPICS_NAME, WATERMARKS_NAME))
 
 

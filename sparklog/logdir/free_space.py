@@ -11,7 +11,13 @@ SPARE_BYTES: Final = 4 << 20  # indexes, the ledger record, the watermark file
 
 
 class Shortage(NamedTuple):
-    """A log dir with less free disk space than commits must leave (`floor_bytes`)."""
+    """A log dir with less free disk space than commits must leave.
+
+    Attributes:
+        directory: The log dir.
+        free_bytes: The free space.
+        floor_bytes: The space that commits must leave.
+    """
 
     directory: str
     free_bytes: int

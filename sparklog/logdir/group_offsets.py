@@ -72,7 +72,10 @@ class GroupFiles:
 
     @property
     def are_waited_for(self) -> bool:
-        """Whether this is a log of sparklog's: a broker's directory respects no readers."""
+        """Whether retention waits for registered readers: only in a log with sparklog's ledger.
+
+        A broker's own log dir has no ledger, and a broker does not know the readers.
+        """
         return self._fs.is_dir(ledger_path(self._home))
 
     def key(self, group: str) -> str:
@@ -81,7 +84,7 @@ class GroupFiles:
 
     @contextlib.contextmanager
     def naming(self, group: str) -> Iterator[None]:
-        """Name the group and the log dir in a StorageUnavailableError."""
+        """Add the group and the log dir to a StorageUnavailableError raised in the context."""
         try:
             yield
         except StorageUnavailableError as error:
@@ -90,7 +93,7 @@ class GroupFiles:
             ) from error
 
     def read(self, group: str) -> Reader | None:
-        """Return a group, if known. Takes no lock."""
+        """Return a group, or None if the log does not know it. Takes no lock."""
         try:
             return self._read(self.key(group))
         except FileNotFoundError:
@@ -162,7 +165,7 @@ class GroupFiles:
             self._fs.sync_dir(self._home)
 
     def _read(self, path: str) -> Reader | None:
-        """Return a group from the group's file, unless the file is still empty."""
+        """Return the group in a group's file; None if the file was just created and is empty."""
         raw = read_bytes(self._fs, path)
         if not raw:
             return None

@@ -76,7 +76,7 @@ def published(fs: FileSystem, directory: str) -> Published | None:
 
 
 class PublishedFile:
-    """The file, for repeated reads. Threads may share it."""
+    """The file of published offsets, for repeated reads. Threads may share it."""
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs, self._path = fs, os.path.join(directory, WATERMARKS_NAME)

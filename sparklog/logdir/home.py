@@ -35,7 +35,10 @@ from sparklog.storage.view import TopicInfo, View
 
 
 class CachedTopics:
-    """The topics of a log that is open for writing, read again if the topics file changed."""
+    """A cache of the topics of a log that is open for writing.
+
+    It is valid as long as the topics file is unchanged.
+    """
 
     def __init__(self) -> None:
         self._stamp: tuple[int, ...] = ()
@@ -65,7 +68,10 @@ class CachedTopics:
 
 
 class LogDirHome:
-    """A `sparklog.storage.home.Home` in log dirs. Without write access, `commits` is None."""
+    """An open log in log dirs: a `sparklog.storage.home.Home`.
+
+    A log that was opened with mode "r" has no commit log.
+    """
 
     def __init__(
         self, path: str, fs: FileSystem, clock: Clock, view: View, commits: LogDirCommits | None
@@ -112,7 +118,10 @@ class LogDirHome:
         return self._commits
 
     def describe(self, name: str, topic: TopicState) -> TopicInfo:
-        """Describe a topic from the ledger, because the topics file may lag after a disk error."""
+        """Return the description of a topic for users, from the topic's state in the ledger.
+
+        The topics file is not used, because it may lag after a disk error.
+        """
         return describe(self.commits.directories, name, topic, self.commits.offline)
 
     def known_topics(self) -> dict[str, TopicInfo]:
@@ -158,7 +167,7 @@ class LogDirHome:
     def give_up(
         self, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool
     ) -> list[GivenUp]:
-        """Bring offline partitions back online without their missing data."""
+        """Bring offline partitions back online without their missing data; see `Log.give_up`."""
         return give_up(self.commits, topic, partitions, dry_run=dry_run)
 
     def move_partition(

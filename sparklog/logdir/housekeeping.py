@@ -32,7 +32,14 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LedgerSegment:
-    """A ledger segment with records [base, end), all not newer than `newest_ms`."""
+    """A segment of the ledger.
+
+    Attributes:
+        base: The base offset.
+        end: The offset after the last record.
+        size_bytes: The size of the log file.
+        newest_ms: A time (ms) that no record of the segment exceeds.
+    """
 
     base: int
     end: int
@@ -158,7 +165,11 @@ def _prune(
 
 
 def _strays(commits: LogDirCommits, path: str, start: int, end: int) -> list[str]:
-    """Return the paths of a partition's snapshots that belong to no segment."""
+    """Return the paths of a partition's producer snapshots that belong to no segment.
+
+    `start` and `end` are the log start and end offset. The newest snapshot up to the end is not
+    listed.
+    """
     try:
         names = commits.fs.listdir(path)
     except FileNotFoundError:
@@ -176,7 +187,7 @@ def _strays(commits: LogDirCommits, path: str, start: int, end: int) -> list[str
 
 
 class Swept(NamedTuple):
-    """A staged file that was deleted, or would be."""
+    """A staged file that was deleted, or in a dry run would be."""
 
     path: str
     size_bytes: int

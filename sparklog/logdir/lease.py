@@ -94,7 +94,7 @@ class ServiceLease(HomeLease):
             self._beat()
 
     def _beat(self) -> None:
-        """Write the description of the holder, with the time of this heartbeat."""
+        """Write the holder's description to the file. Its last heartbeat is the present time."""
         assert self._file is not None
         # Readers take no lock, so a heartbeat must change the bytes of equal positions only.
         raw = json.dumps({**self._own_description(), "beat_ms": self._clock()}).encode()

@@ -72,7 +72,7 @@ def has_ledger(fs: FileSystem, directory: str) -> bool:
 
 
 class LedgerWriter:
-    """The writer's handle on the ledger; used under the write lock only."""
+    """The ledger's partition log, for appends under the write lock."""
 
     segment_bytes = SEGMENT_BYTES
     """The size at which a new segment starts, with a snapshot."""
@@ -87,14 +87,17 @@ class LedgerWriter:
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether the next record should start a new segment, with a snapshot."""
+        """Whether the next record must be a snapshot in a new segment, because this one is full."""
         state = self.log.state
         # An empty segment after a roll is left by a step that failed between the roll and the
         # snapshot.
         return state.size >= self.segment_bytes or (state.size == 0 and state.end > 0)
 
     def append(self, record: LedgerRecord, *, epoch: int, time_ms: int, sync: bool) -> LedgerRecord:
-        """Append a record, and set its time and epoch. The append is durable if `sync` is set."""
+        """Append a record with this time and leader epoch; return the record as written.
+
+        With `sync`, the record is durable when the method returns.
+        """
         # The flag tells recovery whether a damaged record can have been lost by a power cut
         # (flush=none), or whether it was synced and is damaged.
         flushed = record.flushed and sync
@@ -168,7 +171,7 @@ def fold(fs: FileSystem, directory: str, end: int, *, state: LogState, first: in
 
 
 def last_base(fs: FileSystem, directory: str, end: int) -> int:
-    """Return the base of the segment that contains the last record before `end`."""
+    """Return the base offset of the ledger segment that contains the last record before `end`."""
     bases = [base for base in ledger_bases(fs, directory) if base < max(end, 1)]
     if not bases:
         raise DataCorruptionError(

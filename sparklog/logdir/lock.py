@@ -90,7 +90,10 @@ class Page:
 
 
 class LogLock:
-    """A handle on the lock file. Not thread-safe: the session serializes its threads."""
+    """The lock file of a log, opened by this process; it has the locks and the page.
+
+    Not thread-safe: the session serializes its threads.
+    """
 
     def __init__(self, fs: FileSystem, directory: str, *, timeout_ms: int) -> None:
         self._fs, self._path = fs, os.path.join(directory, LOCK_NAME)
@@ -121,7 +124,7 @@ class LogLock:
         return self._file.identity()
 
     def is_last(self) -> bool:
-        """Return True if no other session is open (byte 1 can be locked exclusively)."""
+        """Return True if no other session has the log open for writing (byte 1 is not shared)."""
         if not self._file.try_lock(_SESSION, 1, exclusive=True):
             return False
         # Back to the shared lock, without a gap in which another session could see itself as the

@@ -62,7 +62,10 @@ class DriverLogDir:
             raise InvalidRequestError(_UNSEEN.format(here=here, home=self.home, host=self.host))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the data and the error messages of the JVM's check (LogDirCheck.scala)."""
+        """Return the data and the error messages for the same check in the JVM.
+
+        The JVM's check is LogDirCheck.scala.
+        """
         return {
             **asdict(self),
             "lock": os.path.join(self.home, LOCK_NAME),

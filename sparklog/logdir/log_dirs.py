@@ -99,17 +99,17 @@ class LogDirs:
 
     @property
     def numbered(self) -> list[tuple[int, str]]:
-        """The available directories with their numbers."""
+        """The available directories, as (index in `directories`, path)."""
         return [pair for pair in enumerate(self.directories) if pair[0] not in self.absent]
 
     @property
     def present(self) -> list[str]:
-        """The available directories."""
+        """The paths of the available directories."""
         return [path for _, path in self.numbered]
 
     @property
     def own(self) -> list[str]:
-        """The available directories that are not new to the log and contain the log's files."""
+        """The paths of the available directories that the log uses already: not the new ones."""
         available = self.numbered
         return [path for n, path in available if not n or n in self.files or not self.files]
 
@@ -344,7 +344,7 @@ def retire_dirs(fs: FileSystem, dirs: LogDirs, numbers: Sequence[int]) -> LogDir
 
 
 def write_new_dirs(fs: FileSystem, directories: Sequence[str], paths: Sequence[str]) -> None:
-    """Write the files of a new log's `directories`, which will be renamed to `paths`."""
+    """Write `sparklog.dirs` into the directories of a new log, which will be renamed to `paths`."""
     log = new_topic_id()
     known = tuple(LogDir(new_topic_id(), path) for path in paths)
     for number, directory in enumerate(directories):
@@ -363,7 +363,7 @@ def _directory_id(fs: FileSystem, path: str, *, taken: Sequence[LogDir]) -> str:
 
 
 def _read(fs: FileSystem, directory: str) -> _DirsFile | None:
-    """Return the contents of a directory's file, unless the file is missing or damaged."""
+    """Return the contents of a directory's `sparklog.dirs`; None if it is missing or damaged."""
     path = os.path.join(directory, DIRS_NAME)
     try:
         content = unseal("dirs", read_bytes(fs, path), path=path, cure=_CURE)

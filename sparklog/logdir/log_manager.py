@@ -205,7 +205,10 @@ class LogManager:
             raise self._files_removed(key) from None
 
     def _check_whole(self, key: TopicPartition, log: PartitionLog) -> None:
-        """Raise PartitionOfflineError if a partition to write to has missing segments."""
+        """Raise PartitionOfflineError if a partition lacks its first segments.
+
+        Called before the first append to a partition.
+        """
         try:
             is_short = log.first_base > self.state.local_start(*key)
         except (FileNotFoundError, DataCorruptionError):

@@ -67,7 +67,7 @@ METRICS: Final = (
 
 
 class WriteMeters:
-    """The metrics of a log's writer, looked up once so that commits stay fast."""
+    """The metrics of a log's writer. They are looked up once, so that commits stay fast."""
 
     def __init__(self, directories: list[str], mark: Callable[[int, bool], None]) -> None:
         """Look up the metrics of a log's writer.
@@ -130,12 +130,12 @@ class WriteMeters:
                 self._segments_to_recover.set(0, *sample.labels)
 
     def segments_remain(self, home: str, thread: str, count: int) -> None:
-        """Record the number of segments that a recovery thread still has to read."""
+        """Record how many segments of the log dir `home` a recovery thread still has to read."""
         self._segments_to_recover.set(count, home, thread)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Record which log dir fails within the context."""
+        """Mark the log dir as failing if a StorageUnavailableError is raised in the context."""
         try:
             yield
         except StorageUnavailableError as error:

@@ -271,7 +271,10 @@ def _is_in_place(commits: LogDirCommits, key: TopicPartition, number: int) -> bo
 
 
 def _check_partitions(commits: LogDirCommits) -> None:
-    """Check that all partitions exist; damaged partitions are recovered if possible."""
+    """Take missing partitions offline, and try to recover damaged partitions.
+
+    Damaged partitions are recovered only if no other session has the log open.
+    """
     _check_dirs(commits)
     # Listings and recovery attempts take time, and the open sessions have already made them.
     first = commits.lock.is_last()
@@ -387,7 +390,10 @@ def _is_copy(commits: LogDirCommits, key: TopicPartition, place: str) -> bool:
 
 
 def _check_subdirectories(commits: LogDirCommits) -> None:
-    """Reject a new log in a directory with subdirectories that a broker could not load."""
+    """Raise InvalidRequestError if a new log dir has a subdirectory that is no partition.
+
+    A broker could not load it.
+    """
     fs = commits.fs
     for directory in commits.present:
         for name in fs.listdir(directory):

@@ -96,7 +96,12 @@ def move_partition(
 
 
 def _log_dir_number(commits: LogDirCommits, to: str) -> int:
-    """Return the number of a log dir that is available, with a mounted disk."""
+    """Return the number of the log dir with the path `to`.
+
+    Raises:
+        InvalidRequestError: The path is no log dir of the log.
+        StorageUnavailableError: The log dir is unavailable, or its disk is not mounted.
+    """
     directories = commits.directories
     wanted, known = os.path.abspath(to), [os.path.abspath(path) for path in directories]
     if wanted not in known:

@@ -48,7 +48,10 @@ class PartitionWriters:
         return log
 
     def add(self, key: TopicPartition, log: PartitionLog, topic: TopicState) -> None:
-        """Keep a log open, with the producers of an earlier log of the same topic."""
+        """Keep a partition's log open.
+
+        If an earlier log of the same topic was closed, the new log continues from its producers.
+        """
         topic_id, producers = self._producers.pop(key, ("", None))
         if producers is not None and topic_id == topic.id:
             log.continue_from(producers)

@@ -77,7 +77,7 @@ def is_partition(fs: FileSystem, path: str) -> bool:
 
 
 def joined(directory: str, name: str) -> str:
-    """Return the path of a file of a partition."""
+    """Return the path of the file `name` in a partition's directory."""
     return f"{directory}{os.sep}{name}"  # faster than os.path.join; called thousands of times
 
 
@@ -95,7 +95,7 @@ def closed_segment_bytes(fs: FileSystem, directory: str, base: int, end: int) ->
 
 
 def first_offset(fs: FileSystem, path: str) -> int | None:
-    """Return the base offset of a segment file's first batch, unless the file is empty."""
+    """Return the base offset of a segment file's first batch; None if the file is empty."""
     with fs.open(path) as file:
         head = file.pread(8, 0)
     return int.from_bytes(head, "big") if len(head) == 8 else None

@@ -149,7 +149,10 @@ class LogDirStaging:
     clock: Clock = field(default=system_clock, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle for a task, which uses the file system and clock of the task's process."""
+        """Pickle only the log dir's identity.
+
+        A task uses the file system and the clock of its own process.
+        """
         return LogDirStaging, (self.log_dir,)
 
     @property
@@ -173,7 +176,7 @@ class LogDirStaging:
 
     @property
     def puts_objects(self) -> bool:
-        """False: the JVM writes the files itself."""
+        """Always False: tasks in the JVM write the chunk files themselves."""
         return False
 
     def jvm_place(self) -> Mapping[str, Any] | None:
@@ -195,7 +198,11 @@ class LogDirStaging:
         }
 
     def jvm_topic(self, topic: TopicInfo) -> Mapping[str, Any]:
-        """Return the log dir of each partition, and the minimum size of a segment."""
+        """Return the data about a topic that tasks in the JVM need.
+
+        These are the log dir of each partition, and the minimum size of a chunk that becomes a
+        segment.
+        """
         return {
             "directories": {p: os.path.dirname(path) for p, path in topic.dirs.items()},
             "segment_bytes_min": segment_bytes_min(topic.config),

@@ -45,7 +45,7 @@ def deleted_path(
 def future_path(
     directories: list[str], name: str, topic: TopicState, partition: int, number: int
 ) -> str:
-    """Return the directory of a partition's copy during a move to log dir `number`."""
+    """Return the `-future` directory: a partition's copy during its move to log dir `number`."""
     mark = topic_id_bytes(topic.id).hex()
     return os.path.join(directories[number], retired_dir(name, partition, mark, "future"))
 
@@ -56,7 +56,10 @@ def describe(
     topic: TopicState,
     offline: Mapping[TopicPartition, DataCorruptionError] = MappingProxyType({}),
 ) -> TopicInfo:
-    """Return a topic's description for users. `offline` has the log's offline partitions."""
+    """Return a topic's description for users.
+
+    `offline` has the errors of the log's offline partitions; by default there are none.
+    """
     dirs = {p: partition_path(directories, name, topic, p) for p in sorted(topic.dirs)}
     keys = {p: TopicPartition(name, p) for p in dirs}
     why = {p: offline[key] for p, key in keys.items() if key in offline}
@@ -86,6 +89,9 @@ def read_topics(fs: FileSystem, directory: str) -> dict[str, TopicState] | None:
 
 
 def planned_topic(home: str, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
-    """Return a topic without an id, which the commit of the first rows will create."""
+    """Return a topic that does not exist yet and has no id.
+
+    The commit of its first rows creates it.
+    """
     dirs = {p: os.path.join(home, partition_dir(name, p)) for p in range(partitions)}
     return TopicInfo(name, "", partitions, config, dirs)

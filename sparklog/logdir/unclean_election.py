@@ -120,7 +120,7 @@ def _loss(commits: LogDirCommits, key: TopicPartition, error: DataCorruptionErro
 
 
 def _raise_start(commits: LogDirCommits, lost: GivenUp) -> None:
-    """Raise the log start to the first existing segment."""
+    """Raise the log start to the first existing segment, and recover the partition."""
     key = TopicPartition(lost.topic, lost.partition)
     record = StartRecord(starts={key: lost.end}, given_up=_as_record(lost))
     commits.append(Change(record=record), expected=commits.position)
@@ -129,7 +129,10 @@ def _raise_start(commits: LogDirCommits, lost: GivenUp) -> None:
 
 
 def _reset_partition(commits: LogDirCommits, lost: GivenUp) -> None:
-    """Create the partition again, empty, at the old end."""
+    """Create the partition again, empty, so that new records start at its old end offset.
+
+    The remaining files are renamed to a stray directory.
+    """
     topic, fs = commits.state.topics[lost.topic], commits.fs
     number = topic.dirs[lost.partition]
     if commits.offline.dirs.why_absent(number) is None:

@@ -113,7 +113,10 @@ def _set_aside(fs: FileSystem, directory: str, base: int, quarantine: Quarantine
 
 
 def _is_continued(fs: FileSystem, path: str, position: int, end: int) -> bool:
-    """Return whether a complete batch of offset `end` or higher starts at a byte of a segment."""
+    """Return whether the bytes of a segment from `position` on may be a broker's records.
+
+    They begin with a complete batch, whose offset is `end` or higher.
+    """
     with fs.open(path) as file:
         for window in walk(file, start=position):
             if len(window.batches):

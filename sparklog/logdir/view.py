@@ -75,10 +75,10 @@ def check_until(until: str) -> None:
 
 
 class RemoteStorage(Protocol):
-    """Access to a log dir's tiered copies, for readers."""
+    """A reader's access to the remote copies of a log dir's segments."""
 
     def segments(self, local: LogDirSegments) -> PartitionSegments:
-        """Return a partition's segments, including remote segments."""
+        """Return a partition's segments, local and remote."""
 
     def set_following(self) -> None:
         """Wait longer for an unavailable store, as a reader of new records does."""
@@ -273,7 +273,7 @@ class LogDirView(ListedView[str]):
             self._remote.set_following()
 
     def forget(self) -> None:
-        """Clear the listing: partitions were added or removed."""
+        """Discard the listing of partitions, because some were added or removed."""
         self._paths = {}
 
     def _described(self) -> dict[str, TopicInfo]:
@@ -359,7 +359,10 @@ class LogDirView(ListedView[str]):
         return why
 
     def _has_gaps(self, topic: str) -> bool:
-        """Return True if offsets may be missing because of compaction, by sparklog or a broker."""
+        """Return True if offsets of a topic may be missing, because it is compacted.
+
+        A topic that a broker wrote to may have been compacted before.
+        """
         if topic == LEDGER_TOPIC:
             return False
         known = self._state(topic)
@@ -406,7 +409,7 @@ class LogDirView(ListedView[str]):
         return None
 
     def _is_being_made(self, topic: str) -> bool:
-        """Return True if the topic is not committed yet, in which case files may be empty."""
+        """Return True if a session is creating the topic, so that its files may still be empty."""
         self.refresh()
         return self._guarded and self._written is not None and topic not in self._written
 
@@ -450,7 +453,10 @@ class LogDirView(ListedView[str]):
                 raise UnknownTopicError(f"{topic}-{partition} was deleted") from error
 
     def _marks(self, keys: Sequence[TopicPartition]) -> tuple[Offsets, Offsets]:
-        """Return log starts and high watermarks of a log that is open, or was not closed."""
+        """Return log starts and high watermarks of a log that is open, or was not closed.
+
+        If the published file can't be used, they come from the ledger.
+        """
         for _ in attempts(_PATIENCE_MS):
             marks = self._current_marks()
             if marks is not None:

@@ -32,7 +32,10 @@ from sparklog.logdir.segment_files import joined
 
 
 class Bounds(Protocol):
-    """The base offsets of a partition's segments, and the log's end."""
+    """The base offsets of all segments of a partition, and the log end offset.
+
+    They limit the offsets that each segment can contain.
+    """
 
     @property
     def bases(self) -> Sequence[int]: ...
@@ -42,7 +45,7 @@ class Bounds(Protocol):
 
 
 def remove_cleaned(fs: FileSystem, directory: str) -> None:
-    """Remove leftovers of an interrupted rewrite."""
+    """Remove a partition's `.cleaned` files, the leftovers of an interrupted rewrite."""
     for name in fs.listdir(directory):
         if name.endswith(CLEANED):
             with contextlib.suppress(FileNotFoundError):
@@ -175,7 +178,7 @@ class CleanedSegment:
         return tuple(contents)
 
     def discard(self) -> None:
-        """Remove the files."""
+        """Remove the `.cleaned` files, because the rewrite failed."""
         self._log.close()
         with contextlib.suppress(Exception):  # recovery removes leftovers
             self._unlink(self._names())

@@ -108,7 +108,10 @@ class ErasableSegments:
             raise
 
     def _is_replaced(self, segment: Segment) -> bool:
-        """Return True if a cleaner or a move has replaced a segment since the listing."""
+        """Return True if a closed segment has another size than in the listing.
+
+        In this case it was replaced since, by a cleaner or a move.
+        """
         partition = self._partition
         size = self._commits.fs.size(joined(partition.directory, log_name(segment.base)))
         # The active segment grows by commits, so its size proves nothing.

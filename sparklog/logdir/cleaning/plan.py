@@ -106,7 +106,10 @@ def _first_timestamp(fs: FileSystem, directory: str, base: int) -> int | None:
 
 
 def grouped(fs: FileSystem, job: CleanJob, end: int) -> list[list[Segment]]:
-    """Group the segments with offsets below `end`; each group becomes a single segment."""
+    """Group the segments with offsets below `end`; a cleaning turns each group into one segment.
+
+    A group fits into a segment by its size, the sizes of its indexes, and its range of offsets.
+    """
     bytes_max, index_max = job.config.roll_bytes, job.config.segment_index_bytes
     segments = within(job.segments, 0, end)
     groups: list[list[Segment]] = []

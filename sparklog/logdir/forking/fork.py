@@ -77,7 +77,14 @@ class Forked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """The fork as planned under the lock. The ledger of the fork starts with `state`."""
+    """The fork as planned under the lock.
+
+    Attributes:
+        parts: The partitions to fork.
+        state: The state with which the ledger of the fork starts.
+        cleaned: {name of a checkpoint file: the offsets up to which cleaners have read}.
+        locked_ms: How long the old log was locked.
+    """
 
     parts: list[PartitionFork]
     state: LogState

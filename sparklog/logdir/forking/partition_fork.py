@@ -279,7 +279,7 @@ def _write(fs: FileSystem, path: str, data: bytes, *, sync: bool) -> None:
 
 
 def _windows(fs: FileSystem, directory: str) -> Iterator[Window]:
-    """Yield the batches of all segments."""
+    """Yield the batches of all segments in a partition's directory, in blocks."""
     for base in segment_bases(fs, directory):
         with fs.open(joined(directory, log_name(base))) as file:
             yield from walk(file, check_crc=False)

@@ -78,7 +78,7 @@ def read_epochs(fs: FileSystem, directory: str) -> Epochs:
 
 
 def create_epochs(fs: FileSystem, directory: str) -> File:
-    """Create a new partition's checkpoint, without entries. The caller syncs the file."""
+    """Create an empty leader-epoch-checkpoint for a new partition. The caller syncs the file."""
     file = fs.open(os.path.join(directory, EPOCH_CHECKPOINT), create=True)
     file.pwrite(format_epochs([]), 0)
     return file
@@ -94,7 +94,7 @@ def write_epochs(fs: FileSystem, directory: str, entries: Epochs, *, sync_dir: b
 
 
 def repair_epochs(fs: FileSystem, directory: str, entries: Epochs) -> None:
-    """Replace the checkpoint as a repair, durably; the change is logged."""
+    """Replace the checkpoint by these (epoch, start offset) entries, durably; log the change."""
     replace(fs, os.path.join(directory, EPOCH_CHECKPOINT), format_epochs(entries), sync_dir=True)
 
 

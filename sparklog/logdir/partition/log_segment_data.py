@@ -68,7 +68,7 @@ class LogDirSegmentData:
         return self.fs.open(self.where)
 
     def transaction_index(self) -> bytes:
-        """Return the aborted transactions with markers in the segment."""
+        """Return the transaction index: the aborted transactions with markers in the segment."""
         return txn_entries(self.fs, self.directory, self.base, end=self.end).tobytes()
 
     def producer_snapshot(self) -> bytes:

@@ -138,7 +138,7 @@ class PartitionLog:
 
     @property
     def state(self) -> SegmentState:
-        """The state of the log, to which `truncate_to` can return."""
+        """The present state of the log, to which `truncate_to` can return later."""
         segment = self._load()
         return SegmentState(segment.base, segment.size, segment.end)
 
@@ -152,7 +152,7 @@ class PartitionLog:
 
     @property
     def producers(self) -> ProducerState:
-        """The producer state at the end; loaded on first use from a snapshot and batch headers."""
+        """The producer state at the log's end. Loaded at first use, from a snapshot and the log."""
         return self._producer_state_manager.at(self._active.end, self.start_offset)
 
     def expire_producers(self, now: int) -> int:

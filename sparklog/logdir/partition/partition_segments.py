@@ -14,7 +14,12 @@ WHOLE_BYTES = 64 << 10  # larger closed indexes are mapped
 
 
 class LogDirSegments:
-    """The segments in `directory`. Each call reads the files, without a cache."""
+    """The segments of a partition, as files of `directory`. Nothing is cached.
+
+    Attributes:
+        gaps: Whether offsets may be missing.
+        topic_id: The topic id, if known.
+    """
 
     def __init__(
         self, fs: FileSystem, directory: str, *, gaps: bool = False, topic_id: str | None = None
@@ -40,7 +45,7 @@ class LogDirSegments:
         return SegmentMetadata(base, end, self.fs.size(path), None, True, path)
 
     def max_timestamp(self, base: int) -> int | None:
-        """Return None: the largest timestamp requires reading the file."""
+        """Return None: the largest timestamp of a segment is not known without reading the file."""
         return None
 
     def has(self, base: int) -> bool:
@@ -48,7 +53,7 @@ class LogDirSegments:
         return self.fs.exists(self._path(base, LOG))
 
     def modified_ms(self, base: int) -> int:
-        """Return the time of the log file's last change. Cost: a stat."""
+        """Return when the log file was last changed (ms). Cost: a stat."""
         return self.fs.mtime_ms(joined(self.directory, log_name(base)))
 
     def log(self, base: int) -> File:
@@ -60,7 +65,7 @@ class LogDirSegments:
         return self.fs.open(joined(self.directory, log_name(base)))
 
     def index(self, base: int, kind: IndexKind) -> File | None:
-        """Open an index, if its file exists."""
+        """Open the index of this kind of a segment; None if the file does not exist."""
         try:
             return self.fs.open(self._path(base, kind))
         except FileNotFoundError:

@@ -22,7 +22,10 @@ def snapshot_offsets(names: list[str]) -> list[int]:
 
 
 def write_snapshot(fs: FileSystem, directory: str, state: ProducerState) -> File:
-    """Write `<state.end>.snapshot`, like Kafka without a temporary file. The caller must sync."""
+    """Write the producer state to `<state.end>.snapshot`. The caller must sync the returned file.
+
+    As in Kafka, there is no temporary file.
+    """
     file = fs.open(joined(directory, snapshot_name(state.end)), create=True)
     data = format_snapshot(state.entries())
     # A killed process may have left a torn snapshot of the same offset.

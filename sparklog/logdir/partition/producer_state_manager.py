@@ -50,11 +50,11 @@ class ProducerStateManager:
         self._earlier: ProducerState | None = None
 
     def forget(self) -> None:
-        """Load the state again at the next use."""
+        """Discard the state, so that it is loaded again at the next use."""
         self._state = self._earlier = None
 
     def continue_from(self, earlier: ProducerState) -> None:
-        """Use the state at an earlier end of the same log instead of a snapshot."""
+        """Use `earlier`, the state at an earlier end of the same log, instead of a snapshot."""
         self._earlier = earlier
 
     @property
@@ -141,7 +141,7 @@ class ProducerStateManager:
         return write_snapshot(self._fs, self._path, self.at(end, start))
 
     def remove_strays(self, end: int, start: int) -> None:
-        """Remove the snapshots that Kafka would remove on loading."""
+        """Remove the snapshot files that Kafka would remove on loading; see `stray_offsets`."""
         names = self._fs.listdir(self._path)
         bases = bases_of(names)
         for offset in stray_offsets(names, bases, end=end, start=floor_of(start, bases)):

@@ -79,7 +79,7 @@ class Segment:
     def create(
         cls, fs: FileSystem, directory: str, base: int, *, interval_bytes: int, now: int
     ) -> Self:
-        """Create an empty segment; leftovers with the same names are emptied first."""
+        """Create an empty segment. Existing files with the same names are emptied."""
         with contextlib.suppress(FileNotFoundError):
             fs.unlink(joined(directory, txnindex_name(base)))
         for name in (index_name(base), timeindex_name(base), log_name(base)):
@@ -165,7 +165,7 @@ class Segment:
 
     @property
     def roll_params(self) -> RollParams:
-        """The inputs of the rules for rolling."""
+        """The properties that decide when the segment is rolled."""
         if self._first_timestamp is None and self.size:
             windows = walk(self.log, limit=self.size, check_crc=False, window_bytes=4096)
             head = next(window for window in windows if len(window.batches))
@@ -207,7 +207,10 @@ class Segment:
         )
 
     def append(self, data: memoryview, table: Table) -> None:
-        """Write the batches of `table` at the end; their positions refer to `data`."""
+        """Write the batches of `table` to the end of the log, and index them.
+
+        `data` contains the batches at the positions in `table`.
+        """
         start = int(table["position"][0])
         stop = int(table["position"][-1] + table["size"][-1])
         if not self.size:
@@ -286,7 +289,7 @@ class Segment:
                 file.truncate(size)
 
     def sync(self, *, indexes: bool) -> None:
-        """Make the log durable, and the indexes if `indexes`; indexes can be rebuilt."""
+        """Make the log durable, and with `indexes` also the indexes."""
         self.log.sync()
         if indexes:
             self.index.sync()

@@ -33,7 +33,13 @@ _WHY: Final = "of a commit that was undone"
 
 @dataclass(frozen=True, slots=True)
 class SegmentState:
-    """The state of a partition's log: the active segment's base and size, and the log's end."""
+    """The state of a partition's log.
+
+    Attributes:
+        base: The base offset of the active segment.
+        size: The size of the active segment in bytes.
+        end: The log end offset.
+    """
 
     base: int
     size: int
@@ -84,7 +90,10 @@ def _check(fs: FileSystem, directory: str, state: SegmentState) -> int:
 
 
 def _remove_above(fs: FileSystem, directory: str, state: SegmentState) -> None:
-    """Remove later segments and snapshots, the highest first, so that a crash leaves no hole."""
+    """Remove the segments and snapshots after `state`.
+
+    The highest are removed first, so that a crash leaves no hole.
+    """
     names = fs.listdir(directory)
     doomed = []
     for name in names:

@@ -158,7 +158,7 @@ def _recovery_point(fs: FileSystem, home: str, end: int) -> int:
 
 
 def _remove_empty_segments(fs: FileSystem, path: str, end: int) -> None:
-    """Remove leftovers of an incomplete roll of the ledger: a segment starts with its snapshot."""
+    """Remove ledger segments at or after `end`, which an interrupted roll has left empty."""
     names = [n for n in fs.listdir(path) if (parse_base(n) or 0) >= end]
     for name in sorted(names, key=lambda n: n.endswith(".log")):  # the log last
         if not name.endswith(".snapshot"):

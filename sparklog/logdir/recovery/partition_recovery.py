@@ -79,11 +79,14 @@ class CommittedState:
 
     @property
     def needed(self) -> int:
-        """The first offset that local segments must contain."""
+        """The first offset that local segments must contain.
+
+        That is the local log start, or the log start if that is higher.
+        """
         return max(self.start, self.local_start)
 
     def missing_segments(self, path: str, bases: list[int]) -> DataCorruptionError | None:
-        """Return the error if the first local segments are missing among `bases`."""
+        """Return an error if no segment in `bases` contains the first needed offset, else None."""
         first = bases[0] if bases else self.end
         if bases and first <= self.needed:
             return None
@@ -116,7 +119,7 @@ class RecoveryReport:
     took_ms: int = 0
 
     def note(self, what: str) -> None:
-        """Add to `removed`, unless `what` is empty."""
+        """Add a description of removed data to `removed`, unless it is empty."""
         if what:
             self.removed.append(what)
 
@@ -248,7 +251,10 @@ def _known_epochs(fs: FileSystem, path: str) -> Epochs | None:
 
 
 def _has_index(fs: FileSystem, path: str, base: int, config: TopicConfig) -> bool:
-    """Return True if a segment below the recovery point has a plausible index."""
+    """Return True if a segment's offset index is plausible, so that it need not be rebuilt.
+
+    Used for segments below the recovery point, whose data are durable.
+    """
     name = joined(path, index_name(base))
     if not fs.exists(name) or fs.size(name) % OFFSET_ENTRY.itemsize:
         return False
@@ -331,7 +337,10 @@ def _remove_retired(fs: FileSystem, path: str, first: int) -> None:
 
 
 def _remove_past(fs: FileSystem, path: str, end: int, report: RecoveryReport) -> None:
-    """Remove the segments past `end`, the highest first; a segment at `end` becomes empty."""
+    """Remove all segments with a base after `end`, the highest first; empty a segment at `end`.
+
+    The removed data are noted in the report.
+    """
     doomed = []
     for name in fs.listdir(path):
         base = parse_base(name)

@@ -47,7 +47,10 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def publish_all(manager: LogManager) -> None:
-    """Publish the ends of all committed data to readers, by a rename."""
+    """Publish the high watermarks and log starts of all partitions to readers.
+
+    They are in one file, which is replaced by a rename.
+    """
     end = manager.ledger.end
     # Only a ledger that is completely synced gets a floor. With commits of flush=none a power cut
     # may legitimately take the ledger's tail, and recovery must not report that as damage.
@@ -58,7 +61,7 @@ def publish_all(manager: LogManager) -> None:
 
 
 def redo_record(manager: LogManager, record: LedgerRecord) -> None:
-    """Apply the effects of this record, except for the watermarks."""
+    """Apply the effects of a ledger record to the log's files, except for the high watermarks."""
     match record:
         case SnapshotRecord():
             pass
@@ -148,7 +151,7 @@ def _recover_restored(manager: LogManager, topic: str) -> None:
 
 
 def write_starts(manager: LogManager) -> None:
-    """Write the state's log starts to the log-start-offset-checkpoint of every log dir."""
+    """Write all log starts to the log-start-offset-checkpoint files of the log dirs."""
     state = manager.state
     for number, directory in manager.offline.dirs.numbered:
         starts = {
@@ -160,7 +163,10 @@ def write_starts(manager: LogManager) -> None:
 
 
 def complete_moves(manager: LogManager) -> None:
-    """Rename copies of moved partitions to the partition's name, if the ledger has the move."""
+    """Rename the `-future` copy of each moved partition to the partition's name.
+
+    A copy whose move is not in the ledger is not renamed.
+    """
     fs = manager.fs
     for path, name, partition, number in _copies(manager):
         topic = manager.state.topics[name]

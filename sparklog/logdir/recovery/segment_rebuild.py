@@ -42,7 +42,10 @@ class RebuiltSegment:
     def __init__(
         self, path: str, base: int, producers: ProducerState | None = None, interval_bytes: int = 0
     ) -> None:
-        """Begin the segment at `path`. The state `producers` at `base` is advanced."""
+        """Begin with no batch of the segment `path`.
+
+        `producers` is the producer state at `base`, which is advanced with the batches.
+        """
         self.path, self.base, self.end, self.size = path, base, base, 0
         self.producers = ProducerState(base) if producers is None else producers
         self.indexes, self.txnindex = SegmentIndexes(base, interval_bytes), bytearray()

@@ -65,7 +65,7 @@ def roll(commits: LogDirCommits, keys: list[TopicPartition]) -> None:
 
 
 def roll_if_active(commits: LogDirCommits, key: TopicPartition, base: int) -> None:
-    """Roll a partition's segment `base` if still active. Under the lock."""
+    """Roll a partition if the segment `base` is still its active segment. Under the lock."""
     if segment_bases(commits.fs, commits.partition_path(*key))[-1:] == [base]:
         roll(commits, [key])
 
