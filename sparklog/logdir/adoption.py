@@ -246,20 +246,22 @@ def _record(
 
 
 def _start(state: LogState, key: TopicPartition, starts: Offsets) -> int:
-    """Return the log start of a partition in the ledger. `starts`: the broker's log starts.
+    """Return the log start of a partition that was adopted.
 
-    The log start never decreases, but Kafka's file of log starts may be lost or damaged. A broker
-    without remote storage starts at the first local segment, which does not affect remote segments.
+    `state` is the ledger's state, and `starts` has the log starts in the broker's checkpoint files.
+    The broker's log start counts only if it is above the ledger's local log start: the files may be
+    lost or damaged, and a broker without remote storage starts at the first local segment, which
+    does not affect remote segments.
     """
     known, brokers = state.starts.get(key, 0), starts.get(key, 0)
     return known if brokers <= state.local_start(*key) else brokers
 
 
 def _brokers_topics(commits: LogDirCommits) -> dict[str, KnownTopic]:
-    """Return the topics in the broker's metadata log, if that is in a log dir.
+    """Return {name: topic} of the broker's metadata log, if that is in a log dir.
 
-    Empty while sparklog's own `meta.properties` exists: then no broker has run since, and its
-    metadata are older than the ledger.
+    Empty while sparklog's own `meta.properties` exists: no broker has run since it was written, so
+    the broker's metadata are older than the ledger.
     """
     fs = commits.fs
     if is_kept_from_brokers(fs, commits.home):
@@ -278,9 +280,12 @@ def _brokers_topics(commits: LogDirCommits) -> dict[str, KnownTopic]:
 def _adopted_topic(
     same: TopicState | None, topic_id: str, known: KnownTopic | None = None
 ) -> TopicState:
-    """Return an adopted topic, without partitions.
+    """Return the state of an adopted topic, without partitions.
 
-    `same`: the topic in the ledger; `known`: in the broker's metadata, possibly with another id.
+    Args:
+        same: The topic with this id in the ledger, if any.
+        topic_id: The topic id.
+        known: The topic of this name in the broker's metadata, if any. Its id may be another.
     """
     config, bases = (_KEEP, {}) if same is None else (same.config, same.bases)
     if known is not None and known.id == topic_id:
@@ -331,11 +336,12 @@ def _is_short(commits: LogDirCommits, key: TopicPartition, path: str) -> bool:
 
 
 def _topic_ids(commits: LogDirCommits, found: Mapping[TopicPartition, int]) -> dict[str, str]:
-    """Return each topic's id. Write the id if a broker before 2.8 left no partition.metadata.
+    """Return {topic: topic id} of the partitions in `found`.
 
-    The id is taken from the first partition with an id, else from the ledger, else it is new. As in
-    Kafka, the id is written immediately, because the topic would otherwise get another id at each
-    open. Source: UnifiedLog.assignTopicId, PartitionMetadataFile.
+    The id is taken from the first partition with an id, else from the ledger, else it is new. A
+    broker before 2.8 left no partition.metadata. As in Kafka, the id is then written immediately,
+    because the topic would otherwise get another id at each open. Source: UnifiedLog.assignTopicId,
+    PartitionMetadataFile.
     """
     fs, without = commits.fs, []
     ids: dict[str, str] = {}

@@ -43,7 +43,9 @@ def check_file_system(fs: FileSystem, directory: str) -> None:
 
 
 def lock_out_brokers(fs: FileSystem, directories: Sequence[str]) -> list[LockFile]:
-    """Take Kafka's lock of every log dir, shared. Close the files to release the locks.
+    """Take Kafka's lock (`.lock`) of every log dir, shared, so that no broker can start.
+
+    The locks are held until the returned files are closed.
 
     Raises:
         LogLockedError: A broker has a lock.

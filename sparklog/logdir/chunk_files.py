@@ -30,10 +30,10 @@ def new_chunk_path(directory: str, label: str) -> str:
 
 
 def segment_bytes_min(config: TopicConfig) -> int:
-    """Return the minimum size of a chunk that becomes a segment. The task syncs such a file.
+    """Return the minimum size of a chunk file that a commit renames to a segment.
 
-    The commit copies smaller chunks, in a single process and under the lock, while the tasks' cores
-    are idle.
+    The task syncs such a file. Smaller chunks are copied by the commit, in a single process and
+    under the lock, while the tasks' cores are idle.
     """
     return min(config.roll_bytes // _SEGMENT_SHARE, _SEGMENT_BYTES)
 
@@ -43,8 +43,8 @@ def sweep_chunks(
 ) -> int:
     """Delete staged files that will not be committed; return their number.
 
-    These are files of `writer`'s batches up to `batch`, which are committed, and files older than a
-    week.
+    These are the files of the micro-batches of `writer` up to number `batch`, which are committed,
+    and all files older than a week.
     """
     swept = 0
     for path in dead_chunks(fs, directories, {writer: batch}, now_ms=now_ms):

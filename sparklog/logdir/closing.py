@@ -30,9 +30,9 @@ _LOGGER: Final = logging.getLogger(__name__)
 def close_commits(commits: LogDirCommits) -> None:
     """Close the session. The last session leaves the log as after a broker's clean stop.
 
-    Raises disk errors; the locks are released in any case, and the next open recovers. If the log
-    was removed or replaced, or now has log dirs that the session was not given, the log is left
-    unchanged, with a warning.
+    After a disk error, which is raised, the locks are released, and the next open recovers the log.
+    If the log was removed or replaced, or now has log dirs that the session was not given, the log
+    is left unchanged, with a warning.
     """
     if commits.lost is not None:
         return
@@ -52,7 +52,7 @@ def close_commits(commits: LogDirCommits) -> None:
 def close_for_handover(commits: LogDirCommits, give: Callable[[], None]) -> None:
     """Close the last session of a log as `close_commits` does, and hand the log over.
 
-    If the function raises, the log is as after a crash: the next open for writing recovers it.
+    If `give` raises, the log is as after a crash: the next open for writing recovers it.
 
     Args:
         commits: The open log.

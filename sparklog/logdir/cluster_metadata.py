@@ -117,10 +117,10 @@ class ClusterMetadata:
         return METADATA_VERSION in self.features
 
     def apply(self, record: MetadataRecord) -> None:
-        """Apply a record.
+        """Change the state by the next record of the metadata log.
 
         Raises:
-            KeyError: The topic is unknown.
+            KeyError: The record is about an unknown topic.
         """
         match record:
             case FeatureLevelRecord():

@@ -86,9 +86,9 @@ class Step:
 
 
 class LogDirCommits:
-    """The `sparklog.storage.commits.CommitLog` of log dirs: a handle on a log for writing.
+    """The commit log of log dirs: a handle with which a process changes a log.
 
-    Threads may share it; forked child processes may not.
+    A `sparklog.storage.commits.CommitLog`. Threads may share it; forked child processes may not.
     """
 
     def __init__(self, manager: LogManager) -> None:
@@ -244,11 +244,15 @@ class LogDirCommits:
         *,
         swap: tuple[TopicPartition, SegmentSwap] | None = None,
     ) -> Iterator[None]:
-        """Announce a change of files that changes no offset, and therefore has no ledger record.
+        """Announce a change of files in the lock's page, so that it can be undone after a crash.
 
-        A roll passes the partitions in `touched`, a swap of segments passes `swap`. If the block
-        fails, the change is undone or completed immediately, as the next holder of the lock would
-        do.
+        For changes of files that change no offset, and therefore have no ledger record. If the
+        block fails, the change is undone or completed immediately, as the next holder of the lock
+        would do.
+
+        Args:
+            touched: The partitions that the block rolls.
+            swap: The partition, and the swap of segments that the block performs.
         """
         intent = self._intent(touched, swap=swap)
         places = {self.partition_path(*key) for key in touched}

@@ -23,9 +23,10 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def waiting(manager: LogManager, *, now_ms: int) -> dict[str, int]:
-    """Return {path: time (ms) from which it may be unlinked} of deleted files in the partitions.
+    """Return {path: time (ms)} of the `.deleted` files that wait to be unlinked.
 
-    Cost: a listing per partition, and a stat per file. Under the lock, or with a fixed state.
+    The time is the end of the file's delay. Cost: a listing per partition, and a stat per file.
+    Call this under the lock, or with a state that does not change.
     """
     fs, found = manager.fs, {}
     for name, topic in manager.state.topics.items():
@@ -66,7 +67,7 @@ def unlink_due(manager: LogManager, *, now_ms: int) -> None:
 
 
 def unlink(fs: FileSystem, path: str, *, dry_run: bool) -> int:
-    """Unlink a file, unless `dry_run`; return the file's size.
+    """Unlink a file, or in a dry run only look at it; return its size.
 
     Raises:
         FileNotFoundError: The file does not exist.

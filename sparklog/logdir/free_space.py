@@ -25,10 +25,10 @@ class Shortage(NamedTuple):
 
 
 def below_floor(manager: LogManager) -> list[Shortage]:
-    """Return the log dirs on which commits are rejected until something is deleted.
+    """Return the log dirs whose free space is below the minimum, so that commits are rejected.
 
-    The service calls this between its rounds and then runs retention immediately. Cost: a statvfs
-    per log dir.
+    The service calls this between its rounds, and if there are any, runs retention immediately.
+    Cost: a statvfs per log dir.
     """
     floor = max(manager.options.min_free_bytes, SPARE_BYTES)
     free = {path: manager.fs.free_bytes(path) for path in manager.offline.dirs.present}

@@ -62,9 +62,10 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class GroupFiles:
-    """A `sparklog.storage.group_store.GroupStore` in a log dir. A group's key is its file's path.
+    """The files in which a log dir stores the offsets of registered readers.
 
-    Cost of an update: a small file, an fdatasync; two more syncs if the group is new.
+    A `sparklog.storage.group_store.GroupStore`. A group's key is its file's path. Cost of an
+    update: a small file, an fdatasync; two more syncs if the group is new.
     """
 
     def __init__(self, fs: FileSystem, home: str) -> None:

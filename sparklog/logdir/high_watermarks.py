@@ -49,15 +49,15 @@ def publish(
     *,
     durable: int | None,
 ) -> None:
-    """Replace the file. Cost: an fdatasync.
+    """Replace the file of published offsets. Cost: an fdatasync.
 
     Args:
         fs: The file system.
         directory: The first log dir.
         ends: The high watermark of each partition.
         starts: The log start offsets. Kafka's own file of log starts has no checksum.
-        durable: The ledger's end if the complete ledger is synced. Recovery compares it, and so
-            detects a ledger that lost its tail.
+        durable: The ledger's end if the complete ledger is synced, else None. Recovery compares it,
+            and so detects a ledger that lost its tail.
     """
     path = os.path.join(directory, WATERMARKS_NAME)
     marks = dict(ends)

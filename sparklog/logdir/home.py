@@ -47,7 +47,7 @@ class CachedTopics:
     def read(
         self, commits: LogDirCommits, topics: Callable[[], dict[str, TopicInfo]]
     ) -> dict[str, TopicInfo]:
-        """Return the result of `topics`, which is called only if the topics file has changed.
+        """Return the topics from the cache; call `topics` for them if the topics file has changed.
 
         Cost: two stats if the result is cached.
 
@@ -206,8 +206,8 @@ def open_log(
         fs: The file system.
         view: Opens the readers' view; by default the view of the log dirs alone.
         clock: The clock.
-        news: See `open_commits`.
-        tidy: See `clear_up`.
+        news: Log a warning, not only a debug message, if a broker's directory is adopted.
+        tidy: Remove expired files after the open (see `clear_up`).
     """
     if mode not in ("r", "rw"):
         raise InvalidRequestError(f"mode={mode!r}: mode must be 'r' or 'rw'")

@@ -63,7 +63,7 @@ def encode_body(intent: Intent | None, offline: Offline) -> bytes:
 
 
 def decode_body(raw: bytes) -> tuple[Intent | None, Offline]:
-    """Parse the body of a page.
+    """Parse the body of the lock file's page: the step in progress, and the offline partitions.
 
     Raises:
         ValueError: The body is malformed.

@@ -191,7 +191,7 @@ def ledger_bases(fs: FileSystem, directory: str) -> list[int]:
 def replay(
     fs: FileSystem, directory: str, first: int, end: int
 ) -> Iterator[tuple[int, LedgerRecord]]:
-    """Yield (offset, record) for first <= offset < end.
+    """Yield (offset, record) of the ledger for first <= offset < end.
 
     Raises:
         DataCorruptionError: The ledger is damaged.

@@ -49,13 +49,13 @@ def checked_end(
 
 
 def ledger_fault(fs: FileSystem, home: str) -> DataCorruptionError | None:
-    """Return the error that opening the ledger raises, or None.
+    """Return the error that opening the ledger would raise; None if it can be opened.
 
     Raises:
         UnsupportedVersionError: A newer sparklog wrote the ledger.
 
     Cost:
-        As `checked_end`, and a fold of the same segment.
+        Reads the ledger's newest segment twice.
     """
     if not has_ledger(fs, home) and not has_lost_ledger(fs, home):
         return None

@@ -239,9 +239,10 @@ class LogLock:
 
 
 def peek(fs: FileSystem, directory: str) -> Page | None:
-    """Return the page without taking a lock, or None (as `LogLock.read`, and without a file).
+    """Return the lock file's page without taking a lock.
 
-    A writer may change the log at the same time, so the page may be outdated.
+    Returns None if the page is missing or invalid, as `LogLock.read`. A writer may change the log
+    at the same time, so the page may be outdated.
     """
     path = os.path.join(directory, LOCK_NAME)
     try:

@@ -164,11 +164,15 @@ def not_found(
     *,
     is_ours: Callable[[], bool],
 ) -> dict[TopicPartition, tuple[str, str]]:
-    """Return {partition: (directory, reason)} of the partitions of `topics` not in `found`.
+    """Return {partition: (directory, reason)} of the partitions that were not found.
 
-    `is_ours` returns whether no broker wrote since sparklog's last session; it is called once, if
-    needed. If a broker wrote, it may have deleted partitions in available log dirs. These
-    partitions are omitted.
+    Args:
+        topics: The topics in the ledger, with the log dirs of their partitions.
+        found: The partitions whose directories were found.
+        dirs: The log dirs.
+        is_ours: Returns whether no broker wrote since sparklog's last session; called once, if
+            needed. A broker may have deleted partitions in available log dirs, which are then left
+            out.
     """
     missing: dict[TopicPartition, tuple[str, str]] = {}
     ours: bool | None = None

@@ -110,7 +110,7 @@ class NewLogDirs:
 
         Args:
             state: The state of the new log. Its partitions must be durable and closed.
-            fork: The log from which the log was forked.
+            fork: The log and the point that the new log was forked from, if it is a fork.
             cleaned: {name of a checkpoint file: the offsets up to which cleaners have read}.
             groups: The consumer groups of the new log.
         """

@@ -152,7 +152,7 @@ class OfflinePartitions(dict[TopicPartition, DataCorruptionError]):
         return None
 
     def read_dirs(self) -> None:
-        """Find out again which log dirs are available, for recovery. Never raises.
+        """Look again which log dirs are available, for recovery; update `dirs`. Never raises.
 
         A log dir that was absent stays absent until `recovery.returned_partitions` includes it.
         """

@@ -136,8 +136,8 @@ def open_commits(
 def clear_up(commits: LogDirCommits) -> None:
     """Remove expired files: staged files, deleted files and deleted topics after their delay.
 
-    Unfinished moves of partitions by an earlier version of sparklog are cancelled. Called by each
-    process that opens a log for writing. A service does it in its rounds, and reports it.
+    Unfinished moves of partitions by an earlier version of sparklog are cancelled. Each process
+    that opens a log for writing calls this. A service does the same in its rounds, and reports it.
     """
     now_ms = commits.clock()
     sweep_chunks(commits.fs, commits.present, now_ms=now_ms)
@@ -297,9 +297,10 @@ def _check_ledger(commits: LogDirCommits) -> None:
 
 
 def _check_first(fs: FileSystem, directories: Sequence[str]) -> None:
-    """Reject log dirs in a wrong order before a second log is created.
+    """Raise InvalidRequestError if the first directory can't be the first log dir of a log.
 
-    Also reject a directory that is a log's bucket, or a checkpoint's log.
+    That is the case if another of the directories contains a log, or if it is the log dir of a
+    checkpoint. No directory may be the bucket of a log.
     """
     for directory in directories:
         if fs.is_dir(directory) and is_store_home(fs, directory):

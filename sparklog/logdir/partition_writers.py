@@ -12,9 +12,10 @@ from sparklog.storage.topic_state import TopicState
 
 
 class PartitionWriters:
-    """The open partition logs of a writer, which are opened on first use. Under the write lock.
+    """The partition logs that a writer has open. Used under the write lock.
 
-    The producers of a closed log stay known, because loading them again can cost a replay.
+    A log is opened at its first use. The producer state of a closed log is kept, because loading it
+    again can cost a replay.
     """
 
     def __init__(self, fs: FileSystem, clock: Clock, *, producer_id_expiration_ms: int) -> None:

@@ -20,10 +20,10 @@ _COPY_BYTES: Final = 4 << 20
 
 
 class QuarantinedFiles:
-    """The quarantined files of a repair or an opening.
+    """Moves files to quarantine, during a repair or an opening.
 
     Args:
-        now_ms: The time in the files' names.
+        now_ms: The time in the names of the quarantined files.
         done: Gets a line for each file that was moved.
     """
 

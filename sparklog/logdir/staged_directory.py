@@ -69,7 +69,7 @@ class StagedDirectory:
         return self
 
     def publish(self) -> None:
-        """Rename the directory. The contents must be durable.
+        """Rename the directory to the target. The contents must be durable.
 
         Raises:
             InvalidRequestError: The target exists.
@@ -245,10 +245,10 @@ def leftovers(fs: FileSystem, target: str, *kinds: str) -> list[str]:
 
 
 def remove_leftover(fs: FileSystem, root: str, *, lock_name: str = LOCK_NAME) -> None:
-    """Remove leftovers of a crash.
+    """Remove a directory that a crashed process was creating.
 
     Raises:
-        LogLockedError: A process is still using them.
+        LogLockedError: The process is still running, and has the directory's lock.
     """
     with hold(fs, root, lock_name):
         _remove_root(fs, root, lock_name)

@@ -180,9 +180,9 @@ class LogDirStaging:
         return False
 
     def jvm_place(self) -> Mapping[str, Any] | None:
-        """Return how the JVM writes the same files (ChunkFiles.scala).
+        """Return the data with which tasks in the JVM write the same chunk files.
 
-        Returns None if the file system is not the host's own.
+        Returns None if the file system exists only in Python, as in tests. See ChunkFiles.scala.
         """
         # A file system of a test exists only in Python.
         if self.fs is not LOCAL:

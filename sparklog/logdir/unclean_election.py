@@ -58,10 +58,11 @@ def give_up(
 def _recover_damaged(
     commits: LogDirCommits, topic: str | None, partitions: set[int] | None, *, dry_run: bool
 ) -> dict[TopicPartition, DataCorruptionError]:
-    """Recover partitions that differ from the ledger; unrecoverable partitions go offline.
+    """Recover the online partitions that differ from the ledger, before offline ones are given up.
 
-    Otherwise a partition that was damaged since the log was opened would count as intact until its
-    next write. A dry run changes no files, and returns the partitions that would go offline.
+    A partition that can't be recovered goes offline. Without this, a partition that was damaged
+    since the log was opened would count as intact until its next write. A dry run changes no files,
+    and returns {partition: error} of the partitions that would go offline.
     """
     damaged: dict[TopicPartition, DataCorruptionError] = {}
     for key in sorted(commits.state.ends.keys() - commits.offline.keys()):

@@ -116,10 +116,10 @@ class LogDirView(ListedView[str]):
         return list(self._directories)
 
     def renew(self) -> int:
-        """Clear all caches if a log dir was replaced; return the `incarnation`.
+        """Clear all caches if a log dir was replaced; return the view's `incarnation`.
 
-        The method also closes open segments if records were erased. Cost: a stat per log dir, and
-        another stat.
+        The incarnation is a number that increases with each replacement. If records were erased,
+        open segments are closed. Cost: a stat per log dir, and another stat.
         """
         # An erasure rewrites closed segments, and an open file would still show the erased records.
         if self._last_erasure.is_new():
@@ -501,10 +501,14 @@ class LogDirView(ListedView[str]):
         return starts
 
     def _checked_starts(self, keys: Sequence[TopicPartition]) -> tuple[Offsets, Published | None]:
-        """Return the log starts in Kafka's file, which has no checksum, checked by sparklog's file.
+        """Return the log starts in Kafka's files, and the contents of sparklog's own file.
 
-        The starts that sparklog published at its close have a checksum, and a log start never
-        decreases: a lower or missing start is damage. A higher start may be a broker's.
+        Kafka's files have no checksum. A log start never decreases, so a lower or missing log start
+        is damage, and the log start that sparklog published at its close counts. A higher log start
+        may be a broker's.
+
+        Raises:
+            DataCorruptionError: A log start is higher although no broker has written.
         """
         for _ in attempts(_PATIENCE_MS):  # a session of sparklog may open and close concurrently
             starts, marks = self._brokers_starts(), published(self._fs, self.home)

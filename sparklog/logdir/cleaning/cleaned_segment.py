@@ -60,7 +60,17 @@ def segment_windows(
     first: int = 0,
     throttle: Throttle = unthrottled,
 ) -> Iterator[tuple[Window, str]]:
-    """Yield (window, path) of a segment from offset `first` on; the segment must be intact.
+    """Yield (window, path) of a segment: blocks of complete batches, and the log file's path.
+
+    The segment must be intact.
+
+    Args:
+        fs: The file system.
+        directory: The partition's directory.
+        segment: The segment as listed.
+        bounds: The base offsets of all segments, and the log end.
+        first: Batches below this offset may be left out.
+        throttle: Called with the size of each block, to limit the rate.
 
     Raises:
         DataCorruptionError: The segment is damaged.

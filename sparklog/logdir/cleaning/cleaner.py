@@ -89,7 +89,7 @@ def plan_job(
     options: CleanerOptions | None = None,
     now_ms: int | None = None,
 ) -> CleanJob:
-    """Plan a cleaning. The job can be pickled, and `rewrite` can run anywhere on this host.
+    """Return the plan of a cleaning, with which `rewrite` can run in another process on this host.
 
     Raises:
         UnknownTopicError: The log has no such partition.

@@ -51,9 +51,10 @@ class _Partition:
 
 
 class ErasableSegments:
-    """The segments of a partition: a `sparklog.log.record_erasure.ErasableStore`.
+    """The segments of a partition in a log dir, from which records can be erased.
 
-    Cost: reads all segments once, and segments with such records twice; a few MiB of memory.
+    A `sparklog.log.record_erasure.ErasableStore`. Cost: all segments are read once, and segments
+    with selected records twice; a few MiB of memory.
     """
 
     kind = "segments"

@@ -82,9 +82,10 @@ def list_segments(fs: FileSystem, directory: str) -> list[Segment]:
 
 
 def find_dirt(fs: FileSystem, directory: str, log: CompactedLog, *, now_ms: int) -> Dirt:
-    """Return the part that can be cleaned; see `sparklog.log.dirty_ratio`.
+    """Return the dirty part of a partition's log, and how much of it can be cleaned.
 
-    Cost: no I/O, unless a lag is configured: then a small read per dirty segment.
+    See `sparklog.log.dirty_ratio`. Cost: no I/O, unless a compaction lag is configured: then a
+    small read per dirty segment.
     """
     return dirty_ratio.find_dirt(
         log,

@@ -64,14 +64,15 @@ class Rewritten:
 
 
 def rewrite(fs: FileSystem, job: CleanJob, throttle: Throttle = unthrottled) -> Iterator[Rewritten]:
-    """Rewrite the groups. A yielded segment may be swapped in before the next is written.
+    """Rewrite a job's groups of segments, and yield the new segment of each group.
 
-    Cost: reads the dirty part once and all segments up to its end once more, including CRCs.
+    The caller may swap in a segment before it requests the next. Cost: reads the dirty part once
+    and all segments up to its end once more, including CRCs.
 
     Raises:
-        DataCorruptionError: A source is damaged. The files of the current group are removed; the
-            log is unchanged.
-        InvalidRequestError: A source contains batches of magic 0 or 1. As above.
+        DataCorruptionError: A source is damaged.
+        InvalidRequestError: A source contains batches of magic 0 or 1. After both errors, the files
+            of the current group are removed, and the log is unchanged.
     """
     remove_cleaned(fs, job.directory)
     segments = LogDirSegments(fs, job.directory)

@@ -48,7 +48,7 @@ from sparklog.storage.topic_state import TopicState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forked:
-    """A new fork.
+    """The result of a fork.
 
     Attributes:
         offset: The ledger offset in the old log after the last record that the fork includes.

@@ -47,16 +47,21 @@ _SEGMENT: Final = (index_name, timeindex_name, txnindex_name, log_name)
 
 @dataclass(slots=True, kw_only=True)
 class PartitionFork:
-    """A partition [start, end) of the directory `source` that is forked.
+    """The plan for a partition of a fork.
 
     Attributes:
+        key: The partition.
         number: The number of the log dir in the fork.
+        source: The partition's directory in the old log.
+        state: The topic's state at the fork point.
+        start: The first offset in the fork.
+        end: The end offset in the fork.
         plain: Whether no batch has a producer id.
         epochs: The leader epochs, read under the lock because they change if the log start is
             raised later.
         dense: Whether to check that no offset is missing, because a cleaning has read records after
             the end.
-        linked: The base offsets of closed segments below the end.
+        linked: The base offsets of the closed segments below the end, whose files are linked.
         tail: The base offset of the segment that contains the end, or None.
     """
 
@@ -145,7 +150,7 @@ def _choose_segments(part: PartitionFork, bases: list[int], limit: int) -> None:
 class ForkFiles:
     """Links and copies the files of partitions into the log dirs of a fork. Thread-safe.
 
-    The counters have the same names as in `Forked`.
+    The attributes `linked_files`, `linked_bytes` and `copied_bytes` count, as in `Forked`.
     """
 
     def __init__(self, fs: FileSystem, clock: Clock, new: NewLogDirs) -> None:
@@ -165,11 +170,11 @@ class ForkFiles:
         return joined(self._new.directories[part.number], name), joined(tails, name)
 
     def link(self, part: PartitionFork) -> None:
-        """Create the new directory and link all files that the fork needs; under the lock.
+        """Create a partition's new directory, and link the files of the fork; under the lock.
 
-        The files of the tail are linked in a directory of their own, because the old log still
-        writes to them. Producer snapshots are shared: a rewritten snapshot has the same contents,
-        and an incomplete snapshot is skipped.
+        The files of the tail (the segment with the end) are linked in a directory of their own,
+        because the old log still writes to them. Producer snapshots are shared: a rewritten
+        snapshot has the same contents, and an incomplete snapshot is skipped.
         """
         target, tails = self._paths(part)
         self._fs.mkdir(target)

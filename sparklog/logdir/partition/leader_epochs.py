@@ -18,7 +18,9 @@ from sparklog.storage.leader_epochs import assigned, clipped
 
 
 class LeaderEpochFileCache:
-    """The epochs of a partition directory; changes are durable when a call returns.
+    """The leader epochs of a partition, cached from leader-epoch-checkpoint.
+
+    Changes are durable when a method returns.
 
     Raises:
         DataCorruptionError: The file can't be read. Recovery rebuilds it.
@@ -34,9 +36,10 @@ class LeaderEpochFileCache:
         return self.entries[-1][0] if self.entries else -1
 
     def assign(self, epoch: int, start: int) -> None:
-        """Add `epoch` from offset `start` on. Adding the latest epoch has no effect.
+        """Record that the batches from offset `start` on have the leader epoch `epoch`.
 
-        Contradicting entries are removed.
+        Assigning the latest epoch again has no effect. Entries with a higher epoch, or at or after
+        the offset, are removed.
 
         Raises:
             InvalidRequestError: The epoch or the offset is negative.

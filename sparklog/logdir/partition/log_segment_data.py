@@ -60,7 +60,7 @@ class LogDirSegmentData:
         return found
 
     def log(self) -> File:
-        """Open the log.
+        """Open the segment's log file.
 
         Raises:
             FileNotFoundError: The segment was deleted.
@@ -72,10 +72,11 @@ class LogDirSegmentData:
         return txn_entries(self.fs, self.directory, self.base, end=self.end).tobytes()
 
     def producer_snapshot(self) -> bytes:
-        """Return the producer snapshot at the segment's end.
+        """Return the contents of the producer snapshot at the segment's end.
 
-        The roll wrote it, also for topics without producer ids. If it is missing or damaged, it is
-        rebuilt as in recovery: from an older snapshot and the log.
+        The snapshot was written when the segment was rolled, also for topics without producer ids.
+        If it is missing or damaged, it is rebuilt as in recovery: from an older snapshot and the
+        log.
         """
         path = joined(self.directory, snapshot_name(self.end))
         with suppress(FileNotFoundError, DataCorruptionError):

@@ -43,18 +43,19 @@ FOREIGN: Final = (
 
 
 class PartitionLog:
-    """The log of a partition directory. Opening is lazy: files are read on first use.
+    """The log of a partition, for its writer.
 
-    `create` creates a new directory.
+    Opening is lazy: files are read on first use. `create` creates a new directory.
 
     Args:
         end_offset: The committed end.
+        start_offset: The log start offset.
         plain: Whether no batch has a producer id, so that the first roll need not look for
             producers.
 
     Attributes:
-        appended_crc: The CRC-32C of the CRC fields of all batches appended since it was last set to
-            0.
+        appended_crc: The CRC-32C of the CRC fields of all batches appended since this attribute was
+            last set to 0.
         tail_crc: The CRC field of the last batch; -1 if unknown. A segment that ends with another
             batch belongs to another partition or log, and is not appended to.
     """
@@ -246,13 +247,15 @@ class PartitionLog:
     def append(
         self, data: Buffer, leader_epoch: int, *, append_time_ms: int | None = None
     ) -> tuple[int, int]:
-        """Append complete v2 batches with consecutive offsets; return (first, end) offset.
+        """Append complete v2 batches with consecutive offsets; roll segments as Kafka does.
 
         The offsets in `data` may start anywhere (at 0, or after the previous call's). A writable
-        buffer is patched in place, which can be repeated; other buffers are copied. Rolls between
-        batches as Kafka does. Producers are not checked here: see `producer_appends`.
-        `append_time_ms` becomes the timestamp of all records
-        (message.timestamp.type=LogAppendTime).
+        buffer is patched in place, which can be repeated; other buffers are copied. Producers are
+        not checked here: see `producer_appends`. `append_time_ms` becomes the timestamp of all
+        records (message.timestamp.type=LogAppendTime).
+
+        Returns:
+            The first offset, and the offset after the last record.
 
         Raises:
             InvalidRequestError: `data` is malformed. No batch is written.
@@ -430,9 +433,10 @@ class PartitionLog:
     # -- durability
 
     def sync(self) -> None:
-        """Make all appends durable; of the active segment only the log.
+        """Make all appends durable: all rolled segments, and the log of the active segment.
 
-        The call must not be repeated after an error: truncate, and write again.
+        The active segment's indexes are not synced, because they can be rebuilt. The call must not
+        be repeated after an error: truncate, and write again.
         """
         self._unflushed.sync(self._segment)
         self._unflushed = _Unflushed(self._fs, self.path)

@@ -35,10 +35,15 @@ Table = NDArray[Any]
 
 
 class ProducerStateManager:
-    """The producer state of a partition.
+    """The producer state of a partition, for its writer.
 
-    In methods, `start` is the log start offset; the first segment may start later. `plain` means
-    that no batch of the log has a producer id, so that no state is loaded.
+    In methods, `start` is the log start offset; the first segment may start later.
+
+    Args:
+        path: The partition's directory.
+        clock: The clock.
+        expiration_ms: How long an idle producer stays (producer.id.expiration.ms).
+        plain: Whether no batch of the log has a producer id, so that no state need be loaded.
     """
 
     def __init__(
@@ -102,10 +107,12 @@ class ProducerStateManager:
         return 0 if self._state is None else self._state.expire(now)
 
     def follow(self, table: Table, data: memoryview) -> bytes:
-        """Apply batches that were just written; positions in `table` refer to `data`.
+        """Apply batches that were just written to the log.
+
+        `data` contains the batches at the positions in `table`.
 
         Returns:
-            The entries for the index of aborted transactions.
+            The new entries for the segment's transaction index (aborted transactions).
         """
         if self._state is None:
             return b""

@@ -53,7 +53,7 @@ def fit(
 
 
 def entry_limits(config: TopicConfig) -> tuple[int, int]:
-    """Return the numbers of offset and time entries at which a segment rolls before a batch.
+    """Return how many offset and time entries the indexes can have before a segment is rolled.
 
     The time index reserves a slot for the final entry. Source: TimeIndex.isFull.
     """

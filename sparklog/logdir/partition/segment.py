@@ -227,8 +227,12 @@ class Segment:
     ) -> "Segment":
         """Replace this empty segment by a staged file, by rename; return the new segment.
 
-        `prefixes` has the new first 16 bytes (base offset, length, leader epoch) of each batch of
-        `table`.
+        Args:
+            chunk_path: The staged file.
+            table: Its batches, with their final offsets.
+            prefixes: The new first 16 bytes (base offset, length, leader epoch) of each batch.
+            size: The size of the file.
+            now: The current time (ms).
         """
         assert self.size == 0
         self.close()
@@ -273,9 +277,10 @@ class Segment:
         self.txnindex.pwrite(entries, self.txnindex.size())
 
     def finish(self) -> None:
-        """Write the final time entry and truncate the files; the segment may still grow.
+        """Write the final time index entry, and truncate files with more than the used bytes.
 
-        Source: LogSegment.onBecomeInactiveSegment.
+        The segment may still grow: the entry is then overwritten. Source:
+        LogSegment.onBecomeInactiveSegment.
         """
         entry, _ = final_time_entry(self.base, self._state)
         if entry:

@@ -137,7 +137,7 @@ def _cut_indexes(fs: FileSystem, directory: str, state: SegmentState) -> None:
 
 
 def _keep(fs: FileSystem, path: str, entries: Entries) -> None:
-    """Truncate an index to these entries, and write the entries again.
+    """Truncate an index file to `entries`, and write these entries again.
 
     The undone step may have failed at an fsync. Then the page cache marks the entries as clean, and
     the next fsync succeeds without writing.

@@ -88,11 +88,10 @@ def _quick(manager: LogManager, page: Page) -> None:
 
 
 def undo(manager: LogManager, intent: Intent) -> None:
-    """Return every log in the intent to its previous state; the ledger first.
+    """Return the ledger and all logs in the intent to their state before the step. Idempotent.
 
-    The ledger record may be complete although its fsync failed. The record is removed before any
-    data, so that no process finds a record without data. `manager.state` must be the state at the
-    time of the intent. Idempotent.
+    The ledger is truncated first, so that no process finds a record without data: the step's record
+    may be complete although its fsync failed. `manager.state` must be the state before the step.
     """
     fs = manager.fs
     # The ledger first, so that no process finds a record without data.
@@ -253,11 +252,12 @@ def _whole(manager: LogManager, prefix: LogState, record: LedgerRecord) -> bool:
 
 
 def make_durable(fs: FileSystem, home: str, offset: int) -> bool:
-    """Rewrite the ledger record at `offset` in place and sync; False if it is incomplete.
+    """Write the ledger record at `offset` again in place, and sync it.
 
-    If a holder died between write and fsync, its successor sees the record only in the page cache:
-    without this step a power cut could lose a record on which later records depend (PROTOCOL, C8).
-    The previous segment is synced too, because it may have been rolled for this record.
+    Returns False if the record is incomplete. If a holder of the lock died between write and fsync,
+    the next holder sees the record only in the page cache: without this step a power cut could lose
+    a record on which later records depend (PROTOCOL, C8). The previous segment is synced too,
+    because it may have been rolled for this record.
     """
     bases = [base for base in ledger_bases(fs, home) if base <= offset]
     if not bases:

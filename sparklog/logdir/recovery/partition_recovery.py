@@ -155,21 +155,24 @@ def recover(
     remaining: Callable[[int], None] = lambda _: None,
     check_only: bool = False,
 ) -> RecoveryReport:
-    """Check [start, end) from the recovery point's segment on, remove the rest, rebuild.
+    """Recover a partition: check the committed data, remove all other data, rebuild the rest.
+
+    Segments are checked from the one that contains the recovery point. The indexes, leader epochs
+    and producer snapshots are rebuilt.
 
     Args:
         fs: The file system.
         path: The partition's directory.
         config: The topic's config.
         clock: The clock.
-        expected: The partition's state after the recovery.
+        expected: The committed state, which the partition has after the recovery.
         remaining: Called with the number of segments that are still to be read.
         check_only: Raise the errors of a recovery, and change no file.
 
     Cost: a CRC pass from the recovery point, and over segments without a valid index.
 
     Raises:
-        DataCorruptionError: Data below `end` are damaged or missing; no file was cut.
+        DataCorruptionError: Committed data are damaged or missing; no file was cut.
     """
     watch, log_start, end = stopwatch(), expected.start, expected.end
     report = RecoveryReport(log_start, end)
@@ -219,9 +222,12 @@ def recover(
 def _listed(
     fs: FileSystem, path: str, expected: CommittedState, *, check_only: bool
 ) -> list[int]:
-    """Return the bases of the needed segments, after completing a cleaner's swaps.
+    """Return the base offsets of the needed segments, after completing interrupted swaps.
 
     With `check_only` swaps are not completed: segments of an interrupted swap count as missing.
+
+    Raises:
+        DataCorruptionError: Needed segments are missing.
     """
     if not check_only:
         finish_swaps(fs, path)
@@ -326,10 +332,10 @@ def _check_tail(plan: _Plan, end: int, tail_crc: int) -> None:
 
 
 def _remove_retired(fs: FileSystem, path: str, first: int) -> None:
-    """Remove the segments below the first needed segment, as the next retention would.
+    """Remove the segments below `first`, the base of the first needed segment.
 
-    A power cut may have preserved only some of its renames to `.deleted`, so that logs without
-    indexes and holes between segments remain.
+    Retention has deleted them. But a power cut may have preserved only some of its renames to
+    `.deleted`, so that logs without indexes and holes between segments remain.
     """
     for base in segment_bases(fs, path):
         if base < first:

@@ -26,7 +26,7 @@ Table = NDArray[Any]
 
 
 class RebuiltSegment:
-    """The data derived from a segment's batches up to offset `end` (byte `size`).
+    """The data derived from a segment's batches up to offset `end`, at byte `size` of the file.
 
     Attributes:
         indexes: The contents of the index files.
@@ -34,7 +34,7 @@ class RebuiltSegment:
         producers: The producer state at `end`.
         epochs: The leader epochs of the batches.
         tail_crc: The CRC field of the last batch; -1 if compaction or erasure rewrote it.
-        error: Why the pass over the file ended at `end`.
+        error: Why the pass over the file ended at `end`, if that is not the file's end.
         disk_bytes: The size of the file.
         read_ms: The duration of the pass.
     """
@@ -87,10 +87,15 @@ def scan_segment(
     limit: int = NO_LIMIT,
     gaps: bool | None = None,
 ) -> RebuiltSegment:
-    """Rebuild a segment from its batches below offset `limit`, without changes on disk.
+    """Rebuild a segment's derived data from its batches, without changes on disk.
 
     Args:
-        producers: The producer state at the segment's base; advanced to the result's end.
+        fs: The file system.
+        directory: The partition's directory.
+        base: The base offset of the segment.
+        producers: The producer state at the base, which is advanced to the end of the batches.
+        interval_bytes: The topic's index.interval.bytes.
+        limit: Batches from this offset on are ignored.
         gaps: False: offsets must be consecutive; True: offsets may be missing; None: offsets are
             not checked, as in Kafka's recovery.
     """

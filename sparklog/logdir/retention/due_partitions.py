@@ -101,10 +101,10 @@ class DuePartitions:
         return sizes
 
     def held(self, key: TopicPartition) -> list[LocalSegment] | None:
-        """Return a partition's segments as of the last `due`, if known.
+        """Return a partition's segments as of the last call of `due`; None if unknown.
 
-        Returns the same list as long as the listing is unchanged; the active segment's size may be
-        outdated.
+        The list is the same object as long as the listing is unchanged. The active segment's size
+        may be outdated.
         """
         seen = self._seen.get(key)
         return None if seen is None else seen.segments

@@ -38,9 +38,9 @@ class PartitionRetention:
 def retention_by_partition(
     commits: LogDirCommits, *, only: Callable[[TopicState], bool] | None = None
 ) -> dict[TopicPartition, PartitionRetention]:
-    """Return all partitions, of the topics that `only` selects, that are not offline.
+    """Return the data for retention of all partitions that are not offline.
 
-    Call under the lock. Cost: a few us per partition.
+    `only` selects the topics; by default all. Call under the lock. Cost: a few us per partition.
     """
     state = commits.state
     found: dict[TopicPartition, PartitionRetention] = {}

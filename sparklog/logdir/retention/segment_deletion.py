@@ -146,6 +146,8 @@ def _due_under_lock(
 ) -> DueSegments:
     """Return a partition's due segments, under the write lock.
 
+    `terms` are constraints on retention that are not part of the topic's config.
+
     Raises:
         UnknownTopicError: The partition was deleted.
         DataCorruptionError: The partition is offline.
