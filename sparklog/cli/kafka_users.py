@@ -166,7 +166,6 @@ def _show(path: str, changed: str | None, *, as_json: bool) -> int:
             for user in users.values()
         ])  # fmt: skip
     elif changed is not None:
-        # The message of Kafka's own tool, kafka-configs.
         click.echo(f"Completed updating config for user {changed}.")
     else:
         for user in users.values():

@@ -51,9 +51,10 @@ class ListedView(View, Generic[Place]):
 
     @abstractmethod
     def _find(self, key: TopicPartition) -> Place | None:
-        """Return the place of a partition, as listed; None if it is unknown or offline.
+        """Return the place of a listed partition, or None for an unknown or offline partition.
 
-        What a place is depends on the home: for log dirs it is the partition's directory.
+        The kind of place depends on the home: for log dirs it is the path of the directory of the
+        partition.
         """
 
     def _state(self, topic: str) -> TopicState | None:
@@ -115,7 +116,7 @@ class ListedView(View, Generic[Place]):
         make: Callable[[PartitionSegments], T],
         topic_id: str | None = None,
     ) -> T:
-        """Return `make(segments)` for a partition, from a cache as long as it is unchanged.
+        """Return `make(segments)` for a partition, from a cache while the place is the same.
 
         See `View.of_partition`.
         """

@@ -93,7 +93,8 @@ def test_credentials_that_may_only_read(s3: S3Server, url: str) -> None:
     store = open_store(url, s3.options())
     before = store.list()
     reader = s3.options(key=READER)
-    for options, what in ((reader, f"these credentials may only read {url}"), (s3.options(), "the log")):
+    refusal = f"these credentials may only read {url}"
+    for options, what in ((reader, refusal), (s3.options(), "the log is writable")):
         check = examine(url, storage_options=options).check("writable")
         assert check is not None
         assert (check.level, check.what.startswith(what)) == (Level.GREEN, True)
