@@ -187,9 +187,9 @@ class FetchReader:
             span = fetched.span = self._view.spans([key])[key]
         if fetched.last_epoch >= 0 and self._diverges(fetched, key, span):
             return
+        # A topic that was created again under the same name has other offsets: say that the topic
+        # is unknown, so that the client doesn't reset its position.
         if not span[0] <= fetched.next_offset <= span[1]:
-            # A topic that was created again under the same name has other offsets: say that the
-            # topic is unknown, so that the client doesn't reset its position.
             check_topic_id(self._view, *key, fetched.topic_id)
             fetched.error = ErrorCode.offset_out_of_range
             return

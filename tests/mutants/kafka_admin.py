@@ -138,8 +138,8 @@ MUTANTS = (
     mutant(
         "one-config-said-twice",
         "kafka/configs.py",
-        "if any(number > 1 for number in times.values()):",
-        "if any(number > 2 for number in times.values()):",
+        "if any(number > 1 for number in names.values()):",
+        "if any(number > 2 for number in names.values()):",
         f"{CONFIGS}::test_a_resources_changes_come_together_or_not_at_all",
     ),
     mutant(

@@ -50,6 +50,12 @@ class Snapshot:
         time_ms: When the snapshot was made, in milliseconds since the epoch.
         batch: The batch; None for a directory that is not a query's checkpoint.
         has_log: Whether the snapshot contains the query's log.
+
+    Examples:
+        >>> from sparklog.checkpoint import archive, list_points
+        >>> archived = archive("checkpoint", bucket, log="log")
+        >>> [(snapshot.batch, snapshot.has_log) for snapshot in list_points(bucket)]
+        [(2, True)]
     """
 
     name: str
