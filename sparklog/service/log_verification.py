@@ -346,7 +346,7 @@ class _Verifier:
                 )  # fmt: skip
 
     def _read_until_stable(self) -> tuple[Findings, list[TopicPartition]]:
-        """Read all small files of the log, and repeat this while a writer changes the files."""
+        """Read all small files of the log, again and again while a writer changes the files."""
         for look in range(LOOKS_MAX):
             if look:
                 pause(PAUSE_MS)

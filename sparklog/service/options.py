@@ -189,7 +189,16 @@ SERVICE_KEYS: Final[dict[str, Key]] = keys_of(ServiceOptions)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierOptions:
-    """The location of copies, as given to `Service`. `url` None: as in the log's settings."""
+    """The location of copies, as given to `Service`.
+
+    Attributes:
+        url: The URL of the store; None for the URL in the log's settings.
+        storage_options: Options of fsspec for the store.
+        keyring: Encrypts the copies.
+        plain: Whether to end the encryption of copies.
+        take_over: Whether to make the copies at the URL this log's own.
+        opening: Creates the store of a URL.
+    """
 
     url: str | None
     storage_options: Mapping[str, Any] | None

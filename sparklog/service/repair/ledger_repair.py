@@ -71,7 +71,11 @@ class LedgerRepair:
             self._correct(plan)
 
     def losses(self) -> list[str]:
-        """Return the facts that `run` would lose, and make no changes. Raises: as `run`."""
+        """Return the facts that `run` would lose, and make no changes.
+
+        Raises:
+            UnsupportedVersionError: A newer sparklog wrote the ledger.
+        """
         plan = self._plan()
         if isinstance(plan, RebuiltState):
             return plan.losses

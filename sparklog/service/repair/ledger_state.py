@@ -345,7 +345,11 @@ class _Rebuild:
     def _keep_tiered(self, name: str) -> bool:
         """Enable remote storage again for a topic that starts below its local segments.
 
-        Returns: whether it is enabled. Without it, the records below could not be read any more.
+        Without remote storage, the records below the local segments could not be read any more.
+
+        Returns:
+            True if remote storage is enabled; False if the topic's config is known, the watermarks
+            are missing, or the log has no remote storage.
         """
         try:
             has_tier = read_settings(self._fs, self._home) is not None
@@ -375,7 +379,10 @@ class _Rebuild:
         return max(held, known)
 
     def _held_end(self, path: str, known: int) -> int:
-        """Return the end of a partition's valid batches, from `known` on or the last segment."""
+        """Return the end offset of a partition's valid batches, at least `known`.
+
+        Only batches from `known` or from the last segment on, whichever is later, are read.
+        """
         bases = self._bases(path)
         if not bases:
             return known

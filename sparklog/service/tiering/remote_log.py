@@ -86,7 +86,12 @@ def is_tiered(topic: TopicState) -> bool:
 
 @dataclass(slots=True)
 class DryRunState:
-    """The changes of a dry run: {(topic id, partition): copies}, {partition: log start}."""
+    """The changes that a dry run would have made so far.
+
+    Attributes:
+        copies: The planned copies by (topic id, partition).
+        starts: The planned log starts by partition.
+    """
 
     copies: dict[TopicIdPartition, list[RemoteSegment]] = field(default_factory=dict)
     starts: dict[TopicPartition, int] = field(default_factory=dict)

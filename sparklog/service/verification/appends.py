@@ -26,8 +26,8 @@ Table = NDArray[Any]
 class AppendCheck:
     """Compares the batches of a partition with the appends that the ledger recorded.
 
-    It reports batches that belong to another partition or another log, and missing appends. The
-    verification passes the batches of all segments to it, in order.
+    The check reports batches that belong to another partition or another log, and missing appends.
+    The verification passes the batches of all segments to the check, in order.
     """
 
     def __init__(
@@ -73,8 +73,10 @@ class AppendCheck:
 
         Args:
             end: The segment's end offset.
-            damaged: Batches of the segment are missing, so it cannot be compared.
-        Returns: whether all compared appends are right.
+            damaged: Whether batches of the segment are missing. Its appends are then not compared.
+
+        Returns:
+            True if all compared appends are right.
         """
         if damaged:
             self._skip_below(end)

@@ -40,9 +40,10 @@ _SESSION: Final = 1  # the byte of sparklog.lock that all sessions lock, shared
 
 
 class Situation(enum.StrEnum):
-    """How a log dir was left; see the module.
+    """How a log dir was left: open, or closed by which program.
 
-    BROKER: a broker stopped cleanly; ABANDONED: a broker stopped uncleanly.
+    The description of the module says what each situation allows. BROKER: a broker stopped cleanly;
+    ABANDONED: a broker stopped uncleanly.
     """
 
     OPEN = "open"
@@ -162,7 +163,7 @@ class LogDirState:
         }
 
     def why_absent(self, key: TopicPartition) -> str | None:
-        """Return why the log dir of a missing partition can't be used, unless it can."""
+        """Return why the log dir of a partition can't be used, or None if it can be used."""
         if self.state is None or key.topic not in self.state.topics:
             return None
         number = self.state.topics[key.topic].dirs[key.partition]

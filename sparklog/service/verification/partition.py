@@ -80,7 +80,7 @@ class PartitionCheck:
         """Check everything.
 
         Raises:
-            FileNotFoundError: Files were moved meanwhile; check again.
+            FileNotFoundError: Files were moved during the check. The caller must check again.
         """
         part, result = self._part, self.result
         names = self._fs.listdir(part.path)
@@ -99,9 +99,9 @@ class PartitionCheck:
         return result
 
     def _check_metadata(self) -> tuple[str, str] | None:
-        """Check partition.metadata. Return (path, reason) if it names another partition.
+        """Check partition.metadata. Return (path, reason) if the file names another partition.
 
-        The batches then show which of both is wrong.
+        The batches are checked afterwards: they show whether the file or the directory is wrong.
         """
         path = joined(self._part.path, PARTITION_METADATA)
         fix = None if self._topic_id is None else FixKind.METADATA

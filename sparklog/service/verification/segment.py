@@ -112,7 +112,8 @@ class SegmentWalk:
     def _take(self, file: File, window: Window, consumers: Sequence[Consumer]) -> int:
         """Process a window. Return the byte to continue at.
 
-        The file's end if the rest is a tail.
+        If all remaining bytes are a tail past the end of the log, the returned byte is the file's
+        end.
         """
         good, found = self._good(file, window.batches.table), self.found
         if len(good):
@@ -270,9 +271,10 @@ class SegmentWalk:
     def _closed_tail(self, at: int) -> None:
         """Report bytes past the end of a closed segment.
 
-        If they continue with the next segment's offsets, the entire segment may be another log's.
-        Only the ledger's checksums can decide this. If they exist, a wrong checksum is reported as
-        well, and a repair then moves no files; if they are right, it moves the tail.
+        If these bytes continue with the next segment's offsets, the entire segment may belong to
+        another log. Only the ledger's checksums can decide this. Without checksums, the segment is
+        reported as damaged and a repair does not change it. With checksums, a repair moves the
+        bytes to quarantine, unless a wrong checksum is reported as well.
         """
         with self._fs.open(self._path) as file:
             head = file.pread(8, at)

@@ -90,7 +90,7 @@ class ExpiringSegments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionReport:
-    """How dirty a compacted partition is: see `sparklog.logdir.cleaning.plan.Dirt`.
+    """How dirty a compacted partition is; see `sparklog.service.Dirt`.
 
     `wanted`: the cleaner would clean the partition now. `kept_share`: an estimate of the share of
     bytes that remains after compaction: the bytes per offset in the cleaned part, divided by the
