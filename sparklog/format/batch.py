@@ -214,7 +214,13 @@ def encode_one(
 ) -> bytearray:
     """Return a batch with a single record at offset 0 and leader epoch 0, as `encode` would.
 
-    Works without Arrow, for writers of an occasional record. `timestamp` in ms.
+    Works without Arrow, for writers that write only now and then.
+
+    Args:
+        key: The key, or None.
+        value: The value, or None.
+        timestamp: The timestamp (ms).
+        base_sequence: The sequence of the record; -1 without a producer.
     """
     record = b"\0\0\0" + _field(key) + _field(value) + b"\0"  # no attributes, deltas, headers
     record = _varint(len(record)) + record

@@ -13,10 +13,10 @@ _POLYNOMIAL: Final = 0x82F63B78  # CRC-32C, reflected
 
 
 def corrected(data: bytes, crc: int) -> bytes | None:
-    """Return `data` with a single bit flipped so that the CRC-32C is `crc`, or None.
+    """Correct a single flipped bit: return data whose CRC-32C is `crc`, or None if impossible.
 
-    Returns `data` unchanged if the CRC fits, or if the flipped bit is in `crc` itself.
-    Cost: up to 0.5 us per byte.
+    Returns `data` unchanged if the CRC fits, or if the flipped bit is in `crc` itself. Cost: up to
+    0.5 us per byte.
     """
     syndrome = crc32c(data) ^ crc
     if not syndrome & (syndrome - 1):  # no error, or a flipped bit in the stored CRC

@@ -30,10 +30,10 @@ _COLUMNS: Final = frozenset({"key", "value", "headers", "timestamp"})
 
 
 def batches_of(data: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield `data` as record batches.
+    """Yield the rows of `data` as record batches of Arrow.
 
     A table of many small chunks is combined first, because a record batch on disk never spans two
-    of them. Batches with more than 2^31-1 bytes of data are split.
+    Arrow batches. Arrow batches with more than 2^31-1 bytes of data are split.
     """
     if isinstance(data, pa.Table):
         chunks = max((column.num_chunks for column in data.columns), default=0)

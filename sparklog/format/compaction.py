@@ -67,14 +67,14 @@ class Verdict(IntFlag):
 
 
 class OffsetMap:
-    """A map of keys to newest offsets in at most `memory_bytes`. Not thread-safe.
+    """A map from keys to their newest offsets, with a limit on memory. Not thread-safe.
 
     The map has space for memory_bytes / 24 * load_factor keys, as in Kafka. The table starts small,
     because a table that fits the CPU cache is several times faster, and grows shard by shard, which
     needs up to 1/32 more memory.
 
     Raises:
-        InvalidRequestError: Not even two keys fit.
+        InvalidRequestError: The memory is not sufficient for a key, or the load factor exceeds 1.
     """
 
     def __init__(self, memory_bytes: int, load_factor: float = LOAD_FACTOR) -> None:
@@ -203,9 +203,13 @@ class Filtered:
 
 
 class RecordFilter:
-    """Copies batches without the records that an `OffsetMap` supersedes. Not thread-safe.
+    """Copies batches without the records that a newer record of their key supersedes.
 
-    `horizon` is the delete horizon (ms) for batches with tombstones.
+    Not thread-safe.
+
+    Args:
+        offsets: The newest offset of each key.
+        horizon: The delete horizon (ms) for batches with tombstones.
     """
 
     def __init__(self, offsets: OffsetMap, *, horizon: int) -> None:

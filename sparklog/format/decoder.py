@@ -52,9 +52,11 @@ class Decoder:
             columns: Names of SCHEMA in the wanted order; all by default. Other columns are not
                 copied.
             max_bytes: Bytes of keys and values at which the decoder is full; one batch always fits.
-            plain_bytes_max: Maximum uncompressed size of a batch (magic 2: OversizeError).
+            plain_bytes_max: Maximum uncompressed size of a batch. A larger batch of magic 2 raises
+                OversizeError.
 
-        Raises InvalidRequestError for an unknown column.
+        Raises:
+            InvalidRequestError: A column is unknown.
         """
         names = SCHEMA.names if columns is None else list(columns)
         if unknown := [name for name in names if name not in SCHEMA.names]:

@@ -89,9 +89,11 @@ class KeyPredicate:
 
 
 class RecordEraser:
-    """Finds and removes the records below offset `end` that a predicate selects.
+    """Finds and removes the records that a predicate selects. Not thread-safe.
 
-    Not thread-safe.
+    Args:
+        predicate: Selects the records.
+        end: Records from this offset on are not selected.
     """
 
     def __init__(self, predicate: RecordPredicate, *, end: int = OFFSET_MAX) -> None:

@@ -123,15 +123,24 @@ class IndexState:
 def index_entries(
     batches: Entries, base_offset: int, interval_bytes: int, state: IndexState
 ) -> tuple[bytes, bytes, IndexState]:
-    """Index the next batches (rows of `scan.BATCH_DTYPE`) of the segment with that base offset.
+    """Return the index entries of the next batches of a segment.
 
-    Kafka 4.1's rule, for each batch: update the maximum; if more than `interval_bytes` came since
-    the last entry, write an offset entry, and a time entry if the maximum grew, and reset the
-    count; then add the batch's size. The first batch is therefore never indexed, and the entries do
-    not depend on how batches are grouped in appends.
+    Kafka 4.1's rule, for each batch: update the largest timestamp; if more than `interval_bytes`
+    came since the last entry, write an offset entry, and a time entry if the largest timestamp
+    grew, and reset the count of bytes; then add the batch's size to the count. The first batch is
+    therefore never indexed, and the entries do not depend on how batches are grouped in appends.
 
-    Returns (bytes for .index, bytes for .timeindex, state for the next call). Raises
-    InvalidRequestError if an offset or position exceeds int32: the segment must roll first.
+    Args:
+        batches: The batches, rows of `scan.BATCH_DTYPE`.
+        base_offset: The base offset of the segment.
+        interval_bytes: The topic's index.interval.bytes.
+        state: The state after the batches before.
+
+    Returns:
+        The bytes for .index, the bytes for .timeindex, and the state for the next call.
+
+    Raises:
+        InvalidRequestError: An offset or position exceeds int32: the segment must be rolled first.
     """
     count = len(batches)
     if not count:
@@ -190,9 +199,10 @@ def _without_entry(batches: Entries, state: IndexState, left: int) -> IndexState
 
 
 def final_time_entry(base_offset: int, state: IndexState) -> tuple[bytes, IndexState]:
-    """Return the time entry that a roll or a clean close adds; empty if the maximum is indexed.
+    """Return the time entry that a roll or a clean close adds, and the state after it.
 
-    Source: LogSegment.onBecomeInactiveSegment.
+    The entry is empty if the largest timestamp has an entry already. Source:
+    LogSegment.onBecomeInactiveSegment.
     """
     if state.max_timestamp <= state.last_timestamp:
         return b"", state

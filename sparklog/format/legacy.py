@@ -76,9 +76,9 @@ class Message:
 
 
 def read_entry(buf: Buffer, at: int, *, path: str, position: int, check_crc: bool) -> BatchHeader:
-    """Return the complete entry at byte `at` as the header of a single batch.
+    """Return the header of the message set entry at byte `at`, in the form of a batch header.
 
-    A compressed entry is decompressed for its first offset.
+    The entry must be complete. A compressed entry is decompressed for its first offset.
 
     Raises:
         DataCorruptionError: The CRC, sizes or inner messages are wrong.
@@ -190,7 +190,7 @@ def _inner(data: memoryview, magic: int) -> list[Message]:
 
 
 def _message(entry: memoryview) -> tuple[Message, int, int]:
-    """Return a message, the magic and the attributes.
+    """Return the message in an entry, its magic and its attributes.
 
     Raises:
         ValueError: The message is damaged.

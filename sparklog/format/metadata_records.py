@@ -149,7 +149,7 @@ _NODES: Final = frozenset(
 
 
 def encode_metadata(record: MetadataRecord) -> bytes:
-    """Return the value of a record.
+    """Encode a metadata record as the value of a log record.
 
     Raises:
         ValueError: Records of this kind are only read.
@@ -194,7 +194,7 @@ def _partition(record: PartitionRecord) -> bytes:
 
 
 def decode_metadata(value: bytes) -> MetadataRecord:
-    """Return the record in a value.
+    """Decode the metadata record in the value of a log record.
 
     Raises:
         ValueError: The value is invalid.

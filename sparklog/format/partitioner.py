@@ -11,7 +11,9 @@ from sparklog.format import columns, kernel
 
 
 def murmur2_partitions(keys: Any, partitions: int) -> NDArray[np.int32]:
-    """Return toPositive(murmur2(key)) % partitions for each key; -1 for null.
+    """Return Kafka's default partition of each key: toPositive(murmur2(key)) % partitions.
+
+    A null key gives -1.
 
     Args:
         keys: An Arrow array (or chunked array) of binary or string.
@@ -34,9 +36,9 @@ def murmur2_partitions(keys: Any, partitions: int) -> NDArray[np.int32]:
 
 
 def grouped(numbers: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int32]]]:
-    """Yield (partition, rows) for each partition of `numbers` (a number >= 0 per row).
+    """Yield (partition, indexes of its rows), where `numbers` has the partition of each row.
 
-    Partitions ascend, rows keep their order. Cost: O(rows + highest partition).
+    Partitions ascend, and rows keep their order. Cost: O(rows + highest partition).
     """
     starts = np.empty(int(numbers.max()) + 2, np.int64)
     order = np.empty(len(numbers), np.int32)

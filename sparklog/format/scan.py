@@ -62,11 +62,18 @@ def read_header(
     """Decode and check the batch that starts at byte `at` of `buf`.
 
     Args:
-        buf: Read, never copied. `position` is the position of buf[0] in the file `path`.
+        buf: Bytes of a file, which are not copied.
+        at: The position of the batch in `buf`.
+        path: The file, for errors.
+        position: The position of buf[0] in the file.
+        check_crc: Whether to check the CRC.
 
-    Returns the header (also of magic 0 and 1), or None if the batch is incomplete (a torn tail or
-    the end, not an error). Raises DataCorruptionError if all bytes exist, but length, magic, CRC or
-    a count is wrong.
+    Returns:
+        The header (also of magic 0 and 1), or None if the batch is incomplete: a torn tail, or the
+        end.
+
+    Raises:
+        DataCorruptionError: All bytes exist, but length, magic, CRC or a count is wrong.
 
     Cost: a CRC pass over the batch. Source: FileLogInputStream.nextBatch, LogSegment.recover.
     """
@@ -128,11 +135,17 @@ def scan(
 ) -> Batches:
     """Find the complete batches from the start of `buf` up to the first damage.
 
-    Args:
-        position: Position of buf[0] in the file `path`; the result has positions in the file.
-
     Never raises for invalid bytes. Whether offsets ascend is not checked, because that depends on
-    compaction. Cost: a header scan, and a CRC pass unless `check_crc` is off.
+    compaction.
+
+    Args:
+        buf: Bytes of a file, beginning with a batch.
+        path: The file, for errors.
+        position: The position of buf[0] in the file; the result has positions in the file.
+        check_crc: Whether to check CRCs.
+        max_batches: The maximum number of batches; by default all.
+
+    Cost: a header scan, and a CRC pass unless `check_crc` is off.
     """
     view = memoryview(buf).cast("B")
     parts: list[Table] = []
@@ -223,7 +236,9 @@ def stored_crcs(buf: Buffer, table: Table, position: int = 0) -> bytes:
     """Return the CRC fields of the batches v2 of a table, joined, 4 bytes each.
 
     Args:
-        buf: The bytes that contain the batches. `position` is the place of buf[0] in the file.
+        buf: The bytes that contain the batches.
+        table: The batches, with positions in the file.
+        position: The position of buf[0] in the file.
     """
     at = table["position"] - (position - _CRC_AT)
     if len(table) <= _FEW:
@@ -268,10 +283,16 @@ def rebase(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> 
 
     Args:
         buf: Complete batches v2 without other bytes, usually with offsets from 0.
+        base_offset: The number to add to all offsets.
+        leader_epoch: The leader epoch.
 
-    Returns the offset behind the last batch; `base_offset` for an empty buffer. Raises
-    InvalidRequestError for other data, which are not changed. Cost: touches only headers, because
-    the CRC does not cover these fields.
+    Returns:
+        The offset after the last batch; `base_offset` for an empty buffer.
+
+    Raises:
+        InvalidRequestError: The buffer has other data, which are not changed.
+
+    Cost: touches only headers, because the CRC does not cover these fields.
     """
     if not len(buf):
         return base_offset
@@ -284,9 +305,10 @@ def rebase(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> 
 
 
 def rebase_headers(table: Table, base_offset: int, leader_epoch: int) -> NDArray[np.void]:
-    """Return the first 16 bytes of each batch after `rebase`, to patch a file in place.
+    """Return the first 16 bytes that each batch would have after `rebase`, to patch a file.
 
-    Returns a PREFIX_DTYPE row per batch; write `row.tobytes()` at the table's `position`.
+    The result has a PREFIX_DTYPE row per batch. Write `row.tobytes()` at the batch's `position` in
+    the table.
     """
     prefix = np.empty(len(table), PREFIX_DTYPE)
     prefix["base_offset"] = table["base_offset"] + base_offset

@@ -66,7 +66,19 @@ def encode_spaced(
     batch_size: int,
     max_message_bytes: int,
 ) -> Spaced:
-    """Frame `rows` (with timestamps, as for `encode`) at their `offsets`.
+    """Encode rows as batches in which each record has the given offset.
+
+    Together the batches cover [start, end): gaps between the offsets are encoded too.
+
+    Args:
+        rows: The rows, with timestamps; see `encode` for the columns.
+        offsets: The offset of each row, ascending.
+        start: The first offset to cover.
+        end: The offset after the last offset to cover.
+        codec: The compression codec.
+        level: The compression level; None for Kafka's default.
+        batch_size: Target bytes of records in a batch, before compression.
+        max_message_bytes: Maximum size of a complete batch.
 
     Raises:
         InvalidRequestError: The offsets don't ascend within [start, end).

@@ -34,9 +34,9 @@ class AbortedTxn(NamedTuple):
 
 
 class TransactionIndexes:
-    """The `.txnindex` files of a partition, for a single listing of the segments.
+    """The `.txnindex` files of a partition, for one listing of its segments.
 
-    Each file is read once.
+    Each file is read at most once. After a new listing a new object is needed.
     """
 
     def __init__(self, lookup: Lookup) -> None:

@@ -173,11 +173,11 @@ def altered_config(
 
 
 def _check_tiering(name: str, before: TopicConfig, after: TopicConfig) -> None:
-    """Reject turning tiering off while remote copies are left behind.
+    """Reject turning tiering off while remote copies of the topic would be left behind.
 
-    A topic without copies can set remote.log.delete.on.disable too, although it has no copies to
-    delete.
-    Source: LogConfig.validateTurningOffRemoteStorageWithDelete.
+    `before` and `after` are the topic's configs. A topic without copies can set
+    remote.log.delete.on.disable too, although it has no copies to delete. Source:
+    LogConfig.validateTurningOffRemoteStorageWithDelete.
     """
     turned_off = before.remote_storage_enable and not after.remote_storage_enable
     if turned_off and not after.remote_log_delete_on_disable:
@@ -218,9 +218,10 @@ def delete_topic(
 def drop_topic(
     commits: CommitLog, name: str, topic_id: str | None = None, *, now: bool = True
 ) -> int:
-    """Delete a topic, internal topics included. With `topic_id`, delete it only if it has that id.
+    """Delete a topic, internal topics included, by a ledger record.
 
-    Returns how long (ms) the topic can be restored: its file.delete.delay.ms, or 0 with `now`.
+    With `topic_id`, the topic is deleted only if it has this id. Returns how long (ms) the topic
+    can be restored: its file.delete.delay.ms, or 0 with `now`.
     """
     delay_ms = 0
 
@@ -311,9 +312,9 @@ def _check_new_name(state: LogState, held: DeletedTopic, name: str) -> None:
 def purge_topics(
     commits: CommitLog, is_due: Callable[[DeletedTopic], bool]
 ) -> list[DeletedTopic]:
-    """Remove deleted topics for good if `is_due` returns True. Return the removed topics.
+    """Remove the deleted topics for good for which `is_due` returns True; return these topics.
 
-    Cost: a change, if any topic is due.
+    They can't be restored any more. Cost: a change, if any topic is due.
     """
     gone: list[DeletedTopic] = []
 
@@ -404,9 +405,10 @@ def reset_writers(commits: CommitLog, writer: str, batch: int) -> list[str]:
 
 
 def _declared(state: LogState, writer: str, batch: int) -> LedgerRecord | None:
-    """Return the record that declares a writer's last batch after a possible loss of commits.
+    """Return the record that declares a writer's last batch after a repair of the ledger.
 
-    Returns None if no commit was lost, or if the writer has since committed or been reset.
+    Needed only if the repair lost commits (`state.lost`). Returns None otherwise, or if the writer
+    has since committed or been reset.
     """
     last = state.writers.get(writer)
     if state.lost is None or (last is not None and last.time_ms >= state.lost.time_ms):

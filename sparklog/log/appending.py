@@ -49,7 +49,13 @@ def append(
     """Append `data` in a single commit, or a stream of data in several. See `Log.append`.
 
     Args:
+        commits: The log's commits.
         stage: Returns a new stager for each commit.
+        topic: The topic.
+        data: The rows.
+        partition: The partition of all rows, if given.
+        producer: (producer id, epoch, first sequence) of an idempotent producer.
+        framing: How rows are grouped into record batches and compressed.
     """
     if producer is not None:
         # A stream is committed in parts, but a retry must find the append as a whole.

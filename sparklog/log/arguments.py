@@ -60,9 +60,9 @@ def partition_number(value: object, name: str = "partition") -> int:
 
 
 def partition_numbers(value: object, name: str = "partitions") -> list[int] | None:
-    """Return partition numbers without duplicates, in the order given.
+    """Check partition numbers, and return them without duplicates in the order given.
 
-    The argument None means all partitions.
+    None, which means all partitions, is returned unchanged.
     """
     if value is None:
         return None

@@ -54,7 +54,7 @@ Taken: TypeAlias = Callable[[int, int], None]
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
-    """Return SCHEMA restricted to `columns`, in their order.
+    """Return the schema of these columns, in their order; without `columns`, the complete SCHEMA.
 
     Raises:
         InvalidRequestError: A column is unknown or named twice.
@@ -140,9 +140,15 @@ class TopicRead:
 def read_topic(
     wanted: TopicRead, start: Position, end: Position, *, follow_on: bool
 ) -> pa.RecordBatchReader:
-    """Read records as described at `Log.read`.
+    """Return a reader of a topic's records; see `Log.read`.
 
-    With `progress`, reading starts at the group's committed offsets.
+    If `wanted` has a `progress`, reading starts at the group's committed offsets.
+
+    Args:
+        wanted: The topic and how it is read.
+        start: The start position.
+        end: The end position.
+        follow_on: Whether to continue with records that are committed later.
     """
     check_isolation(wanted.isolation)
     view, topic, progress = wanted.view, wanted.topic, wanted.progress
@@ -174,8 +180,8 @@ def read_partition(
     """Yield a partition's records.
 
     Files are opened late, and a re-created topic can have files with the same names. The topic id
-    is therefore checked after each read, and records of another topic id are never returned. By
-    default, the topic id and the incarnation are those at the first batch.
+    is therefore checked after each read, and records of another topic id are never returned. If
+    `read` has no topic id and incarnation, those at the first batch are used.
 
     Args:
         read: The partition and its offsets.
@@ -288,9 +294,14 @@ def follow(
 ) -> Iterator[pa.RecordBatch]:
     """Yield records as they are committed, within about `poll_ms` (default: the view's).
 
-    Never ends, unless `ended` returns True; `ended` is called whenever there are no new records.
-    Without a list of partitions, partitions that are added to the topic are read too, from their
-    beginning.
+    Never ends, unless `ended` returns True.
+
+    Args:
+        wanted: The topic and how it is read. Without a list of partitions, partitions that are
+            added to the topic are read too, from their beginning.
+        positions: {partition: first offset}.
+        poll_ms: The time between two looks for new records.
+        ended: Called whenever there are no new records.
     """
     view, topic, timeline = wanted.view, wanted.topic, wanted.timeline
     view.set_following()

@@ -98,15 +98,16 @@ class BatchTally:
             self._codec(codec).take(records[of], sizes[of])
 
     def rate(self, table: Table, data: bytes | memoryview, position: int, *, budget: int) -> int:
-        """Decompress batches until `budget` compressed bytes are used up; return the rest.
+        """Decompress batches to measure their compression rate; return the rest of the budget.
+
+        Batches that can't be decompressed, or are larger than PLAIN_MAX, are skipped; verification
+        reports damage elsewhere.
 
         Args:
             table: The batches, as parsed.
+            data: Bytes of the file from byte `position` on; they contain the batches of `table`.
             position: The byte position of `data` in the file.
             budget: The number of compressed bytes that may be decompressed.
-            data: Bytes of the file from byte `position` on; they contain the batches of `table`.
-                Batches that can't be decompressed, or are larger than PLAIN_MAX, are skipped;
-                verification reports damage elsewhere.
 
         Cost: a few ms per 128 KiB, with any codec.
         """

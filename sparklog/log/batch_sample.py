@@ -22,7 +22,7 @@ _MAGIC_AT: Final = 16
 
 
 def sample(segments: PartitionSegments, end: int, tally: BatchTally) -> None:
-    """Count about SAMPLE_BYTES of the last complete batches below offset `end` in `tally`.
+    """Count the newest batches of a partition in `tally`: about SAMPLE_BYTES below offset `end`.
 
     The batches come from the last segment that has any. Damaged or changing bytes give fewer
     batches, or none. Raises the errors of reading a segment.

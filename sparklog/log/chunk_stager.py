@@ -70,14 +70,20 @@ class _PendingPartition:
 
 
 class ChunkStager:
-    """A `sparklog.storage.staging.Stager` for rows of any topics; `finish` returns the chunks.
+    """Turns rows of any topics into chunks; `finish` returns the chunks for a commit.
 
-    Rows without a key or partition number go to a sticky partition, which changes every batch.size
-    bytes as in Kafka's producer. `spread` determines the first partition. Only the values of such
+    A `sparklog.storage.staging.Stager`. Rows without a key or partition number go to a sticky
+    partition, which changes every batch.size bytes as in Kafka's producer. Only the values of such
     rows count towards batch.size, so the same rows go to the same partitions regardless of Arrow
     batch boundaries, also in the JVM (ChunkStager.scala). Source: BuiltInPartitioner (Kafka 4.1).
 
     Memory: about HELD_BYTES of rows, and the memory of `place`.
+
+    Args:
+        place: Stores the chunks.
+        clock: The clock.
+        framing: How rows are grouped into record batches and compressed.
+        spread: Determines the first sticky partition.
     """
 
     def __init__(

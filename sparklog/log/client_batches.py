@@ -81,8 +81,13 @@ class RefusedBatchError(InvalidRequestError):
 class ClientBatch:
     """A batch that a Kafka producer sent for a partition. Not thread-safe.
 
-    `chunk` validates the batch by the topic's config, and returns the chunk to commit. `zstd` is
-    True if the version of the Produce request supports zstd.
+    `chunk` validates the batch by the topic's config, and returns the chunk to commit.
+
+    Args:
+        key: The partition.
+        data: The batch.
+        topic_id: The topic id in the request, or "".
+        zstd: Whether the version of the Produce request supports zstd.
     """
 
     __slots__ = ("_chunk", "_config", "_data", "_error", "_zstd", "key", "size_bytes", "topic_id")
@@ -127,9 +132,9 @@ class ClientBatch:
 
 
 def check_form(data: memoryview, *, zstd: bool = True) -> BatchHeader:
-    """Check the properties that do not depend on the topic: exactly one complete batch v2.
+    """Return the header of a producer's data, which must be exactly one complete batch v2.
 
-    The records are not read.
+    The checks do not depend on the topic, and the records are not read.
 
     Args:
         data: The data of a partition in the request.

@@ -51,10 +51,10 @@ def chosen_topics(
 
 
 def copied_config(config: Mapping[str, str], *, keeps_retention: bool = True) -> dict[str, str]:
-    """Return the config of a topic in a log without remote storage.
+    """Return a topic's config without the options for remote storage, which a copy does not have.
 
-    Without `keeps_retention`, the topic has no retention either: the next round could delete
-    records that were just restored.
+    Without `keeps_retention`, the options for retention are left out too: the next round could
+    delete records that were just restored.
     """
     left_out = _OF_REMOTE_STORAGE if keeps_retention else (*_OF_REMOTE_STORAGE, "retention.")
     return {name: value for name, value in config.items() if not name.startswith(left_out)}
@@ -144,7 +144,7 @@ class BatchPrefix:
 def prefix_below(
     log: SegmentLog, base: int, end: int, *, start: int = 0, reads_rest: bool = False
 ) -> BatchPrefix:
-    """Return the batches of a segment below offset `end`.
+    """Return the batches of a segment below offset `end`: their size, end and largest timestamp.
 
     Args:
         log: The log of the segment.

@@ -52,15 +52,15 @@ class AnnouncementStore(Protocol):
     """Stores the announcements of a log; implemented by each home."""
 
     def read(self) -> Announced:
-        """Return the stored announcements, or {} if they can't be read.
+        """Return the stored announcements.
 
-        Topics are then announced again.
+        Returns {} if they can't be read, so that topics are announced again.
         """
 
     def write(self, found: Announced) -> None:
         """Store the announcements.
 
-        A failure is not raised; then only this process knows the announcements.
+        A failure is not raised: in this case only this process knows the announcements.
         """
 
 

@@ -100,20 +100,21 @@ class DueSegments:
 
 
 def largest_timestamps(segments: PartitionSegments, end: int) -> Callable[[int], int]:
-    """Return a function base offset -> largest timestamp (ms) of the segment.
+    """Return a function that returns a segment's largest timestamp (ms) by its base offset.
 
     As in Kafka, the age of a segment without timestamps is the age of its file. Unlike Kafka, a
     time index entry is used only if the log confirms it, because a flipped bit must not delete
-    records.
+    records. `end` is the log end offset.
     """
     times = TimeLookup(Lookup(segments))
     return lambda base: times.largest_timestamp(base, end)
 
 
 def retention_limits(config: TopicConfig, *, local: bool) -> tuple[int, int]:
-    """Return the limits (bytes, ms) of a partition or of the local segments; -1: no limit.
+    """Return (bytes, ms): the limits of a partition, or with `local` of its local segments.
 
-    Source: RemoteLogConfig of LogConfig; -2 means the value of retention.*.
+    -1 means no limit. In local.retention.*, -2 means the value of retention.*. Source:
+    RemoteLogConfig of LogConfig.
     """
     size, age = config.retention_bytes, config.retention_ms
     if local:

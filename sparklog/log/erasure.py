@@ -103,6 +103,7 @@ class ErasureHome(Protocol):
         """Erase the records of the report's partitions, or in a dry run count them.
 
         Errors of partitions, and places that still contain such records, are added to the report.
+        `loan` is the service's lease, which the erasure borrows for short periods.
         """
 
     def older_versions(self, report: ErasureReport, until_ms: int) -> list[str]:

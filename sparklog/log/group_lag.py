@@ -123,11 +123,11 @@ def retention_floor(
     now_ms: int,
     retention_ms: int,
 ) -> int | None:
-    """Return the offset that retention of a partition must not pass, or None.
+    """Return the offset that retention of a partition must not pass; None if there is none.
 
-    This is the position of the slowest registered reader, for topics with
-    retention.respect.readers; always within [log start, end). `retention_ms`: see
-    offsets.retention.minutes.
+    For topics with retention.respect.readers, this is the position of the slowest registered
+    reader, restricted to [log start, end). Readers that have not committed for `retention_ms`
+    (offsets.retention.minutes) do not count.
     """
     key = TopicPartition(topic, partition)
     floors = retention_floors(state, readers, [key], now_ms=now_ms, retention_ms=retention_ms)

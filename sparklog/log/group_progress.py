@@ -41,9 +41,11 @@ class GroupProgress:
         self._due_ms = 0
 
     def resume(self, partitions: Sequence[int], start: Position, spans: Spans) -> Position:
-        """Return the start position: committed offsets, and `start` for the other partitions.
+        """Return the position at which the group starts to read.
 
-        A `start` with offsets or a time is a seek and takes precedence over committed offsets.
+        For "earliest" and "latest", that is the committed offset of each partition, else `start`. A
+        `start` with offsets or a time is a seek, and is returned unchanged. `spans` has the log
+        start and the high watermark of each partition.
 
         Raises:
             OffsetOutOfRangeError: The log no longer contains a committed offset, or was restored
@@ -90,9 +92,9 @@ class GroupProgress:
         self._commit()
 
     def taken(self, partition: int, offset: int) -> None:
-        """Record that all records before `offset` were consumed.
+        """Record that all records of a partition before `offset` were consumed.
 
-        Committed within COMMIT_INTERVAL_MS.
+        The offset is committed within COMMIT_INTERVAL_MS.
         """
         self._taken[partition] = offset
         if self._clock() >= self._due_ms:

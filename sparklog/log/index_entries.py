@@ -63,10 +63,11 @@ def plausible_times(entries: Entries, *, span: int) -> int:
 
 
 def regular_times(segments: PartitionSegments, base: int, offsets: Entries) -> Entries:
-    """Return the time entries that were written together with the offset entries `offsets`.
+    """Return the time index entries that were written together with the entries `offsets`.
 
-    A roll or a close adds a final entry behind the newest offset entry. This final entry is left
-    out, because the next regular entry overwrites it, as if the segment had never been closed.
+    `offsets` are entries of the offset index. A roll or a close adds a final time entry behind the
+    newest of them. This final entry is left out, because the next regular entry overwrites it, as
+    if the segment had never been closed.
     """
     entries = whole_entries(segments.index(base, TIMEINDEX), TIME_ENTRY)
     reach = int(offsets["relative_offset"][-1]) + 1 if len(offsets) else 0

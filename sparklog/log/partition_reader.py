@@ -94,10 +94,10 @@ class ReadBudget:
 
 @dataclass(frozen=True, slots=True)
 class StreamedBatches:
-    """Undecoded batches.
+    """Undecoded batches of a partition.
 
     Attributes:
-        window: The batches: a row of the table per batch, and the bytes in the data.
+        window: The batches: a table with a row per batch, and the bytes.
         aborted: Mask of the batches that are data of an aborted transaction. All False for
             read_uncommitted.
     """
@@ -145,7 +145,7 @@ class PartitionReader:
     def _relist(self) -> None:
         """List the segments again.
 
-        If segments can be replaced, drop everything known of their files.
+        In a compacted log, whose closed segments can be replaced, all caches are dropped.
         """
         if self.segments.gaps:
             self.refresh()
@@ -153,7 +153,9 @@ class PartitionReader:
             self._lookup.refresh()
 
     def local_file(self, offset: int) -> tuple[int, SupportsPreadInto | None]:
-        """Return the base of the segment with an offset, and the log file if it is local.
+        """Return the base offset of the segment that contains `offset`, and its open log file.
+
+        The file is None if the segment is remote.
 
         Raises:
             StaleReadError: The segment does not exist any more.
@@ -182,9 +184,9 @@ class PartitionReader:
         return next((int(window.batches.table["leader_epoch"][0]) for window in windows), None)
 
     def valid_end(self) -> int:
-        """Return the end of the last segment's batches with a valid CRC.
+        """Return the offset after the last batch of the log with a valid CRC.
 
-        For logs without a watermark.
+        For logs without a watermark. The last segment is read up to the first damage.
         """
         self._relist()
         end = self._lookup.bases[-1]
@@ -500,13 +502,18 @@ class PartitionReader:
     ) -> tuple[Table, StaleReadError | None]:
         """Check that a segment ends where the next segment begins.
 
-        If a segment continues with offsets of the next segment, then it belongs to another log or
-        was appended to, or the next segment was undone. In that case, the method returns an error,
-        and the batches before the overlap. Compacted logs are not checked, because a segment can
-        span the segments that it replaces.
+        If a segment continues with offsets of the next segment, it belongs to another log or was
+        appended to, or the next segment was undone. Compacted logs are not checked, because a
+        segment can span the segments that it replaces.
 
         Args:
-            table: Batches up to the segment's end. `limit` is the file's size.
+            file: The segment's log.
+            table: Batches up to the segment's end.
+            following: The base offset of the next segment.
+            limit: The size of the file.
+
+        Returns:
+            The batches before the overlap, and the error; or all batches and None.
 
         Cost: no read, if the file ends with these batches.
         """
@@ -589,10 +596,18 @@ def _decode(
     end: int,
     path: str,
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield (records, next offset) for every GATHERED_BYTES of log.
+    """Yield (records, next offset) of decoded windows, for every GATHERED_BYTES of log.
 
-    Small segments are thus combined, and records before damage come before the error. A pair can
-    have no records, if all its batches were control batches or aborted.
+    So small segments are combined, and the records before damage are yielded before the error is
+    raised. A pair has no records if all its batches were control batches or aborted.
+
+    Args:
+        decoder: Decodes the batches.
+        windows: The windows to decode.
+        dropped: Selects the batches of aborted transactions, which are left out; None for none.
+        first: The first offset.
+        end: The offset after the last offset.
+        path: The partition, for errors.
     """
     taken, reached = 0, first
     try:

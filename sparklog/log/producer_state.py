@@ -43,9 +43,12 @@ class ProducedBatch(NamedTuple):
 
 @dataclass(slots=True)
 class Producer:
-    """The state of a producer id.
+    """The state of a producer id in a partition.
 
     Attributes:
+        id: The producer id.
+        epoch: The newest epoch.
+        coordinator_epoch: The epoch of the transaction coordinator in the newest marker.
         timestamp: The timestamp (ms) of the newest batch or marker; -1: none.
         txn_first_offset: The first offset of the open transaction; -1: none.
         batches: The last batches, oldest first.
@@ -144,9 +147,10 @@ class ProducerState:
         return other
 
     def with_batches(self, table: Table, appended_ms: int) -> "ProducerState":
-        """Return the state after plain batches that were appended at a given time.
+        """Return a new state after these batches, which were appended at `appended_ms`.
 
-        Cost: copies the dict of producers, and the producers that wrote.
+        The batches must not contain transaction markers. Cost: copies the dict of producers, and
+        the producers that wrote.
         """
         other = ProducerState(self.end, expiration_ms=self._expiration_ms)
         other._producers, other.open_txns = dict(self._producers), dict(self.open_txns)

@@ -26,10 +26,17 @@ def load_producer_state(
     now: int,
     expiration_ms: int,
 ) -> ProducerState:
-    """Return the producer state at offset `end`: the newest usable snapshot, then a replay.
+    """Return the producer state at offset `end`, from a snapshot and the log after it.
 
-    Instead of a damaged snapshot, an older snapshot and a longer replay are used. Cost: a pass over
-    the batch headers behind the snapshot.
+    The newest usable snapshot is taken: instead of a damaged snapshot, an older one and a longer
+    replay. Cost: a pass over the batch headers behind the snapshot.
+
+    Args:
+        segments: The partition's segments.
+        end: The offset.
+        log_start: Snapshots at or below this offset are not used.
+        now: The current time (ms).
+        expiration_ms: Producers that were idle for longer are left out.
     """
     state = ProducerState(log_start, now=now, expiration_ms=expiration_ms)
     for offset in reversed(segments.producer_snapshots()):

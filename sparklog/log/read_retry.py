@@ -116,11 +116,16 @@ class PartitionRead(NamedTuple):
         check_topic_id(self.view, self.topic, self.partition, self.topic_id)
 
     def prepare_retry(self, error: Exception, retries: StaleReadRetries) -> None:
-        """List the segments again after one of STALE_READ_ERRORS, so that the read can be retried.
+        """List the segments again after a read failed with one of STALE_READ_ERRORS.
 
-        A roll, a cleaning or an undo may have moved files. Raises the error that explains the
-        failed read unless segments only moved: LogReplacedError, UnknownTopicError,
-        TopicReplacedError, OffsetOutOfRangeError. When the retries end, raises `final_error`.
+        A roll, a cleaning or an undo may have moved files, and then the read can be retried.
+
+        Raises:
+            LogReplacedError: Another log is at the same path.
+            UnknownTopicError: The topic was deleted.
+            TopicReplacedError: The topic was re-created.
+            OffsetOutOfRangeError: The records were deleted.
+            SparklogError: The retries have ended: the result of `final_error`.
         """
         view, topic, partition = self.view, self.topic, self.partition
         if view.renew() != self.incarnation:
@@ -167,9 +172,10 @@ def retry_on_stale_read(
     end: int,
     ask: Callable[[PartitionReader], T],
 ) -> T:
-    """Return the result of `ask` for a partition's reader; retry for a second while segments move.
+    """Return `ask(reader)` for a partition's reader; retry for a second while segments move.
 
-    Raises as `read_partition`, except for an offset below the log start.
+    `start` and `end` are the offsets of the read. The errors are those of `read_partition`, except
+    for an offset below the log start.
     """
     topic_id, retries = view.topic_id(topic, partition), StaleReadRetries()
     read = PartitionRead(view, topic, partition, start, end, topic_id=topic_id)
@@ -246,9 +252,9 @@ def final_error(read: PartitionRead, error: Exception) -> SparklogError:
 
 
 def _is_copy(read: PartitionRead) -> bool:
-    """Return whether the first offset is only in a log dir's remote storage.
+    """Return True if the first offset of a read is only in a log dir's remote storage.
 
-    `sparklog verify` does not read remote storage.
+    The advice in errors is different there, because `sparklog verify` does not read remote storage.
     """
     view, topic, partition, at = read[:4]
     # The segments of a bucket are not local either, but `sparklog verify` reads them.

@@ -158,9 +158,9 @@ class WindowFilter:
         return self._filter.rewritten
 
     def filter(self, window: Window, path: str) -> Iterator[Filtered]:
-        """Yield the remaining bytes of a window's batches.
+        """Yield the remaining bytes of a window's batches, in pieces.
 
-        Write each piece before requesting the next.
+        The caller must write each piece before it requests the next, which reuses the memory.
         """
         yield from self._filter.filter(
             window.data,

@@ -183,10 +183,10 @@ class PieceStore(Protocol[P]):
         """
 
     def replace(self, rewrite: Rewrite[P], eraser: WindowEraser) -> int | None:
-        """Replace pieces by the records that `eraser` leaves.
+        """Replace the pieces of a rewrite by the records that `eraser` leaves.
 
-        Returns the size of the new pieces in bytes, or None if no piece had to be replaced.
-        Raises: as `windows`.
+        Returns the size of the new pieces in bytes, or None if no piece had to be replaced. The
+        errors are those of `windows`.
         """
 
 

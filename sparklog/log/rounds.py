@@ -28,9 +28,9 @@ class DueDeletions:
 
     Attributes:
         ids: {topic: topic id} of all topics.
-        terms: The constraints by which the segments were chosen.
-        due: The due segments by partition. None: unknown, because the files change at this moment
-            or are damaged.
+        terms: The constraints on retention by which the segments were chosen.
+        due: {partition: due segments}. None: unknown, because the files change at this moment or
+            are damaged.
         sizes: Returns {topic: size in bytes} of some topics.
         delete: Deletes the due segments that the constraints permit, and reports them; see
             `report_deleted`.
@@ -159,7 +159,9 @@ class CleanerSteps(Protocol[PartitionT]):
 
 
 class LogCleaner(Generic[PartitionT]):
-    """Chooses dirty partitions of compacted topics. Source: LogCleaner, LogCleanerManager.
+    """Cleans the dirty partitions of compacted topics, in the rounds of the service.
+
+    Source: LogCleaner, LogCleanerManager.
 
     Attributes:
         quarantined: The partitions that are skipped; the home adds damaged partitions.

@@ -72,11 +72,11 @@ def _reached(snapshot: SnapshotRecord, writers: Collection[str], batch: int) -> 
 
 
 def abandoned_by(ledger: Ledger, end: int, writers: Iterable[str], batch: int) -> SpansByKey:
-    """Return the offsets that `writers` committed after `batch`, as far as the ledger goes back.
+    """Return {partition: offset ranges} that `writers` committed after `batch`.
 
-    Logs a warning for batches whose records have expired. Cost: reads the ledger below `end`
-    backwards to the last batch that stays. A home that indexes commits by writer reads only the
-    commits of `writers`.
+    The result covers the ledger below `end`, as far as it goes back. Logs a warning for batches
+    whose ledger records have expired. Cost: reads the ledger backwards to the last batch that
+    stays. A home that indexes commits by writer reads only the commits of `writers`.
     """
     left = set(writers)
     abandoned: SpansByKey = {}
@@ -102,9 +102,9 @@ def abandoned_by(ledger: Ledger, end: int, writers: Iterable[str], batch: int) -
 
 
 def find_abandoned(ledger: Ledger, end: int) -> SpansByKey:
-    """Return the offsets that all resets abandoned in existing topics, from the complete ledger.
+    """Return {partition: offset ranges} that all resets abandoned, from the complete ledger.
 
-    Cost: two passes over the ledger below `end`.
+    Only existing topics are included. Cost: two passes over the ledger below `end`.
     """
     first = ledger.oldest
     resets = [
@@ -154,9 +154,9 @@ def _add(abandoned: SpansByKey, record: CommitRecord) -> None:
 
 
 class Timeline:
-    """The offsets that resets abandoned in a log, as of the last call.
+    """The offsets of micro-batches that resets abandoned in a log, for readers. Takes no lock.
 
-    For readers: takes no lock.
+    The result is cached, and completed from the new ledger records at each call.
     """
 
     def __init__(self, ledger: FollowedLedger) -> None:
@@ -173,7 +173,7 @@ class Timeline:
         self._found: SpansByKey = {}
 
     def abandoned(self) -> SpansByKey:
-        """Return {(topic, partition): spans} of the offsets that are abandoned now.
+        """Return {(topic, partition): offset ranges} of the records that are abandoned now.
 
         Raises:
             DataCorruptionError: The ledger is damaged.

@@ -177,7 +177,7 @@ class VerifiedRange:
 
 
 class VerifiedBatches:
-    """Batches with a verified CRC, by reader and segment. Thread-safe.
+    """Remembers which batches have a verified CRC, by reader and segment. Thread-safe.
 
     A view drops its readers when the log is replaced or records are erased; their batches are then
     forgotten. Batches of compacted logs are not remembered, because their segments can be replaced.

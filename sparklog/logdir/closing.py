@@ -1,4 +1,4 @@
-"""Closes a log: the last session leaves it as after a broker's clean stop."""
+"""Closes a log. The last session leaves the files as a broker leaves them after a clean stop."""
 
 import logging
 import os

@@ -1,6 +1,7 @@
-"""The step in progress (the intent) in the lock's page, for undo after a crash.
+"""The intent: the record of the step in progress in the lock file's page, for undo after a crash.
 
-JSON, all fields optional; the intent exists while the page is BUSY:
+The body of the page is JSON, with optional fields. All except `offline` describe the intent, and
+exist while the page is BUSY:
 
     ledger   [base, size, end] of the commit ledger before the step
     logs     [[topic, partition, [base, size, end]], ...] of the partitions that it changes

@@ -1,4 +1,4 @@
-"""`sparklog.dirs`: the log of a directory, and the directories of a log.
+"""`sparklog.dirs`: a file in each log dir, by which a log and its log dirs recognize each other.
 
 Each log dir contains a small checksummed file with the log dir's id (Kafka's `directory.id`, if a
 broker assigned one in meta.properties), the log's id, and the ids of all log dirs in their order,

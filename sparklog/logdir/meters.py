@@ -1,4 +1,4 @@
-"""Counts of this process's writes to a log: commits, syncs, replays, failures."""
+"""Metrics of this process's writes to a log: commits, syncs, replays, failures."""
 
 import contextlib
 import os

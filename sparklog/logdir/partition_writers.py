@@ -1,4 +1,4 @@
-"""The partition logs that a writer has open."""
+"""The partition logs that a writer has open, and the producer states of those it has closed."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The advice that errors give about files that `sparklog verify --repair` rebuilds."""
+"""Advice in errors about damaged files that can be rebuilt with `sparklog verify --repair`."""
 
 from typing import Final
 

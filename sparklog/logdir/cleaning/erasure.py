@@ -1,10 +1,12 @@
 """The segments of a partition, for the erasure of records by a predicate; offsets stay.
 
-    count     without the lock
-    rewrites  if the active segment contains such records, it is closed first, under the lock
-    replace   write `.cleaned` files without the lock; swap them in (`partition/segment_swap`) under
-              the lock, if the segment is unchanged
-    finish    unlink `.deleted` and `.cleaned` files of the partition, whatever their delay
+The steps of an erasure (`sparklog.log.record_erasure`) are here:
+
+    count     reads the segments, without the lock
+    rewrites  if the active segment contains selected records, it is closed first, under the lock
+    replace   writes `.cleaned` files without the lock; swaps them in (`partition/segment_swap`)
+              under the lock, if the segment is unchanged
+    finish    unlinks `.deleted` and `.cleaned` files of the partition, whatever their delay
 
 A cleaner that has read the old segment finds another inode and stops. Records that are committed
 after the erasure starts stay.

@@ -1,7 +1,7 @@
-"""File changes by undo, recovery and loading. Each change is logged, with position and time.
+"""Changes files of a partition when a step is undone, or a log is recovered or loaded.
 
-The log has a line per file. Cut records are warnings; changes of derived files are informational,
-and unchanged derived files are for debugging.
+Each change is logged in a line per file, with position and time. Records that were cut off are
+warnings, changes of derived files are informational, and unchanged derived files are for debugging.
 """
 
 import logging

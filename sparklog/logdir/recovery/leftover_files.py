@@ -1,7 +1,9 @@
-"""Cleans up .swap, .cleaned and .deleted files, and indexes without a log.
+"""Cleans up `.swap`, `.cleaned` and `.deleted` files, and indexes without a log.
 
-The cleaner writes `.cleaned`, renames that to `.swap` (its commit point: `.log` first) and then
-over the old names; files to delete are renamed to `.deleted`. Source: LogLoader (Kafka 4.1).
+Kafka's cleaner writes a new segment to `.cleaned` files, and renames them to `.swap`, the `.log`
+first. This rename is the commit point. Then the `.swap` files are renamed over the old names. Files
+to delete are renamed to `.deleted`. sparklog uses the same names (`partition.segment_swap`).
+Source: LogLoader (Kafka 4.1).
 """
 
 import logging
@@ -31,11 +33,12 @@ _LOGGER: Final = logging.getLogger(__name__)
 def finish_swaps(fs: FileSystem, directory: str) -> list[str]:
     """Remove temporary files and complete an interrupted swap; return the actions. Idempotent.
 
-    Removes `*.deleted`, `.swap` files from the smallest `.cleaned` base on and all `.cleaned`
-    files; then the segments that the remaining swaps replace; then renames the swaps. The logs are
-    renamed last, when the other changes are durable, so that after a crash the segments to remove
-    are still known. Unlike Kafka, this preserves the producer snapshot at the base of a new
-    segment, because its state precedes the swapped batches.
+    First all `.deleted` and `.cleaned` files are removed, and the `.swap` files with the base of
+    the first `.cleaned` file or a higher one, because their rename was incomplete. Then the
+    segments that the remaining `.swap` files replace are removed, and these files get their final
+    names. The logs are renamed last, when the other changes are durable, so that after a crash the
+    segments to remove are still known. Unlike Kafka, this preserves the producer snapshot at the
+    base of a new segment, because its state precedes the swapped batches.
     """
     done: list[str] = []
     names = fs.listdir(directory)

@@ -1,4 +1,4 @@
-"""FULL recovery of a partition in the log's state, which goes offline if that is impossible."""
+"""FULL recovery of a single partition; the partition goes offline if that is impossible."""
 
 import contextlib
 from collections.abc import Callable

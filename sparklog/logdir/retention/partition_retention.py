@@ -1,4 +1,4 @@
-"""The inputs of retention in a partition: directory, config and offsets at some moment."""
+"""The data about a partition that retention needs: directory, config and offsets at some moment."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
