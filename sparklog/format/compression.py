@@ -307,7 +307,7 @@ def _unzstd(data: Buffer, limit: int) -> bytes:
 
 
 def _frame_end(view: memoryview, *, has_checksum: bool) -> int:
-    """Return the position after the first zstd frame, computed from the sizes of its blocks.
+    """Return the position after the first zstd frame, computed from the sizes of the blocks.
 
     The position may be after the end of the data, if they are cut off.
     """

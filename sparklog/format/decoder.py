@@ -176,7 +176,7 @@ class Decoder:
         return fitting
 
     def _fitting(self, sizes: Rows) -> int:
-        """Return how many batches fit whose records have these sizes in bytes.
+        """Return how many batches fit; `sizes` has the number of bytes of each batch's records.
 
         At least one batch fits into an empty decoder.
         """

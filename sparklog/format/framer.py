@@ -78,7 +78,7 @@ def field_size(offsets: View, valid: View, bit: int, row: int) -> int:
 
 
 def put_start(out: View, at: int, body: int, delta: int, step: int) -> int:
-    """Write the first fields of a record; return the position after them.
+    """Write the first fields of a record; return the position after the fields.
 
     Args:
         out: The output.

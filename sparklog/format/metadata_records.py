@@ -68,7 +68,7 @@ class RemoveTopicRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord:
-    """The creation of a partition, with its state.
+    """The creation of a partition, with the initial state.
 
     `directories` has the id of the log dir of each replica, in the order of `replicas`.
     """

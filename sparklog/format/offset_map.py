@@ -29,7 +29,7 @@ FOLDED, MAP_FULL, MAP_SMALL = DONE, FULL, GROW  # C variables are not seen from 
 
 
 def varint_bytes(buf: View, at: int, stop: int, most: int) -> int:
-    """Return the size of the varint at `at`; 0 if it is invalid.
+    """Return the size of the varint at `at`; 0 for an invalid varint.
 
     An invalid varint has more than `most` bytes, or does not end before `stop`.
     """
@@ -120,7 +120,7 @@ class OffsetMapKernel:
     def set_table(
         self, table: View, pending: View, shards: int, region: int, used: int, room: int
     ) -> None:
-        """Set an empty table; see the class for its form.
+        """Set an empty table; the class describes the form.
 
         Args:
             table: The rows.

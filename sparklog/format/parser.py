@@ -53,7 +53,7 @@ def to_micros(ms: int) -> int:
 
 
 def varint_bytes(buf: View, at: int, stop: int, most: int) -> int:
-    """Return the size of the varint at `at`; 0 if it is invalid.
+    """Return the size of the varint at `at`; 0 for an invalid varint.
 
     An invalid varint has more than `most` bytes, or does not end before `stop`.
     """

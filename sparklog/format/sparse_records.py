@@ -154,7 +154,7 @@ def _check(count: int, offsets: NDArray[np.int64], start: int, end: int) -> None
 
 
 def _pieces(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows, (first, end), whose offsets fit into a single batch."""
+    """Yield ranges of rows, (first, end), with offsets that fit into a single batch."""
     at = 0
     while at < len(offsets):
         stop = int(np.searchsorted(offsets, offsets[at] + SPAN_MAX, "right"))

@@ -433,7 +433,7 @@ def _now(last: LastMicroBatch, state: LogState) -> LastMicroBatch:
 
 
 def _last(commits: CommitLog, writer: str, batch: int) -> LastMicroBatch | None:
-    """Return a writer's micro-batch `batch`, to which the writer is reset; None if it is below 0.
+    """Return the micro-batch `batch`, to which a writer is reset; None for a batch below 0.
 
     Only the number and the present time are known if the ledger does not contain the commit any
     more.

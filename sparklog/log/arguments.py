@@ -35,12 +35,12 @@ def text(name: str, value: object, expected: str) -> str:
 
 
 def topic_name(value: object, name: str = "topic") -> str:
-    """Check the name of a topic, and return it. The topic need not exist."""
+    """Return the checked name of a topic. The topic need not exist."""
     return text(name, value, "the name of a topic, a string")
 
 
 def optional_text(name: str, value: object, expected: str) -> str | None:
-    """Return a string argument that may be None; `expected` describes it in errors."""
+    """Return a string argument that may be None; `expected` describes the argument in errors."""
     return None if value is None else text(name, value, f"{expected}, or None")
 
 
@@ -55,12 +55,12 @@ def _is_integer(value: object) -> bool:
 
 
 def partition_number(value: object, name: str = "partition") -> int:
-    """Check the number of a partition, and return it. The partition need not exist."""
+    """Return the checked number of a partition. The partition need not exist."""
     return integer(name, value, "the number of a partition, an integer")
 
 
 def partition_numbers(value: object, name: str = "partitions") -> list[int] | None:
-    """Check partition numbers, and return them without duplicates in the order given.
+    """Return the checked partition numbers, without duplicates, in the order given.
 
     None, which means all partitions, is returned unchanged.
     """
@@ -87,7 +87,7 @@ def mapping(name: str, value: object, expected: str) -> Mapping[Any, Any]:
 
 
 def partition_offsets(name: str, value: object) -> dict[int, int]:
-    """Check a mapping {partition: offset}, and return it as a dict of integers."""
+    """Return a checked mapping {partition: offset} as a dict of integers."""
     expected = "{partition: offset}, both integers"
     offsets = mapping(name, value, expected)
     if not all(_is_integer(number) for pair in offsets.items() for number in pair):
@@ -96,7 +96,7 @@ def partition_offsets(name: str, value: object) -> dict[int, int]:
 
 
 def topic_offsets(name: str, value: object) -> dict[str, dict[int, int]]:
-    """Check a mapping {topic: {partition: offset}}, and return it as dicts."""
+    """Return a checked mapping {topic: {partition: offset}} as dicts."""
     expected = "{topic: {partition: offset}}, such as {'flights': {0: 42}}"
     offsets: dict[str, dict[int, int]] = {}
     for topic, by_partition in mapping(name, value, expected).items():
@@ -108,7 +108,7 @@ def topic_offsets(name: str, value: object) -> dict[str, dict[int, int]]:
 
 
 def topic_partitions(name: str, value: object) -> list[TopicPartition]:
-    """Check a mapping {topic: partition numbers}, and return all its partitions."""
+    """Return all partitions of a checked mapping {topic: partition numbers}."""
     expected = "{topic: partition numbers}, such as {'flights': [0, 1]}"
     keys = []
     for topic, numbers in mapping(name, value, expected).items():
@@ -123,7 +123,7 @@ def topic_partitions(name: str, value: object) -> list[TopicPartition]:
 
 
 def position(name: str, value: object) -> str | datetime | dict[int, int]:
-    """Check a start or end position, and return it. Offsets are not compared with the log."""
+    """Return a checked start or end position. Offsets are not compared with the log."""
     if isinstance(value, Mapping):
         return partition_offsets(name, value)
     if isinstance(value, datetime):
@@ -137,7 +137,7 @@ def position(name: str, value: object) -> str | datetime | dict[int, int]:
 
 
 def zoned(name: str, value: datetime) -> datetime:
-    """Return a datetime if it has a time zone."""
+    """Return a datetime, which must have a time zone."""
     if value.tzinfo is None:  # the same call would mean another time on another host
         expected = "a datetime with a time zone, such as datetime(..., tzinfo=timezone.utc)"
         raise refused(name, value, expected)
@@ -156,7 +156,7 @@ def point_in_time(name: str, value: object) -> int | datetime:
 
 
 def commit_attempt(name: str, value: object) -> tuple[int, str]:
-    """Check a (position, attempt) of a CommitUnknownError, and return it."""
+    """Return the checked (position, attempt) of a CommitUnknownError."""
     if isinstance(value, tuple | list) and len(value) == 2 and _is_integer(value[0]):
         position, attempt = value
         if isinstance(attempt, str):
@@ -166,7 +166,7 @@ def commit_attempt(name: str, value: object) -> tuple[int, str]:
 
 
 def producer_id(value: object) -> tuple[int, int, int]:
-    """Check the (producer id, epoch, first sequence) of an idempotent append, and return them."""
+    """Return the checked (producer id, epoch, first sequence) of an idempotent append."""
     expected = "(producer id, epoch, sequence of the first row), integers from 0"
     if isinstance(value, tuple | list) and len(value) == 3 and all(map(_is_integer, value)):
         first, second, third = map(operator.index, value)

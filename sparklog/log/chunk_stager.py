@@ -43,7 +43,10 @@ class ChunksInMemory:
     is_memory: bool = True
 
     def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
-        """Add record batches, whose buffer the caller does not use again. Always returns False."""
+        """Add record batches in a buffer that the caller does not use again.
+
+        Always returns False: the chunk can grow further.
+        """
         chunk.parts.append(data)
         return False
 
@@ -173,7 +176,7 @@ class ChunkStager:
         return numbers
 
     def _sticky(self, topic: TopicInfo, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the partition of each row without a key, by the bytes of all such rows before it.
+        """Return the partition of each row without a key, by the bytes of all such rows before.
 
         `sizes` has the number of bytes of each row's value.
         """

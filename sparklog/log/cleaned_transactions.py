@@ -60,7 +60,7 @@ class AbortedEntries:
 
 @dataclass(slots=True)
 class _Ongoing:
-    """An aborted transaction that the cleaner has reached, and whose marker comes later.
+    """An aborted transaction that begins before the cleaner's position, and ends later.
 
     `seen` is True once the cleaner has read a data batch of the transaction.
     """
@@ -92,7 +92,7 @@ class CleanedTransactions:
             self._aborted.setdefault(entry[0], _Ongoing(entry))
 
     def take_data(self, row: Any) -> bool:
-        """Process a transactional data batch; return True if its transaction was aborted."""
+        """Process a transactional data batch; return True if the transaction was aborted."""
         self._reach(int(row["last_offset"]))
         producer_id = int(row["producer_id"])
         ongoing = self._aborted.get(producer_id)
@@ -103,7 +103,7 @@ class CleanedTransactions:
         return True
 
     def take_control(self, row: Any, marker: Marker | None) -> bool:
-        """Process a control batch; return True if its transaction has no data left in the log.
+        """Process a control batch; return True if the transaction has no data left in the log.
 
         Such a marker may be dropped after its delete horizon. `marker` is None if the batch
         contains no transaction marker.

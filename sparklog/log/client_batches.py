@@ -51,7 +51,7 @@ _NONE: Final[NDArray[np.int64]] = np.empty(0, np.int64)
 
 
 class Fault(Enum):
-    """The reasons for rejecting a batch, as far as producers handle them differently."""
+    """The reasons for rejecting a batch that producers handle differently."""
 
     CORRUPT = auto()
     INVALID_RECORD = auto()
@@ -343,7 +343,7 @@ def _refused_records(
 def _packed(
     header: BatchHeader, records: memoryview, codec: Codec, level: int | None, highest: int
 ) -> memoryview:
-    """Return the batch with its records compressed by `codec`. The records do not change.
+    """Return the batch, compressed by `codec`. The records do not change.
 
     `highest` is the largest timestamp of the records, for the header.
     """

@@ -201,7 +201,7 @@ def _known(
 
 
 def _duplicate(commits: CommitLog, chunks: Sequence[Chunk]) -> CommitResult | None:
-    """Check an idempotent producer's append; if it is repeated, return the first result.
+    """Check an idempotent producer's append; return the first result of a repeated append.
 
     Returns None if the append is new, or has no producer id.
     """
@@ -367,7 +367,7 @@ def _check_lost(commits: CommitLog, identity: Identity, topics: Set[str]) -> Non
 
 
 def _check_origin(commits: CommitLog, identity: Identity, topics: Set[str]) -> None:
-    """Reject a query whose rows were written before, by the same query under another id.
+    """Reject rows that the same query has written before under another query id.
 
     A query gets a new id if its checkpoint was deleted.
 
@@ -397,7 +397,7 @@ def _check_origin(commits: CommitLog, identity: Identity, topics: Set[str]) -> N
 def outcome(
     commits: CommitLog, unknown: CommitUnknownError | tuple[int, str]
 ) -> CommitResult | None:
-    """Return the result of a commit that ended with CommitUnknownError; None if it failed.
+    """Return the result of a commit that ended with CommitUnknownError; None for a failed commit.
 
     See `Log.outcome`.
     """

@@ -68,7 +68,7 @@ def find_dirt(
     largest: Callable[[int], int],
     earliest: Callable[[int], int | None],
 ) -> Dirt:
-    """Return the dirty part of a partition's log, and how much of it can be cleaned.
+    """Return the dirty part and the cleanable part of a partition's log.
 
     Args:
         log: The partition's log.

@@ -153,7 +153,7 @@ def due(
     )  # fmt: skip
 
     def lacks_copy(at: int) -> bool:
-        """Return True if the segment with index `at` must stay because it is not copied completely.
+        """Return True if the segment with index `at` must stay, because the copy is not complete.
 
         Only offsets above the log start count.
         """
@@ -216,7 +216,7 @@ class RetentionWalk:
     expired: list[Expired] = field(default_factory=list)
 
     def take(self, rule: str, why: str) -> None:
-        """Mark the oldest segment that is left as due, by `rule`; `why` explains it to users."""
+        """Mark the oldest segment that is left as due, by `rule`; `why` is the reason for users."""
         segment, end = self.segments[self.at], self.ends[self.at]
         name = f"{self.prefix}{rule}"
         self.expired.append(Expired(segment.base, end, segment.size, name, why))

@@ -94,7 +94,7 @@ class ErasureHome(Protocol):
         """
 
     def end(self, ended: UnfinishedErasure, report: ErasureReport) -> None:
-        """Record durably that an erasure has ended, with what it has left.
+        """Record durably that an erasure has ended, and list the remaining records and objects.
 
         The record of a complete erasure is removed from the list of unfinished ones.
         """
@@ -126,7 +126,7 @@ class Erasure:
         self._home, self._request, self._report, self._loan = home, request, report, loan
 
     def run(self) -> None:
-        """Erase the records, or in a dry run count them, and complete the report.
+        """Erase the records (in a dry run: count the records), and complete the report.
 
         See `Upkeep.erase`.
         """

@@ -91,7 +91,7 @@ def after_commit(
 
 
 def _starts_at(ledger: Ledger, names: Collection[str], batch: int) -> bool:
-    """Return True if the log is a fork whose writers `names` start at the micro-batch `batch`."""
+    """Return True if the log is a fork in which the writers `names` start at batch `batch`."""
     _, first = (0, None) if ledger.oldest else next(ledger.records(0, 1), (0, None))
     if not isinstance(first, SnapshotRecord) or first.fork is None:
         return False

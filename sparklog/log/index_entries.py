@@ -86,7 +86,7 @@ def txn_entries(segments: PartitionSegments, base: int, *, end: int) -> Entries:
 
 
 def position_hint(segments: PartitionSegments, base: int, log: SegmentLog, offset: int) -> int:
-    """Return the position of a batch at or before `offset` in a segment, from its offset index.
+    """Return the position of a batch at or before `offset`, from the segment's offset index.
 
     The position is checked against the log, because an index may be damaged.
     """

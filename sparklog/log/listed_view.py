@@ -58,7 +58,7 @@ class ListedView(View, Generic[Place]):
         """
 
     def _state(self, topic: str) -> TopicState | None:
-        """Return a topic's listed state in the ledger; None if it has none, as in an archive."""
+        """Return a topic's listed state in the ledger; None without a ledger, as in an archive."""
 
     # --- the segments of a home -----------------------------------------------------------------
 
@@ -71,7 +71,7 @@ class ListedView(View, Generic[Place]):
         """
 
     def _update(self, key: TopicPartition, segments: PartitionSegments, place: Place) -> bool:
-        """Update a partition's cached segments to `place`, its place in the new listing.
+        """Update a partition's cached segments to `place`, the place in the new listing.
 
         Returns False if the segments must be opened again.
         """

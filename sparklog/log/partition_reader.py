@@ -179,7 +179,7 @@ class PartitionReader:
         return entries[-1][0] if entries else None
 
     def leader_epoch_of(self, offset: int) -> int | None:
-        """Return the leader epoch of the batch with `offset`; None if compaction removed it."""
+        """Return the leader epoch of the batch with `offset`; None after compaction removed it."""
         windows = self._windows(offset, offset + 1, None)
         return next((int(window.batches.table["leader_epoch"][0]) for window in windows), None)
 
@@ -636,7 +636,7 @@ def _decode(
 
 
 def _wanted(window: Window, dropped: AbortedFilter | None, path: str) -> Table:
-    """Return the batches of a window whose records the reader returns.
+    """Return the batches of a window with records for the reader.
 
     Control batches, and aborted batches according to `dropped`, are left out.
     """

@@ -197,7 +197,7 @@ class ProducerState:
         return state
 
     def get(self, producer_id: int) -> Producer | None:
-        """Return the state of a producer id, or None if it is unknown."""
+        """Return the state of a producer id, or None for an unknown id."""
         return self._producers.get(producer_id)
 
     def expire(self, now: int) -> int:

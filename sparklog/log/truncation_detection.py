@@ -84,7 +84,8 @@ def truncation_error(
 ) -> OffsetOutOfRangeError:
     """Return the error for a reader of records at [parted, offset) that the log does not have.
 
-    `span` is the log start and the log end offset.
+    The records are those at the offsets [parted, offset). `span` is the log start and the log end
+    offset.
     """
     topic, partition = key
     return OffsetOutOfRangeError(

@@ -196,7 +196,7 @@ class VerifiedBatches:
     def remember(self, reader: PartitionReader, window: Window) -> None:
         """Remember the batches of a window after the caller has verified their CRCs.
 
-        They are not remembered if the segment is remote or was changed just now, or if the log is
+        Nothing is remembered if the segment is remote or was changed just now, or if the log is
         compacted.
         """
         table: Any = window.batches.table
@@ -229,8 +229,9 @@ class VerifiedBatches:
     ) -> VerifiedRange | None:
         """Return remembered batches from the batch with `start` on; charge them to `budget`.
 
-        No batch reaches past `end`, the segment's end or the budget. Returns None if the range is
-        smaller than RANGE_BYTES_MIN, the file has changed, or too many files are open.
+        No batch reaches past `end`, the segment's end or the budget. The batches are charged to
+        `budget`. Returns None if the range is smaller than RANGE_BYTES_MIN, the file has changed,
+        or too many files are open.
         """
         if budget.left_bytes < RANGE_BYTES_MIN or reader not in self._readers:
             return None
@@ -291,8 +292,8 @@ def _insert(runs: list[_Run], new: _Run) -> None:
 def _take(runs: list[_Run], start: int, end: int, bytes_max: int) -> _Taken | None:
     """Return the adjacent batches from the batch with `start` on; None for an unknown `start`.
 
-    Batches that reach past `end` or exceed `bytes_max`, and runs that were checked too long ago,
-    are left out.
+    Returns None if this batch is not remembered. Batches that reach past `end` or exceed
+    `bytes_max`, and runs that were checked too long ago, are left out.
     """
     at = bisect.bisect_right(runs, start, key=_first_offset) - 1
     taken: _Taken | None = None
@@ -324,7 +325,7 @@ def _take(runs: list[_Run], start: int, end: int, bytes_max: int) -> _Taken | No
 
 
 def _settled(stat: _Stamp) -> _Stamp | None:
-    """Return the stamp if it is old enough that each later change of the file gives another stamp.
+    """Return the stamp if each later change of the file will give another stamp.
 
     Otherwise return None.
     """

@@ -113,7 +113,7 @@ def leave_missing(commits: LogDirCommits, found: dict[TopicPartition, int], *, o
 def _swapped(
     commits: LogDirCommits, key: TopicPartition, number: int
 ) -> PartitionOfflineError | None:
-    """Return the error if partition `key` has another partition's directory in its place.
+    """Return the error if the directory of partition `key` belongs to another partition.
 
     `number` is the number of the log dir. Returns None if the directory is the partition's, or if
     its metadata can't be read (`_topic_ids` then raises the error).

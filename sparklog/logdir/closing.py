@@ -110,7 +110,7 @@ def is_partition_whole(commits: LogDirCommits, topic: str, partition: int) -> bo
 
 
 def _is_closed(commits: LogDirCommits, topic: str, partition: int) -> bool:
-    """Return True if a partition has a valid producer snapshot at its end, as after a clean close.
+    """Return True if a partition has a valid producer snapshot at the end, as after a clean close.
 
     Then the partition was not changed since the close.
     """

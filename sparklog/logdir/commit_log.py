@@ -158,7 +158,7 @@ class LogDirCommits:
         return not self.lock.replaced and all(file.is_current() for file in others)
 
     def refresh(self) -> None:
-        """Recover the log if its last holder died, else apply ledger records of other processes.
+        """Recover the log if the last holder died, else apply ledger records of other processes.
 
         The second half of LOCK (PROTOCOL), after the lock was acquired. Partitions whose files are
         back are brought online again.
@@ -244,7 +244,7 @@ class LogDirCommits:
         *,
         swap: tuple[TopicPartition, SegmentSwap] | None = None,
     ) -> Iterator[None]:
-        """Announce a change of files in the lock's page, so that it can be undone after a crash.
+        """Announce a change of files in the lock's page, so that a crash leads to an undo.
 
         For changes of files that change no offset, and therefore have no ledger record. If the
         block fails, the change is undone or completed immediately, as the next holder of the lock
@@ -317,10 +317,11 @@ class LogDirCommits:
             raise
 
     def _settle_again(self, error: Exception) -> None:
-        """Complete a step that was committed, but failed before readers could see it.
+        """Complete a step that was committed, but failed before its effects were visible.
 
-        Readers wait for it, so this process tries again immediately, as the next holder of the lock
-        would. If that fails, `error` is logged, and the next commit or open completes the step.
+        Readers wait for the effects, so this process tries again immediately, as the next holder of
+        the lock would. If that fails, `error` is logged, and the next commit or open completes the
+        step.
         """
         try:
             self.refresh()

@@ -67,7 +67,7 @@ def unlink_due(manager: LogManager, *, now_ms: int) -> None:
 
 
 def unlink(fs: FileSystem, path: str, *, dry_run: bool) -> int:
-    """Unlink a file, or in a dry run only look at it; return its size.
+    """Unlink a file, except in a dry run; return the file's size.
 
     Raises:
         FileNotFoundError: The file does not exist.

@@ -38,7 +38,7 @@ def holds_log(fs: FileSystem, directory: str) -> bool:
 
 
 def is_store_home(fs: FileSystem, directory: str) -> bool:
-    """Return whether a directory is the bucket of a log, by the names of its files.
+    """Return whether a directory is the bucket of a log, by the names of the files.
 
     The file `sparklog.home` may be missing.
     """

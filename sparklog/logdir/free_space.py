@@ -25,7 +25,7 @@ class Shortage(NamedTuple):
 
 
 def below_floor(manager: LogManager) -> list[Shortage]:
-    """Return the log dirs whose free space is below the minimum, so that commits are rejected.
+    """Return the log dirs with less free space than the minimum, where commits are rejected.
 
     The service calls this between its rounds, and if there are any, runs retention immediately.
     Cost: a statvfs per log dir.

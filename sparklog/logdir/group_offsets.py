@@ -94,7 +94,7 @@ class GroupFiles:
             ) from error
 
     def read(self, group: str) -> Reader | None:
-        """Return a group, or None if the log does not know it. Takes no lock."""
+        """Return a group, or None if the group is unknown. Takes no lock."""
         try:
             return self._read(self.key(group))
         except FileNotFoundError:
@@ -150,7 +150,7 @@ class GroupFiles:
             return True
 
     def delete(self, key: str, *, durably: bool = True) -> bool:
-        """Delete a group's file, whatever it contains; return True if the file existed.
+        """Delete a group's file, also a damaged one; return True if the file existed.
 
         `key` is the path of the file. Without `durably`, a power cut may restore it.
         """

@@ -194,7 +194,7 @@ class EndpointLock(ServiceLease):
         return {}
 
     def _document(self) -> dict[str, object]:
-        """Return the published document; empty if there is none, or a newer sparklog wrote it.
+        """Return the published document; empty if there is no document, or an unknown version.
 
         Raises:
             DataCorruptionError: The document is damaged, or the holder is writing it.

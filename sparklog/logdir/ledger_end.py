@@ -49,7 +49,7 @@ def checked_end(
 
 
 def ledger_fault(fs: FileSystem, home: str) -> DataCorruptionError | None:
-    """Return the error that opening the ledger would raise; None if it can be opened.
+    """Return the error that opening the ledger would raise; None without an error.
 
     Raises:
         UnsupportedVersionError: A newer sparklog wrote the ledger.

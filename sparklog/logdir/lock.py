@@ -90,7 +90,7 @@ class Page:
 
 
 class LogLock:
-    """The lock file of a log, opened by this process; it has the locks and the page.
+    """The lock file of a log, opened by this process: the locks and the page.
 
     Not thread-safe: the session serializes its threads.
     """

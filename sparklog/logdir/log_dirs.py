@@ -297,7 +297,7 @@ def _places(fs: FileSystem, home: str) -> dict[int, list[str]]:
 
 
 def _why_unlisted(fs: FileSystem, path: str, expected: Sequence[str]) -> str:
-    """Return why a directory without `sparklog.dirs` can't be the log's; "" if it can be.
+    """Return why a directory without `sparklog.dirs` is not the log's; "" without a reason.
 
     `expected` are the names of the partition directories of this log dir. Older versions of
     sparklog did not write `sparklog.dirs`, and the file may be lost, so these directories identify
@@ -367,7 +367,7 @@ def _directory_id(fs: FileSystem, path: str, *, taken: Sequence[LogDir]) -> str:
 
 
 def _read(fs: FileSystem, directory: str) -> _DirsFile | None:
-    """Return the contents of a directory's `sparklog.dirs`; None if it is missing or damaged."""
+    """Return the contents of a directory's `sparklog.dirs`; None for a missing or damaged file."""
     path = os.path.join(directory, DIRS_NAME)
     try:
         content = unseal("dirs", read_bytes(fs, path), path=path, cure=_CURE)

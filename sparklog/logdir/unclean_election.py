@@ -151,7 +151,7 @@ def _reset_partition(commits: LogDirCommits, lost: GivenUp) -> None:
 
 
 def _as_record(lost: GivenUp) -> GivenUpRange:
-    """Return the lost range of offsets in the form in which the ledger stores it."""
+    """Return the lost range of offsets as the ledger's description of the loss."""
     return GivenUpRange(
         topic=lost.topic, partition=lost.partition, first=lost.first, end=lost.end,
         directory=lost.directory, why=lost.why,

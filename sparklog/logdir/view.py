@@ -351,7 +351,7 @@ class LogDirView(ListedView[str]):
             raise self._offline_error(key, why)
 
     def _why_foreign(self, key: TopicPartition) -> str | None:
-        """Return why a partition's directory can't be that partition's; None if it can."""
+        """Return why a partition's directory is another partition's; None without a reason."""
         found, known = self._metadata(*key), self._state(key.topic)
         why = why_foreign(found, key, None if known is None else known.id)
         if why is not None and not self._is_ours():  # a broker may have created the topic again
@@ -409,7 +409,7 @@ class LogDirView(ListedView[str]):
         return None
 
     def _is_being_made(self, topic: str) -> bool:
-        """Return True if a session is creating the topic, so that its files may still be empty."""
+        """Return True if a session is creating the topic, so that files may still be empty."""
         self.refresh()
         return self._guarded and self._written is not None and topic not in self._written
 

@@ -282,7 +282,7 @@ def _swap(commits: LogDirCommits, job: CleanJob, made: Rewritten, report: CleanR
 
 
 def _note(commits: LogDirCommits, job: CleanJob, report: CleanReport) -> None:
-    """Write a partition's first dirty offset to the cleaner's checkpoint file of its log dir.
+    """Write a partition's first dirty offset to the cleaner's checkpoint file in the log dir.
 
     Nothing is written if the topic was deleted. Source: LogCleanerManager.updateCheckpoints.
     """

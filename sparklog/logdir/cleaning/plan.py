@@ -82,7 +82,7 @@ def list_segments(fs: FileSystem, directory: str) -> list[Segment]:
 
 
 def find_dirt(fs: FileSystem, directory: str, log: CompactedLog, *, now_ms: int) -> Dirt:
-    """Return the dirty part of a partition's log, and how much of it can be cleaned.
+    """Return the dirty part and the cleanable part of a partition's log.
 
     See `sparklog.log.dirty_ratio`. Cost: no I/O, unless a compaction lag is configured: then a
     small read per dirty segment.

@@ -38,7 +38,7 @@ def txn_entries(fs: FileSystem, directory: str, base: int, *, end: int) -> Entri
 
 
 def hint(fs: FileSystem, directory: str, base: int, log: File, offset: int) -> int:
-    """Return the position of a batch at or before `offset` in a segment, from its offset index.
+    """Return the position of a batch at or before `offset`, from the segment's offset index.
 
     The position is checked against the log, because an index may be damaged.
     """

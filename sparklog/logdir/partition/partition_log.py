@@ -206,7 +206,7 @@ class PartitionLog:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the log ends with another batch than the one that was committed there.
+        """Whether the last batch of the log differs from the batch that was committed there.
 
         The CRC fields of the two batches are compared. False if one of them is unknown, or if the
         log has another end.

@@ -35,7 +35,7 @@ class RollParams:
 def fit(
     table: Table, roll_params: RollParams, config: TopicConfig, *, now: int, jitter_ms: int
 ) -> int:
-    """Return how many leading batches of `table` fit into the segment before it must be rolled.
+    """Return how many leading batches of `table` fit into the segment before a roll.
 
     Each batch counts as an append. The two rules about full indexes are applied by `Segment.room`.
     """

@@ -144,7 +144,7 @@ def full(manager: LogManager) -> bool:
 
 
 def _recovery_point(fs: FileSystem, home: str, end: int) -> int:
-    """Return a ledger offset such that all segments before the one that contains it are durable.
+    """Return an offset in the ledger: all segments before the offset's segment are durable.
 
     A segment and its indexes are synced before the first record of the next segment is synced. So
     after a power cut the next segment's file may exist although a segment or its indexes were lost.

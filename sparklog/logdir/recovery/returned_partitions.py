@@ -50,7 +50,7 @@ def restore_returned(manager: LogManager) -> None:
 
 
 def _returned(manager: LogManager) -> bool:
-    """Find available log dirs again; use those that were absent, as an open would.
+    """Find available log dirs again; use log dirs that were absent before, as an open would.
 
     Returns True if any log dir came back.
     """
