@@ -474,9 +474,11 @@ def _steps(sized: Iterable[tuple[Any, int]]) -> Iterator[list[Any]]:
 def _without_many_writers(
     snapshot: SnapshotRecord,
 ) -> tuple[SnapshotRecord, list[dict[str, LastMicroBatch]]]:
-    """Split off writers if a snapshot with all writers would be too large for an entry.
+    """Return a snapshot that fits into a ledger entry, and the writers that were left out.
 
-    Reset records can set writers' last micro-batches, so the others follow in several of these.
+    If the snapshot with all writers is small enough, it is returned unchanged. Otherwise it gets no
+    writers, and their last micro-batches are returned in several parts of {writer: last
+    micro-batch}, each for a reset record, which can set them.
     """
     if len(encode_record(snapshot)) <= _WRITERS_BYTES:
         return snapshot, []
