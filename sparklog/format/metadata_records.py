@@ -53,7 +53,7 @@ class FeatureLevelRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """The creation of a topic: its name and its id."""
+    """A topic: its name and its id. Written when the topic is created, and in snapshots."""
 
     name: str
     topic_id: str
@@ -68,7 +68,7 @@ class RemoveTopicRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord:
-    """The creation of a partition, with the initial state.
+    """The complete state of a partition. Written when the partition is created, and in snapshots.
 
     `directories` has the id of the log dir of each replica, in the order of `replicas`.
     """
@@ -109,7 +109,10 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsRecord:
-    """The assignment of producer ids to a broker. `next_producer_id` is the first unassigned id."""
+    """The assignment of a block of producer ids to a broker.
+
+    `next_producer_id` is the first id that is not assigned yet.
+    """
 
     broker_id: int
     broker_epoch: int

@@ -53,7 +53,7 @@ class KnownPartition:
     Attributes:
         replicas: The ids of the nodes that have a replica.
         leader_epoch: The leader epoch.
-        partition_epoch: The number of changes of the partition.
+        partition_epoch: The partition epoch, which increases with each change of the partition.
         directories: The id of the log dir of each replica.
     """
 
