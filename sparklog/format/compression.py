@@ -197,7 +197,7 @@ def _snappy(data: Buffer) -> bytes:
 
 
 class _TooMuch(Exception):
-    """The output exceeds the limit."""
+    """Raised during decompression: the output exceeds the limit."""
 
 
 def _grown(size: int, limit: int) -> int:

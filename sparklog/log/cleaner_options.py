@@ -42,10 +42,11 @@ def unthrottled(_: int) -> None:
 class RateLimit:
     """Limits the bytes per second that all threads read and write together.
 
-    Source: Throttler.java, without its metrics.
+    Unused time is not saved up: a burst is at most the bytes of a tenth of a second. Source:
+    Throttler.java, without its metrics.
 
-    Unused time is not saved up: a burst is at most the bytes of a tenth of a second. Raises
-    InvalidRequestError if the rate is not positive.
+    Raises:
+        InvalidRequestError: The rate is not positive.
     """
 
     def __init__(

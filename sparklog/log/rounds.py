@@ -139,7 +139,7 @@ PartitionT = TypeVar("PartitionT", bound=Cleanable)
 
 
 class CleanerSteps(Protocol[PartitionT]):
-    """The steps of the log cleaner in a home."""
+    """The steps of the log cleaner that depend on the home."""
 
     def compacted(self, now_ms: int) -> Sequence[PartitionT]:
         """Return the partitions of compacted topics with their dirty ratios."""

@@ -127,7 +127,7 @@ class ServiceLease(HomeLease):
             file.close()
 
     def withdraw(self) -> None:
-        """Withdraw the request. Idempotent."""
+        """Withdraw this process's request for the lease. Idempotent."""
         file, self._asking = self._asking, None
         if file is not None:
             file.close()

@@ -114,9 +114,10 @@ class WriteMeters:
 
     @contextlib.contextmanager
     def recovering(self, homes: Iterable[str]) -> Iterator[Callable[[str], None]]:
-        """Count the partitions, given by their log dirs, that are recovered within the context.
+        """Show as a metric how many partitions are left to recover, by log dir, within the context.
 
-        Yields a function to call with the log dir of each recovered partition.
+        `homes` has the log dir of each partition to recover. Yields a function to call with the log
+        dir of each recovered partition.
         """
         counts = Counter(homes)
         for home, count in counts.items():

@@ -168,9 +168,9 @@ class OfflinePartitions(dict[TopicPartition, DataCorruptionError]):
 
 
 def exclude_broker_dirs(fs: FileSystem, dirs: LogDirs) -> None:
-    """Mark a log dir as absent if a broker wrote there while the other log dirs were open.
+    """Mark log dirs as absent in `dirs` if a broker wrote there while the log was open without them.
 
-    In that case the first log dir has the guard, and this log dir has neither the guard nor
+    In that case the first log dir has the guard, and such a log dir has neither the guard nor
     sparklog's clean mark.
     """
     for number, path in dirs.numbered[1:]:

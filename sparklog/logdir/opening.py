@@ -181,9 +181,11 @@ def _open_locked(commits: LogDirCommits, *, news: bool) -> None:
 def _reopen_replaced(commits: LogDirCommits) -> None:
     """Continue in a log dir that was replaced under an open log, as if the log were reopened.
 
+    This is possible if the new directory has the same log, for example restored from a copy.
+
     Raises:
-        LogReplacedError: The directory contains another log, or lacks records that this session
-            has read or written.
+        LogReplacedError: The directory contains another log, or lacks records that this session has
+            read or written.
     """
     check_same(commits.fs, commits.home, commits.ledger.end, commits.state)
     is_first, commits.lock.replaced = commits.lock.replaced, True  # until all is done

@@ -34,7 +34,10 @@ class StateCopy:
 
 
 def write_state_copy(fs: FileSystem, home: str, offset: int, state: LogState) -> None:
-    """Replace the copy. A power cut may restore the former copy. Cost: an fdatasync."""
+    """Replace the copy of the ledger's state at `offset`. Cost: an fdatasync.
+
+    A power cut may restore the former copy.
+    """
     content = {"offset": offset, "record": json.loads(encode(state.snapshot()))}
     # The rename is not synced: an older copy only makes a repair fold more records.
     write_durably(fs, os.path.join(home, STATE_NAME), seal("state", content), sync_dir=False)

@@ -112,7 +112,14 @@ def segment_windows(
 class CleanedSegment:
     """Writes the `.cleaned` files of a new segment, which will replace a group of segments.
 
-    `group` contains the segments to replace, ascending.
+    Attributes:
+        directory: The partition's directory.
+        interval_bytes: The topic's index.interval.bytes.
+        group: The segments to replace, ascending.
+        base: The base offset of the new segment.
+        end: The offset after the last batch so far.
+        size: The size of the log so far.
+        identity: The device and inode of the new log file.
     """
 
     fs: FileSystem

@@ -191,7 +191,12 @@ def finish(
 
 
 def _partition_of(commits: LogDirCommits, topic: str, partition: int) -> _Partition:
-    """Return a partition's data; under the lock."""
+    """Return the data of a partition that a cleaning needs. Called under the lock.
+
+    Raises:
+        UnknownTopicError: The log has no such partition.
+        DataCorruptionError: The partition is offline.
+    """
     key = TopicPartition(topic, partition)
     directory = commits.partition_path(topic, partition)
     if key in commits.offline:

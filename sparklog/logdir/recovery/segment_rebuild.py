@@ -42,7 +42,7 @@ class RebuiltSegment:
     def __init__(
         self, path: str, base: int, producers: ProducerState | None = None, interval_bytes: int = 0
     ) -> None:
-        """Begin with no batch of the segment `path`.
+        """Begin with the segment file `path`, before its first batch.
 
         `producers` is the producer state at `base`, which is advanced with the batches.
         """
