@@ -168,7 +168,7 @@ class OfflinePartitions(dict[TopicPartition, DataCorruptionError]):
 
 
 def exclude_broker_dirs(fs: FileSystem, dirs: LogDirs) -> None:
-    """Mark log dirs as absent in `dirs` if a broker wrote there while the log was open without them.
+    """Mark log dirs as absent if a broker wrote there while the log was open without them.
 
     In that case the first log dir has the guard, and such a log dir has neither the guard nor
     sparklog's clean mark.

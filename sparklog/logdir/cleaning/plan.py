@@ -73,7 +73,7 @@ class CleanJob:
 
 
 def list_segments(fs: FileSystem, directory: str) -> list[Segment]:
-    """Return the segments in a partition's directory, by base offset. Cost: two stats per segment."""
+    """Return the segments in a partition's directory, ascending. Cost: two stats per segment."""
     found = []
     for base in segment_bases(fs, directory):
         path = joined(directory, log_name(base))
