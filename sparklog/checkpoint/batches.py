@@ -288,6 +288,9 @@ def missing_entries(checkpoint: Checkpoint, source: str, log_offset: int) -> str
 
 
 def entries_after(checkpoint: Checkpoint, source: str, log_offset: int) -> list[str]:
-    """Return the paths of the entries that must be removed to go back to `log_offset`."""
+    """Return the paths of the entries that must be removed to go back to `log_offset`.
+
+    The entries are the files `sources/<source>/<n>` of a file source's own log.
+    """
     entries = entries_of(checkpoint, source)
     return [f"sources/{source}/{name}" for n, name in entries.items() if n > log_offset]

@@ -65,7 +65,10 @@ def repair(checkpoint: Checkpoint) -> list[Finding]:
 
 
 def _repair_marker(checkpoint: Checkpoint) -> list[Finding]:
-    """Write a damaged marker again. Spark's own file `metadata` is never changed."""
+    """Replace a damaged metadata marker, the file that makes Spark's own checkpoint manager fail.
+
+    Spark's own file `metadata` is never changed.
+    """
     fs, path = checkpoint.fs, checkpoint.real(METADATA_FILE)
     is_beside = checkpoint.is_record(METADATA_FILE) and METADATA_FILE in checkpoint.files()
     if not is_beside or not is_damaged_marker(read_bytes(fs, path)):

@@ -33,7 +33,7 @@ _COMMANDS: Final = {  # heading: {name: (module and attribute, line in the list 
         "produce": ("produce:produce", "Append lines, JSON, CSV or Parquet to a topic."),
         "consume": ("consume:consume", "Print a topic's records (kafka-console-consumer)."),
         "get-offsets": (
-            "get_offsets:offsets", "Print offsets of partitions: first, last or by time.",
+            "get_offsets:offsets", "Print offsets of partitions: start, end or by time.",
         ),
         "delete-records": (
             "delete_records:delete", "Delete the records before an offset permanently.",

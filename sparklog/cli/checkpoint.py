@@ -39,7 +39,7 @@ _DIGITS_MAX: Final = 100  # Python parses numbers of this length whatever its li
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _to = click.option(
     "--to", "wanted", required=True, metavar="BATCH|TIME|OFFSETS",
-    help="Go back to the state after this batch. BATCH is its number. TIME, in ISO form "
+    help="Select the batch after which the query continues. BATCH is its number. TIME, in ISO form "
     "(2013-07-03T14:00Z, UTC unless it has a zone), selects the last batch planned by then. "
     'OFFSETS, as JSON ({"topic": {"0": 123}}), selects the last batch that reads beyond none of '
     "these offsets.",
@@ -47,7 +47,7 @@ _to = click.option(
 _source = click.option(
     "--source", "sources", multiple=True, metavar="NAME=PATH",
     help="Check that the records which the query will read again still exist in this log. NAME is "
-    "the number of the query's source, from 0: 0=/data/in. Repeatable.",
+    "the name of the query's source, or the source's number from 0: 0=/data/in. Repeatable.",
 )  # fmt: skip
 _writer = click.option(
     "--writer", callback=as_text, metavar="NAME",
@@ -159,7 +159,11 @@ def _print_report(report: CheckpointReport) -> None:
 @click.option(
     "--new-log", metavar="PATH", help="Create the fork of --log at this new path."
 )
-@output_option
+@click.option(
+    "--output", metavar="DIRECTORY",
+    help="Name the output directory of an original query that writes files (parquet, csv, ...). "
+    "The directory is only read. Requires --new-output.",
+)  # fmt: skip
 @click.option(
     "--new-output",
     metavar="DIRECTORY",

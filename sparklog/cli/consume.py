@@ -154,9 +154,9 @@ def consume(
     """Print the records of a topic, like kafka-console-consumer.
 
     Unlike Kafka's tool, the command begins at the log start and stops at the current end of the
-    log. With --follow it begins at the end and waits for more records, as Kafka's tool does. The
-    exit code is 1 if the command finds a damaged record batch; the records before it have been
-    printed.
+    log. With --follow it begins at the end and waits for more records, as Kafka's tool does. With
+    several filters (--key, --header, ...) it prints the records that match all of them. The exit
+    code is 1 if the command finds a damaged record batch; the records before it have been printed.
     """
     layout = Layout.parse(parse_properties(properties, "--property"))
     write, columns = formatter("json" if as_json else form, layout)

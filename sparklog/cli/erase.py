@@ -69,8 +69,8 @@ _WANTED = 'the file must contain a JSON array of strings or of {"base64": "..."}
               "Repeatable.")  # fmt: skip
 @click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=WAIT_MS / 1000,
               metavar="SECONDS", show_default=True,
-              help="Wait at most this many seconds until a service that runs in another process "
-              "hands over the log.")  # fmt: skip
+              help="Wait at most this many seconds for a service in another process to pause its "
+              "work for the erasure.")  # fmt: skip
 @click.option(
     "--dry-run", is_flag=True,
     help="Count the records that would be erased, and change nothing.",

@@ -46,7 +46,7 @@ from sparklog.tiered.target import open_store
 )  # fmt: skip
 @click.option(
     "--offsets", metavar="JSON",
-    help="Fork after the last commit after which no partition extends beyond these end offsets: "
+    help="Fork after the last commit at which every partition ends at or before these offsets: "
     '{"topic": {"0": 500}}.',
 )  # fmt: skip
 @click.option(
@@ -74,10 +74,11 @@ def fork(
 ) -> int:
     """Create a new log with the contents that a log had after an earlier commit.
 
-    Select the commit by --writer with --batch, by --time or by --offsets. Use a fork to test
-    changes on real data, or to go back to an earlier state. The original log is not changed and may
-    be in use. Log dirs share closed segments by hard links, so a fork takes little time and space.
-    In a bucket the object store copies the segments. Both logs must be of the same kind.
+    Exactly one of --writer with --batch, --time and --offsets is required: it selects the commit.
+    Use a fork to test changes on real data, or to go back to an earlier state. The original log is
+    not changed and may be in use. Log dirs share closed segments by hard links, so a fork takes
+    little time and space. In a bucket the object store copies the segments. Both logs must be in
+    log dirs, or both in buckets.
     """
     if (writer is None) != (batch is None):
         raise click.UsageError("--writer and --batch require each other")

@@ -50,7 +50,7 @@ def offsets(
     access: StoreAccess,
     as_json: bool,
 ) -> int:
-    """Print the first, last or next offset of each partition, or the offset at a time.
+    """Print the start or end offset of each partition, or the offset at a time.
 
     The output has a line TOPIC:PARTITION:OFFSET per partition, like kafka-get-offsets. As in Kafka,
     a partition without a record at or after the time is left out.

@@ -1,7 +1,7 @@
 """`sparklog import` and `sparklog export`: from Kafka, to Kafka, to a log dir, to a store."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict, Unpack
+from typing import Final, TypedDict, Unpack
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -32,12 +32,7 @@ from sparklog.tools.moving.kafka_client import read_config
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from sparklog.tools.moving.to_store import move_to_store
 
-_codec = click.option(
-    "--compression-type", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    help="Compress record batches with this codec. If the topic's compression.type is not "
-    "producer, that codec is used instead. By default an export to a log keeps the codec of each "
-    "batch; other copies are not compressed if the topic's compression.type is producer.",
-)  # fmt: skip
+_CODECS: Final = click.Choice(["none", "gzip", "snappy", "lz4", "zstd"])
 _isolation = click.option(
     "--isolation-level", type=click.Choice(ISOLATION), default="read_committed", show_default=True,
     help="Set the isolation level. `read_committed` leaves out the records of aborted "
@@ -99,7 +94,11 @@ def _no_table_file(ctx: click.Context, param: click.Parameter, path: str | None)
     help="Set a config of the new topic. Other configs are copied from the topic in Kafka. "
     "Repeatable.",
 )  # fmt: skip
-@_codec
+@click.option(
+    "--compression-type", type=_CODECS,
+    help="Compress record batches with this codec. A compression.type other than producer of the "
+    "log's topic takes precedence. The default is no compression.",
+)  # fmt: skip
 @_isolation
 @click.option(
     "--fail-on-data-loss/--no-fail-on-data-loss", default=True, show_default=True,
@@ -161,7 +160,8 @@ def import_(
 @click.option(
     "--all", "whole", is_flag=True,
     help="Move the whole log from log dirs to a bucket or back, with topic ids, leader epochs, "
-    "writers and groups. Requires --to, and excludes all options that select or change records.",
+    "writers and groups. The old log is not deleted. Requires --to. Excludes --topic, --to-kafka, "
+    "--compression-type, and the options that select a range of records.",
 )  # fmt: skip
 @click.option(
     "--to", metavar="PATH", callback=_no_table_file,
@@ -206,7 +206,12 @@ def import_(
     help="End before the first record at or after this time, in the forms of --from-time. Excludes "
     "--to-offset.",
 )  # fmt: skip
-@_codec
+@click.option(
+    "--compression-type", type=_CODECS,
+    help="Compress record batches with this codec. A compression.type other than producer of the "
+    "target topic takes precedence. The default is the codec of each batch with --to, and no "
+    "compression with --to-kafka.",
+)  # fmt: skip
 @_isolation
 @access_options
 @_as_json
@@ -232,7 +237,8 @@ def export(
 
     With --all the whole log moves from log dirs to an empty place in a bucket, or from a bucket to
     a new log dir. The checkpoints of its queries remain valid with the moved log. Stop its writers
-    first, because later records are not copied.
+    first, because later records are not copied. The old log stays unchanged: do not write to it
+    any more.
     """
     if whole:
         given = (topic, from_offsets, to_offsets, from_time, to_time)

@@ -100,8 +100,9 @@ def produce(
     """Append records from files or standard input to a topic, like kafka-console-producer.
 
     Records are committed in parts of 64 MiB, and when a pipe pauses for --linger-ms. An invalid
-    line stops the command with the line's number; no record of its commit is written. Ctrl-C and
-    SIGTERM end the input, and the complete lines before are committed.
+    line stops the command with the line's number: the part with this line is not written, and
+    earlier parts stay. Ctrl-C and SIGTERM end the input, and the complete lines that were read
+    before are committed.
 
     With --writer and --batch all input is written in a single commit, exactly once: a signal
     discards the input, and a repeated call with the same input appends no records. Parquet from a

@@ -50,8 +50,7 @@ _SCENARIOS: Final = {
     ),
     "by_duration": click.option(
         "--by-duration", metavar="PnDTnHnMnS",
-        help="Reset to the first record of this duration before now: PT1H is an hour, P2D two "
-        "days.",
+        help="Reset to the first record that is at most this old: PT1H is an hour, P2D two days.",
     ),
     "shift_by": click.option(
         "--shift-by", type=int, metavar="N",

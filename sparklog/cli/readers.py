@@ -64,8 +64,9 @@ def readers() -> None:
     """Show, reset and delete the offsets of readers, like kafka-consumer-groups.
 
     Readers of a log are streaming queries and consumer groups. A log remembers how far each of its
-    registered readers has read, and retention can wait for them. `sparklog readers PATH` is the
-    same as `sparklog readers show PATH`.
+    registered readers has read, and retention can wait for them. `show` is an overview of all
+    readers, `describe` prints groups in the format of Kafka's tool, and `list` prints only names.
+    `sparklog readers PATH` is the same as `sparklog readers show PATH`.
     """
 
 
@@ -121,12 +122,12 @@ def show_readers(
 @click.option(
     "--state", is_flag=False, flag_value="", metavar="[S1,S2]",
     help=f"Show the state of each group, and only groups in these states: {', '.join(STATES)}. The "
-    "default is all states.",
+    "default is all states. Without a value, place the option after PATH.",
 )  # fmt: skip
 @click.option(
     "--type", "kind", is_flag=False, flag_value="", metavar="[T1,T2]",
     help=f"Show the type of each group, and only groups of these types: {', '.join(TYPES)}. The "
-    "default is both types.",
+    "default is both types. Without a value, place the option after PATH.",
 )  # fmt: skip
 @access_options
 @_json

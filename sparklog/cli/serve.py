@@ -42,12 +42,12 @@ _TASKS: Final = ("retain", "compact")
 @storage_option
 @click.option(
     "--keyring", metavar="FILE",
-    help="Encrypt copies in remote storage with the keys in this file (docs/encryption.md). Once "
-    "set, the option is required at each start. The default is no encryption.",
+    help="Encrypt copies in remote storage with the keys in this file (docs/encryption.md). A log "
+    "with encrypted copies requires the option at each start. The default is no encryption.",
 )  # fmt: skip
 @click.option(
     "--plain", is_flag=True,
-    help="Stop encrypting new copies. Pass it once, when you no longer pass --keyring.",
+    help="Stop the encryption of new copies. Pass the option once, without --keyring.",
 )  # fmt: skip
 @click.option(
     "--take-over", is_flag=True,
@@ -94,10 +94,10 @@ _TASKS: Final = ("retain", "compact")
 )  # fmt: skip
 @click.option(
     "--task", type=click.Choice(_TASKS),
-    help="Run only this task. Requires --once or --dry-run. `retain` deletes expired segments; "
-    "otherwise the first deletion in a topic is announced one round earlier. `compact` compacts "
-    "topics even if their dirty ratio is below min.cleanable.dirty.ratio. The default is all "
-    "tasks.",
+    help="Run only this task. Requires --once or --dry-run. `retain` deletes expired segments at "
+    "once; a service announces the first deletion in a topic, and deletes in its next round. "
+    "`compact` compacts topics even if their dirty ratio is below min.cleanable.dirty.ratio. The "
+    "default is all tasks.",
 )  # fmt: skip
 @click.option(
     "--topic", "topics", multiple=True, metavar="NAME",

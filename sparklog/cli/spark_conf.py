@@ -42,9 +42,10 @@ def spark_conf(
 ) -> int:
     """Print the Spark settings with which the JVM reads and writes logs and checkpoints.
 
-    The output is in the format of spark-defaults.conf. The settings refer to a jar, which the first
-    call compiles for the installed Spark, unless the environment variable SPARKLOG_JAR names a jar
-    that --jar wrote.
+    The output is in the format of spark-defaults.conf. A session that is created with the settings
+    of sparklog.spark_conf() in Python does not need the command. The settings refer to sparklog's
+    jar, which the first call compiles for the installed Spark, unless the environment variable
+    SPARKLOG_JAR names a jar that --jar wrote.
     """
     given = {} if jar_file is None else {JARS_KEY: write_jar(jar_file)}
     conf = settings(given, daemon=daemon, checkpoints=not no_checkpoints)

@@ -27,8 +27,8 @@ keyring_option = click.option(
 _patience_option = click.option(
     "--patience-ms", type=click.IntRange(0), metavar="MS",
     help="Wait at most this many milliseconds for an object store that does not answer. The "
-    "default is 60000 (one minute), and 7200000 (two hours) for commands that run until they are "
-    "stopped.",
+    "default is 60000 (one minute), or 7200000 (two hours) for `consume --follow` and other "
+    "commands that run until they are stopped.",
 )  # fmt: skip
 
 

@@ -45,8 +45,8 @@ from sparklog.storage.home import GivenUp
 )  # fmt: skip
 @click.option(
     "--batches", is_flag=True,
-    help="Print the statistics of record batches (records, bytes, compression) even if the table "
-    "has more than 5 rows.",
+    help="Always print the statistics of record batches (records, bytes, compression). By default "
+    "they are printed only if the table has at most 5 rows.",
 )  # fmt: skip
 @click.option(
     "--quick", is_flag=True,
@@ -56,7 +56,8 @@ from sparklog.storage.home import GivenUp
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
 @click.option(
     "--threads", default=4, show_default=True, type=click.IntRange(1, 256), metavar="N",
-    help="Read this many partitions at the same time (in a bucket: extents).",
+    help="Read this many partitions at the same time; in a bucket this many byte ranges of "
+    "objects.",
 )  # fmt: skip
 @access_options
 def verify(
@@ -82,8 +83,8 @@ def verify(
     --repair rebuilds indexes, producer snapshots, leader epochs and checkpoint files, and a damaged
     ledger as far as possible. Files that do not belong to the log are renamed to
     sparklog-quarantine-* in their log dir. In a bucket --repair rewrites manifests and states, and
-    damaged segments while the objects exist from which they were merged; the originals are copied
-    to quarantine/. A damaged record is never removed.
+    rebuilds a damaged segment if the objects from which it was merged still exist; the originals
+    are copied to quarantine/. A damaged record is never removed.
 
     --give-up brings partitions back online whose log dir, directory or segments are lost. If the
     files can be found, put them back instead: the partition is then online at once. The table shows

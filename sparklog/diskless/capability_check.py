@@ -87,7 +87,10 @@ class _CapabilityCheck:
         self._names: list[str] = []
 
     def race(self, number: int) -> None:
-        """Let all creators create a name; repeat with another name if no request was answered."""
+        """Create an object from several threads at the same time; exactly one of them must succeed.
+
+        The race is repeated with another name if no request was answered.
+        """
         for again in range(_ROUNDS_MAX):
             name = self._name(f"{number}-{again}")
             # This GET before the creation also reveals stores and caches that remember a miss.

@@ -354,10 +354,13 @@ class ErasableExtents:
                 self._note_removed(report, name)
 
     def _cut_entries(self, state: DisklessState, cut_below: int) -> set[str]:
-        """Cut entries with unreferenced inline data that contain matching records or can't be read.
+        """Remove unreferenced inline data from ledger entries if the data may contain records to erase.
+
+        Data that can't be read are removed, too. Entries with numbers from `cut_below` on are
+        examined.
 
         Returns:
-            The objects that these entries, and their neighbors, have referred to.
+            All objects to which the examined entries refer.
         """
         once, inline = set[str](), state.names_by_entry()
         any_report = next(iter(self._reports.values()))

@@ -71,10 +71,10 @@ def plan_fork(
     *,
     keyring: Keyring | None = None,
 ) -> tuple[ForkPoint, NewLog]:
-    """Plan a fork; segments that contain an end offset are cut and uploaded already.
+    """Plan a fork. This call cuts and uploads the segments that contain an end offset of the fork.
 
-    Cost: see `find_point`; a pass over segments that contain an end offset, and over each partition
-        that was compacted since.
+    Cost: see `find_point`; a pass over the segments to cut, and over each partition that was
+    compacted after the fork point.
 
     Args:
         keyring: Encrypts cut segments if the old segment was encrypted.

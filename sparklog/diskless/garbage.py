@@ -388,7 +388,10 @@ class Garbage:
         return True
 
     def _let_go(self, live: set[str], listed: list[StoredObject], report: Report) -> set[str]:
-        """Return the objects that extents referred to in the past, but not during the delay."""
+        """Return the objects that extents referred to in the past, but not for the deletion delay.
+
+        The delay is the option `delete_delay_ms`.
+        """
         with self._lock:
             since = {
                 each.name: self._unnamed_ms.get(each.name, report.time_ms)

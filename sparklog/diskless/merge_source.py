@@ -233,8 +233,9 @@ class Slice:
 class SourceLog:
     """Slices of extents as the log of a segment: `sparklog.storage.segments.SegmentLog`.
 
-    For sequential reads from batch to batch: complete batches are patched if `at` is the beginning
-    of a batch. `threads` is the number of concurrent requests.
+    Made for sequential reads from batch to batch: `pread` writes the committed offsets into the
+    headers of complete batches if the read begins at the beginning of a batch. `threads` is the
+    number of concurrent requests.
     """
 
     def __init__(

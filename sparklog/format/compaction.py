@@ -222,9 +222,9 @@ class RecordFilter:
 
     @property
     def records(self) -> tuple[int, int]:
-        """The number of records that were read so far, and the number of those that stay.
+        """The number of records that were read so far, and the number of records that are retained.
 
-        Discarded batches do not count.
+        Records of batches that were discarded as a whole are in neither number.
         """
         return int(self._kernel.records_read), int(self._kernel.records_kept)
 

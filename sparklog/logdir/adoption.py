@@ -248,10 +248,15 @@ def _record(
 def _start(state: LogState, key: TopicPartition, starts: Offsets) -> int:
     """Return the log start of a partition that was adopted.
 
-    `state` is the ledger's state, and `starts` has the log starts in the broker's checkpoint files.
-    The broker's log start counts only if it is above the ledger's local log start: the files may be
-    lost or damaged, and a broker without remote storage starts at the first local segment, which
-    does not affect remote segments.
+    The broker's log start counts only if it is above the ledger's local log start. A lower value
+    may come from a lost or damaged file, or from a broker without remote storage. Such a broker's
+    log starts at the first local segment, although earlier remote segments still exist. The
+    ledger's log start is then retained.
+
+    Args:
+        state: The ledger's state.
+        key: The partition.
+        starts: The log starts in the broker's checkpoint files.
     """
     known, brokers = state.starts.get(key, 0), starts.get(key, 0)
     return known if brokers <= state.local_start(*key) else brokers

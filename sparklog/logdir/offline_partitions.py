@@ -1,9 +1,9 @@
 """Partitions with a missing log dir, directory or segment.
 
-The ledger knows every partition and its offsets, so a missing partition is detected. The partition
-goes offline with its log dir and offsets for all processes, and all other partitions stay
-available. When the files are back, the next check recovers it (`recovery.returned_partitions`).
-Source: PROTOCOL, "Offline partitions".
+The ledger knows every partition and its offsets, so a missing partition is detected. The ledger
+then marks the partition as offline for all processes, and still has its log dir and offsets. All
+other partitions stay available. When the files are back, the next check recovers the partition
+(`recovery.returned_partitions`). Source: PROTOCOL, "Offline partitions".
 """
 
 import logging

@@ -182,9 +182,10 @@ def _local(
 
 
 def _check_one_history(root: str, batch: int, query: str | None, fs: FileSystem) -> None:
-    """Raise InvalidRequestError if Spark's own manager runs the query of a log-backed checkpoint.
+    """Raise InvalidRequestError if Spark's own CheckpointFileManager runs a log-backed checkpoint.
 
-    Such a query starts from batch 0, because Spark's manager does not find the checkpoint's logs.
+    Such a query starts from batch 0, because that manager does not find the files that are stored
+    as records.
     """
     # Spark's manager can't start a query with the marker file; older sparklog wrote no marker.
     if not fs.is_dir(os.path.join(root, LOGS)) or has_marker(fs, root):

@@ -164,7 +164,10 @@ class LogMetadata:
         ]
 
     def sizes(self, partition: TopicPartition, start: int, end: int) -> BytesByOffset:
-        """Return the bytes of log by offset for [start, end), as precise as index entries."""
+        """Return how many bytes the log takes up to each offset in [start, end).
+
+        The sizes are known at the entries of the offset index, and approximate between two entries.
+        """
         segments = reader_of(self.view, *partition).segments
         points: list[tuple[int, int]] = []
         at = 0

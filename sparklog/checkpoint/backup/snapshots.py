@@ -133,9 +133,10 @@ class SnapshotFile:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTree:
-    """A directory of a snapshot, or a log in a bucket: its origin, directories and files.
+    """A backed-up tree of a snapshot: the checkpoint, a log dir, or an entire log in a bucket.
 
-    Subdirectories come after their parents. `query` is the id of the checkpoint's query, or None.
+    The tree has the original location (`origin`), the directories, parents first, and the files.
+    `query` is the id of the checkpoint's query, or None.
     """
 
     origin: str

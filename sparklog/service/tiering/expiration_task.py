@@ -121,7 +121,11 @@ class ExpirationTask:
         self._mark_starts(known)
 
     def _mark_starts(self, known: dict[TopicPartition, TieredPartition]) -> None:
-        """Publish log starts that are within a copy, for readers of the bucket alone."""
+        """Publish each log start that is within a remote segment in the bucket.
+
+        A reader of the bucket as an archive, without the log, learns the log start from this
+        object.
+        """
         # The log start is part of an object's name, so a listing shows it without a GET. Copies
         # completely below the log start are deleted, and need no such object.
         starts = self._remote_log.log_starts(known)

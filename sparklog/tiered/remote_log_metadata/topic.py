@@ -72,9 +72,10 @@ Row = tuple[str, bytes | None]
 
 
 def ensure_topic(commits: "LogDirCommits") -> bool:
-    """Create the topic if missing; return True if the topic was created.
+    """Create the internal topic `__remote_log_metadata`; return False if the topic exists.
 
-    Raises InvalidRequestError if the log dir contains a broker's own topic of this name.
+    Raises:
+        InvalidRequestError: The log dir contains a broker's own topic of this name.
     """
     return create_internal(commits, REMOTE_METADATA, CONFIG)
 

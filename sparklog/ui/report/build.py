@@ -334,7 +334,11 @@ def _copies(look: _Look, info: TopicInfo, number: int) -> list[RemoteSegment]:
 def _floor(
     look: _Look, info: TopicInfo, number: int, start: int, end: int
 ) -> Callable[[int], int | None]:
-    """Return a function from a time to the offset where retention stops for registered readers."""
+    """Return a function that returns the offset from which registered readers retain records.
+
+    Its argument is the time (ms) at which retention would run, because silent readers expire. It
+    returns None if no reader holds records back.
+    """
     if not info.config.retention_respect_readers or look.known is None:
         return lambda at_ms: None
     key = TopicPartition(info.name, number)
