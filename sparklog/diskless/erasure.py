@@ -354,7 +354,7 @@ class ErasableExtents:
                 self._note_removed(report, name)
 
     def _cut_entries(self, state: DisklessState, cut_below: int) -> set[str]:
-        """Remove unreferenced inline data from ledger entries if the data may contain records to erase.
+        """Remove unreferenced inline data from ledger entries if it may contain records to erase.
 
         Data that can't be read are removed, too. Entries with numbers from `cut_below` on are
         examined.
