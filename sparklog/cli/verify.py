@@ -45,8 +45,8 @@ from sparklog.storage.home import GivenUp
 )  # fmt: skip
 @click.option(
     "--batches", is_flag=True,
-    help="Always print the statistics of record batches (records, bytes, compression). By default "
-    "they are printed only if the table has at most 5 rows.",
+    help="Print the statistics of record batches (records, bytes, compression) in any case. By "
+    "default they are printed only if the table has at most 5 rows.",
 )  # fmt: skip
 @click.option(
     "--quick", is_flag=True,
