@@ -22,7 +22,7 @@ WHOLE_BYTES: Final = BLOCK_BYTES
 
 
 def checksum(parts: Iterable[Buffer]) -> int:
-    """Return the CRC-32C of consecutive buffers."""
+    """Return the CRC-32C of the concatenation of the buffers."""
     crc = 0
     for part in parts:
         crc = crc32c.crc32c(part, crc)
@@ -66,7 +66,13 @@ class ExtentSum:
             raise self._wrong(crc, data if at == 0 else b"", path)
 
     def _wrong(self, crc: int, whole: Buffer, path: str) -> DataCorruptionError:
-        """Return the error. If all bytes are known (`whole`), it can name a damaged batch."""
+        """Return the error for bytes that differ from the committed bytes.
+
+        Args:
+            crc: The CRC-32C of the bytes.
+            whole: All bytes of the extent, in which a damaged batch is searched; empty if unknown.
+            path: The extent's object, for the message.
+        """
         extent = self._extent
         batches = scan(whole, path=path, position=extent.start)
         if batches.error is not None:

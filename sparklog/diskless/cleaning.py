@@ -1,9 +1,10 @@
 """Compaction of a log in a bucket: the newest record of each key remains.
 
-The choice of dirty segments (`sparklog.diskless.compacted_partitions`) and of records to remove
-(`sparklog.log.record_cleaning`) is the same as in log dirs. Replacing segments is a merge of one or
-more segments, void if they don't exist any more. The first dirty offset of each partition is stored
-in the service's heartbeat, as a hint.
+The same rules as in log dirs choose the dirty segments (`sparklog.diskless.compacted_partitions`)
+and the records to remove (`sparklog.log.record_cleaning`). The cleaned segments replace the old
+segments by a ledger entry, as in a merge. The entry has no effect if an old segment was removed in
+the meantime. The service's heartbeat stores the first dirty offset of each partition, as a hint for
+the next service.
 """
 
 import logging
@@ -56,7 +57,7 @@ _IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; larger seg
 
 
 class DisklessCleaner:
-    """The `sparklog.log.rounds.CleanerSteps` of a log in a bucket. Not thread-safe."""
+    """The cleaner of a log in a bucket: `sparklog.log.rounds.CleanerSteps`. Not thread-safe."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class DisklessCleaner:
         return self._state.log.topics
 
     def clean(self, partitions: Sequence[CompactedPartition], report: Report) -> None:
-        """Clean partitions, as of the last `compacted`.
+        """Clean partitions that the last call of `compacted` returned.
 
         Raises:
             StorageUnavailableError: The store does not answer, or refuses the request.
@@ -134,10 +135,11 @@ class DisklessCleaner:
         report.took_ms = monotonic_ms() - began
 
     def windows(self, extent: Extent, reader: SourceReader) -> Iterator[tuple[Window, str]]:
-        """Yield a segment's windows.
+        """Yield (window, URL of the object): consecutive batches of a segment, with bounded memory.
 
         Raises:
             DataCorruptionError: The segment is incomplete.
+            InvalidRequestError: The segment contains batches of magic 0 or 1.
         """
         path = f"{self._log.store.url}/{extent.object}"
         for window in intact_windows(SourceLog(path, [Slice.of(extent)], reader)):
@@ -198,7 +200,7 @@ class _Cleaning:
         return {e.producer_id: (e.last_offset, e.producer_epoch) for e in entries}
 
     def build_map(self, options: CleanerOptions) -> OffsetMap:
-        """Return the newest offset of each key in the dirty segments."""
+        """Return the offset map: the newest offset of each key in the dirty segments."""
         dirt, transactions = self.part.dirt, CleanedTransactions()
         dirty = within(self.part.closed, dirt.first_dirty, dirt.first_uncleanable)
         segments = ((extent.end, self.windows(extent, transactions)) for extent in dirty)
@@ -207,7 +209,10 @@ class _Cleaning:
     def windows(
         self, extent: Extent, transactions: CleanedTransactions
     ) -> Iterator[tuple[Window, str]]:
-        """Yield a segment's windows; adds the aborted transactions to `transactions`."""
+        """Yield (window, URL of the object): consecutive batches of a segment.
+
+        The segment's aborted transactions are added to `transactions`.
+        """
         windows = self._cleaner.windows(extent, self._reader)
         aborted = partial(self._aborted.touching, extent.base, extent.end)
         return with_aborted(windows, transactions, aborted)
@@ -223,9 +228,10 @@ class _Rewritten:
 
 
 class _Rewriter:
-    """Rewrites each group of adjacent extents to a segment.
+    """Rewrites the segments of a partition, each group of adjacent extents to a single segment.
 
-    The offset map and the open transactions are kept from group to group.
+    The offset map and the transactions that are open at the end of a group are used for the next
+    group as well.
     """
 
     def __init__(self, cleaning: _Cleaning, offsets: OffsetMap) -> None:

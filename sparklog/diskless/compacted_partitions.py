@@ -17,14 +17,19 @@ from sparklog.storage.round_report import Cleanable, Dirt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedPartition(Cleanable):
-    """A compacted partition. `closed` has the segments before the first unmerged extent."""
+    """A compacted partition with its dirty ratio, which the cleaner can clean.
+
+    Attributes:
+        config: The topic's options.
+        closed: The segments before the first extent that is not merged yet.
+    """
 
     config: TopicConfig
     closed: Extents
 
     @property
     def note(self) -> str:
-        """The partition's key in the service's notes."""
+        """The key of the partition in `ServiceNotes.cleaned`."""
         return note_of(self.topic_id, self.key)
 
     @property
@@ -35,7 +40,7 @@ class CompactedPartition(Cleanable):
 
 
 def note_of(topic_id: str, key: TopicPartition) -> str:
-    """Return a partition's key in the service's notes."""
+    """Return the key of a partition in `ServiceNotes.cleaned`: "<topic id>/<partition>"."""
     return f"{topic_id}/{key.partition}"
 
 

@@ -216,7 +216,7 @@ class Garbage:
         return True
 
     def _restore(self, key: TopicPartition, extent: Extent, report: Report) -> None:
-        """Rewrite a segment, or report that the sources of the segment are not deleted."""
+        """Rewrite a missing segment from its sources; report a failure, after which the sources stay."""
         if self._healer is not None and self._healer.tried(key, extent, report):
             return
         report.errors.append(
@@ -256,8 +256,8 @@ class Garbage:
         """Return True if a sweep may find anything, as far as this process knows.
 
         Only an entry turns objects into garbage. So there is no garbage if no entry was created
-        since a sweep that deleted everything, unless a delayed request brought an object back; that
-        is checked once per `stage_retention_ms`.
+        since a sweep that deleted everything, unless a delayed request brought an object back. For
+        this case a sweep is also due once per `stage_retention_ms`.
         """
         if report.dry_run or self._swept is None:
             return True
@@ -379,7 +379,7 @@ class Garbage:
     def _manifest_made(
         self, key: TopicPartition, extent: Extent, state: DisklessState, report: Report
     ) -> bool:
-        """Write a manifest and return True; report a failure, so that the sweep continues."""
+        """Write a segment's missing manifest; return False after a failure, which is reported."""
         try:
             self._merger.make_manifest(key, extent, state)
         except (SourceChangedError, DataCorruptionError, InvalidRequestError) as error:
@@ -415,10 +415,16 @@ class Garbage:
     def _noted(
         self, listed: dict[Directory, list[StoredObject]], named: set[str], report: Report
     ) -> dict[str, bool]:
-        """Return {segment id: whether its delay has passed} for deletions that services noted.
+        """Return {segment id: whether the delay has passed} for deletions that services noted.
 
-        A time in the future comes from another clock and counts as now, so no segment waits longer
-        than the delay from when this process first sees it.
+        The notes are those in the heartbeat of the lease (`ServiceNotes.let_go`). A noted time in
+        the future comes from another clock and counts as now, so no segment waits longer than the
+        delay, counted from when this process first sees the note.
+
+        Args:
+            listed: The objects in each partition's directory.
+            named: The ids of the segments in the state, which are not deleted.
+            report: The report of the round, with the present time.
         """
         left = {_segment_of(each) for objects in listed.values() for each in objects} - named
         notes, now_ms = self._lease.known_notes(), report.time_ms
@@ -439,8 +445,16 @@ class Garbage:
     ) -> None:
         """Delete removed segments, and segments of past terms that the state doesn't contain.
 
-        Noted deletions wait for their delay, whatever the term. Segment ids are unique, so a
-        segment that an entry removed is never referred to again.
+        A segment whose removal a service has noted in the heartbeat is deleted after the delay,
+        whatever its term. Segment ids are unique, so an entry never refers again to a segment that
+        an earlier entry removed.
+
+        Args:
+            state: The log's state, folded after the objects were listed.
+            own: The term of this service. Segments of lower terms are past.
+            let_go: Objects that extents referred to in the past, and whose delay has passed.
+            listed: The objects in each partition's directory.
+            report: The report to which the deleted objects are added.
         """
         named = {e.segment for extents in state.kept_extents() for e in extents if e.segment}
         noted = self._noted(listed, named, report)
@@ -472,9 +486,18 @@ class Garbage:
         staged: list[StoredObject],
         report: Report,
     ) -> bool:
-        """Delete staged objects.
+        """Delete staged objects that no commit can refer to any more.
 
-        Return True if a higher stage floor would make more of them garbage.
+        Args:
+            state: The log's state.
+            live: The objects that extents refer to.
+            let_go: Objects that extents referred to in the past, and whose delay has passed.
+            staged: The staged objects in the store.
+            report: The report to which the deleted objects are added.
+
+        Returns:
+            True if other staged objects would become garbage by a higher stage floor (the lowest
+            head at which the staging of a committed object may have begun).
         """
         deletable: list[StoredObject] = []
         orphans = False
@@ -771,7 +794,7 @@ def _directories(state: DisklessState) -> Iterator[Directory]:
 
 
 def is_past(segment_id: str, own: int) -> bool:
-    """Return True for a segment of an earlier term, or not made by this log (a fork, an import)."""
+    """Return True for a segment of a term before `own`, or not made by this log (a fork, an import)."""
     term = term_of(segment_id)
     return term < own or term > own + _TERMS_MAX
 

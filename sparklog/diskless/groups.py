@@ -1,11 +1,12 @@
 """The registered readers of a log in a bucket: `readers/<group>/<k>`; the highest k is valid.
 
-There is no lock: to commit, a member creates number k+1 based on number k, and lists the objects.
-If there is a higher number, another member was faster or came between; the commit is repeated based
-on that number, so that no member's offsets are lost. The newest readable number below the highest
-is not deleted: if the highest is missing or damaged, the group continues at that older position and
-reads some records again. All other numbers may be deleted. A deleted group leaves a number that
-says so, because delayed requests could otherwise meet a group that starts again at 0.
+Each object contains all committed offsets of a group. There is no lock: to commit, a member creates
+object k+1 based on object k, and then lists the objects. If there is a higher number, another
+member was faster or came between. The commit is then repeated based on that number, so that no
+member's offsets are lost. The newest readable object below the highest is not deleted: if the
+highest is missing or damaged, the group continues at that older position and reads some records
+again. All other objects may be deleted. A deleted group leaves an object that says so, because
+delayed requests could otherwise meet a group that starts again at 0.
 
     reader: as in `sparklog.logdir.group_offsets`; {} after the group was deleted
     attempt: random id, distinguishes this object from another attempt at the same number
@@ -80,7 +81,7 @@ class GroupObjects:
         return readers_prefix(group)
 
     def naming(self, group: str) -> AbstractContextManager[None]:
-        """Return a context without effect: errors of every update name the group's prefix."""
+        """Return a context that does nothing: errors of an update name the group's prefix anyway."""
         return nullcontext()
 
     def read(self, group: str) -> Reader | None:
@@ -117,9 +118,11 @@ class GroupObjects:
         return found
 
     def damaged_positions(self) -> Iterator[tuple[DataCorruptionError, bool]]:
-        """Yield (error, whether another number of the group can be read) for damaged objects.
+        """Yield (error, is readable) for each damaged object with a group's committed offsets.
 
-        Cost: a listing, and a GET per number.
+        The second item is True if another object of the group can be read.
+
+        Cost: a listing, and a GET per object.
         """
         places = [parse_position(stored.name) for stored in self._store.list(READERS)]
         numbers = [place for place in places if place is not None]
@@ -141,14 +144,14 @@ class GroupObjects:
     def update(
         self, group: str, decide: Decision, *, heal: bool = False, durably: bool = True
     ) -> bool:
-        """Create the group's next number with the content that `decide` returns.
+        """Write the group's next object with the content that `decide` returns.
 
-        Every object is durable, so `durably` has no effect.
+        All objects are durable, so `durably` has no effect.
         """
         return self._change(readers_prefix(group), decide, heal=heal)
 
     def delete(self, key: str, *, durably: bool = True) -> bool:
-        """Create the group's next number, which says that the group was deleted."""
+        """Write the group's next object, which marks the group as deleted."""
         try:
             if self._newest(key).reader is None:
                 return False
@@ -199,7 +202,16 @@ class GroupObjects:
             tries += 1
 
     def create_position(self, prefix: str, number: int, reader: Reader) -> bool:
-        """Create a number, with retries; return False if another attempt created the number."""
+        """Create object `number` of a group, with retries.
+
+        Args:
+            prefix: The prefix of the names of the group's objects.
+            number: The number of the object in its name.
+            reader: The group with the committed offsets.
+
+        Returns:
+            False if another attempt created the object.
+        """
         attempt, name = uuid.uuid4().hex, _name(prefix, number)
         content = reader_to_json(reader) if reader.offsets else {}
         raw = seal("reader", {"attempt": attempt, "number": number, "reader": content})
@@ -228,10 +240,10 @@ class GroupObjects:
             self._retry_policy.back_off(tries)
 
     def _newest(self, prefix: str, *, heal: bool = False) -> "_Position":
-        """Return the position of a group, from an older number if the highest is damaged.
+        """Return the position of a group, from an older object if the newest is damaged.
 
         Raises:
-            DataCorruptionError: No number can be read, and `heal` is false.
+            DataCorruptionError: No object of the group can be read, and `heal` is false.
             UnsupportedVersionError: A newer sparklog wrote the object.
         """
         tries = 0
@@ -271,7 +283,7 @@ class GroupObjects:
                 return older
 
     def _older(self, prefix: str, numbers: Iterable[int], damaged: int) -> "_Position":
-        """Return the newest readable number below a damaged number. Cost: a GET for each."""
+        """Return the position in the newest readable object below the damaged one. Cost: a GET for each."""
         for number in sorted((each for each in numbers if each < damaged), reverse=True):
             with contextlib.suppress(DataCorruptionError, FileNotFoundError):
                 raw = self._store.get(_name(prefix, number))
@@ -279,7 +291,7 @@ class GroupObjects:
         return _Position(damaged, None, -1)
 
     def list_positions(self, prefix: str) -> dict[int, str]:
-        """Return {number: object} of a group, by the store's listing."""
+        """Return {number: name} of a group's objects, by the store's listing."""
         places = ((parse_position(o.name), o.name) for o in self._store.list(prefix))
         return {place[1]: name for place, name in places if place is not None}
 
@@ -302,7 +314,7 @@ class GroupObjects:
         return reader
 
     def delete_positions(self, names: list[str]) -> None:
-        """Delete replaced numbers. A later commit deletes any that remain."""
+        """Delete outdated objects of a group. A later commit deletes any that remain."""
         try:
             if names:
                 self._store.delete(names)

@@ -24,7 +24,16 @@ SOURCES_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Consecutive extents to merge into segments of `level`. `why` is the reason, as text."""
+    """Consecutive extents of a partition that are merged into segments.
+
+    Attributes:
+        key: The topic and partition.
+        topic_id: The id of the topic.
+        config: The topic's options.
+        sources: The extents to merge, in offset order.
+        level: The source of the new segments' data, which their ids contain (see `Level`).
+        why: The reason of the merge, as text.
+    """
 
     key: TopicPartition
     topic_id: str
@@ -35,7 +44,7 @@ class Merge:
 
     @property
     def size(self) -> int:
-        """Bytes of log."""
+        """The total size of the extents to merge, in bytes."""
         return sum(extent.size for extent in self.sources)
 
 
@@ -49,7 +58,11 @@ def due_merges(
     """Yield the merges that are due, partition by partition. Merges never overlap.
 
     Args:
-        time_of: Returns an entry's time (ms) by its number; called for the oldest extent of a run.
+        state: The log's state.
+        options: The options of the service.
+        now_ms: The present time.
+        time_of: Returns an entry's time (ms) by its number. It is called for the oldest of several
+            consecutive extents that may be merged.
     """
     for key in partitions_of(state):
         topic = state.log.topics[key.topic]
@@ -61,7 +74,7 @@ def due_merges(
 
 
 def _runs(extents: Extents, config: TopicConfig, term: int) -> Iterator[tuple[Level, list[Extent]]]:
-    """Yield runs of consecutive extents that may be merged: (resulting level, extents)."""
+    """Yield (level of the new segment, extents) for runs: consecutive extents that can be merged."""
     run: list[Extent] = []
     before: Level | None = None
     for extent in extents:
@@ -77,7 +90,7 @@ def _runs(extents: Extents, config: TopicConfig, term: int) -> Iterator[tuple[Le
 
 
 def _becomes(extent: Extent, config: TopicConfig, term: int) -> Level | None:
-    """Return the level of an extent after a merge; None for an extent that is not merged."""
+    """Return the level of the segment that an extent is merged into; None if it is not merged."""
     if not extent.segment:
         return Level.PIECES
     # Larger segments would not fit into a segment together.

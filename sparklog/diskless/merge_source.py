@@ -151,7 +151,10 @@ class SourceReader:
         return pieces_of(extent, head, block, path=path)
 
     def stored(self, extent: Extent, start: int = 0, end: int | None = None) -> Range:
-        """Return where the extent's bytes [start, end) are stored; complete chunks if encrypted."""
+        """Return the object and byte range where the extent's bytes [start, end) are stored.
+
+        If the object is encrypted, the range covers complete encrypted chunks.
+        """
         first = extent.start + start
         last = extent.start + (extent.size if end is None else end)
         sealed = self._keys.get(extent.object)
@@ -175,9 +178,9 @@ class SourceReader:
         return self._plain(extent, self.objects.get(name, low, high), start, end)
 
     def _kept(self, extent: Extent) -> bytes | None:
-        """Return an extent's data from the cache of entries.
+        """Return the data of an inline extent from the cache of ledger entries.
 
-        None: the entry is not cached, or its bytes fail the extent's checksum.
+        Returns None if the entry is not cached, or if its bytes fail the extent's checksum.
         """
         name, low, high = self.stored(extent)
         entry = None if self._entries is None else self._entries.find(name, high)
@@ -209,7 +212,13 @@ class SourceReader:
 class Slice:
     """The bytes [start, stop) of an extent: the entire batches with offsets [base, end).
 
-    `total` is the checksum of the extent, which all slices of the extent share.
+    Attributes:
+        extent: The extent.
+        start: The first byte, counted from the beginning of the extent.
+        stop: The byte after the last byte.
+        base: The first offset.
+        end: The offset after the last record.
+        total: The checksum of the whole extent, which all slices of the extent share.
     """
 
     extent: Extent
@@ -226,7 +235,7 @@ class Slice:
 
     @property
     def size(self) -> int:
-        """Bytes of log."""
+        """The number of bytes of the extent that the slice contains."""
         return self.stop - self.start
 
 
@@ -261,7 +270,7 @@ class SourceLog:
         return b"".join(self._read(pieces))
 
     def _pieces(self, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (slice, first byte in the extent, end byte) for the bytes [at, end)."""
+        """Yield (index of a slice, first byte in its extent, end byte) for the log's bytes [at, end)."""
         index = bisect.bisect_right(self._starts, at) - 1
         while at < end:
             first, skip = self._starts[index], self._slices[index].start

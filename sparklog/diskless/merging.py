@@ -118,7 +118,13 @@ class Merger:
         )  # fmt: skip
 
     def reader(self, state: DisklessState, wanted: Sequence[Extent] = ()) -> SourceReader:
-        """Return a reader for extents of `state`; a round will read the extents in `wanted`."""
+        """Return a reader for extents of `state`.
+
+        Args:
+            state: The state with the data keys of encrypted objects.
+            wanted: The extents that will be read. Ranges that are close together are fetched by a
+                single request.
+        """
         entries = self._log.commits.head.entries.cache
         reader = SourceReader(self._log.store, state.keys, self._keyring, entries)
         pieces = [each for each in wanted if not each.segment and not each.pieces]
@@ -207,7 +213,16 @@ class Merger:
     def swap(
         self, merge: Merge, made: Sequence[LogObject], *, term: int, gaps: bool = False
     ) -> Merged:
-        """Create the entry for segments after writing their logs, then write their manifests."""
+        """Create the ledger entry that replaces a merge's sources, then write the manifests.
+
+        Args:
+            merge: The merge with the extents to replace.
+            made: The logs of the new segments, which are already written.
+            term: The service's term. If the log has another term, the merge fails.
+            gaps: Whether offsets may be missing in the partition from now on.
+
+        Raises the errors of `merge`.
+        """
         record = MergeRecord(
             term=term, topic=merge.key.topic, topic_id=merge.topic_id,
             partition=merge.key.partition, gaps=gaps,
@@ -271,7 +286,10 @@ class Merger:
         return put.segment
 
     def _look_at(self, put: SegmentPut[RemoteSegment], state: DisklessState) -> LogObject:
-        """Read an existing log for the facts in a manifest, as `put_log` does while writing."""
+        """Read the log of a segment, and return the facts (indexes, checksums) that its manifest needs.
+
+        `put_log` collects the same facts while it writes a log.
+        """
         made = look_at_log(put, throttle=self._throttle, check=self._check)
         sealed = state.keys.get(log_object(put.segment))
         if sealed is None:
@@ -328,10 +346,12 @@ class Merger:
     def transactions(
         self, key: TopicPartition, state: DisklessState, extents: Extents, base: int, end: int
     ) -> tuple[bytes, bytes]:
-        """Return the transaction state of [base, end), in which batches are not changed.
+        """Return the aborted transactions and the producers of a segment with offsets [base, end).
 
-        Cost: the manifests of extents that may contain transactions; a pass over those without a
-            manifest.
+        The batches of the segment must be the same as in `extents`.
+
+        Cost: the manifests of extents that may contain transactions; a pass over the extents
+        without a manifest.
 
         Returns:
             (index of aborted transactions, producer snapshot at `end`).
@@ -405,7 +425,10 @@ class Merger:
 def _segment_put(
     key: TopicPartition, data: LogSegmentData, state: DisklessState, extent: Extent
 ) -> SegmentPut[RemoteSegment]:
-    """Describe the upload of a segment. The extent's epoch counts if the state has no epochs."""
+    """Return the description of a segment's upload.
+
+    If the state has no leader epochs for the partition, the segment gets the extent's epoch.
+    """
     topic = state.log.topics[key.topic]
     lineage = clipped(list(state.epochs.get(key, ())), end=extent.end)
     config = topic.parsed()
@@ -451,7 +474,8 @@ def snapshot_at(state: DisklessState, key: TopicPartition, end: int) -> bytes:
 def may_hold_transactions(extents: Extents, state: DisklessState) -> list[Extent]:
     """Return the extents that may contain a broker's transactions: its segments, rewritten or not.
 
-    Commits to this log contain none, and neither do segments merged only from them.
+    Commits to this log contain no transactions, and neither do segments that were merged only from
+    such commits.
     """
     return [
         extent
@@ -461,9 +485,10 @@ def may_hold_transactions(extents: Extents, state: DisklessState) -> list[Extent
 
 
 def _measured(made: LogObject) -> LogObject:
-    """Take the largest timestamp from the time index.
+    """Return the log with the largest timestamp in its time index as the segment's.
 
-    The extent's may be of removed records, or of another part of a split extent.
+    The extent's largest timestamp may belong to a removed record, or to another part of an extent
+    that was split.
     """
     times = parse_entries(made.parts[".timeindex"], TIME_ENTRY, path=made.put.data.where)
     latest = int(times["timestamp"][-1]) if len(times) else -1

@@ -38,14 +38,21 @@ class WholeView(View, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DisklessPlan:
-    """The extents of a range of offsets: a `sparklog.storage.view.ReadPlan`.
+    """The extents of a range of offsets of a partition: a `sparklog.storage.view.ReadPlan`.
 
     The plan contains no secrets: data keys are wrapped, and a task gets the store's options
     separately.
 
     Attributes:
+        log_id: The id of the log.
+        key: The topic and partition.
+        topic_id: The id of the topic.
         span: The log start offset and the log end offset at planning time.
-        producers: Whether batches may have a producer.
+        extents: The extents that contain the range.
+        epochs: The partition's leader epochs.
+        keys: The wrapped data keys of encrypted objects.
+        gaps: Whether offsets may be missing because of compaction.
+        producers: Whether batches may have a producer id.
     """
 
     log_id: str
@@ -67,7 +74,10 @@ class DisklessPlan:
 
 
 class PlannedView(View):
-    """A task's view of a log: its planned range, until it has to refresh."""
+    """A task's view of a log. It answers from the read plan until the plan is outdated.
+
+    From then on the view of the complete log answers (see `refresh`).
+    """
 
     def __init__(self, plan: DisklessPlan, whole: WholeView) -> None:
         self._plan, self._whole = plan, whole
@@ -80,11 +90,11 @@ class PlannedView(View):
 
     @property
     def home(self) -> str:
-        """The URL."""
+        """The URL of the log."""
         return self._whole.home
 
     def renew(self) -> int:
-        """Return the `incarnation`: 0 until the planned log is replaced."""
+        """Return the `incarnation`, a number that changes if the log is replaced; 0 for the planned log."""
         if not self._fresh:
             self.incarnation = self._whole.renew() - self._before
         return self.incarnation
@@ -100,7 +110,7 @@ class PlannedView(View):
         self.renew()
 
     def forget(self) -> None:
-        """Call `refresh` before the next answer."""
+        """Let the next call use the log itself instead of the plan (see `refresh`)."""
         self._whole.forget()
 
     def _current(self) -> View:
@@ -127,7 +137,7 @@ class PlannedView(View):
         return self._current().bases(topic)
 
     def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
-        """Return the planned span of the planned partition."""
+        """Return {partition: (log start offset, end)}: of the planned partition as planned."""
         if self._fresh and list(keys) == [self._plan.key]:
             return {self._plan.key: self._plan.span}
         return self._current().spans(keys)

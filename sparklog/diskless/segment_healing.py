@@ -1,8 +1,8 @@
-"""Rewrites a damaged segment from the extents of its merge.
+"""Rewrites a damaged segment from the extents that were merged into it.
 
-The objects of these extents are deleted some time after a merge; until then they are a good copy.
-The entry of the merge contains their names, and the ledger before that entry their sizes. A new
-ledger entry replaces the damaged segment by the rewritten segment, as in every merge.
+The objects of these extents are deleted some time after the merge. Until then they are a good copy.
+The ledger entry of the merge contains the extents' names, and the ledger before that entry their
+sizes. A new ledger entry replaces the damaged segment by the rewritten segment, as in every merge.
 """
 
 from typing import Final
@@ -30,7 +30,11 @@ _COPY: Final = "restore the object from a copy of the bucket"
 
 
 class SegmentHealer:
-    """Heals segments of a log under the log's term. Not thread-safe."""
+    """Rewrites damaged segments of a log from the sources of their merge. Not thread-safe.
+
+    The ledger entries of the repair have the log's present term, so a service that takes over makes
+    them void.
+    """
 
     def __init__(self, log: ServiceLog, keyring: Keyring | None) -> None:
         self._log, self._keyring = log, keyring
@@ -113,7 +117,10 @@ class SegmentHealer:
         return size != extent.size
 
     def make_manifest(self, key: TopicPartition, extent: Extent) -> RemoteSegment:
-        """Write the manifest of a segment again. Raises, cost: as `Merger.make_manifest`."""
+        """Write the manifest of a segment again, after reading the segment's log.
+
+        Cost and errors are those of `Merger.make_manifest`.
+        """
         return self._merger.make_manifest(key, extent, self._log.follow())
 
     def _merge_of(self, key: TopicPartition, extent: Extent) -> MergeRecord:
@@ -130,7 +137,7 @@ class SegmentHealer:
         return record
 
     def _state_before(self, number: int) -> DisklessState:
-        """Fold the ledger up to, but without, an entry."""
+        """Return the state of the log just before ledger entry `number`."""
         state = self._stored_state(number) or DisklessState(self._log.log_id)
         entries = self._log.commits.head.entries
         while state.next_number < number:
@@ -158,7 +165,19 @@ class SegmentHealer:
     def _same_span(
         self, now: Extents, extent: Extent, originals: Extents
     ) -> tuple[Extents, Extents]:
-        """Return the segments to replace, and the original extents with exactly their offsets."""
+        """Return the segments to replace, and the original extents with exactly the same offsets.
+
+        The segment alone is replaced if some of the originals have its offsets; otherwise all
+        segments of its merge.
+
+        Args:
+            now: The present extents of the partition.
+            extent: The damaged segment.
+            originals: The extents that were merged.
+
+        Raises:
+            DataCorruptionError: No originals have the offsets of the segments.
+        """
         together = tuple(each for each in now if each.born == extent.born and each.segment)
         for damaged in ((extent,), together):
             first, end = damaged[0].base, damaged[-1].end
@@ -187,7 +206,7 @@ class SegmentHealer:
 
 
 def segment_of(state: DisklessState, key: TopicPartition, extent: Extent) -> RemoteSegment:
-    """Return a closed segment from the state."""
+    """Return the description of a closed segment as remote storage uses it, from the log's state."""
     return RemoteSegment(
         topic=key.topic, topic_id=state.log.topics[key.topic].id,
         partition=key.partition, id=extent.segment, base=extent.base, end=extent.end,
