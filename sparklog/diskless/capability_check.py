@@ -117,7 +117,11 @@ class _CapabilityCheck:
         return won
 
     def _decided(self, name: str, answers: Sequence[bool | StorageUnavailableError]) -> bool:
-        """Compare the answers with the stored object; return False without a stored object."""
+        """Check that at most one creator succeeded, and that the object has its content.
+
+        Returns:
+            False if no object was stored, so that the name decides nothing.
+        """
         won = [creator for creator, answer in enumerate(answers) if answer is True]
         if len(won) > 1:
             raise self._unfit(

@@ -65,7 +65,13 @@ RACING_BYTES_MAX: Final = 4 << 10
 
 
 class _PendingCommit(threading.local):
-    """A thread's state between attempts: lost races, and chunks that are staged already."""
+    """The state that a thread keeps between the attempts of a commit.
+
+    Attributes:
+        losses: The number of attempts that lost a race.
+        given: The chunks of the commit.
+        placement: The locations of these chunks, some of which may be staged already.
+    """
 
     losses = 0
     given: Sequence[Chunk] = ()
@@ -392,7 +398,10 @@ class DisklessCommits:
     def check_producers(
         self, chunks: Sequence[Chunk]
     ) -> list[DuplicateAppend | SparklogError | None]:
-        """Check idempotent producers' batches against the ledger; see `CommitLog`."""
+        """Check idempotent producers' batches against the log's state.
+
+        Returns a result per chunk, as `CommitLog.check_producers`.
+        """
         now_ms = max(self.clock(), self.state.time_ms)
         return check_producers(self.known, chunks, now_ms, home=self.home)
 
@@ -424,7 +433,10 @@ class DisklessCommits:
         return self._ledger.commits_of(end, writers)
 
     def outcome(self, position: int, attempt: str) -> LedgerRecord | None:
-        """Return the record of a commit that ended with CommitUnknownError; see `CommitLog`."""
+        """Return the record of a commit with unknown outcome; None if the commit has failed.
+
+        None is final. Errors are those of `CommitLog.outcome`.
+        """
         self.check_open()
         entry = self._resolved(position)
         if entry.id != attempt:

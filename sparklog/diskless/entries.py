@@ -58,7 +58,12 @@ Epochs: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HomeRecord:
-    """Common fields: the time in ms, which never decreases, and the log's leader epoch."""
+    """Fields of all kinds of records that exist only in buckets.
+
+    Attributes:
+        time_ms: The time of the entry in ms, which never decreases.
+        epoch: The log's leader epoch.
+    """
 
     kind: ClassVar[str]
     time_ms: int = 0
@@ -119,7 +124,11 @@ class TermRecord(_HomeRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloorRecord(_HomeRecord):
-    """Objects can't be committed any more if their staging began at a head below `floor`."""
+    """Raises the stage floor, the entry before which staging may have begun too long ago.
+
+    Staged objects can't be committed any more if the newest entry had a number below `floor` when
+    their staging began.
+    """
 
     kind: ClassVar[str] = "floor"
     term: int

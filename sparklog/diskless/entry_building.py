@@ -30,10 +30,11 @@ _MAGIC: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class CommitContext:
-    """The place and time of a commit.
+    """Data of a commit that are not part of its change or of the log's state.
 
     Attributes:
         home: The log's URL, for messages.
+        now_ms: The time of the commit.
         known: The number of the newest entry that was known when the call began.
         kept_commits: For a reset, {writer: number of the entry with the last remaining commit}.
     """
@@ -64,9 +65,9 @@ def check_chunks(state: DisklessState, chunks: Sequence[Chunk], *, home: str) ->
 
 
 def check_staged(state: DisklessState, objects: Collection[str], *, home: str) -> None:
-    """Reject staged objects that may have been deleted, or belong to another log.
+    """Raise an error if staged objects may have been deleted, or belong to another log.
 
-    Raises the errors of `check_chunks`.
+    The errors are those of `check_chunks`.
     """
     for name in objects:
         began = _staged_at(state, name, home)
@@ -147,7 +148,7 @@ def _check_reset(state: DisklessState, writer: str, seen: int, home: str) -> Non
 
 
 def _ends(state: DisklessState, chunks: Sequence[Chunk]) -> dict[TopicPartition, OffsetRange]:
-    """Return the offset ranges that a commit gets, by partition."""
+    """Return {partition: the offsets [first, end) that a commit of these chunks gets}."""
     ends: dict[TopicPartition, OffsetRange] = {}
     for chunk in chunks:
         key, known = chunk.key, state.log.ends
@@ -197,7 +198,10 @@ def _batches(chunk: Chunk) -> Table:
 def check_producers(
     state: DisklessState, chunks: Sequence[Chunk], now_ms: int, *, home: str
 ) -> list[DuplicateAppend | SparklogError | None]:
-    """Check idempotent producers' batches against a state; see `CommitLog`."""
+    """Check idempotent producers' batches against a state.
+
+    Returns a result per chunk, as `CommitLog.check_producers`.
+    """
     known: dict[TopicPartition, ProducerAppends] = {}
     results: list[DuplicateAppend | SparklogError | None] = []
     for chunk in chunks:
@@ -253,7 +257,10 @@ def _producer_batches(
 
 
 def _newest(table: Table) -> Table:
-    """Keep the last batches of each producer: a copied chunk may contain thousands."""
+    """Return the rows of each producer's last batches, as many as a producer state keeps.
+
+    A chunk that was copied from another log may contain thousands of batches.
+    """
     kept, seen = [], Counter[int]()
     for at in range(len(table) - 1, -1, -1):
         producer_id = int(table["producer_id"][at])

@@ -71,7 +71,7 @@ Reports = Mapping[TopicPartition, PartitionErasure]
 
 
 class PartitionExtent(NamedTuple):
-    """An extent of a partition."""
+    """An extent, and the partition to which it belongs."""
 
     key: TopicPartition
     extent: Extent
@@ -142,7 +142,12 @@ class ErasableExtents:
     def rewrites(
         self, hits: Mapping[PartitionExtent, Tally], *, dry_run: bool
     ) -> Iterator[Rewrite[PartitionExtent]]:
-        """Yield the extents that lose records, and the other extents in the same objects."""
+        """Yield rewrites: of extents with matching records, and of other extents in their objects.
+
+        Args:
+            hits: The extents with matching records, and the numbers of matches.
+            dry_run: Has no effect: a dry run has the same rewrites.
+        """
         objects = [self._garbage.objects_of(piece.extent) for piece in hits]
         self._objects = set[str]().union(*objects)
         # Such a part can only be deleted with its object, so the extents in it are moved as well.
@@ -161,11 +166,11 @@ class ErasableExtents:
             )  # fmt: skip
 
     def _parts_unnamed(self, state: DisklessState) -> Iterator[Extent]:
-        """Yield shared objects, as entire extents, that may contain data which no extent refers to.
+        """Yield objects that extents use, but that may also contain data which no extent uses.
 
-        The data were merged while other extents still need the object, or an erasure was
-        interrupted.
-        Cost: a list request, and a GET per entry with inline data that an extent still refers to.
+        Such data were merged while other extents still needed the object, or an erasure was
+        interrupted. Each object is yielded as an extent that covers its whole data. Cost: a list
+        request, and a GET per entry with inline data that an extent still refers to.
         """
         named: dict[str, int] = {}
         tabled: set[str] = set()
@@ -265,7 +270,10 @@ class ErasableExtents:
     # --- deleting ------------------------------------------------------------------------------
 
     def finish(self, *, dry_run: bool) -> list[str]:
-        """Delete the objects with matching records that no extent refers to now, and cut entries.
+        """Delete the objects with matching records, to which no extent refers any more.
+
+        If such an object is a ledger entry, only its inline data are removed. Does nothing in a dry
+        run.
 
         Returns:
             Messages about objects that remain because they also contain a deleted topic that can be
@@ -320,11 +328,14 @@ class ErasableExtents:
         """Delete unreferenced data that may contain matching records, with or without the lease.
 
         Garbage never becomes live again, so this needs no lease: inline data that no extent refers
-        to, segments of past terms, and segments that an entry referred to once.
-        Cost: a GET per entry from `cut_below` on, a list request per partition.
+        to, segments of past terms, and segments that an entry referred to once. Cost: a GET per
+        entry from `cut_below` on, a list request per partition.
 
         Args:
-            cut_below, let_go: The progress of the service; see `lease.ServiceNotes`.
+            state: The log's state.
+            cut_below: The first ledger entry that may contain inline data that are not needed any
+                more.
+            let_go: The ids of segments that an entry removed from the log (`lease.ServiceNotes`).
         """
         once = self._cut_entries(state, cut_below)
         live, store = self._garbage.live(state), self._log.store
@@ -445,7 +456,7 @@ class ErasableExtents:
     def _holds(self, part: Extent, state: DisklessState) -> bool:
         """Return True if this part of an object contains matching records, of any topic.
 
-        False if its key is unknown, because then it can't be read.
+        If the part can't be read, for example because its key is unknown, the result is False.
         """
         with contextlib.suppress(SourceChangedError, DataCorruptionError):
             data = self._merger.reader(state).read(part, 0, part.size) if part.size else b""
@@ -479,7 +490,10 @@ def _slices(extents: Sequence[Extent], reader: SourceReader) -> list[Slice]:
 
 
 class DisklessErasure:
-    """The `sparklog.log.erasure.ErasureHome` of a log in a bucket. For arguments see the upkeep."""
+    """An erasure in a log in a bucket: `sparklog.log.erasure.ErasureHome`.
+
+    The arguments `log`, `lease`, `merger` and `garbage` are those of the log's `DisklessUpkeep`.
+    """
 
     not_covered: tuple[str, ...] = _NOT_COVERED
 
@@ -498,7 +512,7 @@ class DisklessErasure:
         self.path, self.log_id, self.now_ms = log.store.url, log.log_id, log.clock
 
     def locked_state(self) -> AbstractContextManager[LogState]:
-        """Return the newest state, which nothing changes."""
+        """Return a context with the newest state, an immutable snapshot. Takes no lock."""
         return nullcontext(self._log.follow().log)
 
     def alone(self) -> AbstractContextManager[None]:
@@ -506,11 +520,11 @@ class DisklessErasure:
         return nullcontext()
 
     def begin(self, begun: UnfinishedErasure) -> UnfinishedErasure:
-        """Record that an erasure starts; see `note_unfinished`."""
+        """Store the record of an erasure that starts; return the record (see `note_unfinished`)."""
         return note_unfinished(self._log.store, begun)
 
     def end(self, ended: UnfinishedErasure, report: ErasureReport) -> None:
-        """Record the rest of an erasure; see `note_ended`."""
+        """Store which parts of an erasure remain, or delete the record if it is complete."""
         note_ended(self._log.store, ended)
 
     def older_versions(self, report: ErasureReport, until_ms: int) -> list[str]:

@@ -16,7 +16,7 @@ from sparklog.tiered.object_store.store import Store
 
 
 def note_unfinished(store: Store, begun: UnfinishedErasure) -> UnfinishedErasure:
-    """Record that an erasure starts.
+    """Store the record of an erasure that starts.
 
     Cost: a GET and a PUT.
 
@@ -30,7 +30,7 @@ def note_unfinished(store: Store, begun: UnfinishedErasure) -> UnfinishedErasure
 
 
 def note_ended(store: Store, ended: UnfinishedErasure) -> None:
-    """Record the rest of an erasure, or delete the record after a complete erasure.
+    """Store which places an erasure left, or delete its record if no place is left.
 
     Cost: a request.
     """

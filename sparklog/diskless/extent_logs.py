@@ -32,8 +32,9 @@ class ExtentLogs:
     """The logs of a partition's extents at a point in time. Thread-safe.
 
     Args:
-        topic: for metrics. extents: in order; immutable.
-        eager: the caller will read all of them, beginning with the first.
+        topic: The topic, for metrics.
+        extents: The extents in offset order. They are not changed later.
+        eager: Whether the caller will read all extents, beginning with the first.
     """
 
     def __init__(
@@ -57,8 +58,12 @@ class ExtentLogs:
     def open(self, at: int, *, check: bool = False) -> SegmentLog:
         """Open the extent with number `at` as the log of a segment.
 
-        Requests at most the rows of an extent table. With `check`, the CRCs of batches without
-        committed offsets are verified, so that errors name the object of a damaged batch.
+        The call makes no request, except for the rows of an extent in an extent table.
+
+        Args:
+            at: The index of the extent.
+            check: Whether to verify the CRCs of batches without committed offsets, so that errors
+                name the object of a damaged batch.
         """
         extent = self.extents[at]
         if extent.pieces:
@@ -112,7 +117,7 @@ class ExtentLogs:
         )
 
     def _pieces(self, extent: Extent) -> SegmentLog:
-        """Return the chunks of an extent in a table, concatenated."""
+        """Return the log of an extent in an extent table: the concatenation of its chunks."""
         path = self._objects.url(extent.object)
         end = extent.start + block_size(extent)  # the names precede all rows
         table = self._range(extent.object, 0, end, {})
@@ -130,7 +135,10 @@ class ExtentLogs:
     # --- prefetching -----------------------------------------------------------------------------
 
     def _begun(self, at: int) -> None:
-        """Prefetch the following extents if a reader has started several consecutive extents."""
+        """Prefetch the extents after extent number `at`, which a reader has just begun to read.
+
+        Without `eager`, this happens only if the reader has begun consecutive extents.
+        """
         if at == self._last:
             return
         in_a_row = at == self._last + 1 and (self._last >= 0 or self._eager)

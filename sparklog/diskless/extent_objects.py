@@ -35,7 +35,7 @@ _TIMES: Final = 10_000  # cached times of objects; many partitions share an obje
 
 
 def content_of(extents: Iterable[Extent]) -> int:
-    """Return a checksum of extents' checksums; -1 if any of these is unknown."""
+    """Return a checksum of the extents' checksums, or -1 if a checksum is unknown."""
     crcs = [extent.crc for extent in extents]
     if min(crcs, default=-1) < 0:
         return -1
@@ -156,9 +156,14 @@ class ObjectRange:
     """Bytes [start, start + size) of an object's plain content.
 
     Attributes:
+        objects: Reads the objects.
+        log_id: The id of the log.
         topic: The topic, for metrics.
+        object: The name of the object.
+        start: The first byte.
+        size: The number of bytes.
         key: The key of an encrypted object.
-        content: The kind of the content, see `content_of`.
+        content: The checksum of the extents in the range (`content_of`), or -1 if unknown.
     """
 
     objects: ExtentObjects
@@ -234,9 +239,9 @@ class ObjectRange:
         return data
 
     def get(self, start: int, end: int) -> bytes:
-        """Return the bytes [start, end) of the range; start < end.
+        """Return the plain bytes [start, end) of the range; start < end.
 
-        Waits for an unavailable store. Raises the errors of `fetch`.
+        Waits for an unavailable store, and raises the errors of `fetch` as well.
 
         Raises:
             DataCorruptionError: Decryption failed.
@@ -311,10 +316,10 @@ class Place:
 
 
 def grouped(places: Sequence[Place], at: int) -> range:
-    """Return the indexes of the places to fetch by a single request, including `at`.
+    """Return the indexes of the places to fetch together with number `at` by a single request.
 
-    The places are small and ascending in the same object, with gaps below GAP_BYTES, up to
-    RUN_BYTES in total.
+    These places are small and ascending in the same object, with gaps below GAP_BYTES, and have up
+    to RUN_BYTES in total.
     """
     first = at
     while first > 0 and _are_close(places[first - 1], places[first]):

@@ -78,7 +78,7 @@ def block_size(extent: Extent) -> int:
 
 
 def encode(head: TableHead, blocks: Iterable[Pieces]) -> tuple[bytes, list[Block]]:
-    """Encode a table; return the bytes and the place of each partition's block."""
+    """Encode a table; return the bytes, and the position and checksum of each partition's block."""
     keys = {name: key_to_json(key) for name, key in head.keys.items()}
     names = zlib.compress(json.dumps({"names": list(head.names), "keys": keys}).encode())
     fields = _HEAD.pack(_MAGIC, FORMAT_VERSION, len(names), crc32c.crc32c(names))

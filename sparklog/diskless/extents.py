@@ -62,7 +62,7 @@ class Extent(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int, str, int]:
-        """The identity of the extent, by which a merge refers to the extents to replace."""
+        """The identity of the extent in the log's state, as the record of a merge refers to it."""
         return self.base, self.end, self.object, self.start
 
 
@@ -76,7 +76,10 @@ def segment_extent(segment: RemoteSegment, crc: int = -1) -> Extent:
 
 
 def find(extents: Extents, sources: Sequence[tuple[int, int, str, int]]) -> int:
-    """Return the index of the consecutive extents at `sources`; -1 if they don't exist."""
+    """Return the index of the first of consecutive extents with these identities, or -1.
+
+    `sources` are values of `Extent.place`.
+    """
     at = index_of(extents, sources[0][0])
     places = [extent.place for extent in extents[at : at + len(sources)]]
     return at if places == list(sources) else -1

@@ -1,9 +1,9 @@
-"""The objects that a fork copies from the old log, and their new names.
+"""The objects that a fork copies from the old log, and the names of their copies.
 
-    a closed segment      same segment id, below the prefix of the new topic id
-    a staged object       below the new log's `staged-`, as if staged at the new log's entry 0
-    data in an entry      packed with others into staged objects; each encrypted part into its own
-    an extent table       written again, because it contains other names
+    a closed segment      same segment id, below the prefix of the new topic id a staged object
+    below the new log's `staged-`, as if staged at the new log's entry 0 data in an entry
+    packed with others into staged objects; each encrypted part into its own an extent table
+    written again, because it contains other names
 """
 
 from collections.abc import Iterable, Mapping
@@ -81,7 +81,10 @@ class ForkedObjects:
         return extent._replace(object=name, start=extent.start + more)
 
     def _object(self, name: str) -> tuple[str, int]:
-        """Return (new name of an object or entry, offset to add to positions in the object)."""
+        """Return the name of an object's copy, and the number to add to positions in the object.
+
+        The object may be a ledger entry with inline data.
+        """
         if name.startswith(self._inline):
             if name not in self._moved:
                 self._moved[name] = self._entry(name)

@@ -82,7 +82,10 @@ def _begin(entries: EntryReader, end: int) -> int:
 def entries_between(
     entries: EntryReader, first: int, end: int, *, window: int = WINDOW
 ) -> Iterator[tuple[int, Entry]]:
-    """Yield (number, entry) for first <= number < end, several per request."""
+    """Yield (number, entry) for first <= number < end.
+
+    Requests `window` entries at first, then twice as many each time, up to WINDOW.
+    """
     while first < end:
         numbers = range(first, min(first + window, end))
         yield from zip(numbers, entries.known(numbers), strict=True)
@@ -90,7 +93,7 @@ def entries_between(
 
 
 def _of_time(entries: EntryReader, end: int, time_ms: int) -> int:
-    """Return the number of entries up to a time."""
+    """Return the number of entries with a time up to `time_ms`."""
     # Bisection works, because the times of entries never decrease.
     low, high = 0, end
     while low < high:
@@ -120,7 +123,7 @@ def _within(
     first: int,
     older: Callable[[], Iterable[DisklessState]],
 ) -> ForkPoint:
-    """Return the newest point that exceeds none of the end offsets."""
+    """Return the newest point of the ledger at which no partition exceeds its wanted end offset."""
     ends = wanted.ends
     for key in ends:
         if key not in now.log.ends:

@@ -49,7 +49,15 @@ _TERM_BYTES: Final = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkSource:
-    """The log to fork, as of the ledger's head. `older` returns stored states, newest first."""
+    """The log to fork, as of its newest ledger entry.
+
+    Attributes:
+        entries: Reads ledger entries.
+        ledger: The ledger.
+        now: The newest state.
+        objects: Reads the objects with records.
+        older: Returns the states in the store, newest first.
+    """
 
     entries: EntryReader
     ledger: StoreLedger
@@ -141,7 +149,11 @@ def derived_id(log_id: str, old: str, zeros: int) -> str:
 def _cleaned_since(
     source: ForkSource, point: ForkPoint, ends: Mapping[TopicPartition, int]
 ) -> set[TopicPartition]:
-    """Return the partitions that were compacted after the point by records that the fork lacks."""
+    """Return the partitions that may have lost records of the fork by a later compaction.
+
+    A compaction after the fork's point removes a record if a later record has the same key, and the
+    fork does not contain the later record.
+    """
     doubtful = {
         k for k, end in ends.items() if k in source.now.gaps and end < source.now.log.ends[k]
     }
@@ -196,7 +208,10 @@ def _partition(
 
 @dataclass(frozen=True, slots=True)
 class _BeginningOfLog:
-    """The first bytes of a segment: `sparklog.storage.segment_store.LogSegmentData`."""
+    """The first batches of a segment, from which a fork makes its own last segment.
+
+    Implements `sparklog.storage.segment_store.LogSegmentData`.
+    """
 
     where: str
     source: SegmentLog

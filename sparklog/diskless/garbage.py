@@ -216,7 +216,7 @@ class Garbage:
         return True
 
     def _restore(self, key: TopicPartition, extent: Extent, report: Report) -> None:
-        """Rewrite a missing segment from its sources; report a failure, after which the sources stay."""
+        """Rewrite a missing segment from its sources, or report that the sources are kept."""
         if self._healer is not None and self._healer.tried(key, extent, report):
             return
         report.errors.append(
@@ -496,8 +496,8 @@ class Garbage:
             report: The report to which the deleted objects are added.
 
         Returns:
-            True if other staged objects would become garbage by a higher stage floor (the lowest
-            head at which the staging of a committed object may have begun).
+            True if other staged objects would become garbage by a higher stage floor: objects whose
+            staging began before that entry can't be committed any more.
         """
         deletable: list[StoredObject] = []
         orphans = False
@@ -794,7 +794,10 @@ def _directories(state: DisklessState) -> Iterator[Directory]:
 
 
 def is_past(segment_id: str, own: int) -> bool:
-    """Return True for a segment of a term before `own`, or not made by this log (a fork, an import)."""
+    """Return True if a segment has a term before `own`, or was not made by this log.
+
+    Segments of the second kind come from a fork or an import.
+    """
     term = term_of(segment_id)
     return term < own or term > own + _TERMS_MAX
 

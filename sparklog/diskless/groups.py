@@ -81,7 +81,7 @@ class GroupObjects:
         return readers_prefix(group)
 
     def naming(self, group: str) -> AbstractContextManager[None]:
-        """Return a context that does nothing: errors of an update name the group's prefix anyway."""
+        """Return a context that does nothing: all errors name the group's prefix anyway."""
         return nullcontext()
 
     def read(self, group: str) -> Reader | None:
@@ -283,7 +283,10 @@ class GroupObjects:
                 return older
 
     def _older(self, prefix: str, numbers: Iterable[int], damaged: int) -> "_Position":
-        """Return the position in the newest readable object below the damaged one. Cost: a GET for each."""
+        """Return the position in the newest readable object below number `damaged`.
+
+        Cost: a GET for each object that is tried.
+        """
         for number in sorted((each for each in numbers if each < damaged), reverse=True):
             with contextlib.suppress(DataCorruptionError, FileNotFoundError):
                 raw = self._store.get(_name(prefix, number))

@@ -75,7 +75,7 @@ class NewObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPartition:
-    """A partition of the new log. The snapshot contains the log start and the end."""
+    """A partition of the new log. Its log start and end are in the snapshot of `NewLog`."""
 
     key: TopicPartition
     extents: Extents = ()
@@ -109,12 +109,13 @@ class NewLog:
 
 
 class NewSegments:
-    """The closed segments of a new log that are uploaded, with their keys and manifests.
+    """Closed segments that are written for a new log, with their keys and manifests.
 
     Attributes:
-        objects: As in `NewLog`.
-        manifests: As in `NewLog`.
-        keys: As in `NewLog`. The keys of planned segments are known after the upload.
+        objects: The log objects to write, for `NewLog.objects`.
+        manifests: The manifests to write, for `NewLog.manifests`.
+        keys: The keys of encrypted segments, for `NewLog.keys`. The keys of planned segments are
+            known after the upload.
         time_ms: The time of the upload.
     """
 
@@ -458,7 +459,10 @@ def _extents(new: NewLog) -> Iterator[tuple[tuple[TopicPartition, Extent], int]]
 
 
 def _steps(sized: Iterable[tuple[Any, int]]) -> Iterator[list[Any]]:
-    """Group (part, bytes) pairs into entries."""
+    """Group items of a known size into lists, each small enough for a ledger entry.
+
+    `sized` yields (item, bytes in the entry).
+    """
     held: list[Any] = []
     total = 0
     for part, size in sized:

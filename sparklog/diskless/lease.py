@@ -132,7 +132,7 @@ class SilenceTimer:
 class HeartbeatLease(HomeLease):
     """A lease with numbered holders, of which the holder with the highest number is valid.
 
-    `timer` returns a monotonic time in ms.
+    The argument `timer` returns a monotonic time in ms.
     """
 
     def __init__(
@@ -166,7 +166,10 @@ class HeartbeatLease(HomeLease):
         return _heartbeat(self._store, self._name(number)) if number else b""
 
     def _is_over(self, number: int, sign: bytes) -> bool:
-        """Return True if `sign`, the heartbeat of holder `number`, is released or has expired."""
+        """Return True if holder `number` has released the lease, or if its heartbeat has expired.
+
+        `sign` is the content of the holder's heartbeat object.
+        """
         silent_ms = self._silence.silent_ms((number, sign))
         return bool(_parsed(sign).get("released")) or silent_ms >= self._timeout_ms
 
@@ -265,7 +268,7 @@ class TermLease(HeartbeatLease):
             return self._take(state.term, _parsed(sign))
 
     def _is_own(self, term: int) -> bool:
-        """Return True if this process released this term, and the lease is still free."""
+        """Return True if `term` is the last term that this process had in this log."""
         last = self._tenure
         return term > 0 and (term, self._log.log_id, os.getpid()) == (
             last.term, last.log_id, last.pid
@@ -401,7 +404,12 @@ class TermLease(HeartbeatLease):
 class NumberedLease(HeartbeatLease):
     """A `sparklog.storage.lease.EndpointLease` made of numbered objects. Thread-safe.
 
-    `said` is the holder's description of itself. `timer` returns a monotonic time in ms.
+    Args:
+        store: The store of the log.
+        clock: The current time.
+        said: The description of this endpoint, which other processes read.
+        timeout_ms: The time without a heartbeat after which the lease expires.
+        timer: Returns a monotonic time in ms.
     """
 
     def __init__(

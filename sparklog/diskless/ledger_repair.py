@@ -219,7 +219,7 @@ class _Losses:
         self._entries.append(what)
 
     def _compare(self, known: DisklessState) -> None:
-        """Add the facts in a state object after lost entries."""
+        """Add the losses that a state object shows, which was written after lost entries."""
         before = self._lost.state.log
         self._lost.term = max(self._lost.term, known.term)
         for key, end in known.log.ends.items():
@@ -241,7 +241,7 @@ class _Losses:
             self._ends[key] = end
 
     def _groups(self) -> Iterator[str]:
-        """Yield groups with a position above the new end of a partition."""
+        """Yield descriptions of groups with a position above the new end of a partition."""
         ends = self._lost.state.log.ends
         for reader in Groups(GroupObjects(self._store)).readers().groups:
             for key, at in sorted(reader.offsets.items()):

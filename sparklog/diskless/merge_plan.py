@@ -74,7 +74,7 @@ def due_merges(
 
 
 def _runs(extents: Extents, config: TopicConfig, term: int) -> Iterator[tuple[Level, list[Extent]]]:
-    """Yield (level of the new segment, extents) for runs: consecutive extents that can be merged."""
+    """Yield (level of the new segment, extents) for consecutive extents that can be merged."""
     run: list[Extent] = []
     before: Level | None = None
     for extent in extents:

@@ -270,7 +270,10 @@ class SourceLog:
         return b"".join(self._read(pieces))
 
     def _pieces(self, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (index of a slice, first byte in its extent, end byte) for the log's bytes [at, end)."""
+        """Yield the parts of slices that make up the log's bytes [at, end).
+
+        Each part is (index of the slice, first byte in the slice's extent, end byte).
+        """
         index = bisect.bisect_right(self._starts, at) - 1
         while at < end:
             first, skip = self._starts[index], self._slices[index].start

@@ -286,7 +286,7 @@ class Merger:
         return put.segment
 
     def _look_at(self, put: SegmentPut[RemoteSegment], state: DisklessState) -> LogObject:
-        """Read the log of a segment, and return the facts (indexes, checksums) that its manifest needs.
+        """Read an existing log, and return the indexes and checksums that its manifest needs.
 
         `put_log` collects the same facts while it writes a log.
         """

@@ -136,7 +136,10 @@ def segment_id(term: int, level: Level) -> str:
 
 
 def level_of(segment_id: str, *, term: int) -> Level:
-    """Return the source of a segment's data. `term` is the highest valid term of the log."""
+    """Return the source of a segment's data, as its id encodes it.
+
+    `term` is the log's highest term: an id with a higher term was not made by this log.
+    """
     level = topic_id_bytes(segment_id)[_TERM_BYTES]
     if term_of(segment_id) > term or level > max(Level):
         return Level.SEGMENTS

@@ -104,9 +104,16 @@ class NumberedBatches:
             data += self._raw.pread(need - len(data), position + len(data))
 
     def _number(self, found: Batches, data: bytearray, position: int, done: int) -> int:
-        """Patch offsets into the batches in `data`.
+        """Write the committed offsets, and the append time if any, into the batches in `data`.
 
-        Return the number of records up to their end.
+        Args:
+            found: The batches in `data`.
+            data: The bytes, which are changed in place.
+            position: The position of `data` in the chunk.
+            done: The number of records before `data`.
+
+        Returns:
+            The number of records up to the end of the complete batches.
         """
         table, whole = found.table, found.end - position
         if len(table):

@@ -70,9 +70,12 @@ def settled(
     epoch: int,
     stamps: Mapping[str, int] | None = None,
 ) -> PlacedExtents:
-    """Return the extents with offsets that begin at the partitions' ends.
+    """Return the extents with their committed offsets, leader epoch and append time.
 
     Args:
+        extents: The extents, each with offsets from 0.
+        ends: The end offsets of the partitions, where the extents begin.
+        epoch: The log's leader epoch.
         stamps: {topic: ms} of topics with message.timestamp.type=LogAppendTime.
     """
     at = dict(ends)
@@ -230,7 +233,10 @@ def _extents(
 
 
 class _Sources:
-    """Objects and buffers that rows refer to: names by number, 0 for buffers in memory."""
+    """The objects and buffers in memory that contain a commit's chunks.
+
+    Rows of chunks refer to the objects by number, and to buffers in memory by number 0.
+    """
 
     def __init__(self) -> None:
         self.names: list[str] = [""]

@@ -94,7 +94,7 @@ class PlannedView(View):
         return self._whole.home
 
     def renew(self) -> int:
-        """Return the `incarnation`, a number that changes if the log is replaced; 0 for the planned log."""
+        """Return the `incarnation`, which changes if the log is replaced; 0 for the planned log."""
         if not self._fresh:
             self.incarnation = self._whole.renew() - self._before
         return self.incarnation

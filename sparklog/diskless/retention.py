@@ -51,7 +51,7 @@ def due_extents(
 
 
 def topic_sizes(state: DisklessState, topics: Collection[str]) -> dict[str, int]:
-    """Return the size in bytes of topics."""
+    """Return {topic: size in bytes of its extents}."""
     sizes: dict[str, int] = {}
     for key, extents in state.extents.items() if topics else ():
         if key.topic in topics:

@@ -206,7 +206,7 @@ class SegmentHealer:
 
 
 def segment_of(state: DisklessState, key: TopicPartition, extent: Extent) -> RemoteSegment:
-    """Return the description of a closed segment as remote storage uses it, from the log's state."""
+    """Return the description of a closed segment (topic, offsets, epochs) from the log's state."""
     return RemoteSegment(
         topic=key.topic, topic_id=state.log.topics[key.topic].id,
         partition=key.partition, id=extent.segment, base=extent.base, end=extent.end,

@@ -311,7 +311,7 @@ class DisklessSegments:
         )
 
     def _opened(self, extent: Extent) -> OpenedSegment | None:
-        """Return a closed segment's manifest, or None."""
+        """Return a closed segment with its manifest; None for an extent without a manifest."""
         if not extent.segment or extent.segment in self._bare:
             return None
         try:
@@ -349,7 +349,7 @@ class DisklessSegments:
     def loss(
         self, extent: Extent, error: FileNotFoundError | ObjectEndsError
     ) -> DataCorruptionError:
-        """Return the error for an object of the state that is missing or too short."""
+        """Return the error for an extent whose object is missing or too short."""
         is_missing = isinstance(error, FileNotFoundError)
         fault = "the object is missing" if is_missing else f"the object is cut off ({error})"
         cure = "restore it from a copy of the bucket"
@@ -377,7 +377,11 @@ class DisklessSegments:
 
 
 class _Healed:
-    """An extent's log. If its object is missing, new entries are folded to find the replacement."""
+    """An extent's log, which reports whether the extent was replaced if its object is missing.
+
+    If an object is missing or too short, new ledger entries are folded. If the extent was replaced,
+    StaleReadError is raised, and the reader lists the segments again.
+    """
 
     def __init__(self, logs: ExtentLogs, at: int, segments: DisklessSegments) -> None:
         self._log = logs.open(at) if not logs.extents[at].pieces else None

@@ -35,7 +35,10 @@ class ConflictError(SparklogError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEntry:
-    """An entry to create; attempt id, predecessor, time and leader epoch are filled in."""
+    """The content of a ledger entry to create.
+
+    `ServiceLog.create` fills in attempt id, predecessor, time and leader epoch.
+    """
 
     record: HomeRecord | StartRecord | PurgeRecord
     extents: tuple[tuple[TopicPartition, Extent], ...] = ()

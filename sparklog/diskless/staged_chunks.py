@@ -27,9 +27,13 @@ _SLASH: Final = "/"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagedChunks:
-    """The staged chunks of a partition: `Chunk.pieces`. `keys` is {object: data key}.
+    """The locations of a partition's staged chunks, which one `Chunk` combines (`Chunk.pieces`).
 
-    Chunks that were merged together share `keys` and the fields of `table`, except the rows.
+    Chunks that were combined together share `keys` and the fields of `table`, except the rows.
+
+    Attributes:
+        table: A row per staged chunk.
+        keys: {object: data key} of encrypted objects.
     """
 
     table: ChunkTable

@@ -199,7 +199,7 @@ class DisklessState:
         self.log.time_ms = max(self.log.time_ms, record.time_ms)
 
     def _engine(self, number: int, entry: Entry, record: LedgerRecord) -> None:
-        """Fold a record of a kind that log dirs have too."""
+        """Fold an entry whose record is of a kind that log dirs have too."""
         if isinstance(record, AppendRecord):
             self._append(number, entry, record)
         elif isinstance(record, TopicRecord):
@@ -284,7 +284,7 @@ class DisklessState:
         self._forget_keys(before[at : at + len(record.sources)])
 
     def _import(self, number: int, entry: Entry, record: ImportRecord) -> None:
-        """Fill offsets below the ends that a snapshot record has set."""
+        """Fold an import record: add extents below the ends that a snapshot record has set."""
         for key, extents in self._named(number, entry).items():
             known = self.extents.get(key, ())
             first, end = (known[-1].end if known else extents[0].base), extents[-1].end
@@ -338,7 +338,7 @@ class DisklessState:
             self._let_go(topic_id, held.name, len(held.ends), self.deleted.pop(topic_id))
 
     def _trim(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Drop extents that end at or below the log start, possibly all extents."""
+        """Remove extents below the new log starts. An extent that contains a log start stays."""
         removed: list[Extent] = []
         for key, start in starts.items():
             extents = self.extents.get(key, ())
@@ -358,7 +358,7 @@ class DisklessState:
                 self.commits.pop(writer, None)
 
     def count_uses(self, extents: Iterable[Extent]) -> None:
-        """Count extents as uses of their objects, once these counts have been requested."""
+        """Add extents to the counts of extents per object, if these counts exist already."""
         for uses in self._uses:
             for extent in extents:
                 uses[extent.object] = uses.get(extent.object, 0) + 1

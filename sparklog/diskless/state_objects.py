@@ -194,7 +194,13 @@ def _parts_to_json(parts: DeletedParts) -> list[Any]:
 def _parts_from_json(
     fields: Sequence[Any], rows: Sequence[Extent], at: int
 ) -> tuple[DeletedParts, int]:
-    """Reverse `_parts_to_json`; also return the index of the row after the extents."""
+    """Return the contents of a deleted topic from JSON, and the index of the row after its extents.
+
+    Args:
+        fields: The result of `_parts_to_json`.
+        rows: The extents of the state object.
+        at: The index of the topic's first extent in `rows`.
+    """
     number, counts, epochs, producers, gaps = fields
     extents: dict[int, Extents] = {}
     for p, count in counts:

@@ -164,7 +164,10 @@ def _check_whole(url: str, key: TopicPartition, start: int, found: Iterable[Mani
 
 
 def _epochs(manifests: Iterable[Manifest]) -> Epochs:
-    """Combine the leader epochs of consecutive copies, which list only epochs of own offsets."""
+    """Return the leader epochs of consecutive copies together.
+
+    Each manifest lists only the epochs of the copy's own offsets.
+    """
     known: list[tuple[int, int]] = []
     for manifest in manifests:
         for epoch, first in manifest.segment.epochs:

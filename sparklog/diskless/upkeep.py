@@ -73,8 +73,8 @@ class DisklessUpkeep:
         groups: Returns the registered readers, which may delay retention.
         close: Closes the log.
         stopping: Returns True if the service is stopping.
-        timer: Monotonic, in ms.
-        tenure: Preserved by the service while the log is closed.
+        timer: Returns a monotonic time in ms.
+        tenure: The identity with which the service resumes its term after reopening the log.
     """
 
     works: tuple[Work, ...] = ("retain", "merge", "clean")
@@ -239,7 +239,12 @@ class DisklessUpkeep:
         return bool(tried) and all(tried)
 
     def _missed(self, merge: Merge, error: SparklogError, report: Report) -> None:
-        """Handle a failed merge: its extents changed, or the log's data are damaged."""
+        """Handle the error of a merge.
+
+        If the extents were changed by another process, the error is only logged. Otherwise damaged
+        segments among the sources are rewritten; if that fails, the partition is skipped from then
+        on.
+        """
         state = self.log.follow()
         topic = state.log.topics.get(merge.key.topic)
         known = {extent.place for extent in state.extents.get(merge.key, ())}

@@ -146,7 +146,7 @@ class DisklessView(ListedView[TopicState]):
                 self.incarnation += 1
 
     def _found(self, names: Sequence[str]) -> list[bytes]:
-        """Return small objects, b"" for a missing object.
+        """Return the contents of small objects, b"" for a missing object.
 
         Raises:
             StorageUnavailableError: The store does not answer, or refuses the request.
@@ -227,7 +227,7 @@ class DisklessView(ListedView[TopicState]):
         return True
 
     def _open(self, key: TopicPartition, place: TopicState) -> DisklessSegments:
-        """Return the segments of a partition. Each listing is as of its time."""
+        """Return the segments of a partition. Each listing of them uses the state at that time."""
 
         def look() -> PartitionState | None:
             now = partition_state(self.state, key)

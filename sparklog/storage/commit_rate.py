@@ -18,7 +18,13 @@ _POINTS_MAX: Final = 32
 
 
 class RatePoint(NamedTuple):
-    """A commit: at `time_ms` the positions in `partitions` partitions had the sum `total`."""
+    """A commit in a commit rate.
+
+    Attributes:
+        time_ms: The time of the commit.
+        partitions: The number of partitions with a position.
+        total: The sum of these positions.
+    """
 
     time_ms: int
     partitions: int
@@ -27,9 +33,14 @@ class RatePoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitRate:
-    """A run of commits since `since_ms`. `longest_ms` is the longest pause so far.
+    """How regularly a reader or writer has committed since `since_ms`.
 
-    `points`: ascending by time; the last point is the last commit.
+    A long pause or a step back starts a new rate.
+
+    Attributes:
+        since_ms: The time of the first commit.
+        longest_ms: The longest pause between two commits so far.
+        points: Some of the commits, ascending by time. The last point is the last commit.
     """
 
     since_ms: int
@@ -41,7 +52,11 @@ class CommitRate:
         return self.points[-1].time_ms if self.points else self.since_ms
 
     def after_commit(self, point: RatePoint) -> "CommitRate":
-        """Return the rate after a commit. A long pause or a step back starts a new run."""
+        """Return the rate after a commit.
+
+        A long pause before the commit, or lower positions than at the last commit, start a new
+        rate.
+        """
         last = self.points[-1] if self.points else None
         # A commit with an earlier time than the last one would count as a negative pause.
         if last is None or point.time_ms < last.time_ms:
@@ -89,7 +104,10 @@ class CommitRate:
 
 
 def _thinned(points: Sequence[RatePoint]) -> tuple[RatePoint, ...]:
-    """Drop points, more of the older ones: the distance of two points is about their age."""
+    """Return the points without some that are close together; more of the older ones are dropped.
+
+    The remaining points are about as far apart as they are old.
+    """
     kept, now_ms = list(points), points[-1].time_ms
     at = len(kept) - 2
     while at > 0:

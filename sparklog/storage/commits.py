@@ -26,7 +26,10 @@ from sparklog.storage.log_state import LogState
 
 
 class PositionMovedError(SparklogError):
-    """Another change is at the expected position. This change was not written; decide again."""
+    """Another change was written at the expected position, and this change was not written.
+
+    Fold the new records, decide again on the new state, and retry.
+    """
 
     retriable = True
 
@@ -100,7 +103,13 @@ class Chunk:
 
 
 class DuplicateAppend(NamedTuple):
-    """Offsets [first, end) of a duplicate batch sequence; `timestamp`: of the last batch, ms."""
+    """The result for batches of an idempotent producer that were appended before.
+
+    Attributes:
+        first: The first offset of these batches in the log.
+        end: The offset after their last record.
+        timestamp: The timestamp of the last batch, ms.
+    """
 
     first: int
     end: int
@@ -128,7 +137,7 @@ class Change:
 
 
 class Ledger(Protocol):
-    """The ledger records of a log that have not expired."""
+    """The ledger (the ordered log of commits) of a log: the records that have not expired."""
 
     @property
     def home(self) -> str:
@@ -164,7 +173,10 @@ class Ledger(Protocol):
 
 
 class FollowedLedger(Ledger, Protocol):
-    """The ledger for readers, without a lock. New records are appended, the oldest expire."""
+    """The ledger as readers follow it, without a lock.
+
+    New records are appended at its end, and the oldest records expire.
+    """
 
     @property
     def exists(self) -> bool:
@@ -203,7 +215,7 @@ class CommitMeters(Protocol):
     """Counters of a handle's commits."""
 
     def committing(self) -> AbstractContextManager[None]:
-        """Count exceptions that are raised within the context."""
+        """Return a context that counts the exceptions that are raised within it."""
 
     def committed(self, began_ms: float, sizes: Iterable[int]) -> None:
         """Count a commit that began at `began_ms` (monotonic) with chunks of these sizes."""
@@ -216,7 +228,7 @@ class CommitMeters(Protocol):
 
 
 class CommitLog(Ledger, Protocol):
-    """The changes of a log, through a handle. Threads may share it."""
+    """The commit log of an open log: makes changes by ledger records. Threads may share it."""
 
     @property
     def clock(self) -> Clock:
@@ -255,9 +267,10 @@ class CommitLog(Ledger, Protocol):
         """
 
     def catch_up(self) -> int:
-        """Fold records of other processes; return `position`, which is higher if there were any.
+        """Fold records of other processes; return the new `position`.
 
-        Can be called within `exclusive`, where a log dir never has new records.
+        The position is unchanged if there are no new records. Can be called within `exclusive`,
+        where a log dir never has new records.
         """
 
     def append(self, change: Change, *, expected: int) -> LedgerRecord:

@@ -59,7 +59,10 @@ AppendsById = dict[tuple[str, int], Appends]
 
 
 def note_appends(known: AppendsById, state: LogState, record: AppendRecord) -> None:
-    """Add the ranges of a ledger record to `known`. `state` includes the record."""
+    """Add the appends of a ledger record to `known`.
+
+    `state` is the log's state after the record, which has the topics' ids.
+    """
     crcs = record.crcs or {}
     for key, (first, end) in record.ends.items():
         topic = state.topics.get(key.topic)
@@ -69,7 +72,15 @@ def note_appends(known: AppendsById, state: LogState, record: AppendRecord) -> N
 
 
 class AppendedBatches:
-    """Offsets and CRC fields of consecutive batches of a partition."""
+    """Offsets and CRC fields of consecutive batches of a partition.
+
+    Call `settle` after `add` and before any other method. Batches are referred to by slices of
+    their row numbers.
+
+    Attributes:
+        bases: The base offset of each batch.
+        ends: The offset after the last record of each batch.
+    """
 
     def __init__(self) -> None:
         self.bases = self.ends = np.empty(0, np.int64)
@@ -79,13 +90,19 @@ class AppendedBatches:
         self._more_crcs: list[bytes] = []
 
     def add(self, data: Buffer, table: Table, position: int) -> None:
-        """Add the batches of a table. `position` is the place of data[0] in the file."""
+        """Add the batches of a table.
+
+        Args:
+            data: Bytes that contain the batches.
+            table: The positions and headers of the batches.
+            position: The position of data[0] in the file.
+        """
         # Copied columns: the table would keep the whole block of the file in memory.
         self._tables.append(table[["base_offset", "last_offset", "count", "attributes"]].copy())
         self._more_crcs.append(stored_crcs(data, table, position))
 
     def settle(self) -> None:
-        """Merge added batches. Call this before the other methods."""
+        """Make the batches of earlier calls of `add` available to the other methods."""
         if not self._tables:
             return
         table = np.concatenate(self._tables)
@@ -103,7 +120,10 @@ class AppendedBatches:
         self._is_rewritten, self._crcs = self._is_rewritten[count:], self._crcs[count * 4 :]
 
     def rows(self, first: int, end: int) -> slice | None:
-        """Return the batches of [first, end), or None if these offsets are no batch boundaries."""
+        """Return the rows of the batches with offsets [first, end).
+
+        Returns None if these offsets are not batch boundaries.
+        """
         low, high = (int(np.searchsorted(self.bases, offset)) for offset in (first, end))
         if low == high or self.bases[low] != first or self.ends[high - 1] != end:
             return None
@@ -114,7 +134,10 @@ class AppendedBatches:
         return int(crc32c(memoryview(self._crcs)[rows.start * 4 : rows.stop * 4]))
 
     def is_complete(self, rows: slice) -> bool:
-        """Return whether the batches cover all offsets and none was rewritten."""
+        """Return True if the batches cover all offsets, and none of them was rewritten.
+
+        Compaction and erasure rewrite batches.
+        """
         follow = self.bases[rows][1:] == self.ends[rows][:-1]
         return bool(follow.all()) and not self._is_rewritten[rows].any()
 
@@ -176,9 +199,13 @@ def runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class WrongAppends:
-    """Offsets [first, end) with other batches than the committed batches, and the message.
+    """Appends whose batches in the segment differ from the committed batches.
 
-    `is_long` means that the append spans several segments, and any of these may be wrong.
+    Attributes:
+        first: The first offset of the appends.
+        end: The offset after their last record.
+        message: What is wrong.
+        is_long: Whether the append spans several segments, any of which may be wrong.
     """
 
     first: int
@@ -206,10 +233,10 @@ class CommittedAppends:
     _long: dict[int, AppendedBatches | None] = field(default_factory=dict)
 
     def first_wrong(self, batches: AppendedBatches, base: int, end: int) -> WrongAppends | None:
-        """Compare the batches of the segment [base, end).
+        """Compare the batches of the segment [base, end) with the appends that the ledger recorded.
 
         Returns:
-            The first run of wrong appends, if any.
+            The first appends in a row that are wrong; None if all are right.
         """
         batches.settle()
         firsts, ends, crcs = self.appends.get(self.key, Appends()).columns()
@@ -236,7 +263,16 @@ class CommittedAppends:
     def _is_right(
         self, batches: AppendedBatches, base: int, end: int, first: int, last: int, crc: int
     ) -> bool:
-        """Compare the part of the append [first, last) in the segment [base, end)."""
+        """Return False if the part of an append in the segment [base, end) differs from the ledger.
+
+        Args:
+            batches: The batches of the segment.
+            base: The base offset of the segment.
+            end: The end of the segment.
+            first: The first offset of the append.
+            last: The offset after the append's last record.
+            crc: The append's checksum in the ledger, or `NO_CRC`.
+        """
         may_miss = first < self.gaps_below
         if first >= base and last <= end:
             return batches.are_committed(first, last, crc, may_miss=may_miss) is not False

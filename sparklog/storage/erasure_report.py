@@ -212,7 +212,7 @@ class ErasureReport:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of log that were checked."""
+        """The number of bytes of segments that were checked, in all partitions."""
         return sum(part.bytes_read for part in self.partitions)
 
     @property

@@ -52,7 +52,10 @@ class GroupStore(Protocol):
 
     @property
     def are_waited_for(self) -> bool:
-        """Whether the log respects positions of readers; False in a broker's directory."""
+        """Whether the log stores positions of readers, so that retention waits for the readers.
+
+        False in a broker's directory and in an archive.
+        """
 
     def key(self, group: str) -> str:
         """Return the group's key. Unlike its name, the key of a damaged group is known."""
@@ -110,9 +113,10 @@ class Groups:
 
     @property
     def are_waited_for(self) -> bool:
-        """Whether the log respects positions of readers; False in a broker's directory.
+        """Whether the log stores positions of readers, so that retention waits for the readers.
 
-        If False, positions must not be committed: see `check_kept`.
+        False in a broker's directory and in an archive. Positions must not be committed there: see
+        `check_kept`.
         """
         return self._store.are_waited_for
 
@@ -151,7 +155,10 @@ class Groups:
         return stored
 
     def group_of_planner(self, planner: str) -> str | None:
-        """Return the group that a task registered for `planner`, if any."""
+        """Return the group that a task registered for a query's source, if any.
+
+        `planner` is the id of the source.
+        """
         return next((r.group for r in self.readers().groups if planner in r.planners), None)
 
     # --- committing --------------------------------------------------------------------------
@@ -188,9 +195,15 @@ class Groups:
     ) -> None:
         """Commit, from a task, the start of a query's micro-batch. Other partitions are unchanged.
 
-        `query`: group, kind, host, app, batch, run and name. `committed_by_query` returns the new
-        state of the group, or None if the stored state is up to date.
-        Raises the errors of `commit`.
+        `committed_by_query` returns the new state of the group, or None if the stored state is up
+        to date. The errors are those of `commit`.
+
+        Args:
+            query: The group's fields group, kind, host, app, batch, run and name.
+            offsets: {partition: the first offset of the micro-batch}.
+            now_ms: The time of the commit.
+            planner: The id of the query's source, which this commit registers.
+            origins: The leader epochs of the positions.
         """
         check_group(query.group)
         if offsets:
@@ -210,10 +223,17 @@ class Groups:
         now_ms: int,
         origins: Origins = NO_ORIGINS,
     ) -> bool:
-        """Commit positions that a query's `planner` knows; return False if the tasks must commit.
+        """Commit positions that the planner of a query's source knows.
 
-        `committed_as_planned` returns the new state of the group.
-        Raises the errors of `commit`.
+        Returns False if the query's tasks must commit instead. `committed_as_planned` returns the
+        new state of the group. The errors are those of `commit`.
+
+        Args:
+            group: The name of the group.
+            offsets: {partition: the next offset to read}.
+            planner: The id of the query's source.
+            now_ms: The time of the commit.
+            origins: The leader epochs of the positions.
         """
         check_group(group)
         try:
@@ -273,7 +293,7 @@ class Groups:
         return expired
 
     def _expire(self, group: str, now_ms: int, retention_ms: int) -> list[ExpiredOffset]:
-        """Delete a group's expired commits, unless they were renewed since."""
+        """Delete a group's expired commits, unless they were renewed after the group was listed."""
         # The group may have committed since it was read, so each commit is judged again.
         expired: list[ExpiredOffset] = []
 

@@ -142,13 +142,13 @@ class Home(Protocol):
 
     @property
     def commits(self) -> CommitLog:
-        """The commit log."""
+        """The commit log, by which this handle changes the log."""
 
     def describe(self, name: str, topic: TopicState) -> TopicInfo:
-        """Return the user's description of a topic in the commit log's state.
+        """Return the description of a topic for users, from the topic's state in the commit log.
 
-        The view may not include the topic yet: the home renders the description that readers see
-        after the commit.
+        The result is the description that readers see after the commit. The view may not include
+        the topic yet.
         """
 
     def known_topics(self) -> dict[str, TopicInfo]:

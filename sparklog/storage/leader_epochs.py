@@ -14,7 +14,10 @@ _BEGINNING_MS: Final = 1_577_836_800_000  # 2020: seconds since then fit into Ka
 
 
 def assigned(entries: Epochs, epoch: int, start: int) -> Epochs:
-    """Return `entries` with `epoch` from `start` on, or the same object without a change."""
+    """Return `entries` after `epoch` starts at offset `start`.
+
+    Entries that conflict with this are removed. Returns the same object if nothing changes.
+    """
     if entries and entries[-1][0] == epoch and start >= entries[-1][1]:
         return entries
     kept = list(entries)
@@ -27,7 +30,8 @@ def assigned(entries: Epochs, epoch: int, start: int) -> Epochs:
 def end_offset_for(entries: Epochs, epoch: int, log_end: int) -> tuple[int, int]:
     """Return the greatest epoch up to `epoch`, and the offset after the last record of this epoch.
 
-    UNDEFINED for an epoch above the latest. Source: LeaderEpochFileCache.endOffsetFor.
+    Returns `UNDEFINED` if `epoch` is above the latest epoch. Source:
+    LeaderEpochFileCache.endOffsetFor.
     """
     latest = entries[-1][0] if entries else -1
     if epoch < 0 or epoch > latest:
@@ -47,7 +51,10 @@ def new_epoch(latest: int, now_ms: int) -> int:
 
 
 def clipped(entries: Epochs, *, start: int = 0, end: int | None = None) -> Epochs:
-    """Return the entries of the offsets [start, end); the epoch at `start` starts there."""
+    """Return the leader epochs of the offsets [start, end) alone.
+
+    The epoch of `start` is returned as if it started there.
+    """
     if end is not None:
         entries = [entry for entry in entries if entry[1] < end]
     if not start:

@@ -156,10 +156,10 @@ class HomeLease(Lease):
 
     @abstractmethod
     def _drop(self) -> None:
-        """Become a process without the lease, which another process has taken over."""
+        """Record that another process has taken over the lease."""
 
     def is_requested(self) -> bool:
-        """Return True if another process requests the lease. Endpoints do not hand over."""
+        """Return False: only leases of services can be requested, and these override the method."""
         return False
 
     def check(self) -> None:

@@ -74,7 +74,14 @@ class InvalidRecordError(DataCorruptionError):
 
 
 class LastMicroBatch(NamedTuple):
-    """The newest micro-batch of a writer. An `ends` of None must be looked up in the ledger."""
+    """The newest micro-batch of a writer.
+
+    Attributes:
+        batch: The batch id.
+        fingerprint: The fingerprint of the micro-batch's planned offsets.
+        time_ms: The time of its commit, ms.
+        ends: The committed offsets by partition; None if they must be looked up in the ledger.
+    """
 
     batch: int
     fingerprint: str
@@ -106,7 +113,7 @@ class LostCommits:
     offsets: RangeSets
 
     def above(self, starts: Mapping[TopicPartition, int]) -> "LostCommits | None":
-        """Return the lost commits above the log starts, or None."""
+        """Return the lost commits of partitions with lost offsets above the log start, or None."""
         kept = {
             key: spans
             for key, spans in self.offsets.items()
@@ -171,7 +178,14 @@ class AppendRecord(_Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRecord(AppendRecord):
-    """An append of a writer's micro-batch."""
+    """An append of a writer's micro-batch.
+
+    Attributes:
+        writer: The writer, a query's sink.
+        batch: The batch id.
+        fingerprint: The fingerprint of the micro-batch's planned offsets.
+        origin: The properties by which the query is recognized, if known.
+    """
 
     kind: ClassVar[str] = "commit"
     writer: str
@@ -252,8 +266,12 @@ class PurgeRecord(_Record):
 class StartRecord(_Record):
     """Log starts, or the starts of local segments, were raised.
 
-    `begins_epoch` means that the leader epoch was chosen for this record: no other copy of the log
-    has this epoch.
+    Attributes:
+        starts: {partition: the new log start offset}.
+        local_starts: {partition: the new start of the local segments}, if these were raised.
+        given_up: The loss, if log starts were raised because segments were missing.
+        begins_epoch: Whether the leader epoch was chosen for this record, so that no other copy of
+            the log has this epoch.
     """
 
     kind: ClassVar[str] = "start"
@@ -373,9 +391,10 @@ def decode(raw: bytes | dict[str, Any], *, path: str, offset: int) -> LedgerReco
 
 
 def _fields(record: LedgerRecord) -> dict[str, Any]:
-    """Return the fields of a kind in their order on disk.
+    """Return the record's own fields, in their order on disk.
 
-    Time and epoch are included only if they are not the last fields.
+    Time and epoch are included only where the record's kind stores them before its other fields;
+    otherwise the caller appends them.
     """
     # The order is a part of the form: where time and epoch stand tells the decoder whether the
     # caller chose them (`stamped`, `begins_epoch`) or the ledger added them at the end.

@@ -205,7 +205,7 @@ class LogState:
                     del self.abandoned[key]
 
     def _trim_local_starts(self) -> None:
-        """Remove local starts that are not above the log start."""
+        """Remove the starts of local segments that are not above the log start."""
         for key, offset in list(self.local_starts.items()):
             if offset <= self.starts.get(key, 0):
                 del self.local_starts[key]

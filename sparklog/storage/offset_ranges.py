@@ -20,7 +20,7 @@ SpansByKey = dict[TopicPartition, list[OffsetRange]]
 
 
 def merged(spans: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """Return ranges in any order as a set: sorted, with adjacent ranges joined."""
+    """Return ranges in any order as a set of offsets: sorted, with adjacent ranges joined."""
     found: list[OffsetRange] = []
     for span in sorted(spans):
         if found and span.first <= found[-1].end:
@@ -31,7 +31,7 @@ def merged(spans: Iterable[OffsetRange]) -> list[OffsetRange]:
 
 
 def clipped(spans: Iterable[OffsetRange], start: int, end: int) -> list[OffsetRange]:
-    """Return the part of a set within [start, end)."""
+    """Return the ranges of a set of offsets, limited to [start, end)."""
     inside = (OffsetRange(max(first, start), min(last, end)) for first, last in spans)
     return [span for span in inside if span.first < span.end]
 
@@ -39,9 +39,16 @@ def clipped(spans: Iterable[OffsetRange], start: int, end: int) -> list[OffsetRa
 def subtract(
     start: int, end: int, spans: Sequence[OffsetRange], *, bridge: int
 ) -> Iterator[OffsetRange]:
-    """Yield [start, end) without `spans`. Spans shorter than `bridge` are not left out.
+    """Yield the ranges of [start, end) that are not in `spans`.
 
-    `outside` filters these, because seeking past them costs as much.
+    A span shorter than `bridge` between two of these ranges is not left out, because seeking past
+    it costs as much as reading it. `outside` removes the rows of such spans.
+
+    Args:
+        start: The first offset.
+        end: The offset after the last.
+        spans: The offsets to leave out: sorted, disjoint ranges.
+        bridge: The number of offsets from which a span is left out.
     """
     for first, last in clipped(spans, start, end):
         # A short span costs no additional seek if it is the last one or the first one.

@@ -40,7 +40,12 @@ def query_text(known_as: str, name: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BatchStart:
-    """Data of the running query: the start of the micro-batch, and the ids of running queries."""
+    """Data of Spark when a query starts a micro-batch.
+
+    Attributes:
+        starts: The positions of the query's sources at the start of the micro-batch.
+        alive: The ids of the running queries.
+    """
 
     starts: Offsets = ()
     alive: frozenset[str] = frozenset()  # ids of queries
@@ -94,7 +99,14 @@ class QueryOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """An earlier writer that looks like the same query, and the evidence."""
+    """An earlier writer that looks like the same query.
+
+    Attributes:
+        writer: The earlier writer.
+        evidence: The property that both have in common, for messages.
+        topics: The topics that both write to.
+        ends: The positions that the earlier writer's sources had reached.
+    """
 
     writer: str
     evidence: str
@@ -137,9 +149,15 @@ def _same(origin: QueryOrigin, other: QueryOrigin) -> str | None:
 
 
 def _overlap(before: Offsets, ends: Offsets, starts: Offsets) -> bool:
-    """Return True if a source is read again. A source with an unknown start may start anywhere.
+    """Return True if a query reads a part of a source that an earlier query has already read.
 
-    A bare number is a count since the query's start (rate, memory): such a source never overlaps.
+    A source with an unknown start may start anywhere. A bare number as position is a count since
+    the query's start (sources rate and memory): such a source never overlaps.
+
+    Args:
+        before: The positions that the earlier query had reached.
+        ends: The positions at the end of the new query's micro-batch.
+        starts: The positions at its start; empty if unknown.
     """
     starts = starts or (None,) * len(ends)
     for old, new, start in zip(before, ends, starts, strict=False):
@@ -151,7 +169,10 @@ def _overlap(before: Offsets, ends: Offsets, starts: Offsets) -> bool:
 
 
 def positions(offset: str | None) -> dict[tuple[str, ...], int]:
-    """Return the numbers in a source's offset by their path in the JSON."""
+    """Return the numbers in a source's offset (JSON), each by its path of keys in the JSON.
+
+    Malformed JSON gives an empty dict.
+    """
     try:
         return dict(_numbers(json.loads(offset or "null"), ()))
     except ValueError:

@@ -42,7 +42,7 @@ class SourceChangedError(SparklogError):
 
 
 def source_changed(where: str) -> SourceChangedError:
-    """Return the error for a source that changed after the put was planned."""
+    """Return the error for a segment at `where` that changed after its upload was planned."""
     return SourceChangedError(f"{where} was retired or replaced while it was copied", path=where)
 
 

@@ -101,7 +101,10 @@ def is_local_file(log: SegmentLog) -> TypeGuard[SupportsPreadInto]:
 
 @dataclass(frozen=True, slots=True)
 class IndexBytes:
-    """An index in memory or mapped. `mapping` must be referenced while `data` is used."""
+    """The bytes of an index, in memory or in a mapped file.
+
+    `mapping` is the mapped file. A reference to it must be held while `data` is used.
+    """
 
     data: memoryview
     mapping: object = None

@@ -123,10 +123,13 @@ class Stager(Protocol):
 
 @dataclass(slots=True)
 class GrowingChunk:
-    """A chunk of a partition that rows are added to: complete v2 record batches from offset 0.
+    """A chunk of a partition to which rows are added: complete v2 record batches from offset 0.
 
-    `parts`: the batches in memory, in order. `place_state`: state of the `ChunkPlace`, for example
-    a file. No rows are added after the chunk was closed.
+    No rows are added after the chunk was closed.
+
+    Attributes:
+        parts: The batches in memory, in order.
+        place_state: What the `ChunkPlace` stores about the chunk, for example a file.
     """
 
     topic: TopicInfo

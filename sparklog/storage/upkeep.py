@@ -100,7 +100,10 @@ class ErasureRequest:
         return KeyPredicate(self.keys, null_key=self.null_key, before_ms=self.before_ms)
 
     def bounded(self, end: int) -> int:
-        """Return the first offset that is not erased in a partition that ends at `end`."""
+        """Return the end of the offsets to erase in a partition whose end offset is `end`.
+
+        This is `end`, or a lower offset limit (`before`) of the request.
+        """
         return end if self.before is None else min(end, self.before)
 
     @property

@@ -80,7 +80,7 @@ class Topics(dict[str, TopicInfo]):
 
 
 class CachedPartition:
-    """A partition's segments and the objects made from the segments; for views."""
+    """A cache of a partition's segments, and of objects made from the segments; for views."""
 
     def __init__(self, segments: PartitionSegments) -> None:
         self.segments = segments

@@ -34,10 +34,16 @@ _NEXT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteSegment:
-    """A copy of offsets [base, end) of a partition. `id` distinguishes copies of the same offsets.
+    """A copy of the offsets [base, end) of a partition.
 
-    `max_timestamp` in ms, -1 without timestamps; `size` of the log in bytes, as Kafka sees it;
-    `time_ms`: when this state was reached.
+    Attributes:
+        id: The segment id, which distinguishes copies of the same offsets.
+        max_timestamp: The largest timestamp in ms; -1 without timestamps.
+        size: The size of the plain log in bytes.
+        epochs: (leader epoch, start offset) of the leader epochs in the copy.
+        state: The state of the copy.
+        time_ms: When the copy reached this state.
+        has_txn_index: Whether transactions were aborted in the segment.
     """
 
     topic: str
@@ -58,7 +64,7 @@ class RemoteSegment:
         return TopicIdPartition(self.topic_id, self.partition)
 
     def restarted(self) -> Self:
-        """Return the copy in state COPY_STARTED, its first record in the topic."""
+        """Return the copy in state COPY_STARTED, as in its first record in the metadata topic."""
         return replace(self, state=SegmentState.COPY_STARTED)
 
     def become(self, state: SegmentState, time_ms: int) -> Self:

@@ -80,7 +80,13 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A partition to restore: its segments, and the offsets [start, end)."""
+    """A partition to restore.
+
+    Attributes:
+        start: The first offset to restore.
+        end: The offset after the last record to restore.
+        segments: The copies that contain these offsets.
+    """
 
     key: TopicPartition
     topic_id: str
@@ -322,7 +328,10 @@ class _Restore:
         fs.rename(log + ".restoring", log)
 
     def _close(self, part: _Part) -> int:
-        """Write the partition's metadata and leader epochs; return the partition's end."""
+        """Write a partition's metadata file and leader epochs; return the partition's end offset.
+
+        The end is the end of the last restored batch.
+        """
         fs, directory, end = self._fs, self._directory(part), part.end
         epochs: Epochs = []
         if part.segments:

@@ -21,12 +21,17 @@ SPARE_NAME: Final = "sparklog.remote-copy"
 
 @dataclass(frozen=True, slots=True)
 class RemoteSettings:
-    """The remote storage of a log: an fsspec URL, `s3://bucket/prefix`.
+    """The settings of a log's remote storage.
 
-    `log_id` and `tokens` distinguish the log from others there (layout/topic_owners.py); empty
-    until a service ran. `key_id`: the master key that encrypts copies; "" for plain copies, None if
-    no service has determined it yet. The id prevents a service without key ring from copying plain
-    segments of an encrypted log.
+    Attributes:
+        url: The fsspec URL: `s3://bucket/prefix`.
+        log_id: The id of the log among other logs there (layout/topic_owners.py); "" until a
+            service ran.
+        tokens: The tokens by which the log recognizes its own owner object there; empty until a
+            service ran.
+        key_id: The id of the master key that encrypts copies. "" means plain copies, None that no
+            service has determined it yet. The id prevents a service without key ring from copying
+            plain segments of an encrypted log.
     """
 
     url: str

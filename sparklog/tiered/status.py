@@ -222,7 +222,7 @@ def _puts(size: int) -> int:
 
 
 def by_topic(rows: list[PartitionTier]) -> Iterator[Mapping[str, Any]]:
-    """Yield a row per topic: sums, and the maximum lag."""
+    """Yield a dict per topic: the sums of its partitions' sizes and counts, and the largest lag."""
     names = sorted({row.topic for row in rows})
     sums = (
         "local_segments", "local_bytes", "remote_segments", "remote_bytes",

@@ -65,7 +65,10 @@ def listed_segments(directory: Directory, objects: Iterable[StoredObject]) -> li
 
 
 def log_start(objects: Iterable[StoredObject]) -> int:
-    """Return the log start offset from the names of a partition's objects; 0 by default."""
+    """Return a partition's log start offset: the largest in the names of its log start objects.
+
+    Returns 0 without such an object.
+    """
     return max((at for e in objects if (at := parse_log_start(e.name)) is not None), default=0)
 
 

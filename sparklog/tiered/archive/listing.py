@@ -55,7 +55,11 @@ class BucketListing:
         self._lock = threading.RLock()
 
     def all(self, *, news: bool = False) -> dict[TopicPartition, Directory]:
-        """Return the partitions; lists the bucket if the last listing is too old."""
+        """Return {partition: directory in the bucket} of the last listing.
+
+        Lists the bucket again if the last listing is too old. With `news` it must be newer than
+        usual.
+        """
         with self._lock:
             age = self._timer() - self._listed_ms
             if self._listed_ms == float("-inf"):
@@ -67,7 +71,8 @@ class BucketListing:
     def segments(self, key: TopicPartition, *, news: bool = False) -> list[RemoteSegment]:
         """Return a partition's valid copies, by base offset; an unknown partition has none.
 
-        With `news` the partition is listed again, unless its last listing was not used yet.
+        With `news` the partition is listed again, unless the last listing is very new, or was not
+        yet returned to a call with `news`.
         """
         with self._lock:
             self.all()
@@ -91,7 +96,9 @@ class BucketListing:
         return min(max(start, segments[0].base), segments[-1].end), segments[-1].end
 
     def _renew(self, look: Callable[[], object]) -> None:
-        """List again. While the store is unavailable, use the last listing until the timeout.
+        """Call `look`, which lists again. While the store is unavailable, keep the last listing.
+
+        The last listing is used until the readers' timeout. Pauses between the attempts get longer.
 
         Raises:
             StorageUnavailableError: The error is not transient, or the readers' timeout is over.

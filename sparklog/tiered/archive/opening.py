@@ -1,4 +1,4 @@
-"""Opens a bucket alone, and recognizes the URLs of buckets."""
+"""Opens an archive (a bucket without its log), and recognizes the URLs of buckets."""
 
 import os
 from collections.abc import Callable, Mapping

@@ -34,7 +34,13 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
-    """A topic, as described by the newest manifest."""
+    """A topic of an archive, as its newest manifest describes it.
+
+    Attributes:
+        id: The topic id.
+        config: The topic's options.
+        gaps: Whether offsets may be missing because of compaction.
+    """
 
     id: str
     config: TopicConfig
@@ -200,10 +206,10 @@ class ArchiveView(ListedView[Directory]):
         )
 
     def _update(self, key: TopicPartition, segments: PartitionSegments, place: Directory) -> bool:
-        """Return False if a copy was deleted since the last use and must not be read.
+        """Return False if the cached segments of a partition must be replaced.
 
-        Copies are deleted when they expire and by erasures. Cost: none, unless the bucket was
-        listed.
+        This is the case if a copy was deleted from the bucket after the last call, because the copy
+        expired or was erased. Cost: none, unless the bucket was listed.
         """
         now = self._listing.segments(key)
         before, self._seen[key] = self._seen[key], now
@@ -263,7 +269,7 @@ class ArchiveView(ListedView[Directory]):
 
 
 def _answered(answers: list[bytes | Exception]) -> list[bytes | Exception]:
-    """Return the store's answers. Raises StorageUnavailableError if an answer is missing."""
+    """Return `answers` unless an answer is a StorageUnavailableError, which is raised."""
     for answer in answers:
         if isinstance(answer, StorageUnavailableError):
             raise answer

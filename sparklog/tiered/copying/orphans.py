@@ -1,8 +1,8 @@
-"""Find objects without metadata, and metadata without objects, without changes.
+"""Find objects in a bucket that belong to no known copy, and copies that lack objects.
 
-Only prefixes with a topic id that this log has or had are examined, because another log may share
-the bucket. Listings may be outdated, so an object counts as an orphan only when it is old, and as
-lost only when a request for it fails.
+Nothing is changed. Only prefixes with a topic id that this log has or had are examined, because
+another log may share the bucket. Listings may be outdated, so an object counts as an orphan only
+when it is old, and as lost only when a request for it fails.
 """
 
 import contextlib
@@ -113,7 +113,7 @@ def _whose(stored: StoredObject, directory: Directory) -> tuple[str, bool]:
 def _is_old_start(
     stored: StoredObject, directory: Directory, copies: Iterable[RemoteSegment]
 ) -> bool:
-    """Return True for a log start object that is outside of all copies, and so has no effect."""
+    """Return True for an object with a log start offset that is in no copy, and has no effect."""
     start = parse_log_start(stored.name.removeprefix(directory.prefix))
     return start is not None and not any(s.base < start < s.end for s in copies)
 

@@ -112,6 +112,11 @@ def _is_outgrown(copy: RemoteSegment, held: LocalSegment, end: int) -> bool:
     """Return True if the segment grew after it was copied, or was rewritten by an erasure.
 
     An erasure only removes records, so equal sizes mean equal content.
+
+    Args:
+        copy: The copy.
+        held: The local segment.
+        end: The end offset of the local segment.
     """
     finished = copy.state is SegmentState.COPY_FINISHED
     rewritten = copy.end == end and copy.size > held.size
@@ -119,9 +124,14 @@ def _is_outgrown(copy: RemoteSegment, held: LocalSegment, end: int) -> bool:
 
 
 def _is_cleaned(copy: RemoteSegment, held: LocalSegment, end: int) -> bool:
-    """Return True if a segment was cleaned since it or its sources were copied.
+    """Return True if a local segment was cleaned since it or its sources were copied.
 
-    Cleaning only removes records, so equal sizes mean equal content.
+    Cleaning only removes records, so equal offsets and sizes mean equal content.
+
+    Args:
+        copy: The copy.
+        held: The local segment.
+        end: The end offset of the local segment.
     """
     finished = copy.state is SegmentState.COPY_FINISHED
     return finished and (copy.base, copy.end, copy.size) != (held.base, end, held.size)
@@ -137,10 +147,11 @@ def epochs_of(entries: Epochs, base: int, end: int) -> SegmentEpochs:
 
 
 def tier_of(config: TopicConfig, copies: Iterable[RemoteSegment]) -> Tier | None:
-    """Return the valid copies as retention of local segments sees them, or None without a tier.
+    """Return the copied offsets, which retention of local segments must know.
 
-    Segments of a compacted topic stay local. The cleaner would not see older values of a key in
-    copies, and would remove the tombstone that hides them.
+    Returns None if the topic is not tiered or is compacted. Segments of a compacted topic stay
+    local: the cleaner would not see older values of a key in copies, and would remove the tombstone
+    that hides them.
     """
     if not config.remote_storage_enable or config.compact:
         return None

@@ -31,7 +31,7 @@ from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 @dataclass(frozen=True, slots=True)
 class LogObject:
-    """A segment's uploaded log, with the data for the manifest.
+    """The log of a segment that was uploaded, and the facts that its manifest contains.
 
     Attributes:
         parts: {name in PARTS: content} of the small files.
@@ -208,10 +208,11 @@ class Source:
             )
 
     def _reaches(self, end: int) -> bool:
-        """Return True if the batches, which end at `end`, are the complete segment.
+        """Return True if batches that end at offset `end` can be the complete segment.
 
-        Compaction may have removed the last batches. After compaction was turned off, segments with
-        a copy are never emptied.
+        They are if `end` is the segment's end. In a topic with gaps, compaction may have removed
+        the last batches. If such a topic is no longer compacted, a segment without batches is
+        complete only if it replaces no copy.
         """
         put = self._put
         if end == put.segment.end or not put.gaps:

@@ -141,7 +141,7 @@ def _chunks(size: int, chunk_bytes: int) -> int:
 
 
 class Sealed:
-    """The stored bytes of a segment's log, in chunks."""
+    """The encrypted bytes of a segment's log, as an iterable of chunks with tags."""
 
     def __init__(self, key: DataKey, pieces: Iterable[Buffer], size: int) -> None:
         self._key, self._pieces, self._size = key, pieces, size

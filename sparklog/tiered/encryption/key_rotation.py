@@ -20,9 +20,12 @@ _AT_ONCE: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """Number of manifests that were `changed`, and of manifests with the current key already.
+    """The result of a key rotation.
 
-    `plain`: number of unencrypted copies, which a rotation does not encrypt.
+    Attributes:
+        changed: The number of manifests whose data key was wrapped by the current key.
+        unchanged: The number of manifests that had the current key already.
+        plain: The number of unencrypted copies, which a rotation does not encrypt.
     """
 
     changed: int

@@ -32,7 +32,7 @@ _MANIFEST: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A partition's prefix."""
+    """The prefix of a partition's object names: topic, partition and topic id."""
 
     topic: str
     partition: int
@@ -46,7 +46,14 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A segment as named by its manifest: offsets [base, end), largest timestamp (ms)."""
+    """The facts in the name of a manifest.
+
+    Attributes:
+        base: The base offset of the segment.
+        id: The segment id.
+        end: The offset after the segment's last record.
+        max_timestamp: The largest timestamp in ms.
+    """
 
     base: int
     id: str

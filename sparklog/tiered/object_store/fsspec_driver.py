@@ -257,8 +257,8 @@ def encoded(crc: int) -> str:
 class HdfsDriver(FsspecDriver):
     """The driver of HDFS. Replacing an object is not atomic: a GET may find none.
 
-    libhdfs has no rename that replaces. Data are on the disks of the data nodes when these write
-    them back, or at once if dfs.datanode.synconclose is true.
+    The reason is that libhdfs has no rename that replaces. Data are on the disks of the data nodes
+    when these write them back, or at once if dfs.datanode.synconclose is true.
     """
 
     def create(self, name: str, data: bytes, crc: int) -> bool:

@@ -480,7 +480,7 @@ class ObjectStore:
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """The bytes of an object of another store, in pieces; can be read repeatedly."""
+    """An iterable of the bytes of an object in another store; can be iterated repeatedly."""
 
     source: Store
     name: str
@@ -493,7 +493,7 @@ class _Copied:
 
 
 class _SourceFailed(Exception):
-    """Reading the data to write has failed. The original error is raised unchanged."""
+    """Carries the error of reading the data to write, which is then raised unchanged."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -508,9 +508,9 @@ def _read(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
 
 
 def _parts(name: str, pieces: Iterable[Buffer], size: int, part_bytes: int) -> Iterator[bytes]:
-    """Split `pieces` into parts of `part_bytes`, the last of which is shorter.
+    """Split `pieces` into parts of `part_bytes`. The last part may be shorter.
 
-    At least a single part.
+    There is at least one part, which is empty for an empty object.
     """
     held: list[memoryview] = []
     length = total = 0

@@ -101,7 +101,7 @@ class BlockCache:
             self._disk.save(name, number, data)
 
     def forget(self, name: str, number: int) -> None:
-        """Drop a block that was deleted or rewritten."""
+        """Remove block `number` of an object that was deleted or rewritten from the cache."""
         with self._locked():
             self._held_bytes -= len(self._blocks.pop((name, number), b""))
         if self._disk is not None:

@@ -28,7 +28,7 @@ class Blocks(Protocol):
 
 
 class Ranges(Protocol):
-    """A stored object, by ranges."""
+    """A stored object that a `Fetcher` reads by ranges."""
 
     @property
     def cache_key(self) -> str:
@@ -84,7 +84,7 @@ class Fetcher:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def prefetch(self, source: Ranges, start: int, end: int) -> None:
-        """Fetch complete runs of [start, end) in the background."""
+        """Fetch the missing blocks of the bytes [start, end) in the background."""
         end = min(end, source.stored_size)
         if start >= end or not self._threads:
             return
@@ -105,7 +105,11 @@ class Fetcher:
     def _claim(
         self, source: Ranges, numbers: Sequence[int]
     ) -> tuple[list["Future[bytes]"], list[_Run]]:
-        """Return a future for each block, and the runs that the caller has to fetch."""
+        """Return a future for each block, and the runs that the caller must fetch.
+
+        A run consists of adjacent blocks. Blocks that are cached, or that another thread fetches,
+        belong to no run.
+        """
         if self._pid != os.getpid():
             self._renew()  # a forked child has none of its parent's threads
         futures: list[Future[bytes]] = []
@@ -126,9 +130,9 @@ class Fetcher:
         return futures, list(_runs(missing))
 
     def _fetch(self, source: Ranges, run: _Run) -> None:
-        """Fetch a run by a single request and set the futures of the run.
+        """Fetch a run (adjacent blocks) by a single request, and set the futures of its blocks.
 
-        Errors are raised in waiting threads.
+        An error is raised in the threads that wait for the futures.
         """
         start = run.first * BLOCK_BYTES
         end = min(start + len(run.futures) * BLOCK_BYTES, source.stored_size)
@@ -157,7 +161,7 @@ class Fetcher:
 
 
 def _runs(missing: list[tuple[int, "Future[bytes]"]]) -> Iterable[_Run]:
-    """Group adjacent blocks, up to RUN_BYTES."""
+    """Group missing blocks into runs: adjacent blocks of up to RUN_BYTES for a single request."""
     most = RUN_BYTES // BLOCK_BYTES
     for _, group in groupby(enumerate(missing), lambda pair: pair[1][0] - pair[0]):
         side_by_side = [entry for _, entry in group]

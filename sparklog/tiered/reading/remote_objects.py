@@ -48,7 +48,7 @@ class OpenedSegment:
 
 @dataclass(frozen=True, slots=True)
 class LogRanges:
-    """A segment's log, by ranges of plain bytes."""
+    """Reads ranges of a remote segment's log, which may be encrypted, in plain bytes."""
 
     store: Store
     fetcher: Fetcher

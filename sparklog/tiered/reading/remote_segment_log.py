@@ -39,9 +39,12 @@ class BytesLog:
 
 
 class RemoteSegmentLog:
-    """A segment's log. Prefetches for sequential reads, also from the next segment.
+    """The log of a remote segment. Prefetches for sequential reads, also from the next segment.
 
-    `following` prefetches this number of bytes of the next segment.
+    Args:
+        path: The path of the log, for messages.
+        ranges: Reads ranges of the log through a cache.
+        following: Prefetches this number of bytes of the next segment.
     """
 
     def __init__(self, path: str, ranges: Ranges, following: Callable[[int], object]) -> None:

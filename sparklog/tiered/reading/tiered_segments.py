@@ -24,7 +24,7 @@ _NOTHING: Final[list[RemoteSegment]] = []
 
 
 class Copies(Protocol):
-    """The copies that a log's metadata contains."""
+    """The valid copies of segments in remote storage, as the log's metadata topic lists them."""
 
     def readable(self, topic_id: str, partition: int) -> Sequence[RemoteSegment]:
         """Return the valid copies, by base offset, as of now."""
@@ -48,7 +48,8 @@ class RemoteTier:
 class TieredSegments:
     """Local and remote segments of a partition: `sparklog.storage.segments.PartitionSegments`.
 
-    Makes no requests to the store before a segment is needed that is not local any more.
+    The local file is used if a segment has both. No request is sent to the store until a segment is
+    needed that is no longer local.
     """
 
     def __init__(self, local: LogDirSegments, objects: RemoteObjects, copies: Copies) -> None:
@@ -71,7 +72,7 @@ class TieredSegments:
 
     @property
     def topic_id(self) -> str | None:
-        """The topic id of the directory at the first use."""
+        """The topic id in the partition's directory when this object was first used."""
         return self._local.topic_id
 
     def bases(self) -> list[int]:
@@ -130,7 +131,7 @@ class TieredSegments:
         return index
 
     def producer_snapshots(self) -> list[int]:
-        """Return the offsets of the producer snapshots of both, ascending, listed now."""
+        """List the offsets of local and remote producer snapshots, ascending."""
         self.bases()
         return sorted({*self._remote.producer_snapshots(), *self._local.producer_snapshots()})
 
@@ -158,13 +159,17 @@ class TieredSegments:
     # --- helpers -----------------------------------------------------------------------------
 
     def _with(self, base: int) -> PartitionCopies:
-        """Return the copies, listed again if they lack this segment, which was local before."""
+        """Return the partition's copies, including the copy with base offset `base` if any.
+
+        Lists the copies again if the known copies lack it: the segment was local at the last
+        listing.
+        """
         if self._remote.find(base) is None:
             self.bases()
         return self._remote
 
     def _standing(self) -> list[RemoteSegment]:
-        """Return the valid copies of this log's history."""
+        """Return the valid copies that belong to the history of the log's leader epochs."""
         key = parse_partition_dir(self.where.rstrip("/").rpartition("/")[2])
         topic_id = self._local.current_topic_id() or self._local.topic_id
         if key is None or topic_id is None:

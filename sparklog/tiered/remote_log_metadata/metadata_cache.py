@@ -68,7 +68,10 @@ class RemoteLogMetadataCache:
 
 
 def not_superseded(finished: Iterable[RemoteSegment]) -> list[RemoteSegment]:
-    """Return the copies that no later copy overlaps: by leader epoch, then by time of upload."""
+    """Return the copies that no later copy overlaps.
+
+    A copy is later if it has a higher leader epoch, or the same epoch and a later upload.
+    """
     newest_first = sorted(
         finished, key=lambda s: (s.epochs[-1][0] if s.epochs else -1, s.time_ms, s.id), reverse=True
     )

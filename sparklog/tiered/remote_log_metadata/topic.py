@@ -87,10 +87,16 @@ def publish(
     *,
     found: bool = False,
 ) -> None:
-    """Commit new states of copies, in order; durable on return.
+    """Commit new states of copies to the metadata topic, in order. The commit is durable on return.
 
-    The commit is atomic up to 5,000 records; beyond that a crash may leave only the first states.
-    `found`: the copies are not in the topic yet, so their first records are written as well.
+    The commit is atomic up to 5,000 records. With more records, a crash may leave only the first.
+
+    Args:
+        commits: The commit log.
+        clock: The clock.
+        segments: The copies with their new states.
+        found: Whether the copies are not in the topic yet (they were found in the bucket), so that
+            their first records are written as well.
     """
     rows = [row for segment in segments for row in _rows(segment, found=found)]
     _commit(commits, clock, rows)
@@ -243,7 +249,10 @@ def parse_key(raw: bytes | None) -> tuple[TopicIdPartition, str] | None:
 
 
 class LogCopies:
-    """The copies in a log's `__remote_log_metadata`. Thread-safe."""
+    """The copies of a log's segments, for readers: follows the log's `__remote_log_metadata`.
+
+    Thread-safe.
+    """
 
     def __init__(
         self, fs: FileSystem, directories: Sequence[str], clock: Clock = system_clock
@@ -253,7 +262,10 @@ class LogCopies:
         self._lock = threading.Lock()
 
     def readable(self, topic_id: str, partition: int) -> Sequence[RemoteSegment]:
-        """Return the valid copies, by base offset, as of now.
+        """Return the copies of a partition that readers can use, ascending by base offset.
+
+        These are the finished copies that no later copy supersedes. New records of the metadata
+        topic are read first.
 
         Cost: reading a small file and new records of the topic.
 
