@@ -59,7 +59,7 @@ class BackPressure:
         self._told = False
 
     def relieve(self, keys: Collection[TopicPartition]) -> None:
-        """Merge the extents of a partition of `keys` that has too many extents.
+        """Merge the extents of the first of these partitions that has too many extents.
 
         Never raises. Cost: usually only a check of the state.
 

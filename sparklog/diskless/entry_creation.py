@@ -189,7 +189,16 @@ class EntryCreator:
     def _give_up(
         self, number: int, entry: Entry, why: StorageUnavailableError | None
     ) -> bool:
-        """Create a no-op under this number, so that the entry or the no-op decides the number."""
+        """Create a no-op under this number, so that the entry or the no-op decides the number.
+
+        Returns:
+            True if the store has the entry itself, False if it has another process's entry.
+
+        Raises:
+            StorageUnavailableError: The no-op has the number, so the entry will never be created.
+            CommitUnknownError: The store does not answer, or refuses requests, so the number is
+                undecided.
+        """
         noop = Entry(
             id=new_attempt_id(), prev=entry.prev,
             record=NoOpRecord(time_ms=entry.record.time_ms, epoch=entry.record.epoch),

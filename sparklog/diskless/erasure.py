@@ -114,7 +114,7 @@ class ErasableExtents:
         self._objects = set[str]()  # with matching records
 
     def pieces(self) -> Iterator[PartitionExtent]:
-        """Yield the extents below the partitions' ends."""
+        """Yield the extents (pieces) to check: those below the ends of the reports' partitions."""
         self._state = self._log.follow()
         for key, report in self._reports.items():
             extents = [e for e in self._state.extents.get(key, ()) if e.base < report.end]
@@ -127,7 +127,7 @@ class ErasableExtents:
         return self._reports[piece.key]
 
     def windows(self, piece: PartitionExtent) -> Windows:
-        """Read an extent."""
+        """Yield the batches of an extent, in windows of bounded size."""
         return self._windows(piece.key, (piece.extent,), self._reader)
 
     def _windows(
@@ -198,7 +198,7 @@ class ErasableExtents:
                     yield _whole(name, size, start)
 
     def _merges(self, state: DisklessState) -> Iterator[Merge]:
-        """Yield merges of all extents in the objects with matching records."""
+        """Yield merges that move all extents out of the objects with matching records."""
         for key, extents in state.extents.items():
             topic = state.log.topics.get(key.topic)
             if topic is None:
@@ -225,7 +225,11 @@ class ErasableExtents:
         return Merge(key, topic.id, topic.parsed(), extents, level, "erasure")
 
     def replace(self, rewrite: Rewrite[PartitionExtent], eraser: WindowEraser) -> int:
-        """Replace extents by segments."""
+        """Replace the extents of a rewrite by segments without the erased records.
+
+        Returns:
+            The total size of the new segments in bytes.
+        """
         merge = self._merge(rewrite.pieces[0].key, tuple(piece.extent for piece in rewrite.pieces))
         term, state = self._merger.term, self._state
         made = self._merger.write(
@@ -238,9 +242,9 @@ class ErasableExtents:
     def _segments(
         self, merge: Merge, reader: SourceReader, eraser: WindowEraser
     ) -> Iterator[RewrittenSegment]:
-        """Yield the remaining records in segments of segment.bytes.
+        """Yield the records that remain after an erasure, in segments of up to segment.bytes.
 
-        Each file exists until the next segment.
+        The temporary file of a segment is closed when the next segment is requested.
         """
         roll_bytes = merge.config.roll_bytes
         several = merge.size > roll_bytes

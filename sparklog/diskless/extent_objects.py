@@ -117,12 +117,18 @@ class ExtentObjects:
         return opened_key
 
     def judge(self, name: str, log_id: str, error: FileNotFoundError) -> FileNotFoundError:
-        """Determine why an object is missing: only a definite absence counts as a loss.
+        """Determine why an object is missing. Only a definite absence counts as a loss.
 
         Cost: a GET and a LIST.
 
+        Args:
+            name: The name of the object.
+            log_id: The id of the log to which the object belongs.
+            error: The error of the request.
+
         Returns:
-            `error` with more details; UndeterminedLossError if the object may still exist.
+            A FileNotFoundError with more details; UndeterminedLossError if the object may still
+            exist.
         """
         try:
             try:
@@ -177,7 +183,7 @@ class ObjectRange:
 
     @property
     def _stored(self) -> tuple[int, int]:
-        """First and end byte in the stored object."""
+        """The first and end byte of the range in the stored object, which may be encrypted."""
         if self.key is None:
             return self.start, self.start + self.size
         opened = self.objects.data_key(self.key)
@@ -258,7 +264,10 @@ class ObjectRange:
         )
 
     def _read(self, start: int, end: int) -> bytes:
-        """Return stored bytes. A cached entry is read without the fetcher, its locks and blocks."""
+        """Return the stored bytes [start, end) of the range.
+
+        A cached ledger entry is read without the fetcher, its locks and blocks.
+        """
         kept = self._kept(start, end)
         if kept is not None:
             return kept

@@ -65,7 +65,12 @@ class TableHead:
 
 
 class Block(NamedTuple):
-    """The position of a partition's block in a table, and the block's checksum."""
+    """The place of a partition's rows in an extent table.
+
+    Attributes:
+        start: The position of the block (the rows and their checksums) in the table.
+        crc: The checksum of the block, which the ledger entry records.
+    """
 
     start: int
     crc: int
@@ -105,7 +110,10 @@ def _rows_of(block: Pieces) -> bytes:
 
 
 def head_size(raw: bytes, *, path: str) -> int:
-    """Return the size of a table's head, from the first bytes of the table."""
+    """Return the size of a table's head (up to the end of the names), from the table's first bytes.
+
+    The errors are those of `decode_head`.
+    """
     if len(raw) < _NAMES_AT:
         raise _damaged(f"the head has only {len(raw)} bytes", path, 0)
     magic, version, size, _ = _HEAD.unpack_from(raw)

@@ -69,7 +69,7 @@ class ForkedObjects:
         return [*self._new.values(), *self._packs]
 
     def copied(self, key: TopicPartition, extents: Iterable[Extent]) -> Extents:
-        """Return the extents of the fork for these extents."""
+        """Return the fork's extents for extents of the old log, and note the objects to copy."""
         return tuple(self._copied(key, extent)._replace(born=-1) for extent in extents)
 
     def _copied(self, key: TopicPartition, extent: Extent) -> Extent:

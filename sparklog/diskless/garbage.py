@@ -73,7 +73,15 @@ _TERMS_MAX: Final = 2**32  # a service can't have a term so far ahead: terms gro
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Extents removed from the partition of this topic id, to be deleted from `due_ms` on."""
+    """Extents that an entry removed from the log, and whose objects wait for their deletion.
+
+    Attributes:
+        due_ms: The time from which the objects are deleted.
+        key: The topic and partition.
+        topic_id: The id of the topic.
+        gone: The removed extents, in offset order.
+        kind: Why they were removed; see `Swept`.
+    """
 
     due_ms: float
     key: TopicPartition
@@ -122,7 +130,11 @@ class Garbage:
         """Schedule the deletion of extents that an entry of this process removed from the log.
 
         Args:
-            kind: See `Swept`.
+            key: The topic and partition.
+            topic_id: The id of the topic.
+            gone: The removed extents, in offset order.
+            kind: Why they were removed; see `Swept`.
+            now_ms: The present time, at which the delay begins.
             made: The objects that replace the extents' objects.
         """
         names = {name for extent in gone for name in self.objects_of(extent)}
@@ -225,7 +237,10 @@ class Garbage:
         )
 
     def write_missing_manifests(self, state: DisklessState, one: _Waiting) -> None:
-        """Write any missing manifests of segments that now cover the removed extents' offsets."""
+        """Write the missing manifests of segments that now cover the offsets of removed extents.
+
+        `one` has the removed extents, whose objects are about to be deleted.
+        """
         topic = state.log.topics.get(one.key.topic)
         if topic is None or topic.id != one.topic_id:
             return
@@ -593,7 +608,12 @@ class Garbage:
     def _cut_some(
         self, state: DisklessState, numbers: list[int], report: Report
     ) -> Iterator[tuple[int, int]]:
-        """Cut entries; yield (number, bytes removed) for each entry that may be cut."""
+        """Remove the inline data of entries, unless they are the last good copy of a segment.
+
+        Yields:
+            (number, bytes removed) for each entry without inline data now; in a dry run, for each
+            entry of which the data would be removed.
+        """
         looked = dict[str, bool]()
         for stored in self._log.stored_entries(numbers):
             size = len(stored.data)

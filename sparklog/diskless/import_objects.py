@@ -111,12 +111,15 @@ class NewLog:
 class NewSegments:
     """Closed segments that are written for a new log, with their keys and manifests.
 
+    Args:
+        target: The store of the new log.
+        time_ms: The time of the upload.
+
     Attributes:
         objects: The log objects to write, for `NewLog.objects`.
         manifests: The manifests to write, for `NewLog.manifests`.
         keys: The keys of encrypted segments, for `NewLog.keys`. The keys of planned segments are
             known after the upload.
-        time_ms: The time of the upload.
     """
 
     def __init__(self, target: Store, time_ms: int) -> None:

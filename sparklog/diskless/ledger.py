@@ -247,10 +247,10 @@ class Head:
                     return self.state
 
     def _window(self, window: int, retry: StoreRetry) -> tuple[int, list[Entry | None]]:
-        """Request the next entries, and fold the entries before the first missing entry.
+        """Request the next `window` entries, and fold those before the first missing entry.
 
         Returns:
-            (number of the first, the entries).
+            (number of the first requested entry, the entries or None for each missing entry).
         """
         first = self.state.next_number
         numbers = range(first, first + window)
@@ -286,7 +286,7 @@ class Head:
             self.folded_bytes += sum(entry.data_at for entry in entries[done:])
 
     def _fold_good(self, known: DisklessState, entries: Sequence[Entry]) -> None:
-        """Fold the entries before the faulty entry."""
+        """Fold the first of `entries` into `known`, up to an entry that can't be applied."""
         state = known.copy()
         for entry in entries:
             try:

@@ -112,7 +112,10 @@ def _term_of(name: str) -> int | None:
 
 
 def _least_end(name: str) -> int:
-    """Return the lowest end offset that a partition with this segment object can have."""
+    """Return the end offset that a partition has at least, as the name of an object shows.
+
+    The object is a segment's log or manifest; other names give 0.
+    """
     manifest = parse_manifest(name)
     if manifest is not None:
         return manifest.end

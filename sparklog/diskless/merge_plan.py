@@ -113,6 +113,14 @@ def _due(
 
     Every group but the last is due. The last group is due if it is full, old enough, or has too
     many extents.
+
+    Args:
+        level: The level of the new segments.
+        run: Consecutive extents that can be merged.
+        config: The topic's options.
+        options: The options of the service.
+        now_ms: The present time.
+        time_of: Returns an entry's time (ms) by its number.
     """
     groups = list(grouped(run, config))
     for group in groups[:-1]:
@@ -137,9 +145,10 @@ def _due(
 
 
 def grouped(run: Sequence[Extent], config: TopicConfig) -> Iterator[Extents]:
-    """Split a run into groups of up to segment.bytes, each within the offset range of an index.
+    """Split consecutive extents into groups, each of which is merged into a single segment.
 
-    A group has up to SOURCES_MAX extents, because the merge's entry contains all of them.
+    A group has up to segment.bytes, within the offset range of an index, and up to SOURCES_MAX
+    extents, because the merge's entry contains all of them.
     """
     group: list[Extent] = []
     size = 0

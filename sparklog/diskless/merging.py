@@ -62,9 +62,13 @@ class Merged:
 
 @dataclass(slots=True)
 class RewrittenSegment:
-    """The records [base, end) of a merge's sources that remain, in a temporary file.
+    """A segment that a rewrite has left in a temporary file, before its upload.
 
     Attributes:
+        file: The log of the segment.
+        base: The first offset.
+        end: The offset after the last record.
+        size: The size of the log in bytes.
         aborted: The transaction index.
         snapshot: The producer snapshot at the end.
     """
@@ -264,7 +268,7 @@ class Merger:
         return Merged(merge.key, merge.topic_id, number, merge.sources, segments, stored)
 
     def put_manifest(self, made: LogObject, time_ms: int) -> None:
-        """Write the manifest of a segment that was committed by an entry of `time_ms`."""
+        """Write the manifest of a segment. `time_ms` is the time of the entry that committed it."""
         self._check()
         manifest, raw = made.manifest(time_ms)
         self._log.store.put(manifest.name, raw)
@@ -330,7 +334,7 @@ class Merger:
         state: DisklessState,
         reader: SourceReader,
     ) -> SegmentPut[RemoteSegment]:
-        """Describe the segment to make from these slices."""
+        """Return the description of the segment that is made from consecutive slices of extents."""
         base, end = slices[0].base, slices[-1].end
         lineage = tuple(clipped(list(state.epochs.get(key, ())), end=end))
         where = f"{self._log.store.url}/{key}"

@@ -108,7 +108,10 @@ def _known_sizes(store: Store, log_id: str, needed: Mapping[str, int]) -> dict[s
 
 
 def _heads(store: Store, names: Sequence[str]) -> dict[str, int]:
-    """Return {object: size}; unlike a listing these are never outdated."""
+    """Return {object: size, -1 if it is missing}, by a HEAD request for each object.
+
+    Unlike the sizes in a listing, these are never outdated.
+    """
 
     def one(name: str) -> int:
         try:

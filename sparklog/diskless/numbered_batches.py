@@ -85,9 +85,15 @@ class NumberedBatches:
             position = batches.end
 
     def _batches(self, position: int, end: int, *, whole: bool) -> tuple[Batches, bytearray]:
-        """Read the batches from `position`, the beginning of a batch, up to `end`.
+        """Read the batches in the chunk's bytes [position, end).
 
-        With `whole`, the result includes the entire last batch, otherwise at least the header.
+        Args:
+            position: The beginning of a batch.
+            end: The position after the last byte that is needed.
+            whole: Whether the last batch must be complete. Otherwise its header is enough.
+
+        Returns:
+            The complete batches, and all bytes that were read from `position` on.
         """
         upto = min(end + HEADER_SIZE, self._size)
         data = bytearray(self._raw.pread(upto - position, position))

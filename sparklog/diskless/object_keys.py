@@ -22,7 +22,10 @@ _TRANSPORT: Final = "transport"  # a key id that users' key rings don't contain
 
 @dataclass(frozen=True, slots=True)
 class TaskKey:
-    """The data key of an object that a task encrypted. The driver wraps the key for the entry."""
+    """The data key of an object that a task encrypted, in the driver's memory.
+
+    The driver wraps the key by the master key for the ledger entry (`rewrap_key`).
+    """
 
     id: str
     size: int
@@ -41,7 +44,10 @@ def transport_ring(key: bytes) -> Keyring:
 
 
 def new_object_key(ring: Keyring, size: int) -> tuple[DataKey, ObjectKey]:
-    """Return a new data key for an object of `size` plain bytes, and the form for an entry."""
+    """Return a new data key for an object of `size` plain bytes, and the same key wrapped.
+
+    The wrapped key is stored in the ledger entry.
+    """
     object_id = new_topic_id()
     data_key, wrapped = new_data_key(ring, object_id)
     return data_key, ObjectKey(object_id, wrapped, size)
@@ -67,7 +73,9 @@ def from_text(text: str, transport: bytes | None) -> ObjectKey | TaskKey:
 
 
 def rewrap_key(ring: Keyring | None, key: ObjectKey | TaskKey) -> ObjectKey:
-    """Return a key for the entry, wrapped by the master key.
+    """Return the key of an object as a ledger entry stores it, wrapped by the master key.
+
+    A key that is wrapped already is returned unchanged.
 
     Raises:
         InvalidRequestError: There is no key ring.

@@ -177,7 +177,10 @@ class DisklessSegments:
         return None if data is None else IndexBytes(memoryview(data))
 
     def producer_snapshots(self) -> list[int]:
-        """Return the ends of closed segments; of all extents if no batch has a producer."""
+        """Return the offsets for which a producer snapshot exists: the ends of closed segments.
+
+        If no batch has a producer, these are the ends of all extents.
+        """
         producers = self._listed().producers
         return [e.end for e in self._logs.extents if e.segment or not producers]
 

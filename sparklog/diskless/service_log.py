@@ -46,7 +46,13 @@ class NewEntry:
 
 
 class StoredEntry(NamedTuple):
-    """A stored entry, with the inline data."""
+    """A ledger entry as it is stored.
+
+    Attributes:
+        number: The number of the entry.
+        entry: The decoded entry.
+        raw: All bytes of the object, including the inline data.
+    """
 
     number: int
     entry: Entry
@@ -59,7 +65,10 @@ class StoredEntry(NamedTuple):
 
 
 class ServiceLog:
-    """A log that is open for background work. Thread-safe."""
+    """A log in a bucket as its background work uses it: the state, and changes by entries.
+
+    Thread-safe.
+    """
 
     def __init__(self, commits: DisklessCommits) -> None:
         self.commits = commits

@@ -56,11 +56,12 @@ def objects_of(chunks: Iterable[Chunk]) -> set[str]:
 
 
 def gathered(tables: Sequence[ChunkTable], transport: bytes | None) -> list[Chunk]:
-    """Combine the reports of a commit's tasks into chunks, in the order of the tasks.
+    """Combine the reports of a commit's tasks, in their order, into a chunk per partition.
 
     Memory: 150 bytes per reported chunk, temporarily.
 
     Args:
+        tables: The reports of the tasks.
         transport: The transport key of the job (see `object_keys`), if tasks encrypt objects.
     """
     whole = ChunkTable.joined([table for table in tables if len(table)])

@@ -187,7 +187,10 @@ class StagedObjects:
             self._send()
 
     def finish(self, chunks: Sequence[GrowingChunk]) -> Sequence[Chunk]:
-        """Return the chunks, with their bytes if they are small; otherwise after all uploads."""
+        """Return the chunks: with their bytes if they are small, otherwise staged in objects.
+
+        Waits for all uploads.
+        """
         places: list[tuple[GrowingChunk, _InObject]] = [
             (chunk, chunk.place_state) for chunk in chunks
         ]
@@ -309,7 +312,7 @@ class DisklessStaging:
         return ChunkStager(place, self.clock, framing, spread=label)
 
     def memory_stager(self, framing: Framing, *, spread: str) -> Stager:
-        """Return the driver's stager."""
+        """Return the stager of the driver, whose chunks stay in memory."""
         return ChunkStager(ChunksInMemory(self.url), self.clock, framing, spread=spread)
 
     @property
@@ -318,7 +321,7 @@ class DisklessStaging:
         return True
 
     def jvm_place(self) -> Mapping[str, Any]:
-        """Make the JVM return chunks, in a table per object to upload."""
+        """Return the settings by which JVM tasks return chunks, in a table per object to upload."""
         return {"kind": "objects", "object_bytes": self.object_bytes}
 
     def jvm_topic(self, topic: TopicInfo) -> Mapping[str, Any]:

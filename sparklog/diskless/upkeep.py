@@ -151,7 +151,7 @@ class DisklessUpkeep:
         return False
 
     def take_up(self, now_ms: int) -> None:
-        """Fold new entries. The sweep finishes incomplete work of previous services."""
+        """Fold new ledger entries. The sweep finishes the incomplete work of earlier services."""
         self.log.follow()
 
     def pressing(self, now_ms: int) -> Collection[Work]:
@@ -303,7 +303,15 @@ class DisklessUpkeep:
         terms: Mapping[TopicPartition, RetentionConstraints],
         report: Report,
     ) -> None:
-        """Raise log starts by an entry, and schedule the deletion of extents below log starts."""
+        """Raise log starts by an entry, and schedule the deletion of the extents below them.
+
+        Args:
+            state: The state on which the deletion was decided.
+            due: The extents that retention may delete.
+            terms: The constraints of retention. Partitions whose deletion is only announced are
+                skipped.
+            report: The report to which the deletions are added.
+        """
         due = {key: segments for key, segments in due.items() if not terms[key].announcing}
         starts = {key: segments.log_start for key, segments in due.items() if segments.expired}
         if starts:
@@ -341,7 +349,10 @@ class DisklessUpkeep:
 
 
 class _LeaseNotes:
-    """Stores announced deletions in the heartbeat: `deletion_announcements.AnnouncementStore`."""
+    """Stores the deletions that retention has announced, in the lease's heartbeat.
+
+    Implements `deletion_announcements.AnnouncementStore`.
+    """
 
     def __init__(self, lease: TermLease) -> None:
         self._lease = lease

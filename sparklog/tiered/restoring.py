@@ -330,7 +330,7 @@ class _Restore:
     def _close(self, part: _Part) -> int:
         """Write a partition's metadata file and leader epochs; return the partition's end offset.
 
-        The end is the end of the last restored batch.
+        The end is that of the last segment, or of its last batch if the segment was cut.
         """
         fs, directory, end = self._fs, self._directory(part), part.end
         epochs: Epochs = []
@@ -352,7 +352,7 @@ class _Restore:
 
 
 def _cut(file: Any, end: int) -> int:
-    """Return the position after the last batch with a record below offset `end`."""
+    """Return the position in a log after the last batch that starts below offset `end`."""
     for window in walk(file, check_crc=False):
         table = window.batches.table
         behind = table[table["base_offset"] >= end]
@@ -365,9 +365,19 @@ def _cut(file: Any, end: int) -> int:
 def _take_over(
     fs: FileSystem, clock: Clock, work: str, view: ArchiveView, names: Collection[str]
 ) -> dict[str, dict[int, tuple[int, int]]]:
-    """Adopt the directory like a broker's, and set the topics' configs; return the offsets.
+    """Adopt a directory with restored partitions as a log, and set the topics' configs.
 
     The adoption checks the files and creates the ledger.
+
+    Args:
+        fs: The file system.
+        clock: The clock.
+        work: The directory.
+        view: The archive, which has the topics' configs.
+        names: The restored topics.
+
+    Returns:
+        {topic: {partition: (log start offset, end offset)}}.
     """
     held = view.topics()
     # No other process knows the new directory yet.

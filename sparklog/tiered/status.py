@@ -210,7 +210,18 @@ def _partition(
 def _lag(
     fs: FileSystem, clock: Clock, path: str, local: list[LocalSegment], base: int | None, end: int
 ) -> int:
-    """Return the age (ms) of the oldest pending segment's last record."""
+    """Return the age (ms) of the last record in the oldest segment that waits to be copied.
+
+    Returns 0 if no segment waits.
+
+    Args:
+        fs: The file system.
+        clock: The clock.
+        path: The partition's directory.
+        local: The local segments.
+        base: The base offset of the oldest waiting segment, if any.
+        end: The end of the log.
+    """
     if base is None or not any(held.base == base for held in local):
         return 0
     return max(0, clock() - largest_timestamps(LogDirSegments(fs, path), end)(base))

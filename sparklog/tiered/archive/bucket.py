@@ -34,10 +34,14 @@ def group(objects: Iterable[StoredObject]) -> dict[Directory, list[StoredObject]
 
 
 def listed_segments(directory: Directory, objects: Iterable[StoredObject]) -> list[RemoteSegment]:
-    """Return the copies with a manifest, by base offset; names are without the prefix.
+    """Return the copies in a partition's directory that have a log and a manifest, by base offset.
 
     Their leader epochs are not known yet, and `size` is the size of the object. A manifest without
     a log is left out, because its copy is being deleted.
+
+    Args:
+        directory: The partition's directory.
+        objects: The listed objects. Their names do not include the directory.
     """
     objects = list(objects)
     logs = {parse_log(entry.name): entry.size for entry in objects}

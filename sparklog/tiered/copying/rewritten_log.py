@@ -31,7 +31,13 @@ class FileLog:
 class RewrittenData:
     """A segment in a temporary file: `sparklog.storage.segment_store.LogSegmentData`.
 
-    `aborted`: its index of aborted transactions.
+    Attributes:
+        where: The path of the log, for messages.
+        file: The temporary file.
+        size: The size of the log in bytes.
+        epochs: The leader epochs up to the segment's end.
+        snapshot: The producer snapshot at the segment's end.
+        aborted: The index of aborted transactions.
     """
 
     where: str
@@ -61,7 +67,7 @@ class RewrittenData:
 
 
 def intact_windows(log: SegmentLog, *, subject: str = "it") -> Iterator[Window]:
-    """Yield the batches of an entire log that is stored in objects.
+    """Yield the batches of an entire log in windows. Unlike `walk`, raise an error for damage.
 
     Raises:
         DataCorruptionError: The log is damaged; `subject` names the log in the message.

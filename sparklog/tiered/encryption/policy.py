@@ -46,13 +46,13 @@ def with_key_id(
     plain: bool,
     look: Callable[[], str],
 ) -> RemoteSettings:
-    """Return the settings with the key that encrypts new copies.
+    """Return the log's settings with the id of the key that encrypts new copies.
 
     Args:
         settings: The log's settings.
         ring: The key ring of the service, if it has one.
         plain: Whether the owner turns encryption off.
-        look: Determines the key from the bucket, if the settings don't contain it.
+        look: Determines the key id from the bucket. Called only if the settings have none.
     """
     if ring is not None:
         return replace(settings, key_id=ring.current)
@@ -72,7 +72,10 @@ def check_keyring(ring: Keyring | None, *, plain: bool) -> None:
 
 
 def refusal(settings: RemoteSettings | None, ring: Keyring | None) -> str | None:
-    """Return why segments can't be copied: copies are encrypted, and there is no key ring."""
+    """Return why no segment can be copied, or None if segments can be copied.
+
+    The reason is that copies are encrypted, and the service has no key ring.
+    """
     if ring is not None or settings is None or not settings.key_id:
         return None
     return (

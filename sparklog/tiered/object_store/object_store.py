@@ -47,9 +47,9 @@ _PAGE: Final = re.compile(rb"\s*<(!doctype\s+html|html)\b", re.I)
 
 @dataclass(slots=True)
 class Counts:
-    """Number of requests by kind, counting each attempt and each part, and bytes of objects.
+    """Counters of a store's requests and bytes. Each attempt and each part counts as a request.
 
-    `puts`: all writes, including `create` and `copy`, as stores bill them.
+    `puts` counts all writes, including `create` and `copy`, as stores bill them.
     """
 
     gets: int = 0
@@ -537,7 +537,10 @@ def _parts(name: str, pieces: Iterable[Buffer], size: int, part_bytes: int) -> I
 
 @contextlib.contextmanager
 def _pool(threads: int) -> Iterator[Callable[..., Future[Any]]]:
-    """A thread pool for a single call: a forked child must never wait for its parent's threads."""
+    """Yield a function that runs work in a thread pool of this call, or inline with one thread.
+
+    The pool is not shared, because a forked child must never wait for its parent's threads.
+    """
     if threads <= 1:
         yield _inline
         return

@@ -29,7 +29,7 @@ METRICS: Final = (FETCH_BYTES, FETCH_REQUESTS, FETCH_ERRORS)
 
 
 class Fetched:
-    """The size of a successful GET."""
+    """Takes the size of the object that a request within `fetching` has returned."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -37,7 +37,10 @@ class Fetched:
 
 @contextlib.contextmanager
 def fetching(counts: Meters, topic: str) -> Iterator[Fetched]:
-    """Count a GET; the block sets `size`."""
+    """Return a context in which a GET is sent: counts the request, its size, or its error.
+
+    The code in the context sets `size` of the yielded object.
+    """
     counts.counter(FETCH_REQUESTS).add(1, topic)
     got = Fetched()
     try:

@@ -12,7 +12,13 @@ from sparklog.tiered.remote_segment import RemoteSegment
 
 
 class PartitionCopies:
-    """Valid copies, ascending by base offset; `where` names the partition in messages."""
+    """The valid copies of a partition's segments, ascending by base offset.
+
+    Args:
+        where: The partition, for messages.
+        objects: Reads the copies.
+        segments: The copies.
+    """
 
     def __init__(
         self, where: str, objects: RemoteObjects, segments: Sequence[RemoteSegment]

@@ -35,7 +35,13 @@ MANIFESTS_BYTES: Final = 64 << 20  # maximum of cached manifests with their inde
 
 @dataclass(frozen=True, slots=True)
 class OpenedSegment:
-    """A segment with a manifest: small files, and access to the log."""
+    """A remote segment whose manifest was read.
+
+    Attributes:
+        manifest: The first line of the manifest.
+        body: The segment's small files, one after the other.
+        data_key: The key of an encrypted segment.
+    """
 
     manifest: Manifest
     body: bytes
@@ -120,7 +126,7 @@ class LogRanges:
 
 
 def _fetched(store: Store, segment: RemoteSegment, name: str, get: Callable[[], bytes]) -> bytes:
-    """Get an object of a segment, and count the request.
+    """Return the bytes of a segment's object, as `get` requests them; count the request.
 
     Cost: for a missing object also a listing of its prefix, perhaps another GET.
 
@@ -239,7 +245,7 @@ class RemoteObjects:
         return opened
 
     def ranges(self, segment: RemoteSegment, *, patient: bool = True) -> LogRanges:
-        """Return the segment's log. Errors and cost are those of `open`."""
+        """Return access to ranges of the segment's log. Errors and cost are those of `open`."""
         opened = self.open(segment, patient=patient)
         return LogRanges(self.store, self.fetcher, opened, self.retry)
 

@@ -131,9 +131,9 @@ def _check_some(commits: "LogDirCommits", store: Store) -> None:
 
 
 def fill(commits: "LogDirCommits", clock: Clock, store: Store) -> FoundManifests:
-    """Write all copies of this log's topics in the bucket to the metadata topic.
+    """Find the copies of this log's topics in the bucket, and write them to the metadata topic.
 
-    The metadata topic must be empty.
+    The metadata topic must be empty. Damaged manifests are logged and left out.
     """
     manifests = find(store, _directories(commits))
     segments = [manifest.segment for manifest in manifests.manifests]
@@ -148,7 +148,10 @@ def fill(commits: "LogDirCommits", clock: Clock, store: Store) -> FoundManifests
 
 
 def _settings(commits: "LogDirCommits", url: str | None) -> RemoteSettings | None:
-    """Return the log's settings of remote storage, with `url` if given."""
+    """Return the log's settings of remote storage, with the URL `url` if given.
+
+    Damaged settings are replaced by new settings if `url` is given.
+    """
     try:
         settings = read_settings(commits.fs, commits.home)
     except DataCorruptionError:

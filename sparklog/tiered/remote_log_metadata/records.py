@@ -216,7 +216,10 @@ def parse(raw: bytes, *, path: str) -> MetadataRecord:
 
 
 class _Source:
-    """Reads fields from the front of `raw`; ValueError, IndexError or struct.error at the end."""
+    """Reads the fields of an encoded record, one after the other.
+
+    ValueError, IndexError or struct.error is raised at the end of the bytes.
+    """
 
     def __init__(self, raw: bytes) -> None:
         self._raw, self._at = raw, 0

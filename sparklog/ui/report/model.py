@@ -159,7 +159,7 @@ class PartitionReport:
 
     @property
     def oldest_ms(self) -> int | None:
-        """The earliest known time of a segment."""
+        """The time (ms) of the first record, as far as the segments show it; None if unknown."""
         return min((s.since_ms for s in self.segments if s.since_ms is not None), default=None)
 
     @property
