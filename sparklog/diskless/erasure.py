@@ -169,8 +169,8 @@ class ErasableExtents:
         """Yield objects that extents use, but that may also contain data which no extent uses.
 
         Such data were merged while other extents still needed the object, or an erasure was
-        interrupted. Each object is yielded as an extent that covers its whole data. Cost: a list
-        request, and a GET per entry with inline data that an extent still refers to.
+        interrupted. Each object is yielded as an extent that covers its whole data.
+        Cost: a list request, and a GET per entry with inline data that an extent still refers to.
         """
         named: dict[str, int] = {}
         tabled: set[str] = set()
@@ -332,8 +332,8 @@ class ErasableExtents:
         """Delete unreferenced data that may contain matching records, with or without the lease.
 
         Garbage never becomes live again, so this needs no lease: inline data that no extent refers
-        to, segments of past terms, and segments that an entry referred to once. Cost: a GET per
-        entry from `cut_below` on, a list request per partition.
+        to, segments of past terms, and segments that an entry referred to once.
+        Cost: a GET per entry from `cut_below` on, a list request per partition.
 
         Args:
             state: The log's state.

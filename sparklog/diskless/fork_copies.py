@@ -1,9 +1,9 @@
 """The objects that a fork copies from the old log, and the names of their copies.
 
-    a closed segment      same segment id, below the prefix of the new topic id a staged object
-    below the new log's `staged-`, as if staged at the new log's entry 0 data in an entry
-    packed with others into staged objects; each encrypted part into its own an extent table
-    written again, because it contains other names
+    a closed segment      same segment id, below the prefix of the new topic id
+    a staged object       below the new log's `staged-`, as if staged at the new log's entry 0
+    data in an entry      packed with others into staged objects; each encrypted part into its own
+    an extent table       written again, because it contains other names
 """
 
 from collections.abc import Iterable, Mapping

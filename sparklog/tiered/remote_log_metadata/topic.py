@@ -89,7 +89,8 @@ def publish(
 ) -> None:
     """Commit new states of copies to the metadata topic, in order. The commit is durable on return.
 
-    The commit is atomic up to 5,000 records. With more records, a crash may leave only the first.
+    The commit is atomic up to 5,000 records. With more records, a crash may leave only the first
+    of them.
 
     Args:
         commits: The commit log.
