@@ -110,7 +110,7 @@ class PlannedView(View):
         self.renew()
 
     def forget(self) -> None:
-        """Let the next call use the log itself instead of the plan (see `refresh`)."""
+        """Clear the listing of the complete log's view. The plan stays in use until `refresh`."""
         self._whole.forget()
 
     def _current(self) -> View:
