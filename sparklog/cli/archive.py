@@ -26,17 +26,18 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON doc
 _keyring = click.option(
     "--keyring", metavar="FILE",
     help="Encrypt the archive with the keys in this file (docs/encryption.md). The default is no "
-    "encryption.",
+    "encryption; the environment variable SPARKLOG_KEYRING is not read.",
 )  # fmt: skip
 output_option = click.option(
     "--output", metavar="DIRECTORY",
-    help="Name the output directory of a query that writes files (parquet, csv, ...). The command "
-    "also removes the later batches from the directory's _spark_metadata; otherwise Spark would "
-    "skip these batches when the query repeats them.",
+    help="Name the output directory, if the query writes files (parquet, csv, ...). The later "
+    "batches are removed from the directory's _spark_metadata, so that Spark does not skip these "
+    "batches when the query repeats them. Their files remain in the directory.",
 )  # fmt: skip
 sink_option = click.option(
     "--sink", type=click.Choice([str(kind) for kind in NAMED]),
-    help="Name the sink to which the query will write. Required only if the checkpoint does not "
+    help="Name the sink to which the query will write. It decides how the command reports, or "
+    "refuses, about batches that the sink already has. Required only if the checkpoint does not "
     "record the sink, or if the sink will be a different one.",
 )  # fmt: skip
 _threads = click.option(
@@ -57,8 +58,7 @@ def check_checkpoint(path: str) -> None:
 @click.argument("url")
 @click.option(
     "--batch", type=int, metavar="N",
-    help="Archive the checkpoint as of this batch. The default is the newest batch that can be "
-    "archived.",
+    help="Archive the checkpoint as of this batch. The default is the newest committed batch.",
 )  # fmt: skip
 @click.option(
     "--log", metavar="PATH",
@@ -66,7 +66,9 @@ def check_checkpoint(path: str) -> None:
 )  # fmt: skip
 @click.option(
     "--writer", callback=as_text, metavar="NAME",
-    help="Name the query's writer in the log of --log. The default is the query's id.",
+    help="Name the query's writer in the log of --log. Required only if the sink writes under "
+    "another name (its option writerId). The default is the query's id, which selects all sinks "
+    "of the query.",
 )  # fmt: skip
 @click.option(
     "--leave-remote", is_flag=True,
@@ -132,7 +134,8 @@ def archive(
 @click.argument("path")
 @click.option(
     "--batch", type=int, metavar="N",
-    help="Restore the newest point of this batch. The default is the newest point of all.",
+    help="Restore the newest point of this batch. The default is the newest point of all. With "
+    "--point, the point must be of this batch.",
 )  # fmt: skip
 @click.option(
     "--point", metavar="NAME",
@@ -147,7 +150,8 @@ def archive(
 @sink_option
 @click.option(
     "--keyring", metavar="FILE",
-    help="Decrypt the archive with the keys in this file (docs/encryption.md).",
+    help="Decrypt the archive with the keys in this file (docs/encryption.md). Required if the "
+    "archive is encrypted; the environment variable SPARKLOG_KEYRING is not read.",
 )  # fmt: skip
 @_threads
 @storage_option

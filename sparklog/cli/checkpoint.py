@@ -51,7 +51,9 @@ _source = click.option(
 )  # fmt: skip
 _writer = click.option(
     "--writer", callback=as_text, metavar="NAME",
-    help="Name the query's writer in the log of --log. The default is the query's id.",
+    help="Name the query's writer in the log of --log. Required only if the sink writes under "
+    "another name (its option writerId). The default is the query's id, which selects all sinks "
+    "of the query.",
 )
 
 
@@ -222,7 +224,8 @@ def fork(
 @click.option(
     "--log", metavar="PATH",
     help="Reset the query's writer in the log to which it writes, so that the log accepts the "
-    "repeated batches. Without a reset the log drops them as replays.",
+    "repeated batches. Without a reset the log drops them as replays. The records of the removed "
+    "batches stay in the log, marked as abandoned: see `sparklog consume --timeline`.",
 )  # fmt: skip
 @output_option
 @sink_option
@@ -273,7 +276,8 @@ def reset(
 def import_(path: str, as_json: bool) -> int:
     """Convert a checkpoint of Spark's files into a log-backed checkpoint, in place.
 
-    Stop the query first. If the command is interrupted, run it again to continue.
+    Stop the query first. Afterwards it runs only with the settings of `sparklog spark-conf`. If the
+    command is interrupted, run it again to continue.
     """
     check_checkpoint(path)
     return _converted(import_checkpoint(path), "files became records", as_json=as_json)
@@ -285,7 +289,8 @@ def import_(path: str, as_json: bool) -> int:
 def export(path: str, as_json: bool) -> int:
     """Convert a log-backed checkpoint back into Spark's files, in place.
 
-    Stop the query first. Afterwards the query runs with Spark's own checkpoint manager.
+    Stop the query first. Afterwards it runs with Spark's own checkpoint manager: start it without
+    the settings of log-backed checkpoints (`sparklog spark-conf --no-checkpoints`).
     """
     check_checkpoint(path)
     return _converted(export_checkpoint(path), "records became files", as_json=as_json)

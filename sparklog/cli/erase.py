@@ -103,9 +103,9 @@ def erase(
 
     Records with one of the keys that were committed before the command began are erased from local
     segments, from their copies in remote storage, from the objects and ledger entries of a log in a
-    bucket, and from deleted files that are not unlinked yet. Other records and all offsets are
-    unchanged. At least one key is required. The exit code is 1 if some records could not be erased
-    yet; the report lists them, and the same command continues the erasure.
+    bucket, and from segments that wait for their deletion. Other records and all offsets are
+    unchanged. At least one key or --null-key is required. The exit code is 1 if some records could
+    not be erased yet; the report lists them, and the same command continues the erasure.
     """
     wanted = [os.fsencode(key) for key in keys]  # the bytes that were typed
     wanted += [_decoded(text) for text in encoded]

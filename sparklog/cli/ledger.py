@@ -34,7 +34,9 @@ def commits(
 ) -> int:
     """Show the commits of a log: which micro-batch of which query wrote which offsets, and when.
 
-    The commits are read from the log's ledger, oldest first.
+    The commits are read from the ledger (the log of commits), oldest first. A writer is a sink of a
+    streaming query, under the query's id or the sink's option writerId, or the name that was passed
+    to `sparklog produce --writer`.
     """
     with to_read(path, access, archives=False) as log:
         table = log.commits()

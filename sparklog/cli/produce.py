@@ -77,8 +77,9 @@ from sparklog.tools.console.producing import produce as write
 )
 @click.option(
     "--batch", type=click.IntRange(0), metavar="N",
-    help="Set the number of the micro-batch. It must be higher than the number of the writer's "
-    "previous micro-batch. Requires --writer.",
+    help="Set the number of the micro-batch. It must be higher than the writer's last number, "
+    "unless an earlier call is repeated with the same input: then nothing is appended. Requires "
+    "--writer.",
 )  # fmt: skip
 @access_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -101,8 +102,8 @@ def produce(
 
     Records are committed in parts of 64 MiB, and when a pipe pauses for --linger-ms. An invalid
     line stops the command with the line's number: the part with this line is not written, and
-    earlier parts stay. Ctrl-C and SIGTERM end the input, and the complete lines that were read
-    before are committed.
+    earlier parts stay. Ctrl-C and SIGTERM end the input: the complete lines that were read before
+    are committed, and the exit code is 0.
 
     With --writer and --batch all input is written in a single commit, exactly once: a signal
     discards the input, and a repeated call with the same input appends no records. Parquet from a

@@ -78,8 +78,8 @@ def readers() -> None:
 )
 @click.option(
     "--delete", metavar="GROUP",
-    help="Delete the offsets of this reader instead, so that retention no longer waits for it. "
-    "Excludes --topic and --group.",
+    help="Delete this reader instead, as `sparklog readers delete --group` does. Excludes --topic "
+    "and --group.",
 )  # fmt: skip
 @access_options
 @_json
@@ -280,10 +280,10 @@ def _print_state(group: ReaderGroup, holder: Mapping[str, object]) -> None:
 def delete(
     path: str, groups: Sequence[str], all_groups: bool, access: StoreAccess, as_json: bool
 ) -> int:
-    """Delete groups, so that retention no longer waits for them.
+    """Delete consumer groups or streaming queries, so that retention no longer waits for them.
 
-    Either --group or --all-groups is required. Groups with active members are not deleted, and the
-    exit code is then 1.
+    Either --group or --all-groups is required; --all-groups selects no streaming queries. Groups
+    with active members are not deleted, and the exit code is then 1.
     """
     _check_one_scope(groups, all_groups, needed=True)
     done, failed = [], {}

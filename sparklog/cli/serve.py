@@ -43,7 +43,8 @@ _TASKS: Final = ("retain", "compact")
 @click.option(
     "--keyring", metavar="FILE",
     help="Encrypt copies in remote storage with the keys in this file (docs/encryption.md). A log "
-    "with encrypted copies requires the option at each start. The default is no encryption.",
+    "with encrypted copies requires the option at each start. The default is no encryption; the "
+    "environment variable SPARKLOG_KEYRING is not read.",
 )  # fmt: skip
 @click.option(
     "--plain", is_flag=True,
@@ -130,8 +131,9 @@ def serve(
 
     The service does the work that brokers do in Kafka: it rolls segments, applies retention,
     compacts topics and copies segments to remote storage, and in a bucket it merges small objects.
-    If several services of a log run, one works and the others stand by. With --once the exit code
-    is 1 if a task failed or another service is working.
+    If several services of a log run, one works and the others stand by. Ctrl-C and SIGTERM end the
+    service in an orderly way, with exit code 0. With --once the exit code is 1 if a task failed or
+    another service is working.
     """
     once = once or dry_run
     _check_task(task, topics, once=once)

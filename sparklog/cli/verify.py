@@ -78,13 +78,13 @@ def verify(
     The command checks the records, indexes, producer snapshots, leader epochs and the ledger, and
     counts the record batches by topic and codec. Other processes may have the log open. Without
     --repair or --give-up the command makes no changes. The exit code is 1 if damage or a difference
-    was found.
+    was found and not repaired.
 
-    --repair rebuilds indexes, producer snapshots, leader epochs and checkpoint files, and a damaged
-    ledger as far as possible. Files that do not belong to the log are renamed to
-    sparklog-quarantine-* in their log dir. In a bucket --repair rewrites manifests and states, and
-    rebuilds a damaged segment if the objects from which it was merged still exist; the originals
-    are copied to quarantine/. A damaged record is never removed.
+    --repair rebuilds indexes, producer snapshots, leader epochs and Kafka's checkpoint files (such
+    as recovery-point-offset-checkpoint), and a damaged ledger as far as possible. Files that do not
+    belong to the log are renamed to sparklog-quarantine-* in their log dir. In a bucket --repair
+    rewrites manifests and states, and rebuilds a damaged segment if the objects from which it was
+    merged still exist; the originals are copied to quarantine/. A damaged record is never removed.
 
     --give-up brings partitions back online whose log dir, directory or segments are lost. If the
     files can be found, put them back instead: the partition is then online at once. The table shows
