@@ -36,9 +36,9 @@ output_option = click.option(
 )  # fmt: skip
 sink_option = click.option(
     "--sink", type=click.Choice([str(kind) for kind in NAMED]),
-    help="Name the sink to which the query will write. It decides how the command reports, or "
-    "refuses, about batches that the sink already has. Required only if the checkpoint does not "
-    "record the sink, or if the sink will be a different one.",
+    help="Name the sink to which the query will write. A sink may skip repeated batches; the "
+    "command then warns or refuses. Required only if the checkpoint does not record the sink, or "
+    "if the sink will be a different one.",
 )  # fmt: skip
 _threads = click.option(
     "--threads", default=4, show_default=True, type=click.IntRange(1, 64), metavar="N",
