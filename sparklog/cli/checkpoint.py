@@ -163,7 +163,7 @@ def _print_report(report: CheckpointReport) -> None:
 )
 @click.option(
     "--output", metavar="DIRECTORY",
-    help="Name the output directory of an original query that writes files (parquet, csv, ...). "
+    help="Name the output directory of the original query, if it writes files (parquet, csv, ...). "
     "The directory is only read. Requires --new-output.",
 )  # fmt: skip
 @click.option(

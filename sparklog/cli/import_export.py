@@ -1,7 +1,7 @@
 """`sparklog import` and `sparklog export`: from Kafka, to Kafka, to a log dir, to a store."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -12,7 +12,7 @@ from sparklog.cli.exit_codes import EXIT_OK, EXIT_STOPPED
 from sparklog.cli.fork import print_made
 from sparklog.cli.open_log import check_creation, to_read
 from sparklog.cli.output import bytes_bar, console, count_bar, print_json
-from sparklog.cli.parsing import parse_properties, parse_when
+from sparklog.cli.parsing import CODECS, parse_properties, parse_when
 from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.errors import InvalidRequestError
 from sparklog.format.compression import Codec
@@ -32,7 +32,6 @@ from sparklog.tools.moving.kafka_client import read_config
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from sparklog.tools.moving.to_store import move_to_store
 
-_CODECS: Final = click.Choice(["none", "gzip", "snappy", "lz4", "zstd"])
 _isolation = click.option(
     "--isolation-level", type=click.Choice(ISOLATION), default="read_committed", show_default=True,
     help="Set the isolation level. `read_committed` leaves out the records of aborted "
@@ -95,7 +94,7 @@ def _no_table_file(ctx: click.Context, param: click.Parameter, path: str | None)
     "Repeatable.",
 )  # fmt: skip
 @click.option(
-    "--compression-type", type=_CODECS,
+    "--compression-type", type=CODECS,
     help="Compress record batches with this codec. A compression.type other than producer of the "
     "log's topic takes precedence. The default is no compression.",
 )  # fmt: skip
@@ -207,7 +206,7 @@ def import_(
     "--to-offset.",
 )  # fmt: skip
 @click.option(
-    "--compression-type", type=_CODECS,
+    "--compression-type", type=CODECS,
     help="Compress record batches with this codec. A compression.type other than producer of the "
     "target topic takes precedence. The default is the codec of each batch with --to, and no "
     "compression with --to-kafka.",

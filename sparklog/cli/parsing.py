@@ -6,8 +6,10 @@ from typing import IO, Final
 
 import click
 
+from sparklog.format.compression import Codec
 from sparklog.log.positions import to_ms
 
+CODECS: Final = click.Choice([codec.name.lower() for codec in Codec])
 _EXAMPLE: Final = " such as 2013-07-03T14:00Z"
 _WANTED: Final = "ms since the epoch or an ISO time"
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)

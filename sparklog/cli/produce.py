@@ -16,7 +16,7 @@ from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.kafka_tools import KafkaTool
 from sparklog.cli.open_log import check_creation, is_log, to_read
 from sparklog.cli.output import bytes_bar, console, print_json
-from sparklog.cli.parsing import as_text, parse_properties
+from sparklog.cli.parsing import CODECS, as_text, parse_properties
 from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.compression import Codec
@@ -53,7 +53,7 @@ from sparklog.tools.console.producing import produce as write
 )  # fmt: skip
 @click.option(
     "--compression-type", "--compression-codec",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    type=CODECS,
     help="Compress record batches with this codec. If the topic's compression.type is not "
     "producer, that codec is used instead. The default is no compression.",
 )  # fmt: skip

@@ -433,9 +433,9 @@ class DisklessCommits:
         return self._ledger.commits_of(end, writers)
 
     def outcome(self, position: int, attempt: str) -> LedgerRecord | None:
-        """Return the record of a commit with unknown outcome; None if the commit has failed.
+        """Return the record of a commit with unknown outcome, or None for a commit that has failed.
 
-        None is final. Errors are those of `CommitLog.outcome`.
+        A result of None is final. Raises the errors of `CommitLog.outcome`.
         """
         self.check_open()
         entry = self._resolved(position)

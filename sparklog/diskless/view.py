@@ -102,12 +102,12 @@ class DisklessView(ListedView[TopicState]):
             return self._known
 
     def news(self) -> DisklessState:
-        """Fold new entries and return the state.
+        """Apply the new entries of the ledger and return the state.
 
         Raises:
-            StorageUnavailableError: From the ledger.
-            DataCorruptionError: From the ledger.
-            UnsupportedVersionError: From the ledger.
+            StorageUnavailableError: The store does not answer, or refuses the request.
+            DataCorruptionError: An entry is damaged.
+            UnsupportedVersionError: A newer sparklog wrote an entry.
             InvalidRequestError: The log does not exist any more.
         """
         if getattr(self._look, "asked", None):

@@ -306,9 +306,9 @@ class RecordFilter:
     def _packed(
         self, view: memoryview, part: Table, verdicts: NDArray[np.uint8], path: str, position: int
     ) -> Iterator[Filtered]:
-        """Filter compressed batches, which are decompressed one by one.
+        """Filter compressed batches, and decompress a single batch at a time.
 
-        A piece contains several batches.
+        Each result contains several batches.
         """
         size = 0
         for row, verdict in zip(part, verdicts.tolist(), strict=True):

@@ -95,7 +95,8 @@ def redo_record(manager: LogManager, record: LedgerRecord) -> None:
 def redo_all(manager: LogManager, record: LedgerRecord | None) -> None:
     """Apply the effects of a record, or of the whole state as after a crash.
 
-    `record` is the only record whose effects may be missing in the files; None if that is unknown.
+    `record` is the only record whose effects may be missing in the files. Without a record, the
+    effects of any record may be missing.
     """
     if record is not None:
         redo_record(manager, record)
