@@ -22,7 +22,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test suite test-all test-mutants lint bench clean
+.PHONY: help demo docs test suite test-all test-mutants lint bench jars wheel clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -80,6 +80,12 @@ test-mutants: $(VENV)/.test ## put one-line bugs in, one after the other: the sm
 bench: $(VENV)/.bench ## the benchmarks, as one table with ratios
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m tests.benchmarks $(BENCH_ARGS)
 
+jars: $(BIN)/python ## the jars for the wheel, one for each Spark that needs one; UPDATE=--update
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python scripts/jars.py $(UPDATE)
+
+wheel: $(BIN)/python ## the wheel, with compiled kernel and jars, and the source distribution, in dist/
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m pip wheel -q --no-deps -w dist .
+
 clean: ## remove the virtual environment, caches and builds
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -f sparklog/format/*.c sparklog/format/*.so
+	rm -f sparklog/format/*.c sparklog/format/*.so sparklog/jvm/jars/*.jar

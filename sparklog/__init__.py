@@ -98,6 +98,13 @@ else:
     )
 
 __version__ = "0.1.0"
+
+_archive: str | None = getattr(__spec__.loader, "archive", None)
+if _archive is not None:  # the package is imported from a zip
+    from sparklog import zipped
+
+    zipped.use_kernel(_archive)
+
 __all__ = [
     "BatchConflictError",
     "Chunk",

@@ -1,12 +1,18 @@
 """`format("sparklog")`: the Python data source that combines source and sink."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.extras import needed
 from sparklog.spark_errors import in_worker
+from sparklog.spark_support import check_spark
+
+with needed():
+    import pyspark
+
+check_spark(pyspark.__version__, 'format("sparklog")')
 
 with needed():
     from pyspark.sql.datasource import (
@@ -91,16 +97,22 @@ class SparklogDataSource(DataSource):
         An error is raised when the reader is first used, because Spark reports an error that is
         raised here as an UnboundLocalError.
         """
+        from sparklog.source.called_reader import callable_by_spark
+
         try:
-            return self._stream_reader(schema)
+            reader = self._stream_reader(schema)
         except SparklogError as error:
             from sparklog.source.stream import RefusedStreamReader
 
-            return RefusedStreamReader(error)
+            reader = RefusedStreamReader(error)
+        return callable_by_spark(reader)
 
     def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         from sparklog.source import state_options
+        from sparklog.source.called_reader import check_limits
+        from sparklog.source.jvm_caller import JvmCaller
 
+        check_limits(self.options, has_jar=bool(JvmCaller.parse(self.options)[0].plan_versions))
         if state_options.reads_state(self.options):
             from sparklog.source.state import StateStreamReader
 
@@ -154,53 +166,61 @@ class SparklogDataSource(DataSource):
         return dict(self.options)
 
 
+class _WrappedDataSource(SparklogDataSource):
+    """The data source that sparklog's jar wraps, under a name that is not the jar's own."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format, as in DefaultSource.scala."""
+        return "sparklog_python"
+
+
 def register(spark: "SparkSession") -> None:
     """Register the Python data source in a session, with or without sparklog's jar in the JVM.
 
-    `spark.dataSource.register` refuses the name once the JVM finds the jar's class
-    `sparklog.DefaultSource`, which needs the Python data source that is to be registered. The
-    session's DataSourceManager accepts the registration in any order (Spark 4.3).
+    It is registered under two names: without the jar Spark uses the name "sparklog"; the jar's
+    class `sparklog.DefaultSource` has that name too, and uses the other one.
 
     Cost: starts a Python worker on the driver's host, which is used again.
 
     Raises: InvalidRequestError if the Python workers of the driver's host can't import sparklog;
         in this case the session is unchanged.
     """
-    session = getattr(spark, "_jsparkSession", None)
-    if session is None:
-        _register_on_server(spark)
-        return
+    classic = hasattr(spark, "_jsparkSession")
+    put = _classic_registration(spark) if classic else spark.dataSource.register
+    for source_class in (SparklogDataSource, _WrappedDataSource):
+        try:
+            put(source_class)
+        except Exception as error:  # Spark Connect's classes of errors need packages of their own
+            # The name belongs to the jar or an installed package, or was registered before.
+            if _EXISTS not in str(error):
+                raise
+
+
+def _classic_registration(spark: "SparkSession") -> Callable[[type[DataSource]], None]:
+    """Return a function that registers a data source, whether or not the JVM knows its name."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql.udf import _wrap_function
 
     context = spark.sparkContext
     jvm: Any = context._jvm
-    source = getattr(jvm, _SOURCE)(_wrap_function(context, SparklogDataSource))
-    name = SparklogDataSource.name()
-    try:
-        source.createDataSourceInPython(
-            name, getattr(jvm, _OPTIONS).empty(), jvm.scala.Option.empty()
-        )
-    except (Py4JError, PySparkException) as error:
-        raise InvalidRequestError(
-            f"Spark's Python workers run {context.pythonExec}, which can't load sparklog: "
-            f"{_reason(error)}. To use format(\"sparklog\"), {_REMEDY}"
-        ) from None
-    session.sessionState().dataSourceManager().registerDataSource(name, source)
 
+    def put(source_class: type[DataSource]) -> None:
+        name = source_class.name()
+        source = getattr(jvm, _SOURCE)(_wrap_function(context, source_class))
+        try:
+            source.createDataSourceInPython(
+                name, getattr(jvm, _OPTIONS).empty(), jvm.scala.Option.empty()
+            )
+        except (Py4JError, PySparkException) as error:
+            raise InvalidRequestError(
+                f"Spark's Python workers run {context.pythonExec}, which can't load sparklog: "
+                f"{_reason(error)}. To use format(\"sparklog\"), {_REMEDY}"
+            ) from None
+        spark._jsparkSession.sessionState().dataSourceManager().registerDataSource(name, source)
 
-def _register_on_server(spark: "SparkSession") -> None:
-    try:
-        spark.dataSource.register(SparklogDataSource)
-    except Exception as error:  # Spark Connect's classes need packages of their own
-        if _EXISTS not in str(error):
-            raise
-        raise InvalidRequestError(
-            "the Spark Connect server has sparklog's jar, but its Python doesn't find the sparklog "
-            "package: install sparklog for the server's Python (PYSPARK_PYTHON) and start the "
-            "server again; register isn't needed then"
-        ) from None
+    return put
 
 
 def _reason(error: Exception) -> str:

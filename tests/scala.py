@@ -98,9 +98,10 @@ def warnings() -> str:
     Raises: InvalidRequestError with its text, if there is anything or no Java or Spark.
     """
     probes = ((path.name, path.read_bytes()) for path in sorted(PROBES.glob("*.scala")))
-    found = [*compiler.sources(), *((f"tests/{name}", text) for name, text in probes)]
+    spark = compiler.Spark.installed()
+    found = [*compiler.sources(spark.version), *((f"tests/{name}", text) for name, text in probes)]
     with tempfile.TemporaryDirectory() as directory:
-        return compiler.compile_into(Path(directory), found, compiler.Spark.installed(), *STRICT)
+        return compiler.compile_into(Path(directory), found, spark, *STRICT)
 
 
 def lint() -> int:

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import venv
 import zipfile
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.jvm.compiler import sources
+from sparklog.jvm.packaged_jar import jar_name
 from tests import docker
 from tests.depth import DEPTH
 from tests.jars import Unavailable
@@ -37,7 +37,8 @@ print(json.dumps([kernel.__file__, sorted(values) == [b"late", b"later"]]))
 """
 """A script that says by which kernel it wrote a log, and whether it read that back."""
 KERNEL = {path.stem for path in (ROOT / "sparklog/format").glob("*.pxd")} - {"intrinsics"}
-KERNEL_FILE = f"kernel{sysconfig.get_config_var('EXT_SUFFIX')}"
+KERNEL_FILE = "kernel.abi3.so"
+JARS = ROOT / "sparklog" / "jvm" / "jars"
 
 
 def run(*command: object, **given: object) -> str:
@@ -67,9 +68,27 @@ def clone(tree: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The jars as `make jars` builds them; skips where Maven can't bring Spark."""
+    tree = clone(tmp_path_factory.mktemp("jars"))
+    command = [sys.executable, str(tree / "scripts" / "jars.py")]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=1200)
+    if "can't be built: Maven can't" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+    return tree / JARS.relative_to(ROOT)
+
+
+def with_jars(tree: Path, jars: Path) -> Path:
+    """Copy the jars to a tree, whose build then needn't build them again."""
+    shutil.copytree(jars, tree / JARS.relative_to(ROOT), dirs_exist_ok=True)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, jars: Path) -> Path:
     """A directory with the two; without a C compiler, for its time."""
-    tree = clone(tmp_path_factory.mktemp("tree"))
+    tree = with_jars(clone(tmp_path_factory.mktemp("tree")), jars)
     (tree / "build" / "lib" / "sparklog").mkdir(parents=True)
     (tree / "build" / "lib" / "sparklog" / "deleted.py").write_text("left by an earlier build")
     (tree / "Cython").mkdir()
@@ -80,9 +99,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory: pytest.TempPathFactory, jars: Path) -> Path:
     """What `pip wheel .` makes of a clone, with what pyproject.toml says that it builds with."""
-    tree = clone(tmp_path_factory.mktemp("clone of mine"))
+    tree = with_jars(clone(tmp_path_factory.mktemp("clone of mine")), jars)
     flags = {} if DEPTH == "all" else {"CFLAGS": "-O0"}  # half a minute for the optimizer
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", "out", ".",
         cwd=tree, env={**os.environ, **flags})  # fmt: skip
@@ -115,9 +134,11 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def packaged() -> set[str]:
-    """Files of git's in the package, but for those that only a build or a reader of them needs."""
-    names = run("git", "ls-files", "sparklog", "*_sparklog.py", cwd=ROOT)
-    return {name for name in names.splitlines() if (ROOT / name).is_file()}
+    """Files of git's in the package, and the jars."""
+    names = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "sparklog",
+                "*_sparklog.py", cwd=ROOT)  # fmt: skip
+    jars = {f"{JARS.relative_to(ROOT)}/{jar_name(version)}" for version in ("4.0", "4.1", "4.2")}
+    return {name for name in names.splitlines() if (ROOT / name).is_file()} | jars
 
 
 def test_the_wheel_has_all_of_the_package_and_nothing_else(built: Path) -> None:
@@ -126,7 +147,7 @@ def test_the_wheel_has_all_of_the_package_and_nothing_else(built: Path) -> None:
     assert sorted(packaged() - names) == []
     assert sorted(names - packaged()) == []  # of an earlier build, say
     scala = [name for name in names if name.endswith(".scala")]
-    assert len(scala) == len(sources()) > 20
+    assert {f"sparklog/jvm/scala/{name}" for name, _ in sources("4.3")} < set(scala)
 
 
 def test_the_sdist_has_all_of_the_package(built: Path) -> None:
@@ -136,19 +157,23 @@ def test_the_sdist_has_all_of_the_package(built: Path) -> None:
     assert {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= names
 
 
-def test_an_installed_package_finds_its_sources(built: Path, tmp_path: Path) -> None:
+def test_an_installed_package_finds_its_sources_and_jars(
+    built: Path, jars: Path, tmp_path: Path
+) -> None:
     """Unpacked as pip does, and imported from a zip, as --py-files has it."""
     wheel = next(built.glob("*.whl"))
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(tmp_path / "site")
     look = (
-        "from sparklog.jvm import compiler as c; print(c.__file__, sum(map(len, c.sources()[0])))"
+        "from sparklog.jvm import compiler as c; from sparklog.jvm.packaged_jar import packaged_jar"
+        "; s = c.sources('4.1.4'); print(c.__file__, packaged_jar('4.1.4', c.sources_digest(s)))"
     )
     for place in (tmp_path / "site", wheel):
         environment = {**os.environ, "PYTHONPATH": str(place)}
-        path, size = run(sys.executable, "-c", look, cwd=tmp_path, env=environment).split()
+        path, jar = run(sys.executable, "-c", look, cwd=tmp_path, env=environment).split()
         assert path.startswith(str(place))
-        assert int(size) == sum(map(len, sources()[0]))
+        assert jar.endswith("/jars/sparklog-jvm-4.1.jar")
+        assert Path(jar).read_bytes() == (jars / Path(jar).name).read_bytes()
 
 
 @pytest.mark.deep

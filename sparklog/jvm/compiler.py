@@ -3,6 +3,7 @@
 Needs a Java runtime, but no JDK, Maven or sbt.
 """
 
+import hashlib
 import importlib.resources
 import os
 import pathlib
@@ -16,11 +17,13 @@ from typing import Final
 
 from sparklog.errors import InvalidRequestError
 from sparklog.extras import needed
+from sparklog.spark_support import check_spark, spark_version
 
 _COMPILER: Final = "scala.tools.nsc.Main"
 TIMEOUT_S: Final = 300
 _JAVA: Final = 17  # the oldest version that Spark 4 supports, so executors may run it
 _QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xss8m")  # half the CPU time
+_OF_VERSION: Final = re.compile(r"spark-([\d.]+)/(.+)")
 _CORE: Final = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
 
 
@@ -60,10 +63,31 @@ def _incomplete(jars: pathlib.Path, what: str) -> InvalidRequestError:
     )
 
 
-def sources() -> list[tuple[str, bytes]]:
-    """Return names and contents of the Scala files. Names contain the folder of their package."""
+def sources(spark: str) -> list[tuple[str, bytes]]:
+    """Return names and contents of the Scala files for a version of Spark, such as "4.1.4".
+
+    The files that differ between versions are in folders such as spark-4.0. Of several files with
+    the same name, the one of the newest version that is not newer than `spark` is used.
+
+    Raises:
+        InvalidRequestError: The version is older than the oldest one that sparklog supports.
+    """
     root = importlib.resources.files("sparklog.jvm").joinpath("scala")
-    return sorted(_scala_files(root, ""))
+    common, by_version = [], dict[str, tuple[str, bytes]]()
+    for name, text in sorted(_scala_files(root, "")):
+        found = _OF_VERSION.fullmatch(name)
+        if found is None:
+            common.append((name, text))
+        elif spark_version(found[1]) <= spark_version(spark):
+            by_version[found[2]] = (name, text)
+    check_spark(spark, "sparklog's jar")
+    return common + sorted(by_version.values())
+
+
+def sources_digest(scala: list[tuple[str, bytes]]) -> str:
+    """Return a digest of the names and contents of Scala files."""
+    parts = (part for name, text in scala for part in (name.encode(), text))
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
 def _scala_files(directory: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
@@ -110,7 +134,7 @@ def compile_into(
     if done.returncode != 0:
         raise InvalidRequestError(
             f"sparklog's jar doesn't compile against {spark.jars}, with {java} (sparklog needs "
-            f"Spark 4.3 and Java {_JAVA} or later): {output[-2000:]}"
+            f"Spark 4.0 to 4.3 and Java {_JAVA} or later): {output[-2000:]}"
         )
     return output
 

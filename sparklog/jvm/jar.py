@@ -1,8 +1,9 @@
-"""The jar for Spark's JVM: compiled at first use, or built elsewhere and given.
+"""The jar for Spark's JVM: part of the package, compiled at first use, or given.
 
-Spark's classes change with every minor version, so a jar belongs to a single Spark version.
-Compiled jars are stored by Spark's version and a digest of the sources. A host without a compiler
-or a writable directory gets a jar by SPARKLOG_JAR or `spark.jars`.
+Spark's classes change with minor versions, so a wheel of sparklog contains several jars. For a
+build of Spark that none of them serves, and in a checkout, the jar is compiled. Compiled jars are
+stored by Spark's version and a digest of the sources. A given jar (SPARKLOG_JAR, `spark.jars`)
+comes first.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 import time
@@ -19,8 +21,9 @@ from typing import Final
 
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL
-from sparklog.jvm.compiler import TIMEOUT_S, Spark, compile_into, sources
+from sparklog.jvm.compiler import TIMEOUT_S, Spark, compile_into, sources, sources_digest
 from sparklog.jvm.jar_file import REMEDY, JarVersions, given_among, local_path, read, write
+from sparklog.jvm.packaged_jar import packaged_jar
 
 CACHE_VARIABLE: Final = "SPARKLOG_CACHE"
 JAR_VARIABLE: Final = "SPARKLOG_JAR"
@@ -30,11 +33,14 @@ WAIT_S: Final = TIMEOUT_S + 60
 
 
 def jar(given: Iterable[str] = ()) -> str:
-    """Return the path of the jar for the installed Spark; takes about 10 s at first use.
+    """Return the path of the jar for the installed Spark.
 
-    The jar is the sparklog jar among `given` (paths, URLs), else $SPARKLOG_JAR, else a compiled
-    jar, stored below $SPARKLOG_CACHE, else $XDG_CACHE_HOME/sparklog, else ~/.cache/sparklog. If
-    several processes need the jar at once, a single process compiles and the others wait.
+    The jar is the sparklog jar among `given` (paths, URLs), else $SPARKLOG_JAR, else the package's
+    jar for that Spark, else a compiled jar, stored below $SPARKLOG_CACHE, else
+    $XDG_CACHE_HOME/sparklog, else ~/.cache/sparklog. If several processes need the jar at once, a
+    single process compiles and the others wait.
+
+    Cost: a few ms; about 10 s to compile a jar.
 
     Raises:
         InvalidRequestError: The given jar isn't for this sparklog and Spark, or there is no Java,
@@ -43,14 +49,25 @@ def jar(given: Iterable[str] = ()) -> str:
     found = given_among(given) or os.environ.get(JAR_VARIABLE)
     if found:
         return _checked(found)
-    return _compiled()
+    return _own()
 
 
-def _compiled() -> str:
-    spark, scala = Spark.installed(), sources()
-    path = _cache() / f"sparklog-jvm-{spark.version}-{_digest(scala, spark)}.jar"
+def _own() -> str:
+    """Return the package's jar for the installed Spark, else a compiled jar."""
+    spark = Spark.installed()
+    scala = sources(spark.version)
+    packaged = None
+    if re.fullmatch(r"[\d.]+", spark.version):  # no vendor's build, whose classes may differ
+        packaged = packaged_jar(spark.version, sources_digest(scala))
+    return packaged or _compiled(spark, scala)
+
+
+def _compiled(spark: Spark, scala: list[tuple[str, bytes]]) -> str:
+    versions = JarVersions(spark.version, sources=sources_digest(scala))
+    digest = hashlib.sha256(versions.manifest()).hexdigest()[:16]
+    path = _cache() / f"sparklog-jvm-{spark.version}-{digest}.jar"
     if not _is_whole(path):
-        _build(path, scala, spark)
+        _build(path, scala, spark, versions)
     return str(path)
 
 
@@ -87,7 +104,7 @@ def write_jar(target: str) -> str:
 
 
 def _to_write() -> str:
-    """Return $SPARKLOG_JAR if usable, otherwise a compiled jar."""
+    """Return $SPARKLOG_JAR if usable, otherwise the jar of `_own`."""
     # The error about an unusable $SPARKLOG_JAR advises to write a new jar, so it must not prevent
     # exactly that.
     if os.environ.get(JAR_VARIABLE):
@@ -95,7 +112,7 @@ def _to_write() -> str:
             given = jar()
             if os.path.isfile(local_path(given)):
                 return given
-    return _compiled()
+    return _own()
 
 
 def _checked(name: str) -> str:
@@ -120,13 +137,6 @@ def _checked(name: str) -> str:
     return name if name != path else os.path.abspath(path)
 
 
-def _digest(scala: list[tuple[str, bytes]], spark: Spark) -> str:
-    # The manifest contains sparklog's version: two versions with equal sources need two jars.
-    parts = [JarVersions(spark.version).manifest()]
-    parts += (part for name, text in scala for part in (name.encode(), text))
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-
-
 def _is_whole(path: pathlib.Path) -> bool:
     try:
         return read(path) is not None
@@ -134,7 +144,9 @@ def _is_whole(path: pathlib.Path) -> bool:
         return False
 
 
-def _build(path: pathlib.Path, scala: list[tuple[str, bytes]], spark: Spark) -> None:
+def _build(
+    path: pathlib.Path, scala: list[tuple[str, bytes]], spark: Spark, versions: JarVersions
+) -> None:
     home = path.parent
     try:
         with _alone(home) as alone:
@@ -146,7 +158,7 @@ def _build(path: pathlib.Path, scala: list[tuple[str, bytes]], spark: Spark) -> 
             with tempfile.TemporaryDirectory(dir=home, prefix=_COMPILING) as directory:
                 compile_into(pathlib.Path(directory), scala, spark, "-nowarn")
                 built = pathlib.Path(directory, "built.jar")
-                write(built, pathlib.Path(directory, "classes"), JarVersions(spark.version))
+                write(built, pathlib.Path(directory, "classes"), versions)
                 _move(built, path)
     except OSError as e:
         raise _unwritable(home, e) from e

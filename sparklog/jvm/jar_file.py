@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.jvm.plans import PLAN_VERSION
+from sparklog.spark_support import jar_version
 
 VERSION: Final[str] = sys.modules[__name__.partition(".")[0]].__version__  # the package's
 
 _MANIFEST: Final = "META-INF/MANIFEST.MF"
 _PLANS: Final = "Sparklog-Plan-Version"
+_SOURCES: Final = "Sparklog-Sources"
 _SPARK, _OWN = "Specification-Version", "Implementation-Version"
 _EARLIEST: Final = (1980, 1, 1, 0, 0, 0)  # the earliest time in a zip file
 REMEDY: Final = (
@@ -29,17 +31,25 @@ REMEDY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class JarVersions:
-    """The versions that a jar was built from. `plans` is 0 if the manifest has none."""
+    """The versions that a jar was built from.
+
+    Attributes:
+        spark: The version of Spark.
+        sparklog: The version of sparklog.
+        plans: The version of the plans; 0 if the manifest has none.
+        sources: A digest of the Scala sources; "" if the manifest has none.
+    """
 
     spark: str
     sparklog: str = VERSION
     plans: int = PLAN_VERSION
+    sources: str = ""
 
     def mismatch(self, spark: str | None) -> str | None:
         """Return why this package can't use the jar with a version of Spark, or None.
 
-        Other patch versions of Spark are supported, and other versions of sparklog with the same
-        plans. `spark` is None if unknown.
+        Other patch versions of Spark are supported, other minor versions that need no jar of their
+        own, and other versions of sparklog with the same plans. `spark` is None if unknown.
         """
         if self.plans != PLAN_VERSION:
             return (
@@ -47,7 +57,7 @@ class JarVersions:
                 f"{self.plans}; this is sparklog {VERSION}, with plans of version {PLAN_VERSION}"
             )
         # Spark changes internal classes with a minor version, and keeps them in patches.
-        if spark is not None and minor(self.spark) != minor(spark):
+        if spark is not None and jar_version(self.spark) != jar_version(spark):
             return f"the jar was made for Spark {self.spark}, this is Spark {spark}"
         return None
 
@@ -56,13 +66,9 @@ class JarVersions:
         values = {
             "Manifest-Version": "1.0", "Specification-Title": "Apache Spark", _SPARK: self.spark,
             "Implementation-Title": "sparklog", _OWN: self.sparklog, _PLANS: str(self.plans),
+            _SOURCES: self.sources,
         }  # fmt: skip
         return "".join(f"{key}: {value}\r\n" for key, value in values.items()).encode() + b"\r\n"
-
-
-def minor(version: str) -> str:
-    """Return the version without the patch: 4.3 for 4.3.0."""
-    return ".".join(version.split(".")[:2])
 
 
 def write(path: pathlib.Path, classes: pathlib.Path, versions: JarVersions) -> None:
@@ -100,8 +106,9 @@ def read(path: str | pathlib.Path) -> JarVersions | None:
         return None
     plans = values.get(_PLANS, "")
     return JarVersions(
-        values.get(_SPARK, ""), values.get(_OWN, ""), int(plans) if plans.isdecimal() else 0
-    )
+        values.get(_SPARK, ""), values.get(_OWN, ""), int(plans) if plans.isdecimal() else 0,
+        values.get(_SOURCES, ""),
+    )  # fmt: skip
 
 
 def names_ours(name: str) -> bool:

@@ -6,6 +6,7 @@
 The values are from a query's last progress (StreamingQueryProgress) and stay until it ends.
 """
 
+import ast
 import json
 import logging
 from datetime import datetime
@@ -236,9 +237,17 @@ def _number(value: float) -> float:
 def _offsets(text: Any) -> dict[tuple[str, str], int]:
     """Parse offsets in the format of sparklog and Kafka, {"topic": {"0": 123}}; else return {}."""
     try:
-        nested = json.loads(text or "{}")
+        nested = _nested(text or "{}")
         return {
             (t, p): int(at) for t, by in nested.items() if ASIDE not in t for p, at in by.items()
         }
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, SyntaxError, AttributeError, TypeError):
         return {}
+
+
+def _nested(text: Any) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        # PySpark 4.0 and 4.1 have the text of a Python dict in query.lastProgress.
+        return ast.literal_eval(text)

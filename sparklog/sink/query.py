@@ -11,6 +11,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from sparklog.lru_cache import LruCache
+from sparklog.spark_versions import TREE_STRING_FLAGS
 from sparklog.storage.query_origin import BatchStart, Offsets
 
 _KNOWN_MAX: Final = 64
@@ -138,7 +139,7 @@ def plan_digest(query: Query, df: DataFrame) -> str:
     while leaves.hasNext():
         if not leaves.next().isStreaming():
             return ""
-    texts = (plan.treeString(True, False, _ALL_FIELDS, False, False) for plan in (own, batch))
+    texts = (plan.treeString(True, False, _ALL_FIELDS, *TREE_STRING_FLAGS) for plan in (own, batch))
     plain = "\n".join(_PASSING.sub("", text) for text in texts)
     return hashlib.sha256(plain.encode()).hexdigest()[:16]
 

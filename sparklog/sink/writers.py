@@ -20,7 +20,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
@@ -35,6 +34,7 @@ from sparklog.sink.options import SinkOptions
 from sparklog.sink.segment_sink import commit_chunks, plan_tasks
 from sparklog.sink.task import TaskPlan
 from sparklog.spark_errors import in_worker
+from sparklog.spark_versions import DataSourceStreamArrowWriter
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import TaskStaging, chunk_label

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.source import jvm_plan
@@ -16,6 +16,7 @@ from sparklog.source.options import SourceOptions
 from sparklog.source.read_task import ReadTask
 from sparklog.source.schema import arrow_schema, check_schema
 from sparklog.spark_errors import in_worker
+from sparklog.spark_versions import Filter
 
 
 @in_worker
@@ -47,9 +48,10 @@ class BatchReader(DataSourceReader):
         tasks = coalesce(planned, options, log.sizes)
         return [InputPartition(value) for value in jvm_plan.values(log.view, tasks, options)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read a task's records. Runs in an executor."""
-        task = jvm_plan.task_of(partition.value)
+        # Without records, Spark 4.0 and 4.1 pass None, and later versions a partition with None.
+        task = jvm_plan.task_of(None if partition is None else partition.value)
         return self._reader.read_all(jvm_plan.pieces_of(task))
 
 

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql.datasource import (
+from sparklog.common import TopicPartition
+from sparklog.log.positions import to_ms
+from sparklog.source.offset_bounds import TimeLookup
+from sparklog.spark_versions import (
     EqualTo,
     Filter,
     GreaterThan,
@@ -19,10 +22,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-
-from sparklog.common import TopicPartition
-from sparklog.log.positions import to_ms
-from sparklog.source.offset_bounds import TimeLookup
 
 _COLUMNS = (("offset",), ("partition",), ("topic",))
 

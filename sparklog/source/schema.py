@@ -3,7 +3,6 @@
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -16,6 +15,7 @@ from pyspark.sql.types import (
 )
 
 from sparklog.errors import InvalidRequestError
+from sparklog.spark_versions import to_arrow_schema
 
 HEADERS: Final = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -57,7 +57,7 @@ def check_schema(schema: StructType, columns: StructType = COLUMNS) -> None:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the exact Arrow schema that Spark expects of every batch."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)
 
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -17,12 +17,6 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from sparklog.checkpoint.change_feed.change_files import ChangeFile, StoreChanges
@@ -36,6 +30,12 @@ from sparklog.source.offsets import EARLIEST, LATEST
 from sparklog.source.schema import arrow_schema, check_schema, fit
 from sparklog.source.state_options import StateOptions
 from sparklog.spark_errors import in_worker
+from sparklog.spark_versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 Json = dict[str, Any]
 _BATCH: Final = "batch"
@@ -175,9 +175,9 @@ class StateBatchReader(DataSourceReader):
         start = self._state.resolve(self._options.start(streaming=False))
         return self._state.plan(start, self._state.resolve(self._options.end()))
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read a task's changes in an executor. Spark passes None when there are no changes."""
-        piece: Any = partition.value
+        piece: Any = None if partition is None else partition.value  # None: Spark 4.0 and 4.1
         return iter(()) if piece is None else self._state.read(piece)
 
 
@@ -205,11 +205,14 @@ class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._state.changes.end()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """Return the end of the next micro-batch; after a reset an earlier offset, without rows."""
+        """Return the end of the next micro-batch; after a reset an earlier offset, without rows.
+
+        `start` is {} if it is unknown (see `CalledReader`).
+        """
         back = self._state.first_reset_batch(start)
         if back is not None:
             return self._state.position(back)
-        begin, end = int(start[_BATCH]), self._state.changes.end()
+        begin, end = int(start.get(_BATCH, 0)), self._state.changes.end()
         if end < begin:
             return start  # wait: startingOffsets is in the future, or the query was reset
         if self._target is not None:

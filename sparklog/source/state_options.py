@@ -6,6 +6,7 @@ from typing import Final
 
 from sparklog.configdef import SPARKS_OWN, Key, Mode, SparkOptions, keys_of, option, read
 from sparklog.errors import InvalidRequestError
+from sparklog.source.jvm_caller import JvmCaller
 from sparklog.source.offsets import EARLIEST, LATEST
 
 CHOICE: Final = "stateOperator"
@@ -105,7 +106,7 @@ def reads_state(values: Mapping[str, object]) -> bool:
     return any(key.lower() == CHOICE.lower() for key in values)
 
 
-def parse(values: Mapping[str, object], *, streaming: bool | None = None) -> StateOptions:
+def parse(values: Mapping[str, str], *, streaming: bool | None = None) -> StateOptions:
     """Parse and check the options of `spark.read` or `spark.readStream`; names in any case.
 
     Args:
@@ -116,7 +117,7 @@ def parse(values: Mapping[str, object], *, streaming: bool | None = None) -> Sta
     Raises:
         InvalidRequestError: An option is unknown or invalid. The message names the option.
     """
-    given = _SPARK.given(values)
+    given = _SPARK.given(JvmCaller.parse(values)[1])
     fields, _ = read(STATE_OPTIONS.values(), given)
     options = StateOptions(**fields)
     if not options.path:

@@ -1,11 +1,11 @@
 """The streaming reader. Spark calls all methods but `read` in a long-lived process per query.
 
-The order of calls was determined for Spark 4.3; see tests/spark. Offsets in the checkpoint have the
-format of Spark's Kafka source, {"topic": {"0": 123}}, which has no topic ids. Topics that sparklog
-created need no ids: a re-created topic starts at the end of the old topic, so a lower offset
-belongs to the old topic. A running query also remembers the topic ids. For a broker's topics, which
-start at 0 again, only these ids show a replacement: a topic that was replaced while the query was
-down is treated as the same topic.
+The order of calls is that of Spark 4.2 and later, see tests/spark; called_reader.py serves older
+versions. Offsets in the checkpoint have the format of Spark's Kafka source, {"topic": {"0": 123}},
+which has no topic ids. Topics that sparklog created need no ids: a re-created topic starts at the
+end of the old topic, so a lower offset belongs to the old topic. A running query also remembers the
+topic ids. For a broker's topics, which start at 0 again, only these ids show a replacement: a topic
+that was replaced while the query was down is treated as the same topic.
 
 A log that was restored and written to since has other records at offsets that were read. Each
 position therefore stores its leader epoch beside the offsets, if it is not 0 (see
@@ -22,12 +22,6 @@ from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from sparklog.clock import Clock, system_clock
@@ -66,6 +60,12 @@ from sparklog.source.options import SourceOptions
 from sparklog.source.read_task import ReadTask
 from sparklog.source.schema import arrow_schema, check_schema
 from sparklog.spark_errors import in_worker
+from sparklog.spark_versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from sparklog.storage.groups import Origins
 
 LOOK_MS: Final = 1000
@@ -165,9 +165,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {p: high for p, (_, high) in snapshot.ranges.items()}
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """Return the end of the next micro-batch."""
+        """Return the end of the next micro-batch. `start` is {} if unknown (`CalledReader`)."""
         if is_waiting(start):
             return self._start() or start
+        if not start and self._options.wait_for_topics and self._awaited() is None:
+            return waiting()
         begin, origins = from_json(start), origins_from_json(start)
         snapshot = self._log.snapshot(lenient=True)
         back = self._moved_back(begin, origins, snapshot)

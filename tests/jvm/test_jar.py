@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from sparklog.cli.spark_conf import spark_conf
 from sparklog.errors import InvalidRequestError
 from sparklog.jvm import jar as jars
-from sparklog.jvm.compiler import Spark, compile_into, sources
+from sparklog.jvm.compiler import Spark, compile_into, sources, sources_digest
 from sparklog.jvm.jar import CACHE_VARIABLE, JAR_VARIABLE, jar, write_jar
 from sparklog.jvm.jar_file import JarVersions, read, write
 from sparklog.jvm.plans import PLAN_VERSION
@@ -25,7 +25,8 @@ from tests.jars import java
 
 @pytest.fixture
 def cache(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """A cache that isn't there yet."""
+    """A cache that isn't there yet, for a package without jars."""
+    monkeypatch.setattr(jars, "packaged_jar", lambda *_: None)
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "new" / "cache"))
     monkeypatch.delenv(JAR_VARIABLE, raising=False)
     monkeypatch.delenv("SPARK_HOME", raising=False)
@@ -70,7 +71,8 @@ def test_compiled_once_and_kept_whole(cache: pathlib.Path, compiled: list[pathli
     assert (now.st_mtime_ns, now.st_ino) == (written.st_mtime_ns, written.st_ino)
     assert listed(cache) == [os.path.basename(first)]
     assert os.path.basename(first).startswith(f"sparklog-jvm-{Spark.installed().version}-")
-    assert read(first) == JarVersions(Spark.installed().version)
+    spark = Spark.installed().version
+    assert read(first) == JarVersions(spark, sources=sources_digest(sources(spark)))
 
 
 def test_first_users_at_once_compile_once(
@@ -245,7 +247,9 @@ def test_of_the_spark_that_would_run(
     (tmp_path / "spark/jars/spark-core_2.13-4.3.1-vendor-2.jar").write_bytes(b"")
     other = jar()
     assert os.path.basename(other).startswith("sparklog-jvm-4.3.1-vendor-2-")
-    assert (read(other), len(compiled)) == (JarVersions("4.3.1-vendor-2"), 2)
+    assert (read(other), len(compiled)) == (
+        JarVersions("4.3.1-vendor-2", sources=sources_digest(sources("4.3.1"))), 2
+    )  # fmt: skip
     monkeypatch.delenv("SPARK_HOME")
     assert jar() == own
 
@@ -270,7 +274,7 @@ def test_a_given_one_is_taken_or_refused(
     assert jar(["s3://b/app.jar", far]) == far
     assert compiled == []
     for path, reason in (
-        (made(tmp_path / "1.jar", "4.2.0"), f"made for Spark 4.2.0, this is Spark {ours}"),
+        (made(tmp_path / "1.jar", "4.1.0"), f"made for Spark 4.1.0, this is Spark {ours}"),
         (made(tmp_path / "2.jar", ours, PLAN_VERSION + 1), "sparklog 7.7.7, with plans of version"),
         (str(tmp_path / "gone.jar"), "No such file"),
         (__file__, "isn't a complete jar of sparklog"),
@@ -356,7 +360,8 @@ def test_the_same_bytes_in_any_place_by_any_process(
 ) -> None:
     """Two processes that are first at once; then another cache, with a Java that has no JDK's
     knowledge of Java 17."""
-    look = [sys.executable, "-c", "from sparklog.jvm.jar import jar; print(jar())"]
+    code = "from sparklog.jvm import jar; jar.packaged_jar = lambda *_: None; print(jar.jar())"
+    look = [sys.executable, "-c", code]
     users = [subprocess.Popen(look, stdout=subprocess.PIPE) for _ in range(2)]
     said = [user.communicate(timeout=500)[0] for user in users]
     path = pathlib.Path(said[0].decode().strip())
@@ -364,8 +369,11 @@ def test_the_same_bytes_in_any_place_by_any_process(
     assert listed(cache) == [path.name]
     again = tmp_path / "again"
     again.mkdir()
-    compile_into(again, sources(), Spark.installed(), "-nowarn")
-    write(again / "b.jar", again / "classes", JarVersions(Spark.installed().version))
+    spark = Spark.installed()
+    scala = sources(spark.version)
+    compile_into(again, scala, spark, "-nowarn")
+    versions = JarVersions(spark.version, sources=sources_digest(scala))
+    write(again / "b.jar", again / "classes", versions)
     assert (again / "b.jar").read_bytes() == path.read_bytes()
     with zipfile.ZipFile(path) as whole:
         classes = [name for name in whole.namelist() if name.endswith(".class")]

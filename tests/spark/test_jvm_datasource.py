@@ -24,6 +24,7 @@ from sparklog.sink.task import TaskPlan
 from sparklog.sink.writers import BatchWriter
 from sparklog.source.batch import BatchReader
 from sparklog.source.options import parse
+from sparklog.spark_versions import PYSPARK
 from tests.spark.jvm_log import JvmLog
 from tests.waiting import until
 
@@ -129,7 +130,6 @@ def test_python_on_demand(
         assert line.endswith(" in the JVM")
     else:
         assert line.endswith(" in Python: option jvm is false")
-        assert "(Python)" in df._jdf.queryExecution().executedPlan().toString()
 
 
 @pytest.mark.deep
@@ -188,8 +188,9 @@ def test_a_dataframe_reads_what_was_planned_first(
         before = df.count()
         append(log, 0, 10)
         counts[jvm] = (before, df.select("key").count(), df.where("value is not null").count())
-    # A filter is planned anew, for the session lets Python see it.
-    assert counts == {"true": (50, 50, 60), "false": (60, 60, 70)}
+    # A filter is planned anew if the session lets Python see it.
+    added = 10 if PYSPARK >= (4, 1) else 0
+    assert counts == {"true": (50, 50, 50 + added), "false": (60, 60, 60 + added)}
     df = read()
     assert df.select("key").union(df.select("value")).count() == 2 * 70
 

@@ -1,6 +1,5 @@
 """The source, batch and streaming, against logs that plain Python wrote."""
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import sparklog
 from sparklog import Log
+from tests.spark.versions import PUSHDOWN, end_offset
 from tests.waiting import until
 
 pytestmark = pytest.mark.spark
@@ -214,6 +214,7 @@ def test_pushed_filters_change_nothing_but_the_work(
     assert read(pushdown="true").where(condition).count() == count
 
 
+@PUSHDOWN
 def test_pushed_filters_narrow_the_plan(log: Log, read: Callable[..., DataFrame]) -> None:
     assert read(pushdown="true").where("partition = 1 and offset < 5").rdd.getNumPartitions() == 1
 
@@ -264,7 +265,7 @@ def test_available_now_reads_all_in_limited_batches_and_resumes(
     query, batches = tail(maxOffsetsPerTrigger="60")
     assert [len(b) for b in batches] == [60, 60, 30]
     assert flat(batches) == [("t", 0, n) for n in range(100)] + [("t", 1, n) for n in range(50)]
-    assert json.loads(query.lastProgress["sources"][0]["endOffset"]) == {"t": {"0": 100, "1": 50}}
+    assert end_offset(query) == {"t": {"0": 100, "1": 50}}
     log.append("t", rows(100, 105, 0))
     _, batches = tail(maxOffsetsPerTrigger="60")
     assert flat(batches) == [("t", 0, n) for n in range(100, 105)]

@@ -4,7 +4,7 @@ import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path}
 
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
+import sparklog.checkpoint.SparkFiles._
 
 /** A file or directory of the log-backed checkpoint at `root`. */
 final class CheckpointFile(logDir: LogDir, root: Path, val local: Path) {

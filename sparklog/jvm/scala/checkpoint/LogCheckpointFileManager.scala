@@ -9,10 +9,8 @@ import org.apache.hadoop.fs.{
 }
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.checkpointing.{
-  CheckpointFileManager, FileContextBasedCheckpointFileManager, FileSystemBasedCheckpointFileManager
-}
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
+
+import sparklog.checkpoint.SparkFiles._
 
 /**
  * Stores the files of streaming queries' checkpoints as records of Kafka-format partitions: a few
@@ -109,8 +107,6 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
     }
     qualified
   }
-
-  override def close(): Unit = spark.close()
 
   /**
    * Return the file or directory at `path` if it belongs to a log-backed checkpoint, else None. A

@@ -3,7 +3,7 @@ package sparklog.checkpoint
 import java.nio.file.{Files, Path}
 import java.util.concurrent.ConcurrentHashMap
 
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
+import sparklog.checkpoint.SparkFiles._
 
 /**
  * Syncs RocksDB's snapshots. A snapshot is a zip file, which Spark writes last, and the SST and log

@@ -6,8 +6,7 @@ import java.nio.file.Files
 
 import org.apache.hadoop.fs.{FileAlreadyExistsException, Path, PositionedReadable, Seekable}
 
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
+import sparklog.checkpoint.SparkFiles._
 
 /**
  * Collects the bytes of a file in memory. A file above the limit is continued as a file of Spark's

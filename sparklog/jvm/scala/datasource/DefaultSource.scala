@@ -3,6 +3,7 @@ package sparklog
 import java.util.{Map => JavaMap}
 
 import org.apache.spark.sql.AnalysisException
+import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.catalog.{SessionConfigSupport, Table}
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.execution.datasources.v2.python.{
@@ -11,7 +12,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.{
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
-import sparklog.datasource.{CallerOptions, DataPath, LogTable}
+import sparklog.datasource.{CallerOptions, LogTable}
 
 /**
  * The data source `format("sparklog")` if this jar is loaded: Spark looks for a class
@@ -24,6 +25,21 @@ import sparklog.datasource.{CallerOptions, DataPath, LogTable}
 final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
   DefaultSource.refuseCatalog()
 
+  private var wrapped = keyPrefix
+
+  /** The name under which the wrapped Python source is registered. */
+  private[sparklog] def pythonName: String = wrapped
+
+  /**
+   * Use the Python source that `sparklog.register` has registered in the session, if there is one;
+   * else the source with the name of the format, which Spark finds in an installed package.
+   */
+  override def setShortName(format: String): Unit = {
+    if (SparkSession.active.sessionState.dataSourceManager.dataSourceExists(
+        DefaultSource.Registered)) wrapped = DefaultSource.Registered
+    super.setShortName(wrapped)
+  }
+
   /** The conf `spark.datasource.sparklog.X` of the session is the default of option X. */
   override def keyPrefix: String = "sparklog"
 
@@ -31,9 +47,7 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
       name: String,
       options: CaseInsensitiveStringMap,
       schema: Option[StructType]): PythonDataSourceCreationResult = {
-    val given =
-      if (CallerOptions.whyPython(options) != null) options else CallerOptions.planning(options)
-    super.getOrCreateDataSourceInPython(name, given, schema)
+    super.getOrCreateDataSourceInPython(wrapped, CallerOptions.planning(options), schema)
   }
 
   /**
@@ -57,17 +71,10 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
       schema: StructType,
       partitioning: Array[Transform],
       properties: JavaMap[String, String]): Table = {
-    val options = new CaseInsensitiveStringMap(properties)
-    CallerOptions.check(options)
+    CallerOptions.check(new CaseInsensitiveStringMap(properties))
     // No checkPackage() here: df.write calls getTable while another session may be active (Spark
     // 4.3), whose Python source would then be used permanently.
-    val python = super.getTable(schema, partitioning, properties)
-    val why = CallerOptions.whyPython(options)
-    if (why == null) new LogTable(this, python)
-    else {
-      new DataPath().say(null, CallerOptions.described(options), DataPath.Python(why))
-      python
-    }
+    new LogTable(this, super.getTable(schema, partitioning, properties))
   }
 
   /** Shown in plans. */
@@ -75,6 +82,7 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
 }
 
 private object DefaultSource {
+  private val Registered = "sparklog_python" // see sparklog/datasource.py
   private val Analyzer = "org.apache.spark.sql.catalyst.analysis.ResolveSessionCatalog"
   private val Frames = 16L
   private val NoTables =

@@ -1,7 +1,7 @@
 package sparklog.datasource
 
 import org.apache.spark.sql.connector.read.{Batch, InputPartition, PartitionReaderFactory}
-import org.apache.spark.sql.execution.datasources.v2.python.PythonBatch
+import org.apache.spark.sql.execution.datasources.v2.python.PythonReads
 import org.apache.spark.sql.types.StructType
 
 import sparklog.source.LogReaderFactory
@@ -13,11 +13,12 @@ import sparklog.source.LogReaderFactory
  */
 private[datasource] final class LogBatch(source: ScanSource, schema: StructType, wanted: StructType)
     extends Batch {
-  private val whole = new PythonBatch(source, source.name, schema, source.options)
+  private val whole = PythonReads.batch(source, source.name, schema, source.options)
   private val pruned = ReadColumns.ofPython(schema, wanted)
-  private val narrow = new PythonBatch(source, source.name, pruned, source.options)
+  private val narrow = PythonReads.batch(source, source.name, pruned, source.options)
 
-  private lazy val planned = PlannedPartitions.of(whole.planInputPartitions())
+  private lazy val planned = PlannedPartitions.of(
+    whole.planInputPartitions(), CallerOptions.whyPython(source.options))
 
   override def planInputPartitions(): Array[InputPartition] = {
     if (planned.partitions.nonEmpty) {

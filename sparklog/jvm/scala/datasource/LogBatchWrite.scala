@@ -22,8 +22,6 @@ private[datasource] final class LogBatchWrite(
   override def onDataWriterCommit(message: WriterCommitMessage): Unit =
     python.onDataWriterCommit(message)
   override def commit(messages: Array[WriterCommitMessage]): Unit = python.commit(messages)
-  override def commit(messages: Array[WriterCommitMessage], summary: WriteSummary): Unit =
-    python.commit(messages, summary)
   override def abort(messages: Array[WriterCommitMessage]): Unit = python.abort(messages)
 }
 

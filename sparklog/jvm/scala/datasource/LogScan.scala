@@ -3,10 +3,10 @@ package sparklog.datasource
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.connector.metric.{CustomMetric, CustomTaskMetric}
 import org.apache.spark.sql.connector.read.{Batch, Scan}
-import org.apache.spark.sql.connector.read.streaming.{
-  ContinuousStream, MicroBatchStream, SupportsTriggerAvailableNow
+import org.apache.spark.sql.connector.read.streaming.{ContinuousStream, MicroBatchStream}
+import org.apache.spark.sql.execution.datasources.v2.python.{
+  PythonDataSourceV2, PythonReads, PythonStreams
 }
-import org.apache.spark.sql.execution.datasources.v2.python.{PythonDataSourceV2, PythonScan}
 import org.apache.spark.sql.internal.connector.SupportsMetadata
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.StructType
@@ -20,7 +20,7 @@ import sparklog.source.ReadMetrics
 private[datasource] final class LogScan(
     source: ScanSource, schema: StructType, wanted: StructType, filters: Array[Filter])
     extends Scan with SupportsMetadata {
-  private val python = new PythonScan(source, source.name, wanted, source.options, filters)
+  private val python = PythonReads.scan(source, source.name, wanted, source.options, filters)
 
   override def readSchema(): StructType = wanted
   override def description(): String = "(sparklog)"
@@ -39,12 +39,9 @@ private[datasource] final class LogScan(
     val options = CallerOptions.streaming(source.options, context)
     val own = new PythonDataSourceV2
     own.setShortName(source.name)
-    new PythonScan(own, source.name, wanted, options, filters)
-      .toMicroBatchStream(checkpointLocation) match {
-      case stream: MicroBatchStream with SupportsTriggerAvailableNow =>
-        new LogStream(stream, wanted, CallerOptions.described(options), CallerOptions.run(context))
-      case other => other
-    }
+    val scan = PythonReads.scan(own, source.name, wanted, options, filters)
+    val stream = PythonStreams.admitting(scan.toMicroBatchStream(checkpointLocation))
+    new LogStream(stream, wanted, options, CallerOptions.run(context))
   }
 
   override def toContinuousStream(checkpointLocation: String): ContinuousStream =

@@ -8,19 +8,22 @@ import org.apache.spark.sql.connector.read.streaming.{
   MicroBatchStream, Offset, ReadLimit, ReportsSourceMetrics, SupportsTriggerAvailableNow
 }
 import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 import sparklog.source.LogReaderFactory
 
 /**
- * A stream of the log. The Python source handles offsets, admission and planning. `described`: the
- * log and the selected topics; `run`: the run id of the query.
+ * A stream of the log. The Python source handles offsets, admission and planning. `run`: the run
+ * id of the query.
  */
 private[datasource] final class LogStream(
     python: MicroBatchStream with SupportsTriggerAvailableNow,
     schema: StructType,
-    described: String,
+    options: CaseInsensitiveStringMap,
     run: String)
     extends MicroBatchStream with SupportsTriggerAvailableNow with ReportsSourceMetrics {
+  private val described = CallerOptions.described(options)
+  private val whyPython = CallerOptions.whyPython(options)
   private val reader = new DataPath
   @volatile private var latest: Offset = _
 
@@ -41,7 +44,7 @@ private[datasource] final class LogStream(
 
   override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] = {
     val begin = CallerOptions.ofBatch(start, SparkSession.active.sparkContext)
-    val planned = PlannedPartitions.of(python.planInputPartitions(begin, end))
+    val planned = PlannedPartitions.of(python.planInputPartitions(begin, end), whyPython)
     if (planned.partitions.nonEmpty) reader.say(run, s"reads $described", planned.dataPath)
     planned.partitions
   }

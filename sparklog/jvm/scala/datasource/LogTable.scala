@@ -5,7 +5,6 @@ import java.util.{Map => JavaMap, Set => JavaSet}
 import org.apache.spark.sql.connector.catalog.{
   Column, SupportsRead, SupportsWrite, Table, TableCapability
 }
-import org.apache.spark.sql.connector.catalog.constraints.Constraint
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.connector.read.ScanBuilder
 import org.apache.spark.sql.connector.read.streaming.ReportsSinkMetrics
@@ -18,18 +17,15 @@ import sparklog.DefaultSource
 /** The log as a table of Spark: the Python source's table with another data path. */
 final class LogTable(source: DefaultSource, python: Table)
     extends SupportsRead with SupportsWrite with ReportsSinkMetrics {
-  private val plans = new ReadPlans(source, python.name())
+  private val plans = new ReadPlans(source)
   private val writer = new DataPath
 
-  override def name(): String = python.name()
-  override def id(): String = python.id()
+  override def name(): String = source.keyPrefix
   override def schema(): StructType = python.schema()
   override def columns(): Array[Column] = python.columns()
   override def partitioning(): Array[Transform] = python.partitioning()
   override def properties(): JavaMap[String, String] = python.properties()
   override def capabilities(): JavaSet[TableCapability] = python.capabilities()
-  override def constraints(): Array[Constraint] = python.constraints()
-  override def version(): String = python.version()
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
     source.checkPackage()
@@ -40,7 +36,7 @@ final class LogTable(source: DefaultSource, python: Table)
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = {
     source.checkPackage()
     CallerOptions.check(info.options)
-    new LogWriteBuilder(source, name(), info, writer)
+    new LogWriteBuilder(source, source.pythonName, info, writer)
   }
 
   /** Return the data path of a streaming query's sink. */

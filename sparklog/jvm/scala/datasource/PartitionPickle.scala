@@ -16,8 +16,8 @@ private[datasource] object PartitionPickle {
   Unpickler.registerConstructor(Module, Name, new UnpickledConstructor)
 
   /**
-   * Return the value in the pickle of an InputPartition; null if the value is None, because there
-   * is nothing to read.
+   * Return the value in the pickle of an InputPartition; null if the value is None, or the
+   * partition itself (Spark 4.0 and 4.1), because there is nothing to read.
    */
   def value(pickle: Array[Byte]): Value =
     try {
@@ -27,6 +27,7 @@ private[datasource] object PartitionPickle {
             case Array(plan: Array[Byte], task: Array[Byte]) => new Value(plan, task)
             case _ => PythonsAlone
           }
+        case null => null
         case _ => PythonsAlone
       }
     } catch {

@@ -18,10 +18,11 @@ private[datasource] object PlannedPartitions {
 
   /**
    * Return the partitions of the Python source, with those that this JVM can read as
-   * LogInputPartition.
+   * LogInputPartition. `why`: the reason why only Python can read, or null.
    */
-  def of(python: Array[InputPartition]): PlannedPartitions = {
-    val unpacked = python.map(unpack).filter(_ != null)
+  def of(python: Array[InputPartition], why: String): PlannedPartitions = {
+    val noPlan = if (why == null) NoPlan else why
+    val unpacked = python.map(unpack(_, noPlan)).filter(_ != null)
     val jvm = unpacked.count(_.isJvm)
     val reasons = unpacked.iterator.filter(_.why != null)
     val dataPath =
@@ -47,21 +48,22 @@ private[datasource] object PlannedPartitions {
    * Return the partition and its data path; null for an empty partition, which Spark creates if the
    * source has none.
    */
-  private def unpack(partition: InputPartition): Unpacked = partition match {
+  private def unpack(partition: InputPartition, noPlan: String): Unpacked = partition match {
     case PythonInputPartition(index, pickle) =>
-      unpack(partition, pickle, new LogInputPartition(index, _, _, isStreaming = false))
+      unpack(partition, pickle, noPlan, new LogInputPartition(index, _, _, isStreaming = false))
     case PythonStreamingInputPartition(index, pickle, None) =>
-      unpack(partition, pickle, new LogInputPartition(index, _, _, isStreaming = true))
-    case other => new Unpacked(other, false, NoPlan)
+      unpack(partition, pickle, noPlan, new LogInputPartition(index, _, _, isStreaming = true))
+    case other => new Unpacked(other, false, noPlan)
   }
 
   private def unpack(
       python: InputPartition,
       pickle: Array[Byte],
+      noPlan: String,
       made: (Array[Byte], Array[Byte]) => LogInputPartition): Unpacked = {
     val value = PartitionPickle.value(pickle)
     if (value == null) null
-    else if (value.plan == null) new Unpacked(python, false, NoPlan)
+    else if (value.plan == null) new Unpacked(python, false, noPlan)
     else {
       val version = PlanVersion.of(value.plan)
       if (version != PlanVersion.own) {

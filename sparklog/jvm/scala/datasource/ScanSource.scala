@@ -3,7 +3,7 @@ package sparklog.datasource
 import scala.collection.mutable
 
 import org.apache.spark.sql.execution.datasources.v2.python.{
-  PythonAccess, PythonDataSourceCreationResult, PythonDataSourceReadInfo, PythonDataSourceV2
+  PythonAccess, PythonDataSourceCreationResult, PythonDataSourceReadInfo, PythonReads
 }
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
@@ -14,7 +14,7 @@ import sparklog.DefaultSource
  * Python's plan for all batch reads of a table. As in Spark's Python sources, the first plan is
  * used again, so that reading a DataFrame twice reads the same offsets.
  */
-private[datasource] final class ReadPlans(val source: DefaultSource, val name: String) {
+private[datasource] final class ReadPlans(val source: DefaultSource) {
   private var partitions: Seq[Array[Byte]] = _
   private val functions = mutable.Map[StructType, Array[Byte]]()
 
@@ -23,7 +23,7 @@ private[datasource] final class ReadPlans(val source: DefaultSource, val name: S
     synchronized {
       val function = functions.getOrElseUpdate(
         schema, {
-          val created = source.getOrCreateDataSourceInPython(name, options, Some(schema))
+          val created = source.getOrCreateDataSourceInPython(source.pythonName, options, Some(schema))
           val made = PythonAccess.source(source).createReadInfoInPython(created, schema, false)
           if (partitions == null) partitions = made.partitions
           made.func
@@ -38,8 +38,8 @@ private[datasource] final class ReadPlans(val source: DefaultSource, val name: S
  * scans share the plan of the table.
  */
 private[datasource] final class ScanSource(plans: ReadPlans, val options: CaseInsensitiveStringMap)
-    extends PythonDataSourceV2 {
-  val name: String = plans.name
+    extends PythonReads.Source {
+  val name: String = plans.source.pythonName
   setShortName(name)
 
   private var pushed: PythonDataSourceReadInfo = _

@@ -6,7 +6,7 @@ import org.apache.spark.sql.connector.metric.CustomTaskMetric
 import org.apache.spark.sql.connector.write.{DataWriter, DataWriterFactory, WriterCommitMessage}
 import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory
 import org.apache.spark.sql.execution.datasources.v2.python.{
-  PythonAccess, PythonWriterCommitMessage
+  PythonErrors, PythonWriterCommitMessage
 }
 import org.apache.spark.sql.types.StructType
 
@@ -73,7 +73,7 @@ private object StagedWriter {
 
   /** Return the error in the form in which Spark reports an error of a Python worker. */
   def asOfPython(e: StageError): RuntimeException =
-    PythonAccess.error(e.toString, e.getStackTrace)
+    PythonErrors.error(e.toString, e.getStackTrace)
 
   def told(property: String): String = {
     val context = TaskContext.get()

@@ -1,10 +1,9 @@
 package sparklog.source
 
-import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
-import org.apache.spark.sql.catalyst.util.{ArrayData, GenericArrayData, MapData}
-import org.apache.spark.sql.types._
-import org.apache.spark.unsafe.types._
+import org.apache.spark.sql.catalyst.expressions.{BaseGenericInternalRow, GenericInternalRow}
+import org.apache.spark.sql.catalyst.util.{ArrayData, GenericArrayData}
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.unsafe.types.UTF8String
 
 import sparklog.format.{RecordCursor, Utf8}
 
@@ -18,7 +17,7 @@ import sparklog.format.{RecordCursor, Utf8}
  * @param columns numbers of Column, in the order of the schema of the scan
  */
 private[source] final class RecordRow(columns: Array[Int], cursor: RecordCursor)
-    extends InternalRow {
+    extends BaseGenericInternalRow {
   import Column._
 
   private var topic: UTF8String = _
@@ -97,34 +96,19 @@ private[source] final class RecordRow(columns: Array[Int], cursor: RecordCursor)
       if (isText) bytes(at, count) else Utf8.mended(cursor.buffer, at, count))
   }
 
-  override def get(ordinal: Int, dataType: DataType): AnyRef = columns(ordinal) match {
+  // The getters of types that no column has, which differ between versions of Spark, call this.
+  override protected def genericGet(ordinal: Int): Any = columns(ordinal) match {
     case Key | Value => getBinary(ordinal)
     case Topic => topic
-    case Partition | TimestampKind => Int.box(getInt(ordinal))
-    case Offset | Timestamp => Long.box(getLong(ordinal))
+    case Partition | TimestampKind => getInt(ordinal)
+    case Offset | Timestamp => getLong(ordinal)
     case Headers => headers
   }
-
-  override def copy(): InternalRow =
-    new GenericInternalRow(Array.tabulate[Any](numFields)(get(_, null)))
 
   private def none(ordinal: Int): Nothing = throw new UnsupportedOperationException(
     s"column $ordinal (${Column.name(columns(ordinal))}) does not have the requested type")
 
-  // No column has these types, and rows are never written.
-  override def getBoolean(ordinal: Int): Boolean = none(ordinal)
-  override def getByte(ordinal: Int): Byte = none(ordinal)
-  override def getShort(ordinal: Int): Short = none(ordinal)
-  override def getFloat(ordinal: Int): Float = none(ordinal)
-  override def getDouble(ordinal: Int): Double = none(ordinal)
-  override def getDecimal(ordinal: Int, precision: Int, scale: Int): Decimal = none(ordinal)
-  override def getBinaryView(ordinal: Int): BinaryView = none(ordinal)
-  override def getInterval(ordinal: Int): CalendarInterval = none(ordinal)
-  override def getTimestampNTZNanos(ordinal: Int): TimestampNanosVal = none(ordinal)
-  override def getTimestampLTZNanos(ordinal: Int): TimestampNanosVal = none(ordinal)
-  override def getVariant(ordinal: Int): VariantVal = none(ordinal)
-  override def getStruct(ordinal: Int, numFields: Int): InternalRow = none(ordinal)
-  override def getMap(ordinal: Int): MapData = none(ordinal)
+  // Rows are never written.
   override def setNullAt(ordinal: Int): Unit = none(ordinal)
   override def update(ordinal: Int, value: Any): Unit = none(ordinal)
 }
