@@ -22,7 +22,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test suite test-all test-mutants lint bench jars wheel clean
+.PHONY: help demo docs test suite test-all test-spark test-mutants lint bench jars wheel clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -73,6 +73,9 @@ suite: $(VENV)/.test
 
 test-all: $(VENV)/.test ## the tests marked slow, in an hour or two; records them in docs/slow-tests.md
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m tests.slow_tests -n $(SLOW_PROCESSES) $(SLOW_TESTS)
+
+test-spark: $(VENV)/.test ## all Spark tests with another PySpark: make test-spark VERSION=4.1.4
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" SPARKLOG_TEST_DEPTH=$(DEPTH) $(BIN)/python -m tests.other_sparks $(VERSION) -n $(TEST_PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 test-mutants: $(VENV)/.test ## put one-line bugs in, one after the other: the small suite must catch each
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m tests.mutants $(MUTANTS)

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from sparklog.log.commit import CommitResult, Identity
     from sparklog.log.log import Log
     from sparklog.log.reader_reset import PlannedOffset, ResetPlan
+    from sparklog.session.doctor import DoctorReport, Examined
     from sparklog.storage.commits import Chunk
     from sparklog.storage.deleted_topic import DeletedTopicInfo
     from sparklog.storage.group_members import GroupAtWork, Member
@@ -80,6 +81,8 @@ else:
             "Codec": "sparklog.format.compression",
             "CommitResult": "sparklog.log.commit",
             "DeletedTopicInfo": "sparklog.storage.deleted_topic",
+            "DoctorReport": "sparklog.session.doctor",
+            "Examined": "sparklog.session.doctor",
             "Framing": "sparklog.storage.staging",
             "GivenUp": "sparklog.storage.home",
             "GroupAtWork": "sparklog.storage.group_members",
@@ -113,6 +116,8 @@ __all__ = [
     "CommitUnknownError",
     "DataCorruptionError",
     "DeletedTopicInfo",
+    "DoctorReport",
+    "Examined",
     "FencedError",
     "Framing",
     "GivenUp",
@@ -141,6 +146,7 @@ __all__ = [
     "Topics",
     "UnknownTopicError",
     "UnsupportedVersionError",
+    "doctor",
     "enable",
     "open",
     "register",
@@ -261,6 +267,33 @@ def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
     setup.refuse_connect(spark)
     register(spark)
     setup.enable(spark, checkpoints=checkpoints)
+
+
+def doctor(spark: "SparkSession", checkpoint: str | None = None) -> "DoctorReport":
+    """Examine whether a Spark session can use all of sparklog, and what is missing.
+
+    Args:
+        spark: The session.
+        checkpoint: The location of a checkpoint, to learn whether it would be stored as a log.
+
+    Returns:
+        The versions of Spark, Scala, Java, Hadoop and sparklog; the jar, and whether the JVM or
+        Python reads and writes logs; the checkpoint manager; the Python of the workers and its
+        sparklog. `print` shows it, and what to do about each fault.
+
+    Cost:
+        Runs a Spark job of 8 small tasks.
+
+    Examples:
+        >>> report = sparklog.doctor(spark, checkpoint="file:///tmp/checkpoint")
+        >>> [line.subject for line in report.lines]
+        ['Spark', 'driver', 'jar', 'data path', 'checkpoints', 'workers']
+        >>> report.ok
+        True
+    """
+    from sparklog.session.doctor import examine
+
+    return examine(spark, checkpoint)
 
 
 def spark_conf(

@@ -68,7 +68,7 @@ _COMMANDS: Final = {  # heading: {name: (module and attribute, line in the list 
         "checkpoint": (
             "checkpoint:checkpoint", "Inspect, verify, reset and back up checkpoints.",
         ),
-        "spark-conf": ("spark_conf:spark_conf", "Print the settings that Spark needs."),
+        "doctor": ("doctor:doctor", "Examine Spark, and print the settings that it needs."),
     },
     "Kafka": {
         "kafka-users": ("kafka_users:users", "Manage the users of the endpoint (serve --kafka)."),
@@ -76,11 +76,16 @@ _COMMANDS: Final = {  # heading: {name: (module and attribute, line in the list 
 }  # fmt: skip
 
 
+def _other_names(name: str) -> Sequence[str] | None:
+    # The name of earlier versions.
+    return ["doctor", "--spark-conf"] if name == "spark-conf" else tool_command(name)
+
+
 @click.group(
     cls=LazyGroup,
     package="sparklog.cli",
     headings=_COMMANDS,
-    other_names=tool_command,
+    other_names=_other_names,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

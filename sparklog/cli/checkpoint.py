@@ -276,8 +276,8 @@ def reset(
 def import_(path: str, as_json: bool) -> int:
     """Convert a checkpoint of Spark's files into a log-backed checkpoint, in place.
 
-    Stop the query first. Afterwards it runs only with the settings of `sparklog spark-conf`. If the
-    command is interrupted, run it again to continue.
+    Stop the query first. Afterwards it runs only with the settings of
+    `sparklog doctor --spark-conf`. If the command is interrupted, run it again to continue.
     """
     check_checkpoint(path)
     return _converted(import_checkpoint(path), "files became records", as_json=as_json)
@@ -290,7 +290,7 @@ def export(path: str, as_json: bool) -> int:
     """Convert a log-backed checkpoint back into Spark's files, in place.
 
     Stop the query first. Afterwards it runs with Spark's own checkpoint manager: start it without
-    the settings of log-backed checkpoints (`sparklog spark-conf --no-checkpoints`).
+    the settings of log-backed checkpoints (`sparklog doctor --spark-conf --no-checkpoints`).
     """
     check_checkpoint(path)
     return _converted(export_checkpoint(path), "records became files", as_json=as_json)

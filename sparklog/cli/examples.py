@@ -45,6 +45,10 @@ EXAMPLES: Final = {
         "/data/log --offset orders:0:5000",
         "/data/log --offset orders:0:-1 --offset orders:1:-1",
     ),
+    "doctor": (
+        "/data/checkpoint", "--spark-conf >> $SPARK_HOME/conf/spark-defaults.conf",
+        "--spark-conf --jar /data/sparklog.jar --args",
+    ),
     "dump-log": (
         "--files /data/log/orders-0/00000000000000000000.log --print-data-log",
         "--files /data/log/orders-0/00000000000000000000.index --index-sanity-check",
@@ -108,9 +112,6 @@ EXAMPLES: Final = {
         "/data/log --kafka 9092 --metrics-port 9404",
         "/data/log --remote s3://bucket/logs --option log.retention.hours=24",
         "/data/log --once --task compact --topic orders",
-    ),
-    "spark-conf": (
-        ">> $SPARK_HOME/conf/spark-defaults.conf", "--jar /data/sparklog.jar --args",
     ),
     "status": ("/data/log", "/data/log --fail-on amber --json", "/data/log --watch 10"),
     "tier rebuild": ("/data/log", "/data/log --remote s3://bucket/logs"),

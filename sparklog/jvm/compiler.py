@@ -59,7 +59,7 @@ def _incomplete(jars: pathlib.Path, what: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"{jars} contains no {what}*.jar: install all of pyspark (pip install 'sparklog[spark]'), "
         "set SPARK_HOME to a Spark that has its jars, or set SPARKLOG_JAR to a jar made by "
-        "`sparklog spark-conf --jar FILE` on a machine that has them"
+        "`sparklog doctor --spark-conf --jar FILE` on a machine that has them"
     )
 
 

@@ -98,7 +98,7 @@ class Gateway:
     """Calls the jar of a session, which has a version that this package supports. Thread-safe."""
 
     def __init__(self, load: Callable[[str], Any]) -> None:
-        self._load = load
+        self.load = load  # loads a class by its name
         self._objects: dict[str, Any] = {}
 
     def call(self, name: str, method: str, *arguments: Any) -> Any:
@@ -113,7 +113,7 @@ class Gateway:
         """
         scala_object = self._objects.get(name)
         if scala_object is None:
-            scala_object = self._objects[name] = _scala_object(self._load(name + "$"))
+            scala_object = self._objects[name] = _scala_object(self.load(name + "$"))
         return getattr(scala_object, method)(*arguments)
 
     def fetch(self, name: str, method: str, *arguments: Any) -> bytes:

@@ -211,6 +211,6 @@ def _cache() -> pathlib.Path:
 def _unwritable(home: pathlib.Path, e: OSError) -> InvalidRequestError:
     return InvalidRequestError(
         f"the compiled jar can't be stored in {home} ({e.strerror}): set {CACHE_VARIABLE} to a "
-        f"writable directory, or {JAR_VARIABLE} to a jar made by `sparklog spark-conf --jar FILE` "
-        "elsewhere"
+        f"writable directory, or {JAR_VARIABLE} to a jar made by "
+        "`sparklog doctor --spark-conf --jar FILE` elsewhere"
     )

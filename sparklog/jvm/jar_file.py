@@ -24,8 +24,8 @@ _SOURCES: Final = "Sparklog-Sources"
 _SPARK, _OWN = "Specification-Version", "Implementation-Version"
 _EARLIEST: Final = (1980, 1, 1, 0, 0, 0)  # the earliest time in a zip file
 REMEDY: Final = (
-    "make a new jar with this sparklog and that Spark: sparklog spark-conf --jar FILE; or leave "
-    "it out, to have it compiled"
+    "make a new jar with this sparklog and that Spark: sparklog doctor --spark-conf --jar FILE; or "
+    "leave it out, to use sparklog's own"
 )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner
 
-from sparklog.cli.spark_conf import spark_conf
+from sparklog.cli.doctor import doctor
 from sparklog.errors import InvalidRequestError
 from sparklog.jvm import jar as jars
 from sparklog.jvm.compiler import Spark, compile_into, sources, sources_digest
@@ -283,12 +283,13 @@ def test_a_given_one_is_taken_or_refused(
         with pytest.raises(InvalidRequestError, match=reason) as told:
             jar()
         assert path in str(told.value)
-        assert "Spark: sparklog spark-conf --jar FILE; or leave it out, to" in str(told.value)
-        new = CliRunner().invoke(spark_conf, ["--jar", str(tmp_path / "new.jar"), "--json"])
+        assert "sparklog doctor --spark-conf --jar FILE; or leave it out, to" in str(told.value)
+        options = ["--spark-conf", "--jar", str(tmp_path / "new.jar"), "--json"]
+        new = CliRunner().invoke(doctor, options)
         assert new.exit_code == 0, new.output
         monkeypatch.setenv(JAR_VARIABLE, str(tmp_path / "new.jar"))
         assert jar() == str(tmp_path / "new.jar")
-        monkeypatch.delenv(JAR_VARIABLE)  # "or leave it out, to have it compiled"
+        monkeypatch.delenv(JAR_VARIABLE)  # "or leave it out, to use sparklog's own"
         assert pathlib.Path(jar()).parent == cache
     monkeypatch.setenv(JAR_VARIABLE, far)  # it is elsewhere, so that there is nothing to copy
     assert write_jar(str(tmp_path / "new.jar")) == str(tmp_path / "new.jar")

@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 import sparklog
-from sparklog.cli.spark_conf import spark_conf
+from sparklog.cli.doctor import doctor
 from sparklog.errors import SparklogError
 from sparklog.jvm.jar import jar
 from tests import depth
@@ -146,8 +146,8 @@ def test_spark_submit_on_a_cluster_beside_another_application(tmp_path: Path) ->
 
 
 def checkpoints_as_logs() -> list[str]:
-    """What `spark-submit $(sparklog spark-conf --args)` passes."""
-    said = CliRunner().invoke(spark_conf, ["--args"])
+    """What `spark-submit $(sparklog doctor --spark-conf --args)` passes."""
+    said = CliRunner().invoke(doctor, ["--spark-conf", "--args"])
     assert said.exit_code == 0, said.output
     return [*said.output.split(), "--conf", "spark.sql.shuffle.partitions=2"]
 

@@ -110,7 +110,7 @@ def test_a_jar_of_another_version(version: Version, says: str | None) -> None:
     else:
         assert isinstance(found, Obstacle)
         assert says in found.reason
-        assert "sparklog spark-conf --jar FILE" in found.reason
+        assert "sparklog doctor --spark-conf --jar FILE" in found.reason
         assert found.level == logging.WARNING
 
 

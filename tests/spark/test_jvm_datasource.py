@@ -399,7 +399,7 @@ def test_plans_of_another_version_are_pythons(
     for line in (reading, writing):
         assert line.startswith("WARN ")
         assert f"makes plans of version {PLAN_VERSION + 1}, and the jar" in line
-        assert "use the jar that `sparklog spark-conf` names" in line
+        assert "use the jar that `sparklog doctor --spark-conf` names" in line
 
 
 @pytest.mark.deep

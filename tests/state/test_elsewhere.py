@@ -17,7 +17,7 @@ from tests.state.operators import Output, run, session
 pytestmark = pytest.mark.spark
 
 LOGGER = "sparklog.checkpoint.LogCheckpointFileManager"
-WARNING = "is not on a local file system, so Spark's own manager writes it as files"
+WARNING = "as files, because it is on the file system"
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 import sparklog
-from sparklog.cli.spark_conf import spark_conf
+from sparklog.cli.doctor import doctor
 from sparklog.errors import InvalidRequestError
 from sparklog.jvm.jar import CACHE_VARIABLE, JAR_VARIABLE, jar, write_jar
 from sparklog.jvm.jar_file import JarVersions, write
@@ -30,7 +30,7 @@ def test_settings_that_leave_checkpoints_to_spark() -> None:
     conf = sparklog.spark_conf(checkpoints=False)
     assert conf["spark.jars"] == jar()
     assert not [name for name in conf if "checkpoint" in name.lower()]
-    told = CliRunner().invoke(spark_conf, ["--no-checkpoints"])
+    told = CliRunner().invoke(doctor, ["--spark-conf", "--no-checkpoints"])
     assert jar() in told.output
     assert MANAGER not in told.output
 
@@ -57,19 +57,19 @@ def test_a_jar_that_is_given_is_not_compiled(
 def test_the_jar_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for form in (["--json"], ["--args"], []):
-        said = CliRunner().invoke(spark_conf, [*form, "--jar", "sparklog.jar"])
+        said = CliRunner().invoke(doctor, ["--spark-conf", *form, "--jar", "sparklog.jar"])
         assert said.exit_code == 0
         assert (tmp_path / "sparklog.jar").read_bytes() == Path(jar()).read_bytes()
         words = json.loads(said.output).values() if form == ["--json"] else said.output.split()
         assert any(w.endswith(str(tmp_path / "sparklog.jar")) for w in words)
         assert jar() not in said.output
     (tmp_path / "app.jar").write_bytes(b"mine")
-    said = CliRunner().invoke(spark_conf, ["--jar", "app.jar"])
+    said = CliRunner().invoke(doctor, ["--spark-conf", "--jar", "app.jar"])
     assert said.exit_code == 2
     assert "remove it, or name another file" in said.output
     assert (tmp_path / "app.jar").read_bytes() == b"mine"
     (tmp_path / "app.jar").unlink()
-    assert CliRunner().invoke(spark_conf, ["--jar", "app.jar"]).exit_code == 0
+    assert CliRunner().invoke(doctor, ["--spark-conf", "--jar", "app.jar"]).exit_code == 0
 
 
 DAEMON = "spark.python.daemon.module"
@@ -97,9 +97,9 @@ def test_the_daemon_only_where_it_is_known_to_be(
 
 
 def test_on_the_command_line_nobody_knows() -> None:
-    """`spark-submit $(sparklog spark-conf --args) --py-files ...` must give workers that start."""
+    """`spark-submit $(... --args) --py-files ...` must give workers that start."""
     for args, expected in ((["--args"], False), (["--args", "--daemon"], True), ([], False)):
-        said = CliRunner().invoke(spark_conf, args)
+        said = CliRunner().invoke(doctor, ["--spark-conf", *args])
         assert said.exit_code == 0
         assert (DAEMON in said.output) == expected
 

@@ -19,7 +19,7 @@ MARKER_START: Final = b'{"id":["sparklog '
 MARKER: Final = MARKER_START + (
     b"keeps this checkpoint as a log, which Spark's own checkpoint manager can't read. Start the "
     b"query with sparklog's checkpoint manager, on a local disk: use sparklog.enable(spark), "
-    b"sparklog.spark_conf() or spark-submit $(sparklog spark-conf --args). Or convert the "
+    b"sparklog.spark_conf() or spark-submit $(sparklog doctor --spark-conf --args). Or convert the "
     b"checkpoint to files: sparklog checkpoint export "
     b'CHECKPOINT"]}\n'
 )

@@ -3,12 +3,15 @@ package sparklog.checkpoint
 import java.io.{FileNotFoundException, IOException}
 import java.nio.file.{Files, Path => LocalPath}
 
+import scala.util.control.NonFatal
+
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{
   FileStatus, FSDataInputStream, Path, PathFilter, UnsupportedFileSystemException
 }
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.classic.SparkSession
 
 import sparklog.checkpoint.SparkFiles._
 
@@ -98,12 +101,13 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
 
   override def createCheckpointDirectory(): Path = {
     val qualified = spark.createCheckpointDirectory()
-    LogCheckpointFileManager.local(qualified).filter(LogCheckpointFileManager.hasLocks) match {
-      case Some(local) => found = Some(local -> Uninterruptible(LogDir.create(local, settings)))
-      case None => logWarning(
-          s"the checkpoint $qualified is not on a local file system, so Spark's own manager " +
-            "writes it as files. A log-backed checkpoint needs reliable locks and fsync: use a " +
-            "local directory")
+    LogCheckpointFileManager.whyFiles(qualified) match {
+      case null =>
+        val local = LogCheckpointFileManager.local(qualified).get
+        found = Some(local -> Uninterruptible(LogDir.create(local, settings)))
+      case why => logWarning(
+          s"Spark's own manager writes the checkpoint $qualified as files, because $why. A " +
+            "log-backed checkpoint needs reliable locks and fsync: use a local directory")
     }
     qualified
   }
@@ -134,10 +138,25 @@ object LogCheckpointFileManager {
   private val Networked = "(?i)(nfs|cifs|smb|fuse|9p|ceph|glusterfs|lustre|afs).*".r
 
   /**
-   * Return whether locks between processes work on the file system of `path`, judged by its type.
+   * Return why a checkpoint at a location can't be log-backed, or null. A location without a scheme
+   * is on Hadoop's default file system. `sparklog.doctor` calls this.
    */
-  private def hasLocks(path: LocalPath): Boolean =
-    !Networked.matches(Files.getFileStore(path).`type`)
+  def whyFiles(location: String): String =
+    try {
+      val path = new Path(location)
+      val hadoopConf = SparkSession.active.sessionState.newHadoopConf()
+      whyFiles(path.getFileSystem(hadoopConf).makeQualified(path))
+    } catch { case NonFatal(e) => s"its file system can't be used (${e.getMessage})" }
+
+  /** Return why a checkpoint at a qualified path can't be log-backed, or null. */
+  private def whyFiles(path: Path): String = local(path) match {
+    case None => s"it is on the file system ${path.toUri.getScheme}"
+    case Some(directory) =>
+      val existing = Iterator.iterate(directory)(_.getParent).find(Files.exists(_)).get
+      val kind = Files.getFileStore(existing).`type`
+      // Locks between processes may not work there.
+      if (Networked.matches(kind)) s"its file system is of type $kind" else null
+  }
 
   /**
    * Return the path on the local file system, without resolving symbolic links; None for other file

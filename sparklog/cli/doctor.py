@@ -1,0 +1,111 @@
+"""`sparklog doctor`: examines Spark, prints the settings for logs, writes the jar."""
+
+import click
+
+from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from sparklog.cli.output import print_json
+from sparklog.errors import InvalidRequestError
+from sparklog.extras import needed
+from sparklog.jvm.jar import write_jar
+from sparklog.session.setup import JARS_KEY
+from sparklog.session.setup import spark_conf as settings
+
+
+@click.command("doctor", cls=Command)
+@click.argument("location", metavar="[CHECKPOINT]", required=False)
+@click.option(
+    "--spark-conf", "conf_only", is_flag=True,
+    help="Print the settings for a Spark session instead, in the format of spark-defaults.conf.",
+)  # fmt: skip
+@click.option(
+    "--args", "as_arguments", is_flag=True,
+    help="With --spark-conf: as arguments of spark-submit (--conf KEY=VALUE ...).",
+)  # fmt: skip
+@click.option(
+    "--daemon",
+    is_flag=True,
+    help="With --spark-conf: add a setting for Python workers that start faster. They require "
+    "sparklog to be installed in the Python of all executors; --py-files does not suffice.",
+)
+@click.option(
+    "--jar",
+    "jar_file",
+    metavar="FILE",
+    help="With --spark-conf: write the jar to this file or into this directory, and refer to it in "
+    "the settings. Copy it to hosts without sparklog, and name it there in spark.jars.",
+)
+@click.option(
+    "--no-checkpoints",
+    is_flag=True,
+    help="With --spark-conf: omit the settings of log-backed checkpoints, so that Spark stores "
+    "checkpoints in files.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead.")
+def doctor(
+    location: str | None,
+    conf_only: bool,
+    as_arguments: bool,
+    daemon: bool,
+    jar_file: str | None,
+    no_checkpoints: bool,
+    as_json: bool,
+) -> int:
+    """Examine whether Spark can use all of sparklog here, and print what to do about each fault.
+
+    Starts a Spark session with the settings of sparklog.spark_conf(); settings in
+    spark-defaults.conf and PYSPARK_SUBMIT_ARGS apply too. To examine a session of your own, call
+    sparklog.doctor(spark) in Python. Exit code 1: something is wrong.
+
+    With --spark-conf, the command only prints the settings with which the JVM reads and writes logs
+    and checkpoints. They refer to sparklog's jar, which is part of the package, unless SPARKLOG_JAR
+    names another one.
+    """
+    if conf_only:
+        return _print_conf(as_arguments, daemon, jar_file, no_checkpoints, as_json)
+    if as_arguments or daemon or jar_file is not None or no_checkpoints:
+        raise click.UsageError("--args, --daemon, --jar and --no-checkpoints need --spark-conf")
+    with needed(InvalidRequestError):
+        from pyspark.sql import SparkSession
+
+    import sparklog
+
+    builder = SparkSession.builder.appName("sparklog doctor").config("spark.log.level", "OFF")
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    for key, value in (quiet | settings()).items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        raise click.ClickException(
+            f"Spark can't be started ({str(error).splitlines()[0]}). Spark needs a Java runtime, "
+            "17 or later: set JAVA_HOME to its directory"
+        ) from error
+    try:
+        report = sparklog.doctor(spark, location)
+    finally:
+        spark.stop()
+    if as_json:
+        lines = [
+            {"subject": line.subject, "found": line.found, "fault": line.fault}
+            for line in report.lines
+        ]
+        print_json({"ok": report.ok, "lines": lines})
+    else:
+        click.echo(str(report))
+    return EXIT_OK if report.ok else EXIT_FAILED
+
+
+def _print_conf(
+    as_arguments: bool, daemon: bool, jar_file: str | None, no_checkpoints: bool, as_json: bool
+) -> int:
+    given = {} if jar_file is None else {JARS_KEY: write_jar(jar_file)}
+    conf = settings(given, daemon=daemon, checkpoints=not no_checkpoints)
+    if as_json:
+        print_json(conf)
+    elif as_arguments:
+        click.echo(" ".join(f"--conf {key}={value}" for key, value in conf.items()))
+    else:
+        for key, value in conf.items():
+            click.echo(f"{key} {value}")
+    return EXIT_OK

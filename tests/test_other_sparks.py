@@ -1,0 +1,53 @@
+"""Each supported version of Spark; and one log and its checkpoints under all of them in turn."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import other_sparks
+from tests.depth import DEPTH
+from tests.jars import Unavailable
+from tests.paths import ROOT
+from tests.spark.conftest import environment as spark_environment
+
+pytestmark = [pytest.mark.spark, pytest.mark.deep]
+NEWEST = "4.3"
+CHAIN = ["4.0.5", "4.1.4", "4.2.1", NEWEST, "4.0.5"]
+# Each ordered pair of versions once.
+EVERY_PAIR = [
+    "4.0.5", "4.1.4", "4.0.5", "4.2.1", "4.0.5", NEWEST, "4.1.4", "4.2.1", "4.1.4", NEWEST,
+    "4.2.1", NEWEST, "4.0.5",
+]  # fmt: skip
+
+
+def environment(version: str) -> dict[str, str]:
+    try:
+        path = "" if version == NEWEST else str(other_sparks.pyspark(version))
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    return spark_environment(PYTHONPATH=f"{path}:{ROOT}".lstrip(":"))
+
+
+@pytest.mark.parametrize("version", other_sparks.VERSIONS)
+def test_the_spark_tests_pass(version: str) -> None:
+    """The small suite, in one session, in at most 4 minutes."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *other_sparks.SUITE]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**environment(version), "SPARKLOG_TEST_DEPTH": "small"},
+        capture_output=True, text=True, timeout=590,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-20_000:]
+
+
+def test_one_log_and_its_checkpoints_in_all_versions(tmp_path: Path) -> None:
+    """Also back from the newest to the oldest: each row is read once, and all is verified."""
+    order = EVERY_PAIR if DEPTH == "all" else CHAIN
+    for step, version in enumerate(order):
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.spark.continued", tmp_path, str(step)],
+            cwd=ROOT, env=environment(version), capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{order[: step + 1]}\n{(done.stdout + done.stderr)[-8000:]}"
+        assert done.stdout.split()[-1].startswith(version), done.stdout
