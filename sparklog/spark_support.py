@@ -44,7 +44,7 @@ def check_spark(version: str, what: str, *, oldest: tuple[int, int] = SUPPORTED[
     older = f"{SINK_ONLY[0]}.{SINK_ONLY[1]}"
     raise InvalidRequestError(
         f"{what} doesn't work with Spark {version}: sparklog supports Spark "
-        f"{', '.join(names[:-1])} and {names[-1]} (pip install 'pyspark>={names[0]}'). With Spark "
-        f"{older}, only sparklog.sink.SegmentSink in foreachBatch, sparklog.open and the commands "
-        "work"
+        f"{', '.join(names[:-1])} and {names[-1]} (pip install 'pyspark>={names[0]}.0'). With "
+        f"Spark {older}, only sparklog.sink.SegmentSink in foreachBatch, sparklog.open and the "
+        "commands work"
     )

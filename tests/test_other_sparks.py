@@ -51,3 +51,13 @@ def test_one_log_and_its_checkpoints_in_all_versions(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, f"{order[: step + 1]}\n{(done.stdout + done.stderr)[-8000:]}"
         assert done.stdout.split()[-1].startswith(version), done.stdout
+
+
+def test_the_sink_and_the_tools_work_with_spark_3_5(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.sink_only", tmp_path],
+        cwd=ROOT, env=environment(other_sparks.SINK_ONLY), capture_output=True, text=True,
+        timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
+    assert done.stdout.split()[-1] == other_sparks.SINK_ONLY

@@ -11,7 +11,7 @@ from sparklog.format import kernel
 from sparklog.jvm.gateway import CONNECT, NO_JAR, Gateway, find_gateway
 from sparklog.session import worker_probe
 from sparklog.session.setup import MANAGER, MANAGER_KEY
-from sparklog.spark_support import check_spark
+from sparklog.spark_support import SUPPORTED, check_spark, spark_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,6 +103,9 @@ def _is_classic(spark: "SparkSession") -> bool:
 
 
 def _jar(spark: "SparkSession") -> Iterator[Examined]:
+    if spark_version(spark.version) < SUPPORTED[0]:
+        yield Examined("jar", f"none for Spark {spark.version}")
+        return
     gateway = find_gateway(spark)
     if isinstance(gateway, Gateway):
         version = gateway.load("sparklog.Version$")

@@ -13,6 +13,12 @@
 """
 
 from sparklog.extras import needed
+from sparklog.spark_support import SINK_ONLY, check_spark
+
+with needed():
+    import pyspark
+
+check_spark(pyspark.__version__, "sparklog.sink", oldest=SINK_ONLY)
 
 with needed():
     from sparklog.sink.open_logs import close

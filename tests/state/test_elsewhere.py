@@ -17,7 +17,7 @@ from tests.state.operators import Output, run, session
 pytestmark = pytest.mark.spark
 
 LOGGER = "sparklog.checkpoint.LogCheckpointFileManager"
-WARNING = "as files, because it is on the file system"
+WARNING = "as files, because it"
 
 
 @contextmanager
