@@ -22,7 +22,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test suite test-all test-spark test-mutants lint bench jars wheel clean
+.PHONY: help demo docs test suite test-all test-spark test-mutants lint bench jars wheel release clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -86,8 +86,16 @@ bench: $(VENV)/.bench ## the benchmarks, as one table with ratios
 jars: $(BIN)/python ## the jars for the wheel, one for each Spark that needs one; UPDATE=--update
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python scripts/jars.py $(UPDATE)
 
-wheel: $(BIN)/python ## the wheel, with compiled kernel and jars, and the source distribution, in dist/
+wheel: $(BIN)/python ## the wheel, with compiled kernel and jars, in dist/
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m pip wheel -q --no-deps -w dist .
+
+release: $(VENV)/.test ## wheel, source distribution and a Maven repository of the jars, in dist/
+	@rm -rf dist && home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python scripts/jars.py --maven dist/maven
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -c "from setuptools import build_meta as b; b.build_sdist('dist')" >/dev/null
+	@$(BIN)/python -m pip wheel -q --no-deps -w dist dist/sparklog-*.tar.gz
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m auditwheel -v repair -w dist dist/sparklog-*-linux_*.whl >/dev/null 2>&1
+	@rm dist/sparklog-*-linux_*.whl
+	@ls dist
 
 clean: ## remove the virtual environment, caches and builds
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,18 +1,18 @@
 """Build the jars of sparklog's Scala code for the wheel: one for each Spark that needs its own.
 
-    python scripts/jars.py [--update]
+    python scripts/jars.py [--update] [--maven DIRECTORY]
 
 Downloads the artifacts that the code is compiled against, and the Scala compiler of each Spark,
 from Maven Central (about 105 MB per version). Compiles the jars into sparklog/jvm/jars, unless they
 are there already. Equal sources give equal bytes on every host: the jars must have the digests in
-sparklog/jvm/jars/SHA256SUMS. --update writes that file, after a change of the Scala sources. Needs
+sparklog/jvm/jars/SHA256SUMS. --update writes that file, after a change of the Scala sources.
+--maven also writes the jars as artifacts of a Maven repository, for --packages of Spark. Needs
 Maven and a Java runtime.
 """
 
 import argparse
 import hashlib
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -102,6 +102,43 @@ ITEM = (
 )
 
 
+GROUP = "io.sparklog"
+ARTIFACT_POM = """<?xml version="1.0" encoding="UTF-8"?>
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>{group}</groupId>
+  <artifactId>{artifact}</artifactId>
+  <version>{version}</version>
+  <packaging>jar</packaging>
+  <name>sparklog for Spark {spark}</name>
+  <description>The Scala part of sparklog: Kafka's storage engine inside Spark</description>
+  <licenses>
+    <license>
+      <name>Apache-2.0</name>
+      <url>https://www.apache.org/licenses/LICENSE-2.0.txt</url>
+    </license>
+  </licenses>
+</project>
+"""
+
+
+def write_artifact(release: Release, repository: pathlib.Path) -> str:
+    """Write a jar to a Maven repository, with pom and checksums; return its coordinates."""
+    jar = JARS / packaged_jar.jar_name(release.spark)
+    spark = jar.stem.removeprefix("sparklog-jvm-")
+    artifact, version = f"sparklog-jvm-spark-{spark}_2.13", jar_file.VERSION
+    directory = repository.joinpath(*GROUP.split("."), artifact, version)
+    directory.mkdir(parents=True, exist_ok=True)
+    pom = ARTIFACT_POM.format(group=GROUP, artifact=artifact, version=version, spark=spark)
+    for suffix, content in ((".pom", pom.encode()), (".jar", jar.read_bytes())):
+        file = directory / f"{artifact}-{version}{suffix}"
+        file.write_bytes(content)
+        for name in ("md5", "sha1", "sha256"):
+            digest = hashlib.new(name, content, usedforsecurity=False).hexdigest()
+            file.with_name(f"{file.name}.{name}").write_text(digest)
+    return f"{GROUP}:{artifact}:{version}"
+
+
 class Unavailable(Exception):
     """The jars can't be built here; the text says why."""
 
@@ -127,7 +164,7 @@ def build(release: Release, target: pathlib.Path) -> pathlib.Path:
     scala = sources(release.spark)
     versions = jar_file.JarVersions(release.spark, sources=sources_digest(scala))
     path = target / packaged_jar.jar_name(release.spark)
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=target, prefix=".") as directory:
         work = pathlib.Path(directory)
         download(release, work / "lib")
         try:
@@ -135,7 +172,7 @@ def build(release: Release, target: pathlib.Path) -> pathlib.Path:
         except InvalidRequestError as error:
             raise Unavailable(str(error)) from error
         jar_file.write(work / "built.jar", work / "classes", versions)
-        shutil.move(work / "built.jar", path)
+        (work / "built.jar").replace(path)
     return path
 
 
@@ -150,7 +187,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Build what is missing; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--update", action="store_true", help="write SHA256SUMS")
-    update = parser.parse_args(arguments).update
+    parser.add_argument("--maven", metavar="DIRECTORY", help="write a Maven repository")
+    options = parser.parse_args(arguments)
     JARS.mkdir(exist_ok=True)
     try:
         for release in RELEASES:
@@ -161,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     names = [packaged_jar.jar_name(release.spark) for release in RELEASES]
     found = {name: hashlib.sha256((JARS / name).read_bytes()).hexdigest() for name in names}
-    if update:
+    if options.update:
         lines = (f"{digest}  {name}\n" for name, digest in found.items())
         (JARS / packaged_jar.SUMS).write_text("".join(lines))
     wrong = sorted(found.items() ^ packaged_jar.digests(JARS).items())
@@ -172,6 +210,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
+    if options.maven:
+        for release in RELEASES:
+            print(write_artifact(release, pathlib.Path(options.maven)))
     return 0
 
 

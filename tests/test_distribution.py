@@ -16,8 +16,9 @@ import pytest
 from sparklog.jvm.compiler import sources
 from sparklog.jvm.packaged_jar import jar_name
 from tests import docker
+from tests.built_jars import FOLDER, built_jars, clone, with_jars
 from tests.depth import DEPTH
-from tests.jars import Unavailable
+from tests.jars import Unavailable, or_skip
 from tests.paths import ROOT
 from tests.spark.jvm import QUICK, quick
 
@@ -38,7 +39,6 @@ print(json.dumps([kernel.__file__, sorted(values) == [b"late", b"later"]]))
 """A script that says by which kernel it wrote a log, and whether it read that back."""
 KERNEL = {path.stem for path in (ROOT / "sparklog/format").glob("*.pxd")} - {"intrinsics"}
 KERNEL_FILE = "kernel.abi3.so"
-JARS = ROOT / "sparklog" / "jvm" / "jars"
 
 
 def run(*command: object, **given: object) -> str:
@@ -56,39 +56,17 @@ def bare(**more: str) -> dict[str, str]:
     return {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/"), **kept, **more}
 
 
-def clone(tree: Path) -> Path:
-    """Copy the files that git has, but for the tests."""
-    names = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate",
-                cwd=ROOT)  # fmt: skip
-    for name in names.splitlines():
-        if (ROOT / name).is_file() and not name.startswith("tests/"):
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            (tree / name).write_bytes((ROOT / name).read_bytes())
-    return tree
-
-
 @pytest.fixture(scope="module")
-def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The jars as `make jars` builds them; skips where Maven can't bring Spark."""
-    tree = clone(tmp_path_factory.mktemp("jars"))
-    command = [sys.executable, str(tree / "scripts" / "jars.py")]
-    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=1200)
-    if "can't be built: Maven can't" in done.stderr:
-        pytest.skip(done.stderr)
-    assert done.returncode == 0, done.stderr
-    return tree / JARS.relative_to(ROOT)
-
-
-def with_jars(tree: Path, jars: Path) -> Path:
-    """Copy the jars to a tree, whose build then needn't build them again."""
-    shutil.copytree(jars, tree / JARS.relative_to(ROOT), dirs_exist_ok=True)
-    return tree
+def jars() -> Path:
+    """The jars, which have the digests in the repository; skips where Maven can't bring Spark."""
+    with or_skip("jars"):
+        return built_jars()
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory, jars: Path) -> Path:
     """A directory with the two; without a C compiler, for its time."""
-    tree = with_jars(clone(tmp_path_factory.mktemp("tree")), jars)
+    tree = with_jars(clone(tmp_path_factory.mktemp("tree")))
     (tree / "build" / "lib" / "sparklog").mkdir(parents=True)
     (tree / "build" / "lib" / "sparklog" / "deleted.py").write_text("left by an earlier build")
     (tree / "Cython").mkdir()
@@ -101,7 +79,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, jars: Path) -> Path:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory, jars: Path) -> Path:
     """What `pip wheel .` makes of a clone, with what pyproject.toml says that it builds with."""
-    tree = with_jars(clone(tmp_path_factory.mktemp("clone of mine")), jars)
+    tree = with_jars(clone(tmp_path_factory.mktemp("clone of mine")))
     flags = {} if DEPTH == "all" else {"CFLAGS": "-O0"}  # half a minute for the optimizer
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", "out", ".",
         cwd=tree, env={**os.environ, **flags})  # fmt: skip
@@ -137,7 +115,7 @@ def packaged() -> set[str]:
     """Files of git's in the package, and the jars."""
     names = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "sparklog",
                 "*_sparklog.py", cwd=ROOT)  # fmt: skip
-    jars = {f"{JARS.relative_to(ROOT)}/{jar_name(version)}" for version in ("4.0", "4.1", "4.2")}
+    jars = {f"{FOLDER}/{jar_name(version)}" for version in ("4.0", "4.1", "4.2")}
     return {name for name in names.splitlines() if (ROOT / name).is_file()} | jars
 
 
