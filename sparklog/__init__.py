@@ -26,7 +26,9 @@ All other modules are internal and can change in any release:
 - `fs`: local files; `format`: Kafka's file formats; `network`: addresses and certificates
 - `config`, `configdef`: options; `errors`; `metrics`; `clock`; `common`: topic-partitions
 - `progress`, `html`: output in notebooks; `spark_errors`: errors as Spark shows them
-- `worker_package`: workers without sparklog; `extras`: optional libraries
+- `spark_support`: the supported versions of Spark; `spark_versions`: names that differ in them
+- `worker_package`: workers without sparklog; `zipped`: the package in a zip; `extras`: optional
+  libraries
 - `lazy_exports`: exports that are imported on first use
 - `lru_cache`, `pluralize`, `quantities`, `secret_digest`, `text_checks`: small helpers
 """
@@ -102,12 +104,6 @@ else:
 
 __version__ = "0.1.0"
 
-_archive: str | None = getattr(__spec__.loader, "archive", None)
-if _archive is not None:  # the package is imported from a zip
-    from sparklog import zipped
-
-    zipped.use_kernel(_archive)
-
 __all__ = [
     "BatchConflictError",
     "Chunk",
@@ -152,6 +148,17 @@ __all__ = [
     "register",
     "spark_conf",
 ]
+
+
+def _unpack_kernel() -> None:
+    archive: str | None = getattr(__spec__.loader, "archive", None)
+    if archive is not None:  # the package is imported from a zip
+        from sparklog import zipped
+
+        zipped.use_kernel(archive)
+
+
+_unpack_kernel()
 
 
 def open(
@@ -270,7 +277,7 @@ def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
 
 
 def doctor(spark: "SparkSession", checkpoint: str | None = None) -> "DoctorReport":
-    """Examine whether a Spark session can use all of sparklog, and what is missing.
+    """Examine whether a Spark session can use all of sparklog, and report what is missing.
 
     Args:
         spark: The session.

@@ -1,4 +1,4 @@
-"""Which versions of Spark sparklog supports, and the error for all others."""
+"""The versions of Spark that sparklog supports, and the error for older versions."""
 
 import re
 from typing import Final
@@ -43,7 +43,7 @@ def check_spark(version: str, what: str, *, oldest: tuple[int, int] = SUPPORTED[
     names = [f"{major}.{minor}" for major, minor in SUPPORTED]
     older = f"{SINK_ONLY[0]}.{SINK_ONLY[1]}"
     raise InvalidRequestError(
-        f"{what} doesn't work with Spark {version}: sparklog supports Spark "
+        f"{what} doesn't work with Spark {version}. The supported versions are "
         f"{', '.join(names[:-1])} and {names[-1]} (pip install 'pyspark>={names[0]}.0'). With "
         f"Spark {older}, only sparklog.sink.SegmentSink in foreachBatch, sparklog.open and the "
         "commands work"

@@ -59,10 +59,10 @@ def environment(version: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)}
 
 
-def run(version: str, arguments: Sequence[str], **given: object) -> int:
+def run(version: str, arguments: Sequence[str]) -> int:
     """Run pytest with that PySpark; return its exit code. Raises: jars.Unavailable."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    return subprocess.call(command, cwd=ROOT, env=environment(version), **given)  # type: ignore[call-overload]
+    return subprocess.call(command, cwd=ROOT, env=environment(version))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def test_supported_and_newer_versions_are_accepted(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["3.5.9", "3.4.1", "2.4.8", "unknown"])
 def test_older_versions_are_refused_with_the_list(version: str) -> None:
-    supported = rf"Spark {version}: .* 4\.0, 4\.1, 4\.2 and 4\.3"
+    supported = rf"Spark {version}\. .* 4\.0, 4\.1, 4\.2 and 4\.3"
     with pytest.raises(InvalidRequestError, match=supported):
         check_spark(version, "it")
 

@@ -68,7 +68,7 @@ _COMMANDS: Final = {  # heading: {name: (module and attribute, line in the list 
         "checkpoint": (
             "checkpoint:checkpoint", "Inspect, verify, reset and back up checkpoints.",
         ),
-        "doctor": ("doctor:doctor", "Examine Spark, and print the settings that it needs."),
+        "doctor": ("doctor:doctor", "Check Spark, and print the settings that it needs."),
     },
     "Kafka": {
         "kafka-users": ("kafka_users:users", "Manage the users of the endpoint (serve --kafka)."),

@@ -1,4 +1,4 @@
-"""`sparklog doctor`: examines Spark, prints the settings for logs, writes the jar."""
+"""`sparklog doctor`: checks Spark, prints the settings for logs, writes the jar."""
 
 import click
 
@@ -13,37 +13,37 @@ from sparklog.session.setup import spark_conf as settings
 
 
 @click.command("doctor", cls=Command)
-@click.argument("location", metavar="[CHECKPOINT]", required=False)
+@click.argument("checkpoint", required=False)
 @click.option(
     "--spark-conf", "conf_only", is_flag=True,
-    help="Print the settings for a Spark session instead, in the format of spark-defaults.conf.",
+    help="Print only the settings for a Spark session, in the format of spark-defaults.conf.",
 )  # fmt: skip
 @click.option(
     "--args", "as_arguments", is_flag=True,
-    help="With --spark-conf: as arguments of spark-submit (--conf KEY=VALUE ...).",
+    help="Print the settings as arguments of spark-submit (--conf KEY=VALUE ...).",
 )  # fmt: skip
 @click.option(
     "--daemon",
     is_flag=True,
-    help="With --spark-conf: add a setting for Python workers that start faster. They require "
-    "sparklog to be installed in the Python of all executors; --py-files does not suffice.",
+    help="Add a setting for Python workers that start faster. They require sparklog "
+    " to be installed in the Python of all executors; --py-files does not suffice.",
 )
 @click.option(
     "--jar",
     "jar_file",
     metavar="FILE",
-    help="With --spark-conf: write the jar to this file or into this directory, and refer to it in "
+    help="Write the jar to this file or into this directory, and refer to it in "
     "the settings. Copy it to hosts without sparklog, and name it there in spark.jars.",
 )
 @click.option(
     "--no-checkpoints",
     is_flag=True,
-    help="With --spark-conf: omit the settings of log-backed checkpoints, so that Spark stores "
+    help="Omit the settings of log-backed checkpoints, so that Spark stores "
     "checkpoints in files.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead.")
 def doctor(
-    location: str | None,
+    checkpoint: str | None,
     conf_only: bool,
     as_arguments: bool,
     daemon: bool,
@@ -51,7 +51,7 @@ def doctor(
     no_checkpoints: bool,
     as_json: bool,
 ) -> int:
-    """Examine whether Spark can use all of sparklog here, and print what to do about each fault.
+    """Check whether Spark can use all of sparklog here, and print a remedy for each fault.
 
     Starts a Spark session with the settings of sparklog.spark_conf(); settings in
     spark-defaults.conf and PYSPARK_SUBMIT_ARGS apply too. To examine a session of your own, call
@@ -59,7 +59,7 @@ def doctor(
 
     With --spark-conf, the command only prints the settings with which the JVM reads and writes logs
     and checkpoints. They refer to sparklog's jar, which is part of the package, unless SPARKLOG_JAR
-    names another one.
+    names another one. The options --args, --daemon, --jar and --no-checkpoints need --spark-conf.
     """
     if conf_only:
         return _print_conf(as_arguments, daemon, jar_file, no_checkpoints, as_json)
@@ -70,7 +70,7 @@ def doctor(
 
     import sparklog
 
-    builder = SparkSession.builder.appName("sparklog doctor").config("spark.log.level", "OFF")
+    builder = SparkSession.builder.appName("sparklog-doctor").config("spark.log.level", "OFF")
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     for key, value in (quiet | settings()).items():
         builder = builder.config(key, value)
@@ -82,7 +82,7 @@ def doctor(
             "17 or later: set JAVA_HOME to its directory"
         ) from error
     try:
-        report = sparklog.doctor(spark, location)
+        report = sparklog.doctor(spark, checkpoint)
     finally:
         spark.stop()
     if as_json:

@@ -47,7 +47,7 @@ def packaged_jar(spark: str, sources: str) -> str | None:
     if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
         raise InvalidRequestError(
             f"{path} is damaged, or was changed after sparklog was installed: install sparklog "
-            "again (pip install --force-reinstall --no-deps sparklog)"
+            "again"
         )
     return str(path)
 

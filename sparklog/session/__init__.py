@@ -2,5 +2,6 @@
 
 - `setup`: returns the settings of a new session, including the checkpoint manager's, and sets up a
   running session
+- `doctor`: examines a session; `worker_probe`: what its Python workers have
 - `daemon`: the daemon of the Python workers, with preloaded modules
 """

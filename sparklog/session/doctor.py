@@ -33,9 +33,13 @@ class Examined:
     """One line of a doctor's report.
 
     Attributes:
-        subject: What was examined, such as "jar".
-        found: What was found.
-        fault: What is wrong and what to do about it; "" if nothing is wrong.
+        subject: A part of the session, such as "jar".
+        found: The finding: versions, paths, settings.
+        fault: The fault and its remedy; "" if nothing is wrong.
+
+    Examples:
+        >>> sparklog.doctor(spark).lines[3]
+        Examined(subject='data path', found='the JVM reads and writes the logs', fault='')
     """
 
     subject: str
@@ -45,10 +49,15 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class DoctorReport:
-    """What `sparklog.doctor` found. `str` returns it as text for a screen.
+    """The report of `sparklog.doctor`. `print` shows it as one screen of text.
 
     Attributes:
-        lines: The examined subjects, in the order of the report.
+        lines: The findings, in the order of the report.
+
+    Examples:
+        >>> report = sparklog.doctor(spark)
+        >>> [line.fault for line in report.lines if line.fault]
+        []
     """
 
     lines: tuple[Examined, ...]
@@ -115,8 +124,7 @@ def _jar(spark: "SparkSession") -> Iterator[Examined]:
         yield Examined("data path", "the JVM reads and writes the logs")
     elif gateway is CONNECT:
         yield Examined("jar", f"unknown: {gateway.reason}")
-        path = "see sources[].metrics and sink.metrics in the progress of a query"
-        yield Examined("data path", path)
+        yield Examined("data path", "in each query's progress: sources[].metrics, sink.metrics")
     elif gateway is NO_JAR:
         yield Examined("jar", "not loaded", gateway.reason)
         yield Examined("data path", "Python reads and writes the logs, because there is no jar")

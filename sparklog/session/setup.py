@@ -104,8 +104,8 @@ def refuse_connect(spark: "SparkSession") -> None:
     if not hasattr(spark, "_jsparkSession"):
         raise InvalidRequestError(
             "a Spark Connect session can't load sparklog's classes into its server: start the "
-            "server with the settings of sparklog.spark_conf() (on the command line: sparklog "
-            "spark-conf), and call sparklog.register(spark) here"
+            "server with the settings of sparklog.spark_conf(), which the command "
+            "`sparklog doctor --spark-conf` prints, and call sparklog.register(spark) here"
         )
 
 

@@ -2,6 +2,7 @@
 
 - `stream`, `batch`: the readers, which decide the offsets of a micro-batch or query; also
   waitForTopics, and the reader that raises the error of an invalid streaming query
+- `called_reader`: stream readers in Spark 4.0 and 4.1
 - `options`, `schema`, `offsets`, `patterns`: options, columns, offsets as JSON, subscribePattern
 - `metadata_snapshot`: offsets of the selected partitions; `open_homes`: opens the log
 - `offset_bounds`, `filters`: start and end of a read: offsets, timestamps, pushed filters

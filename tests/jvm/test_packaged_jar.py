@@ -88,3 +88,5 @@ def test_a_damaged_jar_is_refused(folder: Path, how: str) -> None:
             jar.writestr("sparklog/Other.class", b"\xca\xfe\xba\xbe")
     with pytest.raises(InvalidRequestError, match=r"is damaged, or was changed.*install sparklog"):
         found("4.1.4")
+    path.write_bytes(whole)  # installed again
+    assert found("4.1.4") == path.name

@@ -516,7 +516,7 @@ MUTANTS = (
     mutant(
         "jar-of-another-spark-is-used",
         "jvm/jar_file.py",
-        "if spark is not None and minor(self.spark) != minor(spark):",
+        "if spark is not None and jar_version(self.spark) != jar_version(spark):",
         "if spark is not None and not self.spark:",
         f"{JAR}::test_a_given_one_is_taken_or_refused",
     ),

@@ -16,8 +16,9 @@ object MetadataMarker {
   val Text: String =
     Begin + "keeps this checkpoint as a log, which Spark's own checkpoint manager " +
       "can't read. Start the query with sparklog's checkpoint manager, on a local disk: use " +
-      "sparklog.enable(spark), sparklog.spark_conf() or spark-submit $(sparklog doctor --spark-conf " +
-      "--args). Or convert the checkpoint to files: sparklog checkpoint export CHECKPOINT\"]}\n"
+      "sparklog.enable(spark), sparklog.spark_conf() or spark-submit " +
+      "$(sparklog doctor --spark-conf --args). Or convert the checkpoint to files: " +
+      "sparklog checkpoint export CHECKPOINT\"]}\n"
 
   private val Id = "(?s).*\"id\"\\s*:\\s*\"([^\"]+)\".*".r
   private val Number = "[0-9]+"

@@ -23,8 +23,8 @@ private[datasource] object PlanVersion {
 
   def mismatch(python: Int): String =
     s"the Python package makes plans of version $python, and the jar that is loaded supports " +
-      s"version $own: use the jar that `sparklog doctor --spark-conf` names, and remove the other jar " +
-      "from spark.jars and the class path"
+      s"version $own: use the jar that `sparklog doctor --spark-conf` names, and remove the " +
+      "other jar from spark.jars and the class path"
 
   override def toString: String = own.toString
 }

@@ -23,7 +23,8 @@ private[datasource] final class ReadPlans(val source: DefaultSource) {
     synchronized {
       val function = functions.getOrElseUpdate(
         schema, {
-          val created = source.getOrCreateDataSourceInPython(source.pythonName, options, Some(schema))
+          val name = source.pythonName
+          val created = source.getOrCreateDataSourceInPython(name, options, Some(schema))
           val made = PythonAccess.source(source).createReadInfoInPython(created, schema, false)
           if (partitions == null) partitions = made.partitions
           made.func
