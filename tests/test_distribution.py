@@ -15,7 +15,7 @@ import pytest
 
 from sparklog.jvm.compiler import sources
 from sparklog.jvm.packaged_jar import jar_name
-from tests import docker
+from tests import docker, other_sparks
 from tests.built_jars import FOLDER, built_jars, clone, with_jars
 from tests.depth import DEPTH
 from tests.jars import Unavailable, or_skip
@@ -181,6 +181,60 @@ def test_the_quickstart_runs_from_the_wheel(wheel: Path, machine: Machine, tmp_p
     said = run(machine.python, script, cwd=tmp_path, env=bare(**java))
     assert "writer killed (SIGKILL)" in said
     assert "each of the 336,776 flights is there exactly once" in said
+
+
+README = """
+import sys
+import sparklog
+from pyspark.sql import SparkSession
+from sparklog.jvm.jar import jar
+from sparklog.sink import SegmentSink
+
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+for key, value in sparklog.spark_conf().items():
+    builder = builder.config(key, value)
+spark = builder.getOrCreate()
+place = sys.argv[1]
+flights = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 600).load()
+flights = flights.selectExpr("concat('N', value % 9) AS key", "cast(value AS string) AS value")
+sink = SegmentSink(place + "/log", "flights", partitions=4)
+writer = flights.writeStream.foreachBatch(sink).option("checkpointLocation", place + "/checkpoint")
+writer.trigger(availableNow=True).start().awaitTermination()
+rows = spark.read.format("sparklog").options(path=place + "/log", subscribe="flights").load()
+assert rows.count() == 600
+report = sparklog.doctor(spark, place + "/other")
+print(report)
+assert report.ok
+print(spark.version, jar())
+"""
+SHELL = ("bash", "env", "dirname", "cat", "grep", "sed", "ps", "uname", "rm", "mkdir", "id", "ls")
+
+
+@pytest.mark.deep
+@pytest.mark.spark
+@pytest.mark.parametrize("version", [*other_sparks.VERSIONS, ""])
+def test_the_wheel_serves_each_spark_where_nothing_can_be_compiled(
+    wheel: Path, machine: Machine, tmp_path: Path, version: str
+) -> None:
+    """No compiler is on the path, and no directory for a compiled jar is writable."""
+    machine.install(wheel)
+    with or_skip("PySpark"):
+        pyspark = str(other_sparks.pyspark(version)) if version else ""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in SHELL:
+        if found := shutil.which(name):
+            (tools / name).symlink_to(found)
+    environment = {
+        "PATH": str(tools), "HOME": "/nowhere", "SPARKLOG_CACHE": "/nowhere/cache",
+        "JAVA_HOME": os.environ["JAVA_HOME"], "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": str(machine.python), "PYTHONPATH": pyspark,
+        "SPARK_LAUNCHER_OPTS": QUICK, "SPARK_SUBMIT_OPTS": quick(),
+    }  # fmt: skip
+    said = run(machine.python, "-c", README, tmp_path, cwd=tmp_path, env=environment)
+    spark, jar = said.split()[-2:]
+    assert spark.startswith(version or "4.3")
+    assert Path(jar).parent == machine.site / "sparklog" / "jvm" / "jars"
 
 
 @pytest.mark.deep
