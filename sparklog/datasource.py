@@ -1,5 +1,7 @@
 """`format("sparklog")`: the Python data source that combines source and sink."""
 
+import contextlib
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -188,6 +190,8 @@ def register(spark: "SparkSession") -> None:
     """
     classic = hasattr(spark, "_jsparkSession")
     put = _classic_registration(spark) if classic else spark.dataSource.register
+    if classic:
+        _share_with_stream_planners(spark)
     for source_class in (SparklogDataSource, _WrappedDataSource):
         try:
             put(source_class)
@@ -195,6 +199,21 @@ def register(spark: "SparkSession") -> None:
             # The name belongs to the jar or an installed package, or was registered before.
             if _EXISTS not in str(error):
                 raise
+
+
+def _share_with_stream_planners(spark: "SparkSession") -> None:
+    """Let the Python process that plans streaming reads on the driver import the --py-files."""
+    from pyspark import SparkFiles
+
+    # That process looks for them in a directory below the others' (PythonStreamingSourceRunner and
+    # PythonWorkerUtils.writeSparkFiles, Spark 4.0 to 4.3), into which Spark puts nothing.
+    shared = SparkFiles.getRootDirectory()
+    own = os.path.join(shared, "streaming_job")
+    with contextlib.suppress(OSError):  # only streaming reads need the files
+        os.makedirs(own, exist_ok=True)
+        for name in spark.sparkContext._python_includes or ():
+            with contextlib.suppress(FileExistsError):
+                os.symlink(os.path.join(shared, name), os.path.join(own, name))
 
 
 def _classic_registration(spark: "SparkSession") -> Callable[[type[DataSource]], None]:
