@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +37,11 @@ _REMEDY: Final = (
     "install sparklog for that Python, start the session with the environment variable "
     "PYSPARK_PYTHON set to a Python that has sparklog, or ship the package with --py-files or "
     "addPyFile. Then call sparklog.enable(spark) or sparklog.register(spark) again"
+)
+_NOT_HERE: Final = (
+    'Spark starts it on the driver too, to plan reads and writes of format("sparklog"). If it is '
+    "part of an archive (--archives), unpack the archive there, or set PYSPARK_PYTHON to a path "
+    "that exists on the driver's host and on every executor's"
 )
 
 _NO_TABLES: Final = (
@@ -233,9 +239,15 @@ def _classic_registration(spark: "SparkSession") -> Callable[[type[DataSource]],
                 name, getattr(jvm, _OPTIONS).empty(), jvm.scala.Option.empty()
             )
         except (Py4JError, PySparkException) as error:
+            python = context.pythonExec
+            if shutil.which(python) is None:
+                raise InvalidRequestError(
+                    f"Spark's Python workers run {python}, which is missing in the driver's "
+                    f"directory {os.getcwd()}: {_NOT_HERE}"
+                ) from None
             raise InvalidRequestError(
-                f"Spark's Python workers run {context.pythonExec}, which can't load sparklog: "
-                f"{_reason(error)}. To use format(\"sparklog\"), {_REMEDY}"
+                f"Spark's Python workers run {python}, which can't load sparklog: "
+                f'{_reason(error)}. To use format("sparklog"), {_REMEDY}'
             ) from None
         spark._jsparkSession.sessionState().dataSourceManager().registerDataSource(name, source)
 

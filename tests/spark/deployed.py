@@ -42,8 +42,10 @@ class Application:
         query = writer.option("checkpointLocation", f"{path}-checkpoint").start()
         query.awaitTermination()
         told: Any = query.lastProgress
-        movers = told["sources"][0]["metrics"]["reader"], told["sink"]["metrics"]["writer"]
-        return *movers, self._source(self._spark.read, path, **given).count()
+        # Without the jar neither is reported.
+        reader = told["sources"][0]["metrics"].get("reader", "python")
+        writer = told["sink"]["metrics"].get("writer", "python")
+        return reader, writer, self._source(self._spark.read, path, **given).count()
 
     def _source(self, reader: Any, path: str, **given: str) -> DataFrame:
         options = {"path": path, "subscribe": "t", "startingOffsets": "earliest"}
