@@ -1,6 +1,8 @@
-"""An application as test_deployments.py deploys it; prints what it finds, as JSON.
+"""The application that test_deployments.py deploys; prints its results as JSON.
 
-deployed.py DIRECTORY [register | enable] [ZIP]: for its logs; what it calls; what it ships itself
+deployed.py DIRECTORY [CALLS] [ZIP]
+
+It stores logs in DIRECTORY, calls sparklog.register or sparklog.enable, and ships ZIP by addPyFile.
 """
 
 import json
@@ -13,7 +15,7 @@ VALUES = 100
 
 
 def python_of_an_executor(_: object) -> tuple[str, str, bool]:
-    """Its Python, its kernel's file, and whether the kernel is compiled."""
+    """Return its Python, the file of its kernel, and whether the kernel is compiled."""
     from sparklog.format import kernel
 
     return sys.executable, kernel.__file__, kernel.COMPILED
@@ -34,7 +36,7 @@ class Application:
         return self._source(self._spark.read, path, **given).count()
 
     def stream(self, name: str, **given: str) -> tuple[str, str, int]:
-        """Copy a batch's log by a streaming query: who read, who wrote, and how many rows."""
+        """Copy a batch's log by a query; return the movers of reads and writes, and the count."""
         source = self._source(self._spark.readStream, f"{self._directory}/{name}", **given)
         path = f"{self._directory}/{name}-copy"
         writer = source.select("value").writeStream.format("sparklog").options(**given)

@@ -1,4 +1,4 @@
-"""The ways of docs/deploying.md: where the package and the jar are, and what works then."""
+"""The ways of docs/deploying.md to bring the package and the jar to a cluster."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def make_python(home: Path, package: Path | None = None) -> Path:
     """Return the Python of a new virtual environment, which has sparklog's libraries."""
     venv.create(home, symlinks=True)
     (site,) = home.glob("lib/python*/site-packages")
-    libraries = {str(Path(module.__file__).parents[1]) for module in (pyspark, pytest)}
+    libraries = [str(Path(module.__file__).parents[1]) for module in (pyspark, pytest)]
     (site / "libraries.pth").write_text("\n".join(libraries))  # editable installs aren't followed
     if package is not None:
         with zipfile.ZipFile(package) as packed:
@@ -73,7 +73,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Submit:
-    """spark-submit in a directory of its own, to a cluster whose executors are processes."""
+    """spark-submit in a directory of its own, to a cluster of processes."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -95,7 +95,7 @@ class Submit:
         )  # fmt: skip
 
     def __call__(self, *words: object, calls: str = "", ships: object = "", **more: str) -> Any:
-        """Run the application; return what it found."""
+        """Run the application; return its results."""
         directory = self.directory / "logs"
         done = self.run(*words, APPLICATION, directory, calls, ships, **more)
         assert done.returncode == 0, done.stderr[-5000:]
@@ -271,3 +271,36 @@ def test_a_standalone_cluster_and_a_log_in_a_bucket(
     assert driver.returncode == 0
     assert output.splitlines()[-2:] == ["orders 1000", "copies 1000"]
     assert not list(base.iterdir())
+
+
+CLIENT = """
+import sys
+from pyspark.sql import SparkSession
+
+path, jar = sys.argv[1:]
+builder = SparkSession.builder.remote("local[2]").config("spark.jars", jar)
+spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+rows = spark.range(100).selectExpr("cast(id as string) value")
+rows.write.format("sparklog").mode("append").options(path=path, topic="t").save()
+given = {"path": path, "subscribe": "t", "startingOffsets": "earliest"}
+source = spark.readStream.format("sparklog").options(**given).load().select("value")
+writer = source.writeStream.format("sparklog").options(path=path, topic="copy")
+writer = writer.option("checkpointLocation", path + "-checkpoint").trigger(availableNow=True)
+writer.start().awaitTermination(240)
+print(spark.read.format("sparklog").options(path=path, subscribe="copy").load().count())
+try:
+    import sparklog
+except ImportError:
+    print("no sparklog")
+spark.stop()
+"""
+
+
+def test_a_connect_client_without_the_package(submit: Submit, installed: Path, bare: Path) -> None:
+    pytest.importorskip("grpc_status", reason="Spark Connect needs grpcio-status")
+    done = subprocess.run(
+        [bare, "-c", CLIENT, submit.directory / "logs" / "connect", jar()],
+        env=submit.environment(PYSPARK_PYTHON=str(installed)), cwd=submit.directory,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-2:] == ["100", "no sparklog"], done.stderr[-5000:]
