@@ -209,11 +209,17 @@ def test_executors_without_the_package(
 SCALA = """
 val path = sys.env("LOG")
 val rows = spark.range(100).selectExpr("cast(id as string) value")
-rows.write.format("sparklog").mode("append").option("path", path).option("topic", "t").save()
-val source = spark.readStream.format("sparklog").option("path", path).option("subscribe", "t").option("startingOffsets", "earliest").load().select("value")
-source.writeStream.format("sparklog").option("path", path).option("topic", "copy").option("checkpointLocation", path + "-checkpoint").trigger(org.apache.spark.sql.streaming.Trigger.AvailableNow).start().awaitTermination()
-for (topic <- Seq("t", "copy")) println(s"rows of $topic: " + spark.read.format("sparklog").option("path", path).option("subscribe", topic).load().count())
-"""  # noqa: E501 - spark-shell reads a statement per line
+rows.write.format("sparklog").mode("append").
+  option("path", path).option("topic", "t").save()
+val source = spark.readStream.format("sparklog").option("path", path).
+  option("subscribe", "t").option("startingOffsets", "earliest").load().select("value")
+source.writeStream.format("sparklog").option("path", path).option("topic", "copy").
+  option("checkpointLocation", path + "-checkpoint").
+  trigger(org.apache.spark.sql.streaming.Trigger.AvailableNow).start().awaitTermination()
+def count(topic: String) = spark.read.format("sparklog").option("path", path).
+  option("subscribe", topic).load().count()
+for (topic <- Seq("t", "copy")) println(s"rows of $topic: ${count(topic)}")
+"""
 
 
 def test_scala_in_a_spark_shell(submit: Submit, installed: Path) -> None:
