@@ -1,6 +1,9 @@
 """`format("sparklog")`: the Python data source that combines source and sink."""
 
+import contextlib
+import os
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +37,11 @@ _REMEDY: Final = (
     "install sparklog for that Python, start the session with the environment variable "
     "PYSPARK_PYTHON set to a Python that has sparklog, or ship the package with --py-files or "
     "addPyFile. Then call sparklog.enable(spark) or sparklog.register(spark) again"
+)
+_NOT_HERE: Final = (
+    'Spark starts it on the driver too, to plan reads and writes of format("sparklog"). If it is '
+    "part of an archive (--archives), unpack the archive there, or set PYSPARK_PYTHON to a path "
+    "that exists on the driver's host and on every executor's"
 )
 
 _NO_TABLES: Final = (
@@ -188,6 +196,8 @@ def register(spark: "SparkSession") -> None:
     """
     classic = hasattr(spark, "_jsparkSession")
     put = _classic_registration(spark) if classic else spark.dataSource.register
+    if classic:
+        _share_with_stream_planners(spark)
     for source_class in (SparklogDataSource, _WrappedDataSource):
         try:
             put(source_class)
@@ -195,6 +205,21 @@ def register(spark: "SparkSession") -> None:
             # The name belongs to the jar or an installed package, or was registered before.
             if _EXISTS not in str(error):
                 raise
+
+
+def _share_with_stream_planners(spark: "SparkSession") -> None:
+    """Let the Python process that plans streaming reads on the driver import the --py-files."""
+    from pyspark import SparkFiles
+
+    # That process looks for them in a directory below the others' (PythonStreamingSourceRunner and
+    # PythonWorkerUtils.writeSparkFiles, Spark 4.0 to 4.3), into which Spark puts nothing.
+    shared = SparkFiles.getRootDirectory()
+    own = os.path.join(shared, "streaming_job")
+    with contextlib.suppress(OSError):  # only streaming reads need the files
+        os.makedirs(own, exist_ok=True)
+        for name in spark.sparkContext._python_includes or ():
+            with contextlib.suppress(FileExistsError):
+                os.symlink(os.path.join(shared, name), os.path.join(own, name))
 
 
 def _classic_registration(spark: "SparkSession") -> Callable[[type[DataSource]], None]:
@@ -214,9 +239,15 @@ def _classic_registration(spark: "SparkSession") -> Callable[[type[DataSource]],
                 name, getattr(jvm, _OPTIONS).empty(), jvm.scala.Option.empty()
             )
         except (Py4JError, PySparkException) as error:
+            python = context.pythonExec
+            if shutil.which(python) is None:
+                raise InvalidRequestError(
+                    f"Spark's Python workers run {python}, which is missing in the driver's "
+                    f"directory {os.getcwd()}: {_NOT_HERE}"
+                ) from None
             raise InvalidRequestError(
-                f"Spark's Python workers run {context.pythonExec}, which can't load sparklog: "
-                f"{_reason(error)}. To use format(\"sparklog\"), {_REMEDY}"
+                f"Spark's Python workers run {python}, which can't load sparklog: "
+                f'{_reason(error)}. To use format("sparklog"), {_REMEDY}'
             ) from None
         spark._jsparkSession.sessionState().dataSourceManager().registerDataSource(name, source)
 
