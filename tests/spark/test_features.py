@@ -242,7 +242,7 @@ def test_a_query_with_named_sources_that_lost_its_checkpoint(
     topics.append("in", {"a": "1"})
     assert run() == ["1"]
     shutil.rmtree(topics.checkpoint)
-    with pytest.raises(StreamingQueryException, match="BatchConflictError.*checkpoint location"):
+    with pytest.raises(StreamingQueryException, match=r"BatchConflictError.*checkpoint location"):
         run()
     assert topics.values("out") == ["1"]
 

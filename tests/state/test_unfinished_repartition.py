@@ -39,8 +39,8 @@ def test_a_provider_that_spark_does_not_repartition_is_refused_at_once(
     names = {name: manager.list(name) for name in ("offsets", "commits")}
     streams = own._jsparkSession.streamingCheckpointManager()  # type: ignore[attr-defined]
     message = (
-        f"{path}: Spark can repartition only state in RocksDB; .*HDFSBackedStateStoreProvider. Nothing was "
-        "written. To change the number of state partitions, start the query with a new checkpoint"
+        f"{path}: Spark can repartition only state in RocksDB; .*HDFSBackedStateStoreProvider. "
+        "Nothing was written. To change the number of state partitions, start the query with a new"
     )
     with pytest.raises(IllegalArgumentException, match=message):
         streams.repartition(str(path), 3, exactly_once)
