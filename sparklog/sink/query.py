@@ -23,9 +23,14 @@ _PASSING: Final = re.compile(r"#\d+L?|@[0-9a-f]+|\b(?:starting|ending|max|min)\w
 
 
 def source_offsets(offsets: bytes) -> Offsets:
-    """Return the offset of each source from the text of `offsets/N`; None for "-"."""
-    lines = offsets.decode(errors="replace").splitlines()[2:]
-    return tuple(None if line == "-" else line for line in lines)
+    """Return the offset of each source from the text of `offsets/N`; None for "-".
+
+    In format 2 of the offset log (Spark 4.2), each line begins with the name of the source.
+    """
+    lines = offsets.decode(errors="replace").splitlines()
+    is_named = lines[:1] == ["v2"]
+    texts = (line.partition(":")[2] if is_named else line for line in lines[2:])
+    return tuple(None if text == "-" else text for text in texts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,6 +289,17 @@ def test_what_an_identity_says_of_its_query(tmp_path: Path) -> None:
         assert identify_from_query(parse(options), query, 3).identity.writer == writer
 
 
+def test_offsets_of_named_sources() -> None:
+    """Format 2 of the offset log, which Spark 4.2 writes for queries with named sources."""
+    lines = ['{"t": {"0": 3}}', "-"]
+    plain, named = lines, [f"{name}:{line}" for name, line in zip("ab", lines, strict=True)]
+    found = [
+        source_offsets("\n".join([version, "{}", *texts]).encode())
+        for version, texts in (("v1", plain), ("v2", named))
+    ]
+    assert found == [('{"t": {"0": 3}}', None)] * 2
+
+
 def test_a_checkpoint_in_the_directory_of_the_sessions_conf(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name / "offsets").mkdir(parents=True)

@@ -55,10 +55,29 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
     content.map(c => new FSDataInputStream(new RecordInput(c))).getOrElse(spark.open(path))
   }
 
-  override def list(path: Path, filter: PathFilter): Array[FileStatus] = file(path) match {
+  override def list(path: Path, filter: PathFilter): Array[FileStatus] = {
+    val caller = Caller.current(runOfStore)
+    if (OfflineRepartition.isListing(path, caller)) checkRepartition(path.getParent, caller)
+    list(path, filter, caller)
+  }
+
+  private def checkRepartition(checkpoint: Path, caller: Caller): Unit = {
+    val plans = new Path(checkpoint, "offsets")
+    val found =
+      if (exists(plans)) list(plans, (p: Path) => p.getName.forall(_.isDigit), caller)
+      else Array.empty[FileStatus]
+    for (newest <- found.maxByOption(_.getPath.getName.toLong)) {
+      val plan = open(newest.getPath)
+      val where = LogCheckpointFileManager.local(checkpoint).getOrElse(checkpoint)
+      try OfflineRepartition.check(where.toString, plan)
+      finally plan.close()
+    }
+  }
+
+  private def list(path: Path, filter: PathFilter, caller: Caller): Array[FileStatus] = file(
+    path) match {
     case None => spark.list(path, filter)
     case Some(directory) =>
-      val caller = Caller.current(runOfStore)
       val records = Uninterruptible {
         directory.beginIfOwn(caller)
         directory.records

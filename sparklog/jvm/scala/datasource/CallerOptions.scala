@@ -15,6 +15,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 private[sparklog] object CallerOptions {
   private val Jvm = "jvm"
   private val State = "stateOperator"
+  private val Async = "asyncProgressTrackingEnabled"
   private val Prefix = "sparklog.jvm."
   private val Plans = Prefix + "plan"
   private val Query = Prefix + "query"
@@ -33,10 +34,21 @@ private[sparklog] object CallerOptions {
     else null
   }
 
-  /** Throw an IllegalArgumentException if the user has set an internal option. */
-  def check(options: CaseInsensitiveStringMap): Unit = options.keySet.forEach { name =>
-    if (name.toLowerCase(Locale.ROOT).startsWith(Prefix)) throw new IllegalArgumentException(
-      s"option $name is for sparklog's own use: leave it out")
+  /**
+   * Throw an IllegalArgumentException if the user has set an internal option, or an option of Spark
+   * that the sink does not support.
+   */
+  def check(options: CaseInsensitiveStringMap): Unit = {
+    options.keySet.forEach { name =>
+      if (name.toLowerCase(Locale.ROOT).startsWith(Prefix)) throw new IllegalArgumentException(
+        s"option $name is for sparklog's own use: leave it out")
+    }
+    if (options.getOrDefault(Async, "false").trim.equalsIgnoreCase("true")) {
+      throw new IllegalArgumentException(
+        s"option $Async is not supported by format(\"sparklog\"): the sink identifies a " +
+          "micro-batch by its planned offsets, which Spark must write before the batch runs. " +
+          "Remove the option")
+    }
   }
 
   /** Return the options for Python, with the version of the plans that this JVM supports. */
