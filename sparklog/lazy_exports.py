@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 
@@ -14,10 +15,20 @@ def lazy_exports(
     The package imports the same names under `if TYPE_CHECKING:`, for type checkers and editors,
     and calls this function in the `else:` branch, so that type checkers reject unknown names.
 
+    An export may have the name of a module of the package, such as `sparklog.checkpoint.verify`.
+    Python would replace the export by the module when the module is imported; this is prevented.
+
     Args:
         package: The `__name__` of the package.
         modules: {exported name: name of the module that defines it}.
     """
+
+    class Package(ModuleType):
+        def __setattr__(self, name: str, value: Any) -> None:
+            if not (isinstance(value, ModuleType) and name in modules):
+                super().__setattr__(name, value)
+
+    sys.modules[package].__class__ = Package
 
     def get(name: str) -> Any:
         if name not in modules:

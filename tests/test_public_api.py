@@ -58,7 +58,9 @@ def test_exports_of_a_package(package):
     assert set(module.__all__) <= set(dir(module))
 
 
-@pytest.mark.parametrize("package", ["sparklog", "sparklog.testing", "sparklog.tiered"])
+@pytest.mark.parametrize(
+    "package", ["sparklog", "sparklog.checkpoint", "sparklog.testing", "sparklog.tiered"]
+)
 def test_type_checkers_see_the_lazy_exports(package):
     """The imports for type checkers and the table for the interpreter name the same modules."""
     module = importlib.import_module(package)
@@ -202,3 +204,24 @@ def test_names_that_come_when_they_are_asked_for():
     assert sparklog.Log is sparklog.log.log.Log
     with pytest.raises(AttributeError, match="no attribute 'Logg'"):
         sparklog.Logg
+
+
+def test_the_sink_imports_no_more_than_a_sink_needs() -> None:
+    """xxhash, for example, is only for Spark's state files."""
+    code = "import sys, sparklog.sink; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "sparklog.sink" in loaded
+    for name in ("xxhash", "click", "sparklog.checkpoint.spark_files", "sparklog.checkpoint.verify"):
+        assert name not in loaded
+
+
+def test_an_export_with_the_name_of_a_module() -> None:
+    """Whichever is imported first."""
+    code = (
+        "import sparklog.checkpoint.verify, sparklog.checkpoint.history; "
+        "from sparklog import checkpoint; "
+        "print(callable(checkpoint.verify), callable(checkpoint.history), callable(checkpoint.fork))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"] * 3

@@ -31,15 +31,45 @@ Modules that they use:
 - `running_query`: detects a running query
 """
 
-from sparklog.checkpoint.backup.archiving import Archived, archive
-from sparklog.checkpoint.backup.restoring import Restored, list_points, restore
-from sparklog.checkpoint.backup.snapshots import Snapshot
-from sparklog.checkpoint.changes import changes
-from sparklog.checkpoint.convert import Converted, export, import_
-from sparklog.checkpoint.fork import Forked, fork
-from sparklog.checkpoint.history import BatchRow, History, history
-from sparklog.checkpoint.reset import Reset, reset
-from sparklog.checkpoint.verify import CheckpointReport, verify
+from typing import TYPE_CHECKING
+
+from sparklog.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from sparklog.checkpoint.backup.archiving import Archived, archive
+    from sparklog.checkpoint.backup.restoring import Restored, list_points, restore
+    from sparklog.checkpoint.backup.snapshots import Snapshot
+    from sparklog.checkpoint.changes import changes
+    from sparklog.checkpoint.convert import Converted, export, import_
+    from sparklog.checkpoint.fork import Forked, fork
+    from sparklog.checkpoint.history import BatchRow, History, history
+    from sparklog.checkpoint.reset import Reset, reset
+    from sparklog.checkpoint.verify import CheckpointReport, verify
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "Archived": "sparklog.checkpoint.backup.archiving",
+            "BatchRow": "sparklog.checkpoint.history",
+            "CheckpointReport": "sparklog.checkpoint.verify",
+            "Converted": "sparklog.checkpoint.convert",
+            "Forked": "sparklog.checkpoint.fork",
+            "History": "sparklog.checkpoint.history",
+            "Reset": "sparklog.checkpoint.reset",
+            "Restored": "sparklog.checkpoint.backup.restoring",
+            "Snapshot": "sparklog.checkpoint.backup.snapshots",
+            "archive": "sparklog.checkpoint.backup.archiving",
+            "changes": "sparklog.checkpoint.changes",
+            "export": "sparklog.checkpoint.convert",
+            "fork": "sparklog.checkpoint.fork",
+            "history": "sparklog.checkpoint.history",
+            "import_": "sparklog.checkpoint.convert",
+            "list_points": "sparklog.checkpoint.backup.restoring",
+            "reset": "sparklog.checkpoint.reset",
+            "restore": "sparklog.checkpoint.backup.restoring",
+            "verify": "sparklog.checkpoint.verify",
+        },
+    )
 
 __all__ = [
     "Archived",

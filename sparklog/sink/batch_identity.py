@@ -16,9 +16,8 @@ from typing import Final
 
 from sparklog.checkpoint.files import check_not_nested, local_path
 from sparklog.checkpoint.log_backed.file_lookup import FileLookup
-from sparklog.checkpoint.log_backed.layout import LOGS
+from sparklog.checkpoint.log_backed.layout import LOGS, RESET
 from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, has_marker
-from sparklog.checkpoint.unfinished_reset import complete
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.commit import Identity, QueryIdentity
@@ -174,7 +173,10 @@ def _local(
         _check_not_nested(root, options.path)
     # A reset that was interrupted has reset the checkpoint, but not the log. Until both agree, the
     # log would drop the query's new rows as replays or conflicts of the batches after the reset.
-    complete(root, storage_options=options.storage, fs=fs)
+    if fs.exists(os.path.join(root, RESET)):
+        from sparklog.checkpoint.unfinished_reset import complete  # imports all of a checkpoint
+
+        complete(root, storage_options=options.storage, fs=fs)
     _check_one_history(root, batch, query, fs)
     # Spark doesn't sync the file. If a power cut lost it after the commit, Spark would plan the
     # batch with other offsets, and the commit's fingerprint would never match again.
