@@ -1,8 +1,6 @@
 package org.apache.spark.sql.execution.datasources.v2.python
 
-import org.apache.spark.sql.connector.read.streaming.{
-  MicroBatchStream, SupportsTriggerAvailableNow
-}
+import org.apache.spark.sql.connector.read.streaming.{MicroBatchStream, SupportsTriggerAvailableNow}
 
 /** Streams of Python data sources, which can limit micro-batches since Spark 4.2. */
 object PythonStreams {
