@@ -21,6 +21,7 @@ from sparklog.jvm.gateway import (
     gateway,
 )
 from sparklog.jvm.plans import PLAN_VERSION
+from sparklog.spark_support import jar_version
 from tests.spark.conftest import environment
 
 APPLICATION = Path(__file__).with_name("ways_to_the_jar.py")
@@ -37,6 +38,19 @@ def test_in_a_session_that_has_the_jar(spark: SparkSession) -> None:
         assert found.call("sparklog.Version", "plans") == PLAN_VERSION
         assert gateways.obstacle(session) is None
         assert gateway(session) is found  # it isn't looked up again
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("made", ["4.0.4", "4.1.3", "4.2.0", "4.3.1", "4.4.0"])
+def test_the_jar_refuses_a_spark_that_it_was_not_made_for(spark: SparkSession, made: str) -> None:
+    """With --jars alone, Python does not see the jar before Spark loads its classes."""
+    jar = gateway(spark)
+    assert jar is not None
+    for running in ("4.0.0", "4.1.4", "4.2.1", "4.3.0", "4.4.1", "4.0.2-vendor-1"):
+        why = jar.call("sparklog.Version", "mismatch", made, running)
+        assert (why is None) == (jar_version(made) == jar_version(running))
+        assert why is None or f"was made for Spark {made}, and this is Spark {running}" in why
+    jar.call("sparklog.Version", "check")
 
 
 @pytest.mark.spark

@@ -38,8 +38,7 @@ private[checkpoint] object OfflineRepartition {
         s"$checkpoint: Spark can repartition only state in RocksDB; this query's state store is " +
           s"$provider. Nothing was written. To change the number of state partitions, start the " +
           "query with a new checkpoint and with another spark.sql.shuffle.partitions. If " +
-          s"$Provider is then set to Spark's RocksDBStateStoreProvider, Spark can repartition the " +
-          "new checkpoint")
+          s"$Provider is then set to Spark's RocksDBStateStoreProvider, Spark can repartition it")
     }
   }
 }

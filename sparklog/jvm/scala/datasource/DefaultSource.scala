@@ -23,6 +23,7 @@ import sparklog.datasource.{CallerOptions, LogTable}
  * offsets, planning and commits are handled in Python, and the bytes are moved in the JVM.
  */
 final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
+  Version.check()
   DefaultSource.refuseCatalog()
 
   private var wrapped = keyPrefix
@@ -92,9 +93,10 @@ private object DefaultSource {
       "start() on df.writeStream.format(\"sparklog\"). To read by a name, use CREATE TEMPORARY " +
       "VIEW name USING sparklog OPTIONS (path '...', subscribe '...')"
   private val NotFound = "DATA_SOURCE_NOT_EXIST"
-  private val NoPackage = "this session has sparklog's jar, but the Python of its workers " +
-    "(PYSPARK_PYTHON) does not have the sparklog package. If the package was shipped with " +
-    "--py-files or addPyFile, call sparklog.register(spark); else install it for that Python"
+  private val NoPackage = "this session has sparklog's jar, but the driver's Python " +
+    "(PYSPARK_DRIVER_PYTHON, or else PYSPARK_PYTHON) does not have the sparklog package. If the " +
+    "package was shipped with --py-files or addPyFile, call sparklog.register(spark); else " +
+    "install it for that Python"
 
   /**
    * Throw an IllegalArgumentException if Spark is analyzing a statement that would create or
