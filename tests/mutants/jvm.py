@@ -518,42 +518,42 @@ MUTANTS = (
         "jvm/packaged_jar.py",
         "if hashlib.sha256(path.read_bytes()).hexdigest() != digest:",
         "if not digest:",
-        "tests/jvm/test_packaged_jar.py::test_a_damaged_jar_is_refused",
+        "jvm/test_packaged_jar.py::test_a_damaged_jar_is_refused",
     ),
     mutant(
         "packaged-jar-of-other-sources-is-used",
         "jvm/packaged_jar.py",
         "    if not is_current(path, sources):\n        return None\n",
         "",
-        "tests/jvm/test_packaged_jar.py::test_a_jar_of_other_sources_is_not_used",
+        "jvm/test_packaged_jar.py::test_a_jar_of_other_sources_is_not_used",
     ),
     mutant(
         "packaged-jar-of-the-newest-spark-serves-unknown-ones",
         "spark_support.py",
         "    return older[-1] if older and version in SUPPORTED else version\n",
         "    return older[-1] if older else version\n",
-        "tests/jvm/test_packaged_jar.py::test_the_jar_of_each_spark",
+        "jvm/test_packaged_jar.py::test_the_jar_of_each_spark",
     ),
     mutant(
         "kernel-in-a-directory-of-another-user-is-loaded",
         "zipped.py",
         "return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and is_private",
         "return stat.S_ISDIR(found.st_mode)",
-        "tests/test_zipped.py::test_a_directory_that_another_user_prepared_is_not_used",
+        "test_zipped.py::test_a_directory_that_another_user_prepared_is_not_used",
     ),
     mutant(
         "spark-that-ignores-limits-is-not-told",
         "source/called_reader.py",
         "    if HAS_READ_LIMITS or has_jar:\n        return\n",
         "    return\n",
-        "tests/source/test_called_reader.py::test_a_limit_needs_the_jar",
+        "source/test_called_reader.py::test_a_limit_needs_the_jar",
     ),
     mutant(
         "start-of-a-continued-query-is-not-checked",
         "source/called_reader.py",
         "            self._reader.latestOffset(start, ReadAllAvailable())\n",
         "            pass\n",
-        "tests/source/test_called_reader.py::"
+        "source/test_called_reader.py::"
         "test_without_the_jar_a_continued_query_is_checked_from_its_start",
     ),
     mutant(
