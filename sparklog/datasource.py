@@ -205,6 +205,19 @@ def register(spark: "SparkSession") -> None:
             # The name belongs to the jar or an installed package, or was registered before.
             if _EXISTS not in str(error):
                 raise
+    if not classic:
+        _check_server(spark)
+
+
+def _check_server(spark: "SparkSession") -> None:
+    """Check that the Python of a Spark Connect server can load the data source."""
+    try:
+        _ = spark.read.format(_WrappedDataSource.name()).load().schema
+    except Exception as error:  # noqa: BLE001 - see `register`
+        raise InvalidRequestError(
+            f"the Python of the Spark Connect server can't load sparklog: {_reason(error)}. "
+            "Install sparklog for the server's Python (PYSPARK_PYTHON) and start the server again"
+        ) from None
 
 
 def _share_with_stream_planners(spark: "SparkSession") -> None:

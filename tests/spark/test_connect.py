@@ -125,8 +125,8 @@ def test_a_server_is_started_with_the_settings_and_a_python_that_has_sparklog(
 
     without = said(str(bare_python(tmp_path)))
     assert "start the server with the settings of sparklog.spark_conf()" in without
-    assert "register: the Spark Connect server has sparklog's jar, but its Python" in without
-    assert "install sparklog for the server's Python (PYSPARK_PYTHON) and start the" in without
+    assert "register: the Python of the Spark Connect server can't load sparklog: " in without
+    assert "Install sparklog for the server's Python (PYSPARK_PYTHON) and start the" in without
     assert not path.exists()
     having = said(sys.executable)
     assert "done: register" in having

@@ -233,6 +233,26 @@ def test_progress_tells_how_far_behind_and_who(
 
 
 @pytest.mark.deep
+def test_progress_is_the_same_without_the_jvm(
+    stream: Callable[..., DataFrame], checkpoint: str, path: str, spark: SparkSession
+) -> None:
+    """Option jvm is false: who moves the bytes and why, and how far behind the query is."""
+    spark.conf.set(CONF, "false")
+    try:
+        query = run(stream(maxOffsetsPerTrigger="20"), checkpoint, path + "2")
+    finally:
+        spark.conf.unset(CONF)
+    metrics = [progress["sources"][0]["metrics"] for progress in query.recentProgress]
+    assert [each["maxOffsetsBehindLatest"] for each in metrics] == ["18", "6", "0"]
+    who = {"reader": "python", "readerReason": "option jvm is false"}
+    assert all(who.items() <= each.items() for each in metrics)
+    assert query.lastProgress["sink"]["metrics"] == {
+        "writer": "python", "writerReason": "option jvm is false"
+    }  # fmt: skip
+    assert values(path + "2") == ALL
+
+
+@pytest.mark.deep
 def test_python_says_so_in_progress(
     stream: Callable[..., DataFrame], checkpoint: str, tmp_path: Path, said: JvmLog
 ) -> None:
@@ -256,7 +276,7 @@ def test_a_checkpoint_goes_on_in_the_other_one(
     for n, jvm in enumerate([first, other, first]):
         query = run(stream(jvm=jvm), checkpoint, to, jvm=jvm, queryName=f"turn\n{n}")
         assert query.lastProgress["sources"][0]["metrics"].keys() == (
-            BEHIND | {"reader"} if jvm == "true" else set()
+            BEHIND | ({"reader"} if jvm == "true" else {"reader", "readerReason"})
         )
         assert len(values(to)) == 50 + 10 * n
         groups.update(log.readers()["group"].to_pylist())

@@ -51,6 +51,14 @@ private[sparklog] object CallerOptions {
     }
   }
 
+  /** Return the value of option jvm, if it is set. */
+  def jvm(options: CaseInsensitiveStringMap): Option[String] = Option(options.get(Jvm))
+
+  /** Return the options with a value of option jvm, unless they have one. */
+  def withDefault(
+      options: CaseInsensitiveStringMap, jvm: Option[String]): CaseInsensitiveStringMap =
+    if (options.containsKey(Jvm)) options else plus(options, Jvm -> jvm.orNull)
+
   /** Return the options for Python, with the version of the plans that this JVM supports. */
   def planning(options: CaseInsensitiveStringMap): CaseInsensitiveStringMap =
     plus(options, Plans -> PlanVersion.toString)

@@ -72,10 +72,12 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
       schema: StructType,
       partitioning: Array[Transform],
       properties: JavaMap[String, String]): Table = {
-    CallerOptions.check(new CaseInsensitiveStringMap(properties))
+    val options = new CaseInsensitiveStringMap(properties)
+    CallerOptions.check(options)
     // No checkPackage() here: df.write calls getTable while another session may be active (Spark
     // 4.3), whose Python source would then be used permanently.
-    new LogTable(this, super.getTable(schema, partitioning, properties))
+    val python = super.getTable(schema, partitioning, properties)
+    new LogTable(this, python, CallerOptions.jvm(options))
   }
 
   /** Shown in plans. */

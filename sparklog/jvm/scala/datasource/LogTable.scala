@@ -14,8 +14,11 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 import sparklog.DefaultSource
 
-/** The log as a table of Spark: the Python source's table with another data path. */
-final class LogTable(source: DefaultSource, python: Table)
+/**
+ * The log as a table of Spark: the Python source's table with another data path. `jvm`: the option
+ * of the table, which Spark does not pass to streaming writes if it comes from the session's conf.
+ */
+final class LogTable(source: DefaultSource, python: Table, jvm: Option[String])
     extends SupportsRead with SupportsWrite with ReportsSinkMetrics {
   private val plans = new ReadPlans(source)
   private val writer = new DataPath
@@ -36,7 +39,7 @@ final class LogTable(source: DefaultSource, python: Table)
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = {
     source.checkPackage()
     CallerOptions.check(info.options)
-    new LogWriteBuilder(source, source.pythonName, info, writer)
+    new LogWriteBuilder(source, source.pythonName, info, jvm, writer)
   }
 
   /** Return the data path of a streaming query's sink. */

@@ -9,11 +9,18 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 import sparklog.DefaultSource
 
-/** Plans a write. `dataPath` stores the data path that the plan chooses. */
+/**
+ * Plans a write. `jvm`: the option of the table; `dataPath` stores the data path that the plan
+ * chooses.
+ */
 private[datasource] final class LogWriteBuilder(
-    source: DefaultSource, name: String, info: LogicalWriteInfo, dataPath: DataPath)
+    source: DefaultSource,
+    name: String,
+    info: LogicalWriteInfo,
+    jvm: Option[String],
+    dataPath: DataPath)
     extends SupportsTruncate {
-  private val python = new PythonWriteBuilder(source, name, new PlannedWriteInfo(info))
+  private val python = new PythonWriteBuilder(source, name, new PlannedWriteInfo(info, jvm))
 
   override def truncate(): WriteBuilder = {
     python.truncate()
@@ -26,8 +33,10 @@ private[datasource] final class LogWriteBuilder(
 /**
  * Spark's information about a write, with the options for a Python source that plans for this JVM.
  */
-private final class PlannedWriteInfo(info: LogicalWriteInfo) extends LogicalWriteInfo {
-  override val options: CaseInsensitiveStringMap = CallerOptions.planning(info.options)
+private final class PlannedWriteInfo(info: LogicalWriteInfo, jvm: Option[String])
+    extends LogicalWriteInfo {
+  override val options: CaseInsensitiveStringMap =
+    CallerOptions.planning(CallerOptions.withDefault(info.options, jvm))
   override def queryId(): String = info.queryId
   override def schema(): StructType = info.schema
   override def rowIdSchema(): java.util.Optional[StructType] = info.rowIdSchema
