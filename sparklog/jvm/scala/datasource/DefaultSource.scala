@@ -26,20 +26,20 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
   Version.check()
   DefaultSource.refuseCatalog()
 
-  private var wrapped = keyPrefix
-
-  /** The name under which the wrapped Python source is registered. */
-  private[sparklog] def pythonName: String = wrapped
-
   /**
-   * Use the Python source that `sparklog.register` has registered in the session, if there is one;
-   * else the source with the name of the format, which Spark finds in an installed package.
+   * The name of the wrapped Python source: the one that `sparklog.register` has registered in the
+   * session, if there is one; else the one that Spark finds in an installed package.
    */
-  override def setShortName(format: String): Unit = {
-    if (SparkSession.active.sessionState.dataSourceManager.dataSourceExists(
-        DefaultSource.Registered)) wrapped = DefaultSource.Registered
-    super.setShortName(wrapped)
+  private[sparklog] lazy val pythonName: String = {
+    val manager = SparkSession.active.sessionState.dataSourceManager
+    val name = if (manager.dataSourceExists(DefaultSource.Registered)) DefaultSource.Registered
+    else keyPrefix
+    super.setShortName(name)
+    name
   }
+
+  /** Does nothing: another session may be active than when the Python source is looked up. */
+  override def setShortName(format: String): Unit = {}
 
   /** The conf `spark.datasource.sparklog.X` of the session is the default of option X. */
   override def keyPrefix: String = "sparklog"
@@ -48,7 +48,7 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
       name: String,
       options: CaseInsensitiveStringMap,
       schema: Option[StructType]): PythonDataSourceCreationResult = {
-    super.getOrCreateDataSourceInPython(wrapped, CallerOptions.planning(options), schema)
+    super.getOrCreateDataSourceInPython(pythonName, CallerOptions.planning(options), schema)
   }
 
   /**
@@ -56,8 +56,10 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
    * call determines the Python source permanently, from the session that is active then.
    */
   private[sparklog] def checkPackage(): Unit =
-    try PythonAccess.source(this)
-    catch {
+    try {
+      pythonName
+      PythonAccess.source(this)
+    } catch {
       case e: AnalysisException if e.getCondition == DefaultSource.NotFound =>
         throw new IllegalArgumentException(DefaultSource.NoPackage)
     }
@@ -76,8 +78,10 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
     CallerOptions.check(options)
     // No checkPackage() here: df.write calls getTable while another session may be active (Spark
     // 4.3), whose Python source would then be used permanently.
-    val python = super.getTable(schema, partitioning, properties)
-    new LogTable(this, python, CallerOptions.jvm(options))
+    val python = new PythonDataSourceV2
+    python.setShortName(keyPrefix)
+    val table = python.getTable(schema, partitioning, properties)
+    new LogTable(this, table, CallerOptions.jvm(options))
   }
 
   /** Shown in plans. */
