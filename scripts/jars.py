@@ -100,8 +100,6 @@ ITEM = (
     "<artifactItem><groupId>{}</groupId><artifactId>{}</artifactId>"
     "<version>{}</version></artifactItem>"
 )
-
-
 GROUP = "io.sparklog"
 ARTIFACT_POM = """<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -159,7 +157,7 @@ def download(release: Release, directory: pathlib.Path) -> None:
         raise Unavailable(f"Maven can't bring the artifacts: {(lines or ['?'])[0][:300]}")
 
 
-def build(release: Release, target: pathlib.Path) -> pathlib.Path:
+def build(release: Release, target: pathlib.Path) -> None:
     """Build the jar for a release of Spark in a directory. Raises: Unavailable."""
     scala = sources(release.spark)
     versions = jar_file.JarVersions(release.spark, sources=sources_digest(scala))
@@ -173,7 +171,6 @@ def build(release: Release, target: pathlib.Path) -> pathlib.Path:
             raise Unavailable(str(error)) from error
         jar_file.write(work / "built.jar", work / "classes", versions)
         (work / "built.jar").replace(path)
-    return path
 
 
 def is_built(release: Release) -> bool:

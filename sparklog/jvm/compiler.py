@@ -70,8 +70,9 @@ def sources(spark: str) -> list[tuple[str, bytes]]:
     the same name, the one of the newest version that is not newer than `spark` is used.
 
     Raises:
-        InvalidRequestError: The version is older than the oldest one that sparklog supports.
+        InvalidRequestError: The version is older than all versions that sparklog supports.
     """
+    check_spark(spark, "sparklog's jar")
     root = importlib.resources.files("sparklog.jvm").joinpath("scala")
     common, by_version = [], dict[str, tuple[str, bytes]]()
     for name, text in sorted(_scala_files(root, "")):
@@ -80,7 +81,6 @@ def sources(spark: str) -> list[tuple[str, bytes]]:
             common.append((name, text))
         elif spark_version(found[1]) <= spark_version(spark):
             by_version[found[2]] = (name, text)
-    check_spark(spark, "sparklog's jar")
     return common + sorted(by_version.values())
 
 

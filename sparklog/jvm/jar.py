@@ -56,14 +56,14 @@ def _own() -> str:
     """Return the package's jar for the installed Spark, else a compiled jar."""
     spark = Spark.installed()
     scala = sources(spark.version)
+    versions = JarVersions(spark.version, sources=sources_digest(scala))
     packaged = None
     if re.fullmatch(r"[\d.]+", spark.version):  # no vendor's build, whose classes may differ
-        packaged = packaged_jar(spark.version, sources_digest(scala))
-    return packaged or _compiled(spark, scala)
+        packaged = packaged_jar(spark.version, versions.sources)
+    return packaged or _compiled(spark, scala, versions)
 
 
-def _compiled(spark: Spark, scala: list[tuple[str, bytes]]) -> str:
-    versions = JarVersions(spark.version, sources=sources_digest(scala))
+def _compiled(spark: Spark, scala: list[tuple[str, bytes]], versions: JarVersions) -> str:
     digest = hashlib.sha256(versions.manifest()).hexdigest()[:16]
     path = _cache() / f"sparklog-jvm-{spark.version}-{digest}.jar"
     if not _is_whole(path):
