@@ -9,7 +9,6 @@ unpickled to `Staged` (`staged`).
 """
 
 import contextlib
-import json
 import pickle
 import uuid
 from collections.abc import Iterable, Iterator
@@ -25,7 +24,6 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sparklog.errors import InvalidRequestError, SparklogError
-from sparklog.jvm.plans import PLAN_VERSION
 from sparklog.log.log import home_of
 from sparklog.sink import jvm_plan, open_logs
 from sparklog.sink.batch_identity import identify_from_checkpoint
@@ -74,9 +72,8 @@ def staged(packed: bytes, staging: bytes, query: str, below: str) -> Staged:
 def restored(plan: bytes, staging: bytes, state: bytes) -> "_Writer":
     """Unpickle a writer. The JVM reads only `plan` and `staging` of the pickle.
 
-    `plan` is the JSON of sparklog.sink.jvm_plan, or {"version", "python": why} if Python has to
-    write; its version may differ from the JVM's. Empty if no JVM requested a plan. `staging` is a
-    pickled TaskStaging.
+    `plan` is the JSON of sparklog.sink.jvm_plan; its version may differ from the JVM's. Empty if
+    Python writes. `staging` is a pickled TaskStaging.
     """
     kind, fields = pickle.loads(state)  # noqa: S301 - our own
     writer: _Writer = kind.__new__(kind)
@@ -113,19 +110,14 @@ class _Writer:
                 self._planned()
         plan = self._plan_for_jvm(self._plan)
         staging = pickle.dumps(self._plan.staging)
-        arguments = plan, staging, pickle.dumps((type(self), self.__dict__))
-        return (restored, arguments) if self._for_jvm else reduced(restored, arguments)
+        arguments = plan or b"", staging, pickle.dumps((type(self), self.__dict__))
+        return (restored, arguments) if plan else reduced(restored, arguments)
 
-    def _plan_for_jvm(self, plan: TaskPlan) -> bytes:
-        if not self._for_jvm:
-            return b""
-        why = "option jvm is false"
-        if self._options.jvm is not False:  # if None, the JVM would not have requested a plan
-            why = "the log is in a store"
-            jvm_json = None if plan.staging.puts_objects else jvm_plan.to_json(plan)
-            if jvm_json is not None:
-                return jvm_json
-        return json.dumps({"version": PLAN_VERSION, "python": why}).encode()
+    def _plan_for_jvm(self, plan: TaskPlan) -> bytes | None:
+        # If option jvm is None here, the JVM would not have requested a plan.
+        if not self._for_jvm or self._options.jvm is False or plan.staging.puts_objects:
+            return None
+        return jvm_plan.to_json(plan)
 
     def _planned(self) -> None:
         """Release resources after planning: the commit runs in another process."""

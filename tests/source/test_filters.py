@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import types as t
-from pyspark.sql.datasource import (
+
+from sparklog.common import TopicPartition
+from sparklog.errors import InvalidRequestError
+from sparklog.source.filters import Filters
+from sparklog.source.schema import check_schema
+from sparklog.spark_versions import (
+    PYSPARK,
     EqualTo,
     Filter,
     GreaterThan,
@@ -15,10 +21,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from sparklog.common import TopicPartition
-from sparklog.errors import InvalidRequestError
-from sparklog.source.filters import Filters
-from sparklog.source.schema import check_schema
+if PYSPARK < (4, 1):
+    pytest.skip("filters for Python data sources: since Spark 4.1", allow_module_level=True)
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 HELD = {T0: (0, 100), T1: (10, 50), U0: (0, 9)}

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import sparklog
 from sparklog.clock import ManualClock
@@ -22,6 +21,7 @@ from sparklog.source.offsets import from_json
 from sparklog.source.options import parse
 from sparklog.source.schema import full_schema
 from sparklog.source.stream import StreamReader
+from sparklog.spark_versions import ReadAllAvailable
 from sparklog.storage.group_store import Groups
 from sparklog.testing.groups_contract import offsets_of
 from tests.source.test_replaced import GOLDEN, stream

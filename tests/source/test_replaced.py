@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import sparklog
 from sparklog import (
@@ -25,6 +24,7 @@ from sparklog.source.batch import BatchReader
 from sparklog.source.options import parse
 from sparklog.source.schema import full_schema
 from sparklog.source.stream import StreamReader
+from sparklog.spark_versions import ReadAllAvailable
 from tests import paths
 
 GOLDEN = paths.GOLDEN / "kafka-4.1" / "logdir"

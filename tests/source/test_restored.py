@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import sparklog
 from sparklog import OffsetOutOfRangeError
 from sparklog.checkpoint.spark_files.metadata_logs import topics_of
 from sparklog.source import open_homes
 from sparklog.source.offsets import from_json, origins_from_json, parse_offsets, to_json
+from sparklog.spark_versions import ReadAllAvailable
 from sparklog.storage.groups import Origin
 from tests.source.test_replaced import ALL, WARNS, append, at, stream, values
 

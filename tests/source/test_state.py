@@ -11,13 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from sparklog import checkpoint
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
 from sparklog.source.state import StateBatchReader, StateStreamReader, state_schema
 from sparklog.source.state_options import StateOptions, parse
+from sparklog.spark_versions import ReadAllAvailable, ReadMaxRows
 from tests.checkpoint.conftest import Golden, golden, unpacked
 
 __all__ = ["golden", "unpacked"]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import sparklog
 from sparklog import Log, OffsetOutOfRangeError
@@ -17,6 +16,7 @@ from sparklog.source import metadata_snapshot, read_task
 from sparklog.source.options import parse
 from sparklog.source.schema import full_schema
 from sparklog.source.stream import StreamReader
+from sparklog.spark_versions import ReadAllAvailable, ReadMaxRows
 from tests.source.test_replaced import WARNS, values
 
 BEGIN = {"t": {"0": 0, "1": 0}}

@@ -249,9 +249,7 @@ def test_output_mode_complete_appends_each_result(
     assert values(path, "t") == [10] * 10 + [20] * 10  # as Spark's Kafka sink does
 
 
-def test_deleted_checkpoint(
-    numbers: Numbers, run_batches: Run, path: str, checkpoint: str
-) -> None:
+def test_deleted_checkpoint(numbers: Numbers, run_batches: Run, path: str, checkpoint: str) -> None:
     writer = numbers().writeStream.format("sparklog").option("path", path).option("topic", "t")
     writer = writer.option("checkpointLocation", checkpoint)
     run_batches(writer, 1)

@@ -182,9 +182,7 @@ def main() -> None:
         assert (read["status"] == "sound") == (name in READABLE), (name, read["status"])
         (HERE / f"{name}.batch").write_bytes(made)
         text = json.dumps(read["records"]).replace("], [", "],\n[")
-        (HERE / f"{name}.json").write_text(
-            f'{{"status": "{read["status"]}", "records": {text}}}\n'
-        )
+        (HERE / f"{name}.json").write_text(f'{{"status": "{read["status"]}", "records": {text}}}\n')
 
 
 if __name__ == "__main__":

@@ -20,14 +20,15 @@ private[datasource] final class LogWriteBuilder(
     jvm: Option[String],
     dataPath: DataPath)
     extends SupportsTruncate {
-  private val python = new PythonWriteBuilder(source, name, new PlannedWriteInfo(info, jvm))
+  private val planned = new PlannedWriteInfo(info, jvm)
+  private val python = new PythonWriteBuilder(source, name, planned)
 
   override def truncate(): WriteBuilder = {
     python.truncate()
     this
   }
 
-  override def build(): Write = new LogWrite(python.build(), info, dataPath)
+  override def build(): Write = new LogWrite(python.build(), planned, dataPath)
 }
 
 /**
