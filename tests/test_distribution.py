@@ -194,7 +194,6 @@ builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fa
 for key, value in sparklog.spark_conf().items():
     builder = builder.config(key, value)
 spark = builder.getOrCreate()
-sparklog.register(spark)
 place = sys.argv[1]
 flights = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 600).load()
 flights = flights.selectExpr("concat('N', value % 9) AS key", "cast(value AS string) AS value")
@@ -208,8 +207,9 @@ print(report)
 assert report.ok
 print(spark.version, jar())
 """
+# Spark looks for Python data sources only if `sh` finds its Python.
 SHELL = (
-    "bash", "env", "dirname", "cat", "grep", "sed", "ps", "uname", "rm", "mkdir", "id", "ls",
+    "bash", "sh", "env", "dirname", "cat", "grep", "sed", "ps", "uname", "rm", "mkdir", "id", "ls",
     "chmod", "readlink", "stat",
 )  # fmt: skip
 

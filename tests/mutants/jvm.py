@@ -505,6 +505,14 @@ MUTANTS = (
         "",
         f"{ROW_STAGING}::test_a_task_that_fails_takes_with_it_what_others_have_staged",
     ),
+    # --- Streams ----------------------------------------------------------------------------------
+    _scala(
+        "a-stopped-stream-commits",
+        "datasource/LogStream.scala",
+        "if (!isStopped) python.commit(end)",
+        "python.commit(end)",
+        "spark/test_features.py::test_asynchronous_progress_of_a_source",
+    ),
     # --- The Python that meets it -----------------------------------------------------------------
     mutant(
         "jar-of-other-plans-is-used",

@@ -46,10 +46,20 @@ def late_flights():
     return late.selectExpr("key", "string(delay) value")
 """
 
+LOGGERS = """
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+logger.sparklog.name = sparklog
+logger.sparklog.level = info
+"""
+
 
 def test_a_table_and_a_sink(tmp_path: Path) -> None:
     """The catalog must outlive the run, so that the next run continues the table: Hive's does."""
-    log = tmp_path / "log"
+    log, loggers = tmp_path / "log", tmp_path / "log4j2.properties"
     (tmp_path / "conf").mkdir()
     (tmp_path / "transformations").mkdir()
     (tmp_path / "spark-pipeline.yml").write_text(SPEC.format(root=tmp_path.as_uri()))
@@ -59,7 +69,9 @@ def test_a_table_and_a_sink(tmp_path: Path) -> None:
         "spark.jars": jar(),
         MANAGER_KEY: MANAGER,
         "spark.ui.enabled": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={loggers.as_uri()}",
     }
+    loggers.write_text(LOGGERS)
     lines = [f"{key} {value}\n" for key, value in conf.items()]
     (tmp_path / "conf" / "spark-defaults.conf").write_text("".join(lines))
     found = []
@@ -70,9 +82,11 @@ def test_a_table_and_a_sink(tmp_path: Path) -> None:
         done = subprocess.run(
             [str(Path(sys.executable).with_name("spark-pipelines")), "run"],
             env=environment(SPARK_CONF_DIR=str(tmp_path / "conf")), cwd=tmp_path,
-            capture_output=True, text=True, timeout=300,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300,
         )  # fmt: skip
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
+        assert done.returncode == 0, done.stdout[-8000:]
+        assert f"reads flights of {log} in the JVM" in done.stdout
+        assert f"writes late of {log} in the JVM" in done.stdout
         with sparklog.open(log) as opened:
             values = opened.read("late", columns=["value"]).read_all()["value"].to_pylist()
         found.append(sorted(bytes(value).decode() for value in values))

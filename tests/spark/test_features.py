@@ -287,22 +287,23 @@ def test_asynchronous_progress_is_refused(topics: Topics) -> None:
         assert list(log.topics()) == ["in"]
 
 
-@pytest.mark.deep
 def test_asynchronous_progress_of_a_source(topics: Topics) -> None:
-    """With a sink that Spark supports, the log is read."""
-    topics.append("in", {"a": "1"})
-    writer = topics.source("in").writeStream.format("noop")
+    """With a sink that Spark supports, the log is read, and a query continues after a restart."""
     options = {
         "checkpointLocation": topics.checkpoint,
         "asyncProgressTrackingEnabled": "true",
         "asyncProgressTrackingCheckpointIntervalMs": "0",
     }
-    query = writer.options(**options).start()
-    query.processAllAvailable()
-    topics.append("in", {"a": "2"})
-    query.processAllAvailable()
-    query.stop()
-    assert query.exception() is None
+    rows = []
+    for run in range(3):
+        query = topics.source("in").writeStream.format("noop").options(**options).start()
+        for _ in range(2):
+            topics.append("in", {"a": str(run)})
+            query.processAllAvailable()
+        query.stop()
+        assert query.exception() is None
+        rows.append(sum(progress["numInputRows"] for progress in query.recentProgress))
+    assert rows == [2, 2, 2]
     assert verify(topics.checkpoint).ok
 
 

@@ -26,6 +26,7 @@ private[datasource] final class LogStream(
   private val whyPython = CallerOptions.whyPython(options)
   private val reader = new DataPath
   @volatile private var latest: Offset = _
+  @volatile private var isStopped = false
 
   override def initialOffset(): Offset = python.initialOffset()
   override def deserializeOffset(json: String): Offset = python.deserializeOffset(json)
@@ -34,8 +35,13 @@ private[datasource] final class LogStream(
     python.latestOffset(start, limit)
   override def getDefaultReadLimit(): ReadLimit = python.getDefaultReadLimit()
   override def prepareForTriggerAvailableNow(): Unit = python.prepareForTriggerAvailableNow()
-  override def commit(end: Offset): Unit = python.commit(end)
-  override def stop(): Unit = python.stop()
+  // With asynchronous progress tracking, Spark 4.3 commits once more after it has stopped the
+  // sources. The exception would leave the query registered, so that no restart is possible.
+  override def commit(end: Offset): Unit = if (!isStopped) python.commit(end)
+  override def stop(): Unit = {
+    isStopped = true
+    python.stop()
+  }
 
   override def reportLatestOffset(): Offset = {
     latest = python.reportLatestOffset()
