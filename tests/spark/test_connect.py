@@ -64,7 +64,7 @@ def test_connect_without_writer(tmp_path: Path) -> None:
     path = tmp_path / "log"
     run = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(path), str(tmp_path / "checkpoint")],
-        env=environment(),
+        env=environment(SPARK_TESTING="1"),  # the server takes any free port
         capture_output=True,
         text=True,
         timeout=400,
@@ -119,8 +119,8 @@ def test_a_server_is_started_with_the_settings_and_a_python_that_has_sparklog(
     def said(python: str) -> str:
         return subprocess.run(
             [sys.executable, "-c", WITH_JAR, str(path), str(checkpoint)],
-            env=environment(PYSPARK_PYTHON=python), capture_output=True, text=True, timeout=300,
-            check=True,
+            env=environment(PYSPARK_PYTHON=python, SPARK_TESTING="1"), capture_output=True,
+            text=True, timeout=300, check=True,
         ).stdout  # fmt: skip
 
     without = said(str(bare_python(tmp_path)))

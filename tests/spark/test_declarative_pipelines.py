@@ -81,7 +81,7 @@ def test_a_table_and_a_sink(tmp_path: Path) -> None:
             opened.append("flights", pa.table({"key": ["N14228"] * 2, "value": delays}))
         done = subprocess.run(
             [str(Path(sys.executable).with_name("spark-pipelines")), "run"],
-            env=environment(SPARK_CONF_DIR=str(tmp_path / "conf")), cwd=tmp_path,
+            env=environment(SPARK_CONF_DIR=str(tmp_path / "conf"), SPARK_TESTING="1"), cwd=tmp_path,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout[-8000:]
