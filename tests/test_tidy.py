@@ -41,6 +41,12 @@ PACKAGE = [f for f in PYTHON if f.startswith("sparklog/") or re.fullmatch(r"\w+_
 PACKAGES = [f for f in PACKAGE if f.endswith("/__init__.py")]
 
 
+def test_no_merge_is_unfinished() -> None:
+    marks = ["git", "grep", "-lIE", r"^(<{7}|>{7}|={7}$)"]
+    found = subprocess.run(marks, cwd=ROOT, capture_output=True, text=True)
+    assert (found.returncode, found.stdout) == (1, "")
+
+
 def test_packages_list_their_modules_in_the_docstring() -> None:
     """A package's docstring is its map. Modules of the command line are named like its commands."""
     missing = {}
