@@ -18,7 +18,8 @@ A put of a list appears as a put of its first value and a merge of each further 
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -38,12 +39,13 @@ def changes(
     end: int | None = None,
     *,
     column_family: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     fs: FileSystem = LOCAL,
 ) -> pa.RecordBatchReader:
     """Read the changes of the batches [start, end) in an operator's state; also of a running query.
 
     Args:
-        path: The checkpoint.
+        path: The checkpoint: a local path, or the URL of a checkpoint that Spark keeps in a bucket.
         operator: The number of the operator, as in the directory `state`.
         store: The name of the store, as in the directory `state`; a join has four stores, other
             operators "default".
@@ -51,6 +53,7 @@ def changes(
         end: The batch after the last; by default all batches that are committed now.
         column_family: For transformWithState, the name of a state variable: only its changes, with
             key and value as plain structs. Spark's own families start with "$".
+        storage_options: Options of fsspec for a checkpoint in a bucket.
         fs: The file system of the checkpoint; for tests.
 
     Returns:
@@ -78,7 +81,7 @@ def changes(
         Traceback (most recent call last):
         sparklog.errors.InvalidRequestError: ...
     """
-    checkpoint = Checkpoint.open(path, fs)
+    checkpoint = Checkpoint.open(path, fs, storage_options=storage_options or {})
     store_changes = StoreChanges(checkpoint, operator, store)
     first, last = store_changes.available_batches()
     begin, stop = first if start is None else start, last if end is None else end

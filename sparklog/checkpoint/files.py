@@ -9,9 +9,9 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sparklog.checkpoint.log_backed.layout import (
     LOGS,
@@ -74,24 +74,27 @@ class Checkpoint:
         *,
         to_end: bool = True,
         needs_id: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> "Checkpoint":
         """Open the checkpoint at a local path or file: URL.
 
         Args:
             path: The checkpoint.
-            fs: The file system.
+            fs: The file system of a local path.
             to_end: Whether a damaged last record of a partition is an error.
             needs_id: Whether a log that has lost the query's id counts as damaged.
+            storage_options: If given, the path may be the URL of a store, with these options of
+                fsspec.
 
         Raises:
-            InvalidRequestError: There is no checkpoint.
+            InvalidRequestError: There is no checkpoint, or a log-backed checkpoint in a store.
             DataCorruptionError: The checkpoint's log dir is damaged (file and position), or the
                 checkpoint has two histories.
 
         Cost:
             Lists the checkpoint, and reads the checkpoint's log dir.
         """
-        found = cls.inspect(path, fs)
+        found = cls.inspect(path, fs, storage_options)
         ends = filter(None, map(found.damaged_end, found.partitions.values() if to_end else ()))
         for damage in (*found.damage.values(), *ends, *second_history(found)):
             raise damage
@@ -100,16 +103,35 @@ class Checkpoint:
         return found
 
     @classmethod
-    def inspect(cls, path: str | os.PathLike[str], fs: FileSystem = LOCAL) -> "Checkpoint":
+    def inspect(
+        cls,
+        path: str | os.PathLike[str],
+        fs: FileSystem = LOCAL,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> "Checkpoint":
         """Open a checkpoint without damaged partitions, which `damage` lists."""
-        local = own_path(path)
-        if not _is_checkpoint(fs, local):
+        url = None if storage_options is None else store_url(path)
+        if url is None:
+            own = own_path(path)
+        else:
+            # The sink uses this module, and installs without the packages of stores.
+            from sparklog.checkpoint.stored_files import open_files
+
+            fs = stored = open_files(url, storage_options)
+            own = stored.url
+        if not _is_checkpoint(fs, own):
             raise InvalidRequestError(
-                f"{local} is not the checkpoint of a streaming query: use the query's "
+                f"{own} is not the checkpoint of a streaming query: use the query's "
                 "checkpointLocation",
-                path=local,
+                path=own,
             )
-        return cls(local, fs)
+        if url is not None and fs.is_dir(os.path.join(own, LOGS)):
+            raise InvalidRequestError(
+                f"{own} contains the log of a checkpoint from a local disk, which is read on a "
+                "disk only: copy all files below the URL to a directory, and use the directory",
+                path=own,
+            )
+        return cls(own, fs)
 
     @classmethod
     def without_listing(cls, path: str, fs: FileSystem = LOCAL) -> "Checkpoint":
@@ -337,7 +359,10 @@ def own_path(path: str | os.PathLike[str]) -> str:
     text = path_text(path)
     local = local_path(text)
     if local is None or not text:
-        raise InvalidRequestError(f"the checkpoint must be on a local disk; got {text!r}")
+        raise InvalidRequestError(
+            f"the checkpoint must be on a local disk; got {text!r}. Of a checkpoint in a bucket, "
+            "`sparklog checkpoint fork` makes a local copy"
+        )
     return os.path.realpath(local)
 
 

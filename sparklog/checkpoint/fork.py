@@ -33,8 +33,9 @@ class Forked:
     """The result of a fork.
 
     Attributes:
-        path: The original checkpoint.
-        new_path: The new checkpoint.
+        path: The original checkpoint: a local path, or the URL of a checkpoint that Spark keeps in
+            a bucket.
+        new_path: The new checkpoint, on a local disk.
         batch: The batch that the query of the new checkpoint continues after.
         log: The path of the forked log, or None.
         linked_files: The number of files that both checkpoints share by hard links.
@@ -111,8 +112,9 @@ def fork(
     queries can be active.
 
     Args:
-        path: The original checkpoint.
-        new_path: The new checkpoint.
+        path: The original checkpoint: a local path, or the URL of a checkpoint that Spark keeps in
+            a bucket.
+        new_path: The new checkpoint, on a local disk.
         to: The batch N; a datetime (the last batch planned by then); or offsets {"offsets":
             {"topic": {"0": 123}}} (the last batch that reads past none of them).
         log: The sink's log.
@@ -125,7 +127,7 @@ def fork(
             its own `_spark_metadata`.
         sink: As for `reset`.
         announce: As for `reset`.
-        storage_options: Options of fsspec for sources in a bucket.
+        storage_options: Options of fsspec for a checkpoint, logs and sources in a bucket.
         fs: The file system of the checkpoint; for tests.
         clock: The current time in milliseconds since the epoch; for tests.
 
@@ -138,7 +140,8 @@ def fork(
             log if the checkpoint failed after it.
 
     Cost:
-        Files are linked if possible; the last segment of each partition is copied.
+        Files are linked if possible; the last segment of each partition is copied. Of a checkpoint
+        in a bucket, all files up to the batch are copied: a GET each, up to 16 at once.
 
     Examples:
         >>> from sparklog.checkpoint import fork, history
@@ -159,15 +162,19 @@ def fork(
     with report_concurrent_cleanup(path):
         # A fork to an earlier batch is a remedy for a damaged last record, so that damage is no
         # error.
-        checkpoint = Checkpoint.open(path, fs, to_end=False, needs_id=True)
-        _check_target(fs, checkpoint.path, target)
-        request.complete_reset(checkpoint.path)
+        checkpoint = Checkpoint.open(
+            path, fs, to_end=False, needs_id=True, storage_options=storage_options or {}
+        )
+        _check_is_new(fs, target)
+        if checkpoint.fs is fs:
+            _check_not_nested(checkpoint.path, target)
+            request.complete_reset(checkpoint.path)
         batches, batch = request.select_batch(checkpoint)
         writer_id = request.writer_in_log(checkpoint)
         files = _files_of(checkpoint, batch, request)
         with staged_checkpoint(fs, target, FORK) as staged:
             truncation = plan_truncation(batches, batch, target, is_reset=False)
-            copied = copy_truncated(checkpoint, truncation, staged.directory, clock=clock)
+            copied = copy_truncated(checkpoint, truncation, staged.directory, fs=fs, clock=clock)
             _fork_log(request, writer_id, batch)
             if files is not None:
                 copy_output(batches, batch, *files)
@@ -202,11 +209,14 @@ def _files_of(checkpoint: Checkpoint, batch: int, request: _ForkRequest) -> tupl
     return files
 
 
-def _check_target(fs: FileSystem, path: str, target: str) -> None:
+def _check_not_nested(path: str, target: str) -> None:
     if is_nested(path, target):
         raise InvalidRequestError(
             f"{target} and {path} are nested: choose another directory", path=target
         )
+
+
+def _check_is_new(fs: FileSystem, target: str) -> None:
     if fs.exists(target):
         raise InvalidRequestError(
             f"{target} exists already: choose a new directory for the fork", path=target

@@ -153,11 +153,17 @@ class History:
         }
 
 
-def history(path: str | os.PathLike[str], *, fs: FileSystem = LOCAL) -> History:
+def history(
+    path: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    fs: FileSystem = LOCAL,
+) -> History:
     """List the batches of a checkpoint; also of a running query.
 
     Args:
-        path: The checkpoint.
+        path: The checkpoint: a local path, or the URL of a checkpoint that Spark keeps in a bucket.
+        storage_options: Options of fsspec for a checkpoint in a bucket.
         fs: The file system of the checkpoint; for tests.
 
     Returns:
@@ -169,6 +175,7 @@ def history(path: str | os.PathLike[str], *, fs: FileSystem = LOCAL) -> History:
         InvalidRequestError: There is no checkpoint.
         DataCorruptionError: Its log dir, or the offsets or commit of a batch, is damaged; see
             `verify`.
+        StorageUnavailableError: The disk fails, or the store does not answer.
 
     Cost:
         Reads offsets and commits; for RocksDB a zip, and in format 2 also a changelog, once each.
@@ -178,7 +185,7 @@ def history(path: str | os.PathLike[str], *, fs: FileSystem = LOCAL) -> History:
         >>> history("checkpoint").table().num_rows
         3
     """
-    checkpoint = Checkpoint.open(path, fs)
+    checkpoint = Checkpoint.open(path, fs, storage_options=storage_options or {})
     batches = Batches(checkpoint)
     return History(
         path=checkpoint.path,

@@ -219,7 +219,7 @@ def _carry_out(
         staged_checkpoint(fs, checkpoint.path, RESET) as staged,
         contextlib.ExitStack() as stack,
     ):
-        copy_truncated(checkpoint, truncation, staged.directory, clock=clock)
+        copy_truncated(checkpoint, truncation, staged.directory, fs=checkpoint.fs, clock=clock)
         # The request is part of the new checkpoint, so both become visible in the same step. If
         # this process dies before the log is reset, the sink's next batch resets the log first.
         if wanted.log is not None and wanted.writer is not None:

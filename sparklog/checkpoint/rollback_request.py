@@ -102,7 +102,7 @@ class RollbackRequest:
         if self.log is None:
             return None
         name = writer_name(checkpoint, self.writer)
-        check_log(self.log, name, checkpoint.fs, self.storage_options)
+        check_log(self.log, name, self.fs, self.storage_options)
         check_not_nested(checkpoint.path, self.log)
         return name
 

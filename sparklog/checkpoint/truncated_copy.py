@@ -49,9 +49,21 @@ class CopyStats:
 
 
 def copy_truncated(
-    checkpoint: Checkpoint, truncation: Truncation, directory: str, *, clock: Clock
+    checkpoint: Checkpoint,
+    truncation: Truncation,
+    directory: str,
+    *,
+    fs: FileSystem,
+    clock: Clock,
 ) -> CopyStats:
     """Write the truncated checkpoint into the empty directory `directory`.
+
+    Args:
+        checkpoint: The original, on the file system of the copy or in a store.
+        truncation: What to drop and to replace.
+        directory: The copy.
+        fs: The file system of the copy.
+        clock: Dates the replaced records.
 
     Raises:
         LogLockedError: The checkpoint changes too quickly, or the query removed files that the
@@ -59,16 +71,21 @@ def copy_truncated(
         StorageUnavailableError: The disk is full or fails.
 
     Cost:
-        A link and an fdatasync per file; the last segment of each partition is copied.
+        A link and an fdatasync per file; the last segment of each partition is copied. Of a
+        checkpoint in a store, a GET per file, up to 16 at once.
     """
-    fs, stats = checkpoint.fs, CopyStats()
-    made = [directory]
-    for path in walk_directories(fs, checkpoint.path):
+    stats, made = CopyStats(), [directory]
+    is_local = checkpoint.fs is fs
+    for path in walk_directories(checkpoint.fs, checkpoint.path):
         made.append(os.path.join(directory, path))
         fs.mkdir(made[-1])
-        copy_mode_and_owner(fs, made[-1], checkpoint.real(path))
+        if is_local:
+            copy_mode_and_owner(fs, made[-1], checkpoint.real(path))
     for path in sorted(checkpoint.files() - truncation.dropped - truncation.replaced.keys()):
-        link_or_copy(fs, checkpoint.real(path), os.path.join(directory, path), stats)
+        if is_local:
+            link_or_copy(fs, checkpoint.real(path), os.path.join(directory, path), stats)
+        else:
+            _fetch(checkpoint, path, fs, os.path.join(directory, path), stats)
     if checkpoint.is_log_backed:
         _copy_log_dir(checkpoint, truncation, os.path.join(directory, LOGS), stats, clock)
         lock = os.path.join(checkpoint.logs, LOCK_NAME)
@@ -80,8 +97,10 @@ def copy_truncated(
     else:
         for path, data in truncation.replaced.items():
             write_durably(fs, os.path.join(directory, path), data)
-            copy_mode_and_owner(fs, os.path.join(directory, path), checkpoint.real(path))
-    copy_mode_and_owner(fs, directory, checkpoint.path)
+            if is_local:
+                copy_mode_and_owner(fs, os.path.join(directory, path), checkpoint.real(path))
+    if is_local:
+        copy_mode_and_owner(fs, directory, checkpoint.path)
     # All names must be durable before the caller renames the directory to its final name.
     for each in reversed(made):
         fs.sync_dir(each)
@@ -99,6 +118,23 @@ def _check_complete(directory: str, batch: int, fs: FileSystem) -> None:
             f"the query removed files that batch {batch} needs during the copy ({obstacle}): try "
             "again, or go back to a later batch"
         )
+
+
+def _fetch(
+    checkpoint: Checkpoint, path: str, fs: FileSystem, target: str, stats: CopyStats
+) -> None:
+    """Copy a file from a store durably, with its time, which is the time of a commit."""
+    try:
+        with checkpoint.fs.open(checkpoint.real(path)) as file:
+            output = FileWriter(fs, target)
+            copy_ranges(file, [(0, file.size())], output.write)
+            output.close()
+    except FileNotFoundError:  # removed since the listing; _check_complete detects missing files
+        with contextlib.suppress(FileNotFoundError):
+            fs.unlink(target)
+        return
+    fs.set_mtime_ms(target, checkpoint.stat(path).mtime_ms)
+    stats.copied_bytes += output.size
 
 
 def link_or_copy(fs: FileSystem, source: str, target: str, stats: CopyStats) -> None:

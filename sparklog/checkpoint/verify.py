@@ -9,7 +9,7 @@ only by checksums that Hadoop or Spark stored beside them.
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -142,7 +142,11 @@ class CheckpointReport:
 
 
 def verify(
-    path: str | os.PathLike[str], *, repair: bool = False, fs: FileSystem = LOCAL
+    path: str | os.PathLike[str],
+    *,
+    repair: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    fs: FileSystem = LOCAL,
 ) -> CheckpointReport:
     """Verify a checkpoint. Takes no lock and works while the query is running.
 
@@ -150,10 +154,11 @@ def verify(
     damage, and only findings of both checks are reported.
 
     Args:
-        path: The checkpoint.
+        path: The checkpoint: a local path, or the URL of a checkpoint that Spark keeps in a bucket.
         repair: Remove damaged records from the log dir, with the query stopped. Intact records, and
             those that can be corrected, stay; the original segment remains as `.damaged`. Then
             verify the result. Files of Spark's own manager are never changed.
+        storage_options: Options of fsspec for a checkpoint in a bucket.
         fs: The file system of the checkpoint; for tests.
 
     Returns:
@@ -164,7 +169,7 @@ def verify(
     Raises:
         InvalidRequestError: There is no checkpoint.
         LogLockedError: The query repeatedly cleans up, or (repair) is running.
-        StorageUnavailableError: The disk fails.
+        StorageUnavailableError: The disk fails, or the store does not answer.
 
     Cost:
         Reads all files once, with damage twice; entries of state files take about a second per
@@ -176,11 +181,12 @@ def verify(
         0
     """
     began = monotonic_ms()
-    done = repair_records(Checkpoint.inspect(path, fs)) if repair else []
-    report = _verify_once(path, fs)
+    inspect = partial(Checkpoint.inspect, path, fs, storage_options or {})
+    done = repair_records(inspect()) if repair else []
+    report = _verify_once(path, inspect)
     if not report.ok:
         before = {_same(finding) for finding in report.findings}
-        report = _verify_once(path, fs)
+        report = _verify_once(path, inspect)
         report.findings = [
             f for f in report.findings if f.severity not in BAD or _same(f) in before
         ]
@@ -189,12 +195,14 @@ def verify(
     return report
 
 
-def _verify_once(path: str | os.PathLike[str], fs: FileSystem) -> CheckpointReport:
+def _verify_once(
+    path: str | os.PathLike[str], inspect: Callable[[], Checkpoint]
+) -> CheckpointReport:
     for _ in range(_LOOKS - 1):
         with contextlib.suppress(FileNotFoundError):  # removed by Spark since the listing
-            return _Verifier(Checkpoint.inspect(path, fs)).run()
+            return _Verifier(inspect()).run()
     with report_concurrent_cleanup(path):
-        return _Verifier(Checkpoint.inspect(path, fs)).run()
+        return _Verifier(inspect()).run()
 
 
 def _same(finding: Finding) -> tuple[object, ...]:

@@ -68,14 +68,16 @@ def checkpoint() -> None:
 
 @checkpoint.command()
 @click.argument("path")
+@storage_option
 @_json
-def history(path: str, as_json: bool) -> int:
+def history(path: str, storage_options: str, as_json: bool) -> int:
     """List the batches of a checkpoint with times, rows, offsets, and whether a reset can use them.
 
-    The query may be running.
+    The query may be running. PATH is a directory, or the URL of a checkpoint that Spark keeps in a
+    bucket.
     """
     check_checkpoint(path)
-    found = read_history(path)
+    found = read_history(path, storage_options=parse_storage_options(storage_options))
     if as_json:
         print_json(found.to_dict())
     else:
@@ -117,15 +119,19 @@ def _when(iso: str | None) -> str:
     help="Remove damaged records from a log-backed checkpoint. Stop the query first. A copy of "
     "the damaged segment is kept in the same directory, with the suffix .damaged.",
 )  # fmt: skip
+@storage_option
 @_json
-def verify(path: str, repair: bool, as_json: bool) -> int:
+def verify(path: str, repair: bool, storage_options: str, as_json: bool) -> int:
     """Check that a checkpoint's batches have offsets, commits and state, and no file is damaged.
 
     Without --repair the command makes no changes, and the query may be running. The exit code is 1
-    if something is missing or damaged.
+    if something is missing or damaged. PATH is a directory, or the URL of a checkpoint that Spark
+    keeps in a bucket.
     """
     check_checkpoint(path)
-    report = verify_checkpoint(path, repair=repair)
+    report = verify_checkpoint(
+        path, repair=repair, storage_options=parse_storage_options(storage_options)
+    )
     if as_json:
         print_json(report.to_dict())
     else:
@@ -194,7 +200,8 @@ def fork(
     """Copy a checkpoint as of a batch, so that a second query can continue after that batch.
 
     Use it to try a changed query on real data. The original checkpoint is not changed, and its
-    query may be running.
+    query may be running. PATH is a directory, or the URL of a checkpoint that Spark keeps in a
+    bucket; NEW_PATH is a directory.
     """
     check_checkpoint(path)
     done = fork_checkpoint(

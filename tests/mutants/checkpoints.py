@@ -6,6 +6,7 @@ PARTITION = "checkpoint/log_backed/test_partition.py"
 BACKUP = "checkpoint/backup/test_archiving.py"
 
 REPAIR = "checkpoint/test_repair.py"
+STORED = "checkpoint/test_stored_files.py"
 
 MUTANTS = (
     mutant(
@@ -25,8 +26,8 @@ MUTANTS = (
     mutant(
         "fork-without-the-query-id",
         "checkpoint/fork.py",
-        "to_end=False, needs_id=True)",
-        "to_end=False)",
+        "to_end=False, needs_id=True, storage_options",
+        "to_end=False, storage_options",
         f"{REPAIR}::test_without_the_querys_id_nothing_is_made_of_a_checkpoint",
     ),
     mutant(
@@ -159,5 +160,40 @@ MUTANTS = (
         "return entries[:count]",
         "return entries",
         "checkpoint/spark_files/test_file_sink_log.py::test_entries",
+    ),
+    mutant(
+        "marks-of-directories-are-files",
+        "checkpoint/stored_files.py",
+        ' if not each.name.endswith("/")]',
+        "]",
+        f"{STORED}::test_a_bucket_of_a_server",
+    ),
+    mutant(
+        "a-bucket-is-listed-once",
+        "checkpoint/stored_files.py",
+        "self._objects if self._is_new else None",
+        "self._objects",
+        f"{STORED}::test_a_file_that_a_query_adds_is_seen_by_the_next_listing",
+    ),
+    mutant(
+        "a-file-that-was-removed-is-copied-empty",
+        "checkpoint/truncated_copy.py",
+        "            fs.unlink(target)\n        return\n",
+        "            pass\n        return\n",
+        f"{STORED}::test_a_query_removes_files_meanwhile",
+    ),
+    mutant(
+        "files-in-a-bucket-are-fetched-one-by-one",
+        "checkpoint/stored_files.py",
+        "self._names[at - 1] == self._last",
+        "False",
+        f"{STORED}::test_files_in_order_are_fetched_together",
+    ),
+    mutant(
+        "a-log-in-a-bucket-is-no-log",
+        "checkpoint/files.py",
+        "if url is not None and fs.is_dir(os.path.join(own, LOGS)):",
+        "if False:",
+        f"{STORED}::test_a_copied_log_is_read_on_a_disk",
     ),
 )

@@ -1,0 +1,317 @@
+"""Checkpoints that Spark keeps in a bucket: read, verified, and copied to a disk."""
+
+import importlib
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparklog.checkpoint import (
+    archive,
+    changes,
+    export,
+    fork,
+    history,
+    import_,
+    reset,
+    restore,
+    stored_files,
+    verify,
+)
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.spark_files.state_stores import DEFAULT_STORE
+from sparklog.checkpoint.stored_files import AHEAD_FILES, StoredFiles
+from sparklog.checkpoint.truncated_copy import CopyStats, copy_truncated
+from sparklog.cli.app import run
+from sparklog.errors import (
+    InvalidRequestError,
+    LogLockedError,
+    SparklogError,
+    StorageUnavailableError,
+)
+from sparklog.fs import read_bytes
+from sparklog.testing import FaultStore
+from sparklog.tiered import Store, open_store
+from sparklog.tiered.object_store.store import StoredObject
+from tests.checkpoint.conftest import GAPS, NAMES, Golden
+from tests.checkpoint.views import tree
+from tests.tiered.s3 import S3Server
+
+Keep = Callable[[Path], str]
+
+
+def put_all(store: Store, directory: Path, *, marks: bool = False) -> None:
+    """Upload a directory; `marks`: with an empty object per directory, as Hadoop's S3A does."""
+    for path in sorted(directory.rglob("*")):
+        name = str(path.relative_to(directory))
+        if path.is_dir():
+            if marks:
+                store.put(f"{name}/", b"")
+        elif not path.name.startswith("."):
+            store.put(name, path.read_bytes())
+
+
+@pytest.fixture
+def keep() -> Keep:
+    """Upload a checkpoint; return its URL."""
+
+    def upload(directory: Path) -> str:
+        url = f"memory://{uuid.uuid4().hex}/checkpoint"
+        put_all(open_store(url), directory)
+        return url
+
+    return upload
+
+
+def shown(path: str | Path) -> list[dict[str, Any]]:
+    """The batches of a history without what a copy has of its own: the time of the commit."""
+    return [{**row.to_dict(), "committed": None} for row in history(path).batches]
+
+
+@pytest.mark.parametrize("name", [*NAMES, *sorted(GAPS)])
+def test_the_same_as_on_a_disk(name: str, golden: Golden, keep: Keep, tmp_path: Path) -> None:
+    """History, verification, and a fork, of each kind of state that Spark writes."""
+    path = golden(name)
+    url = keep(path)
+    assert shown(url) == shown(path)
+    found, local = history(url), history(path)
+    assert (found.query_id, found.query_name, found.is_log_backed, found.path) == (
+        local.query_id, local.query_name, False, url
+    )  # fmt: skip
+    assert all(row.committed_ms for row in found.batches if row.obstacle is None)
+    report, expected = verify(url), verify(path)
+    assert (report.ok, report.counts()) == (True, expected.counts())
+    assert (report.batches, report.stores) == (expected.batches, expected.stores)
+    batch = max(row.batch for row in found.batches if row.obstacle is None)
+    copy, by_links = tmp_path / "copy", tmp_path / "by-links"
+    done = fork(url, copy, to=batch)
+    assert (done.path, done.linked_files) == (url, 0)
+    fork(path, by_links, to=batch)
+    expected_files = {
+        file: data.replace(str(by_links).encode(), str(copy).encode())
+        for file, data in tree(by_links).items()
+        if not Path(file).name.startswith(".")
+    }
+    assert tree(copy) == expected_files
+    assert done.copied_bytes <= sum(map(len, tree(copy).values()))
+    assert verify(copy).ok
+    times = {row.batch: row.committed_ms for row in found.batches}
+    assert history(copy).batches[-1].committed_ms == times[batch]
+
+
+@pytest.mark.parametrize("name", ["hdfs", "changelog", "ids", "join"])
+def test_changes_of_state(name: str, golden: Golden, keep: Keep) -> None:
+    path = golden(name)
+    store = "left-keyToNumValues" if name == "join" else DEFAULT_STORE
+    assert changes(keep(path), store=store).read_all() == changes(path, store=store).read_all()
+
+
+def test_a_bucket_of_a_server(golden: Golden, s3: S3Server, tmp_path: Path) -> None:
+    """By S3's protocol, with the scheme of Hadoop's connector and with options."""
+    path = golden("ids")
+    url, options = s3.bucket() + "/query", s3.options()
+    put_all(open_store(url, options), path, marks=True)
+    named = url.replace("s3://", "s3a://")
+    for given in (url, named, named + "/"):
+        assert [row.batch for row in history(given, storage_options=options).batches] == [
+            row.batch for row in history(path).batches
+        ]
+    assert verify(named, storage_options=options).ok
+    fork(named, tmp_path / "copy", to=2, storage_options=options)
+    assert verify(tmp_path / "copy").ok
+
+
+# -- requests ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def counted(store: FaultStore, monkeypatch: pytest.MonkeyPatch) -> FaultStore:
+    """The store of every URL, which counts its requests and fails if it is told to."""
+    monkeypatch.setattr(stored_files, "open_store", lambda url, options: store)
+    return store
+
+
+def many_batches(store: FaultStore, number: int) -> None:
+    store.put("metadata", b'{"id":"7b5c0c0e-8a0c-4b0e-9d0a-3f0a1b2c3d4e"}')
+    for batch in range(number):
+        plan = f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":{batch + 1},"conf":{{}}}}\n{batch}'
+        store.put(f"offsets/{batch}", plan.encode())
+        store.put(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+
+
+def test_files_in_order_are_fetched_together(
+    counted: FaultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_together: list[Sequence[str]] = []
+    get_many = counted.get_many
+
+    def noted(names: Sequence[str], **given: int) -> list[bytes | Exception]:
+        asked_together.append(names)
+        return get_many(names, **given)
+
+    monkeypatch.setattr(counted, "get_many", noted)
+    many_batches(counted, 300)
+    files = StoredFiles(counted)
+    names = files.listdir(f"{counted.url}/offsets")
+    assert len(names) == 300
+    asked = counted.counts.gets
+    for name in names:
+        assert read_bytes(files, f"{counted.url}/offsets/{name}").endswith(f"\n{name}".encode())
+    assert counted.counts.lists == 1
+    assert counted.counts.gets - asked == 300
+    assert max(map(len, asked_together)) == AHEAD_FILES
+
+
+def test_what_is_large_is_fetched_in_parts(counted: FaultStore) -> None:
+    """A range of a file is read without the rest of it."""
+    counted.put("a", bytes(range(200)))
+    files = StoredFiles(counted)
+    with files.open(f"{counted.url}/a") as file:
+        assert file.pread(3, 150) == bytes([150, 151, 152])
+        assert (file.pread(9, 195), file.pread(9, 200)) == (bytes(range(195, 200)), b"")
+
+
+def test_a_file_that_a_query_adds_is_seen_by_the_next_listing(counted: FaultStore) -> None:
+    many_batches(counted, 3)
+    files = StoredFiles(counted)
+    assert files.exists(f"{counted.url}/offsets/2")
+    counted.put("offsets/3", b"new")
+    assert not files.exists(f"{counted.url}/offsets/3")
+    assert files.listdir(counted.url) == ["commits", "metadata", "offsets"]
+    assert not files.exists(f"{counted.url}/offsets/3")  # the listing was not used up before
+    files.listdir(counted.url)
+    assert files.exists(f"{counted.url}/offsets/3")
+
+
+# -- what can be wrong -------------------------------------------------------------------------
+
+
+def test_a_query_removes_files_meanwhile(
+    counted: FaultStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark keeps a hundred batches: what it removed is left out, or the copy is refused."""
+    many_batches(counted, 5)
+
+    def copy(checkpoint: Checkpoint, *given: Any, **named: Any) -> CopyStats:
+        checkpoint.refresh()
+        counted.delete(["offsets/4", "commits/4"])
+        return copy_truncated(checkpoint, *given, **named)
+
+    monkeypatch.setattr(importlib.import_module("sparklog.checkpoint.fork"), "copy_truncated", copy)
+    with pytest.raises(LogLockedError, match="the query removed files that batch 4 needs"):
+        fork("s3://b/checkpoint", tmp_path / "copy", to=4)
+    assert not list(tmp_path.iterdir())
+    many_batches(counted, 5)
+    found = counted.list
+
+    def removing(*given: Any, **named: Any) -> list[StoredObject]:
+        before = found(*given, **named)
+        counted.delete(["offsets/4", "commits/4"])
+        return before
+
+    monkeypatch.setattr(counted, "list", removing)
+    assert [row.batch for row in history("s3://b/checkpoint").batches] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["empty", "other", "a file"])
+def test_it_is_no_checkpoint(kind: str, counted: FaultStore) -> None:
+    if kind == "other":
+        counted.put("table/part-0.parquet", b"rows")
+    if kind == "a file":
+        counted.put("commits", b"")
+    with pytest.raises(InvalidRequestError, match="is not the checkpoint of a streaming query"):
+        history("s3://b/checkpoint")
+
+
+def test_a_copied_log_is_read_on_a_disk(golden: Golden, keep: Keep, tmp_path: Path) -> None:
+    """As the message advises."""
+    path = golden("stateless")
+    import_(path)
+    url = keep(path)
+    with pytest.raises(InvalidRequestError, match="copy all files below the URL to a directory"):
+        verify(url)
+    store, copy = open_store(url), tmp_path / "copy"
+    for listed in store.list():
+        target = copy / listed.name
+        if not listed.name.endswith("/"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(store.get(listed.name))
+    assert verify(copy).ok
+
+
+def test_what_would_change_it_is_refused(golden: Golden, keep: Keep, tmp_path: Path) -> None:
+    """The message names the command that makes a copy, which can be changed."""
+    path = golden("stateless")
+    url = keep(path)
+    last = max(row.batch for row in history(path).batches if row.obstacle is None)
+    for change in (
+        lambda: reset(url, to=last - 1),
+        lambda: import_(url),
+        lambda: export(url),
+        lambda: fork(path, url, to=last),
+    ):
+        with pytest.raises(InvalidRequestError, match="`sparklog checkpoint fork` makes a local"):
+            change()
+    with pytest.raises(InvalidRequestError, match="must be an existing directory on a local disk"):
+        archive(url, f"file://{tmp_path}/archive")
+    assert shown(url) == shown(path)
+    copy = tmp_path / "copy"
+    command = ["checkpoint", "fork", url, str(copy), "--to", str(last)]
+    assert run(command) == 0
+    archive(copy, f"file://{tmp_path}/archive")
+    reset(copy, to=last - 1)
+    import_(copy)
+    assert history(copy).batches[-1].batch == last - 1
+    restore(f"file://{tmp_path}/archive", tmp_path / "restored")
+    assert history(tmp_path / "restored").batches[-1].batch == last
+
+
+def test_damage_is_found_with_its_place(golden: Golden, keep: Keep) -> None:
+    path = golden("hdfs")
+    url = keep(path)
+    name = next(n for n in sorted(tree(path)) if n.endswith(".delta") and "/." not in n)
+    store = open_store(url)
+    store.put(name, store.get(name)[:-3])
+    report = verify(url)
+    assert not report.ok
+    assert [finding.file for finding in report.findings if finding.severity == "damage"] == [
+        f"{url}/{name}"
+    ]
+
+
+def test_a_store_that_fails(counted: FaultStore, tmp_path: Path) -> None:
+    many_batches(counted, 4)
+    calls: list[Callable[[], object]] = [
+        lambda: history("s3://b/checkpoint"),
+        lambda: verify("s3://b/checkpoint"),
+        lambda: fork("s3://b/checkpoint", tmp_path / "copy", to=2),
+    ]
+    for call in calls:
+        counted.refuse()
+        with pytest.raises(StorageUnavailableError, match="fault://bucket"):
+            call()
+        counted.refuse(False)
+        assert not list(tmp_path.iterdir())
+    for call in calls:
+        call()
+
+
+def test_a_wrong_url(tmp_path: Path) -> None:
+    for url, message in (
+        ("s3:bucket/checkpoint", "must be on a local disk; got 's3:bucket/checkpoint'"),
+        ("nosuch://bucket/checkpoint", "nosuch"),
+        ("s3://a/x,s3://b/y", "single URL"),
+    ):
+        with pytest.raises(SparklogError, match=message):
+            history(url)
+
+
+def test_commands(golden: Golden, keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
+    url = keep(golden("stateless"))
+    for words in (["history", url, "--json"], ["history", url], ["verify", url]):
+        assert run(["checkpoint", *words]) == 0
+        assert url in capsys.readouterr().out
+    assert run(["checkpoint", "history", f"{url}/gone"]) == 2
+    assert "use the query's checkpointLocation" in capsys.readouterr().err
