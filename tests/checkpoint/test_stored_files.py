@@ -20,7 +20,6 @@ from sparklog.checkpoint import (
     stored_files,
     verify,
 )
-from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.spark_files.state_stores import DEFAULT_STORE
 from sparklog.checkpoint.stored_files import AHEAD_FILES, StoredFiles
 from sparklog.checkpoint.truncated_copy import CopyStats, copy_truncated
@@ -43,7 +42,7 @@ Keep = Callable[[Path], str]
 
 
 def put_all(store: Store, directory: Path, *, marks: bool = False) -> None:
-    """Upload a directory; `marks`: with an empty object per directory, as Hadoop's S3A does."""
+    """Upload a directory; `marks`: with an empty object per directory, as Hadoop's S3A writes."""
     for path in sorted(directory.rglob("*")):
         name = str(path.relative_to(directory))
         if path.is_dir():
@@ -112,7 +111,7 @@ def test_a_bucket_of_a_server(golden: Golden, s3: S3Server, tmp_path: Path) -> N
     """By S3's protocol, with the scheme of Hadoop's connector and with options."""
     path = golden("ids")
     url, options = s3.bucket() + "/query", s3.options()
-    put_all(open_store(url, options), path, marks=True)
+    put_all(open_store(url, options), path)
     named = url.replace("s3://", "s3a://")
     for given in (url, named, named + "/"):
         assert [row.batch for row in history(given, storage_options=options).batches] == [
@@ -185,6 +184,18 @@ def test_a_file_that_a_query_adds_is_seen_by_the_next_listing(counted: FaultStor
     assert files.exists(f"{counted.url}/offsets/3")
 
 
+def test_an_object_that_stands_for_a_directory_is_no_file(
+    counted: FaultStore, golden: Golden, tmp_path: Path
+) -> None:
+    path = golden("hdfs")
+    put_all(counted, path, marks=True)
+    assert "state/0/" in counted.bucket.objects
+    assert shown("s3://b/checkpoint") == shown(path)
+    assert verify("s3://b/checkpoint").files == verify(path).files
+    fork("s3://b/checkpoint", tmp_path / "copy", to=12)
+    assert verify(tmp_path / "copy").ok
+
+
 # -- what can be wrong -------------------------------------------------------------------------
 
 
@@ -192,26 +203,37 @@ def test_a_query_removes_files_meanwhile(
     counted: FaultStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark keeps a hundred batches: what it removed is left out, or the copy is refused."""
-    many_batches(counted, 5)
-
-    def copy(checkpoint: Checkpoint, *given: Any, **named: Any) -> CopyStats:
-        checkpoint.refresh()
-        counted.delete(["offsets/4", "commits/4"])
-        return copy_truncated(checkpoint, *given, **named)
-
-    monkeypatch.setattr(importlib.import_module("sparklog.checkpoint.fork"), "copy_truncated", copy)
-    with pytest.raises(LogLockedError, match="the query removed files that batch 4 needs"):
-        fork("s3://b/checkpoint", tmp_path / "copy", to=4)
-    assert not list(tmp_path.iterdir())
-    many_batches(counted, 5)
+    gone: list[str] = []
     found = counted.list
 
     def removing(*given: Any, **named: Any) -> list[StoredObject]:
         before = found(*given, **named)
-        counted.delete(["offsets/4", "commits/4"])
+        counted.delete(gone)
         return before
 
+    def forked(*removed: str) -> None:
+        """Fork the checkpoint, and remove files while they are copied."""
+
+        def copy(*given: Any, **named: Any) -> CopyStats:
+            gone[:] = removed
+            return copy_truncated(*given, **named)
+
+        many_batches(counted, 5)
+        gone.clear()
+        module = importlib.import_module("sparklog.checkpoint.fork")
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "copy_truncated", copy)
+            fork("s3://b/checkpoint", tmp_path / "copy", to=4)
+
     monkeypatch.setattr(counted, "list", removing)
+    with pytest.raises(LogLockedError, match="the query removed files that batch 4 needs"):
+        forked("offsets/4", "commits/4")
+    assert not list(tmp_path.iterdir())
+    forked("offsets/0", "commits/0")
+    assert not {"offsets/0", "commits/0"} & tree(tmp_path / "copy").keys()
+    assert [row.batch for row in history(tmp_path / "copy").batches] == [1, 2, 3, 4]
+    many_batches(counted, 5)
+    gone[:] = ["offsets/4", "commits/4"]
     assert [row.batch for row in history("s3://b/checkpoint").batches] == [0, 1, 2, 3]
 
 

@@ -166,7 +166,7 @@ MUTANTS = (
         "checkpoint/stored_files.py",
         ' if not each.name.endswith("/")]',
         "]",
-        f"{STORED}::test_a_bucket_of_a_server",
+        f"{STORED}::test_an_object_that_stands_for_a_directory_is_no_file",
     ),
     mutant(
         "a-bucket-is-listed-once",
