@@ -7,8 +7,8 @@
     checkpoint.changes("/data/checkpoint", operator=0).read_all()  # state changes of each batch
 
 Works with checkpoints of Spark's own manager (files) and of sparklog's (records of a log dir). Does
-not start Spark. `history`, `verify`, `changes` and `fork` also read checkpoints that Spark keeps in
-a bucket.
+not start Spark. `history`, `verify`, `changes`, `fork` and `archive` also read checkpoints that
+Spark keeps in a bucket.
 
 Operations on a checkpoint:
 

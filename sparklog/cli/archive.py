@@ -101,7 +101,8 @@ def archive(
 
     A point is a snapshot of the checkpoint after a batch, and with --log also of the log to which
     the query writes. `checkpoint restore` restores a point. The query may be running. Files that
-    the archive already has are not uploaded again.
+    the archive already has are not uploaded again. PATH is a directory, or the URL of a checkpoint
+    that Spark keeps in a bucket.
     """
     check_checkpoint(path)
     with bytes_bar("archiving", shown=not as_json) as progress:

@@ -1,6 +1,8 @@
 """Checkpoints that Spark keeps in a bucket: read, verified, and copied to a disk."""
 
 import importlib
+import os
+import tempfile
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -276,18 +278,37 @@ def test_what_would_change_it_is_refused(golden: Golden, keep: Keep, tmp_path: P
     ):
         with pytest.raises(InvalidRequestError, match="`sparklog checkpoint fork` makes a local"):
             change()
-    with pytest.raises(InvalidRequestError, match="must be an existing directory on a local disk"):
-        archive(url, f"file://{tmp_path}/archive")
     assert shown(url) == shown(path)
     copy = tmp_path / "copy"
     command = ["checkpoint", "fork", url, str(copy), "--to", str(last)]
     assert run(command) == 0
-    archive(copy, f"file://{tmp_path}/archive")
     reset(copy, to=last - 1)
     import_(copy)
     assert history(copy).batches[-1].batch == last - 1
-    restore(f"file://{tmp_path}/archive", tmp_path / "restored")
-    assert history(tmp_path / "restored").batches[-1].batch == last
+
+
+@pytest.mark.parametrize("name", ["hdfs", "ids"])
+def test_an_archive_of_it(name: str, golden: Golden, keep: Keep, tmp_path: Path) -> None:
+    """What is restored is the same as a fork at the newest committed batch."""
+    path, archived = golden(name), f"memory://{uuid.uuid4().hex}/archive"
+    url, work = keep(path), tmp_path / "work"
+    first = archive(url, archived)
+    assert archive(url, archived).new_files == 0
+    restore(archived, work)
+    os.rename(work, tmp_path / "restored")
+    assert first.batch is not None
+    fork(url, work, to=first.batch)
+    assert tree(tmp_path / "restored") == tree(work)
+    assert not list(Path(tempfile.gettempdir(), f"sparklog-{os.getuid()}").glob(".checkpoint-*"))
+    for other, message in (
+        (f"{url}/archive", "overlap"),
+        (url, "overlap"),
+        (url.removesuffix("/checkpoint"), "overlap"),
+    ):
+        with pytest.raises(InvalidRequestError, match=message):
+            archive(url, other)
+    with pytest.raises(InvalidRequestError, match="is not the checkpoint of a streaming query"):
+        archive(f"{url}/nothing", archived)
 
 
 def test_damage_is_found_with_its_place(golden: Golden, keep: Keep) -> None:

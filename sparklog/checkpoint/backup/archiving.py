@@ -40,7 +40,7 @@ from sparklog.fs import LOCAL, FileSystem, LocalFileSystem
 from sparklog.fs.files import translate_os_errors
 from sparklog.log.fork_points import ForkPointRequest
 from sparklog.logdir.forking.fork import fork as fork_log
-from sparklog.logdir.paths import split_path
+from sparklog.logdir.paths import split_path, store_url
 from sparklog.logdir.staged_directory import StagedDirectories
 from sparklog.opening import url_of
 from sparklog.progress import Progress, shows_progress
@@ -115,7 +115,7 @@ def archive(
     """Archive a checkpoint, and the log that its query writes, as a new snapshot at a URL.
 
     Args:
-        path: The checkpoint.
+        path: The checkpoint: a local path, or the URL of a checkpoint that Spark keeps in a bucket.
         url: The repository: an fsspec URL. Snapshots share files.
         batch: The batch to archive, by default the newest committed batch; a query must be able to
             continue after it. A directory that is not a checkpoint has no batch.
@@ -123,7 +123,7 @@ def archive(
         writer: The query's name in the log; by default the query's id.
         leave_remote: Whether the snapshot refers to the log's remote segments instead of containing
             them.
-        storage_options: Options of fsspec for the repository.
+        storage_options: Options of fsspec for the repository, and for a checkpoint in a bucket.
         keyring: Encrypts the snapshot: a `sparklog.tiered.Keyring`, or the path of its file.
         log_storage_options: Options of fsspec for a log in a bucket, if they differ from
             `storage_options`.
@@ -145,7 +145,8 @@ def archive(
 
     Cost:
         Large files of the newest snapshot are not read; other files are uploaded if they are
-        missing. Two listings of the repository's files.
+        missing. Two listings of the repository's files. A checkpoint in a bucket is first copied to
+        the directory for temporary files (TMPDIR), each time.
 
     Examples:
         >>> from sparklog.checkpoint import archive
@@ -153,22 +154,32 @@ def archive(
         2
     """
     watch = stopwatch()
-    local = _local_directory(fs, path)
+    home = _home(fs, path)
     check_threads(threads)
     rewrite_ms = _rewrite_ms(rewrite_days)
     store, ring = open_store(url, storage_options), as_keyring(keyring)
     in_store = _log_in_store(log, store, log_storage_options or storage_options, fs, leave_remote)
-    homes = _homes(store.url, local, None if in_store is not None else log)
+    if store_url(path) is not None:
+        check_apart(open_store(home, storage_options), store)
+    homes = _homes(store.url, home, None if in_store is not None else log)
     repository = Repository.writing(store, ring)
     # The upload can take hours. It reads a fork, which neither the query nor retention changes.
     with _staging_directories(fs, homes) as staged:
-        checkpoint = _checkpoint(fs, local)
-        chosen = _batch(checkpoint, local, batch)
+        checkpoint = _checkpoint(fs, home, storage_options)
+        chosen = _batch(checkpoint, home, batch)
         newest = snapshots.list_snapshots(store)[-1:]
         query = query_id(checkpoint) if checkpoint is not None else None
         known = _known(repository, newest, ring, query)
-        parts: dict[str, TreeSource] = {CHECKPOINT: _at_batch(fs, local, staged, chosen, clock)}
-        writer_id = None if log is None else _writer_name(checkpoint, local, writer)
+        root = staged.directories[0]
+        if chosen is not None:
+            fork_checkpoint(
+                home, root, to=chosen, sink=SinkKind.OTHER, storage_options=storage_options, fs=fs,
+                clock=clock,
+            )  # fmt: skip
+        parts: dict[str, TreeSource] = {
+            CHECKPOINT: DirectoryFiles(fs, home if chosen is None else root, home)
+        }
+        writer_id = None if log is None else _writer_name(checkpoint, home, writer)
         if writer_id is not None and in_store is not None:
             forked = ForkedLog(staged.beside(0, LOG), in_store, known.get(LOG), threads, clock)
             parts[LOG] = forked.make(writer_id, chosen or 0, log_keyring)
@@ -188,16 +199,6 @@ def archive(
     )  # fmt: skip
 
 
-def _at_batch(
-    fs: FileSystem, local: str, staged: StagedDirectories, batch: int | None, clock: Clock
-) -> DirectoryFiles:
-    """Return the checkpoint's files as of a batch."""
-    if batch is None:
-        return DirectoryFiles(fs, local, local)
-    fork_checkpoint(local, staged.directories[0], to=batch, sink=SinkKind.OTHER, fs=fs, clock=clock)
-    return DirectoryFiles(fs, staged.directories[0], local)
-
-
 def _forked_log_dirs(
     fs: FileSystem,
     log: Path,
@@ -213,16 +214,20 @@ def _forked_log_dirs(
     return DirectoryFiles(fs, staged.directories[1], os.fspath(log))
 
 
-def _local_directory(fs: FileSystem, path: Path) -> str:
-    """Return the local directory at `path`.
+def _home(fs: FileSystem, path: Path) -> str:
+    """Return the local directory at `path`, or the URL of a store.
 
     Raises:
         InvalidRequestError: The path is not an existing local directory.
     """
+    if (url := store_url(path)) is not None:
+        return url
     local = local_path(os.fspath(path))
     if local is None or not fs.is_dir(local):
         raise InvalidRequestError(
-            f"{path} must be an existing directory on a local disk", path=os.fspath(path)
+            f"{path} must be an existing directory on a local disk, or a URL such as "
+            "s3://bucket/checkpoint",
+            path=os.fspath(path),
         )
     return local
 
@@ -294,12 +299,15 @@ def _next_snapshot(
 def _staging_directories(fs: FileSystem, homes: Sequence[str]) -> StagedDirectories:
     """Return working directories beside `homes`, or in the temporary directory.
 
-    The temporary directory is used for a read-only mount. Files can't be linked there and are
-    copied.
+    The temporary directory is used for a read-only mount or a bucket. Files can't be linked there
+    and are copied.
     """
 
     def name(home: str) -> str:
-        if not isinstance(fs, LocalFileSystem) or os.access(os.path.dirname(home), os.W_OK):
+        is_stored = store_url(home) is not None
+        if not is_stored and not isinstance(fs, LocalFileSystem):
+            return home
+        if not is_stored and os.access(os.path.dirname(home), os.W_OK):
             return home
         digest = hashlib.sha256(home.encode()).hexdigest()[:8]
         return os.path.join(_private_directory(), f"{os.path.basename(home)}-{digest}")
@@ -322,11 +330,15 @@ def _private_directory() -> str:
     return path
 
 
-def _checkpoint(fs: FileSystem, path: str) -> Checkpoint | None:
-    """Return the checkpoint at a path, or None if the path is not a query's checkpoint."""
+def _checkpoint(
+    fs: FileSystem, path: str, storage_options: Mapping[str, Any] | None
+) -> Checkpoint | None:
+    """Return the checkpoint at a path, or None for a directory that is no query's checkpoint."""
     try:
-        checkpoint = Checkpoint.open(path, fs, needs_id=True)
+        checkpoint = Checkpoint.open(path, fs, needs_id=True, storage_options=storage_options or {})
     except InvalidRequestError:
+        if store_url(path) is not None:
+            raise
         return None
     is_one = query_id(checkpoint) is not None or checkpoint.names("commits")
     return checkpoint if is_one else None
