@@ -1,0 +1,97 @@
+"""Checkpoints that Spark itself keeps in S3, and the tools that read them there."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.checkpoint import archive, changes, fork, history, verify
+from tests import jars
+from tests.depth import DEPTH
+from tests.paths import ROOT
+from tests.spark.conftest import environment
+from tests.spark.versions import since
+from tests.tiered.s3 import KEY, SECRET, S3Server
+
+pytestmark = [
+    pytest.mark.spark, pytest.mark.deep, pytest.mark.s3, since((4, 2), "Hadoop 3.5")
+]  # fmt: skip
+POM = Path(__file__).with_name("s3a.xml")
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+Query = Callable[[Path, Path, str], None]
+
+
+@pytest.fixture
+def query(tmp_path: Path, s3: S3Server, provider: dict[str, str]) -> Query:
+    """Run the query with a source, a sink and a checkpoint until the source's end."""
+    with jars.or_skip("S3A"):
+        path = Path(jars.pom_jars(POM, "s3a")).parent
+    s3a = {
+        "endpoint": s3.options()["endpoint_url"], "endpoint.region": "us-east-1",
+        "path.style.access": "true", "access.key": KEY, "secret.key": SECRET,
+    }  # fmt: skip
+    conf = {
+        "spark.jars": ",".join(map(str, sorted(path.glob("*.jar")))),
+        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()},
+        "spark.sql.shuffle.partitions": "2",
+        **provider,
+    }
+    settings = tmp_path / "settings.json"
+    settings.write_text(json.dumps(conf))
+
+    def run(source: Path, sink: Path, checkpoint: str) -> None:
+        words = ["-m", "tests.state.s3_query", settings, source, sink, checkpoint]
+        done = subprocess.run(
+            [sys.executable, *words], cwd=ROOT, env=environment(), capture_output=True, text=True,
+            timeout=300,
+        )  # fmt: skip
+        assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+
+    return run
+
+
+@pytest.fixture(params=["rocksdb", "hdfs"] if DEPTH == "all" else ["rocksdb"])
+def provider(request: pytest.FixtureRequest) -> dict[str, str]:
+    if request.param == "hdfs":
+        return {}
+    name = "spark.sql.streaming.stateStore"
+    return {
+        f"{name}.providerClass": ROCKSDB, f"{name}.checkpointFormatVersion": "2",
+        f"{name}.rocksdb.changelogCheckpointing.enabled": "true",
+        f"{name}.minDeltasForSnapshot": "2", f"{name}.maintenanceInterval": "1s",
+    }  # fmt: skip
+
+
+def totals(path: Path) -> list[tuple[str, str]]:
+    with sparklog.open(path) as log:
+        rows = log.read("totals", columns=["key", "value"]).read_all().to_pylist()
+    return sorted((bytes(row["key"]).decode(), bytes(row["value"]).decode()) for row in rows)
+
+
+def test_a_query_goes_on_with_a_copy(query: Query, tmp_path: Path, s3: S3Server) -> None:
+    """The third batch of five is chosen, and the copy repeats the others, with the same results."""
+    source, sink, url = tmp_path / "source", tmp_path / "sink", f"{s3.bucket()}/query"
+    named, options = url.replace("s3://", "s3a://"), s3.options()
+    with sparklog.open(source, "rw") as log:
+        log.create_topic("in")
+        keys = [f"k{n % 7}" for n in range(500)]
+        log.append("in", pa.table({"key": keys, "value": keys}))
+    query(source, sink, named)
+    before = totals(sink)
+    found = history(named, storage_options=options)
+    assert [row.batch for row in found.batches if row.obstacle is None] == [0, 1, 2, 3, 4]
+    assert not found.is_log_backed
+    report = verify(named, storage_options=options)
+    assert report.ok, report
+    assert changes(named, start=4, storage_options=options).read_all().num_rows == 7
+    copy, log_copy = tmp_path / "copy", tmp_path / "sink-copy"
+    fork(named, copy, to=2, log=sink, new_log=log_copy, storage_options=options)
+    query(source, log_copy, str(copy))
+    assert totals(log_copy) == before
+    made = archive(named, f"{s3.bucket()}/archive", storage_options=options)
+    assert (made.batch, made.files) == (4, report.files)
