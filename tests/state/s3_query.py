@@ -2,8 +2,8 @@
 
     python -m tests.state.s3_query SETTINGS SOURCE SINK CHECKPOINT
 
-`SETTINGS` is a file with Spark's settings, as JSON. The query counts the records of topic `in` of the log SOURCE by
-key, 100 per micro-batch, and appends the counts to topic `totals` of the log SINK.
+`SETTINGS` is a file with Spark's settings, as JSON. The query counts the records of topic `in` of
+the log SOURCE by key, 100 per micro-batch. It appends the counts to topic `totals` of the log SINK.
 """
 
 import json
