@@ -10,6 +10,7 @@ from sparklog.extras import needed
 from sparklog.jvm.jar import write_jar
 from sparklog.session.setup import JARS_KEY
 from sparklog.session.setup import spark_conf as settings
+from sparklog.spark_support import SUPPORTED, spark_version
 
 
 @click.command("doctor", cls=Command)
@@ -66,13 +67,16 @@ def doctor(
     if as_arguments or daemon or jar_file is not None or no_checkpoints:
         raise click.UsageError("--args, --daemon, --jar and --no-checkpoints need --spark-conf")
     with needed(InvalidRequestError):
+        import pyspark
         from pyspark.sql import SparkSession
 
     import sparklog
 
     builder = SparkSession.builder.appName("sparklog-doctor").config("spark.log.level", "OFF")
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    for key, value in (quiet | settings()).items():
+    # With an older Spark there are no settings, and the report says what works.
+    is_old = spark_version(pyspark.__version__) < SUPPORTED[0]
+    for key, value in (quiet | ({} if is_old else settings())).items():
         builder = builder.config(key, value)
     try:
         spark = builder.getOrCreate()

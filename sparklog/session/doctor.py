@@ -26,6 +26,10 @@ _INSTALL: Final = (
     "install sparklog {} for that Python on every host, set PYSPARK_PYTHON to a Python that has "
     "it, or ship the package with --py-files or addPyFile and call sparklog.register(spark)"
 )
+_PACKAGE: Final = (
+    "install this package for the Python of the driver and of the workers; sparklog[spark] "
+    "contains all packages that Spark needs"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +170,10 @@ def _workers(spark: "SparkSession") -> Iterator[Examined]:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         text = next((line for line in reversed(lines) if "Error: " in line), lines[-1])
         python = getattr(spark.sparkContext, "pythonExec", "") if _is_classic(spark) else ""
-        yield Examined("workers", f"{python or 'Python'} can't run functions: {text[:300]}",
-                       _INSTALL.format(_VERSION))  # fmt: skip
+        remedy = _PACKAGE if "PACKAGE_NOT_INSTALLED" in text else _INSTALL.format(_VERSION)
+        yield Examined(
+            "workers", f"{python or 'Python'} can't run functions: {text[:300]}", remedy
+        )
         return
     finally:
         pickler.unregister_pickle_by_value(worker_probe)

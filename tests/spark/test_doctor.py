@@ -94,6 +94,18 @@ def test_workers_without_sparklog(
     assert "set PYSPARK_PYTHON to a Python that has it" in found.fault
 
 
+def test_a_package_that_spark_needs_is_missing(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The remedy is that package, and not sparklog, which is there."""
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "pandas", None)
+        found = line(sparklog.doctor(session), "workers")
+    assert "Pandas" in found.found
+    assert found.fault.startswith("install this package for the Python of the driver")
+    assert line(sparklog.doctor(session), "workers").fault == ""
+
+
 def test_other_faults_of_workers() -> None:
     class Row:
         sparklog, kernel = "0.0.9", "compiled"
