@@ -38,9 +38,12 @@ from sparklog.tiered import Store, open_store
 from sparklog.tiered.object_store.store import StoredObject
 from tests.checkpoint.conftest import GAPS, NAMES, Golden
 from tests.checkpoint.views import tree
+from tests.depth import by_depth
 from tests.tiered.s3 import S3Server
 
 Keep = Callable[[Path], str]
+ALL = [*NAMES, *sorted(GAPS)]
+COPIED = by_depth(small=["hdfs", "ids", "join", "async"], ci=ALL, all=ALL)
 
 
 def put_all(store: Store, directory: Path, *, marks: bool = False) -> None:
@@ -71,7 +74,7 @@ def shown(path: str | Path) -> list[dict[str, Any]]:
     return [{**row.to_dict(), "committed": None} for row in history(path).batches]
 
 
-@pytest.mark.parametrize("name", [*NAMES, *sorted(GAPS)])
+@pytest.mark.parametrize("name", COPIED)
 def test_the_same_as_on_a_disk(name: str, golden: Golden, keep: Keep, tmp_path: Path) -> None:
     """History, verification, and a fork, of each kind of state that Spark writes."""
     path = golden(name)
