@@ -7,8 +7,8 @@
     checkpoint.changes("/data/checkpoint", operator=0).read_all()  # state changes of each batch
 
 Works with checkpoints of Spark's own manager (files) and of sparklog's (records of a log dir). Does
-not start Spark. `history`, `verify`, `changes`, `fork` and `archive` also read checkpoints that
-Spark keeps in a bucket.
+not start Spark. `history`, `verify`, `changes`, `fork` and `archive` also read checkpoints in a
+bucket.
 
 Operations on a checkpoint:
 
@@ -21,7 +21,7 @@ Operations on a checkpoint:
 Modules that they use:
 
 - `files`: all files of a checkpoint, whether stored as files or as records; `stored_files`: files
-in a bucket
+in a bucket; `stored_runs`: files of a checkpoint in runs
 - `log_backed/`: partitions, records and locks of a log-backed checkpoint
 - `spark_files/`: offset log, commit log and state files, as Spark writes them
 - `batches`: plans, commits and state of each batch, and whether the query can go back to it;

@@ -1,17 +1,18 @@
-"""The files of a checkpoint that Spark keeps in an object store, read as local files are.
+"""The files of a checkpoint in an object store, read as local files are.
 
 Spark's own checkpoints in S3, Google Cloud Storage, Azure or HDFS have the same files as on a disk.
 `StoredFiles` reads them through a `Store`, so that the tools need not know where a checkpoint is.
-Nothing is written.
+The files of a checkpoint in runs (`RunFiles`) are read in the same way. Nothing is written.
 """
 
 import bisect
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Any, Final, Never, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Never, Protocol, Self
 
+from sparklog.checkpoint.stored_runs import run_files
 from sparklog.fs import File, FileSystem
-from sparklog.tiered.object_store.store import Store, StoredObject
+from sparklog.tiered.object_store.store import StoredObject
 from sparklog.tiered.target import open_store
 
 AHEAD_FILES: Final = 64
@@ -21,12 +22,33 @@ _DIRECTORIES: Final = 4  # whose files are in memory, fetched ahead
 
 
 def open_files(url: str, storage_options: Mapping[str, Any] | None) -> "StoredFiles":
-    """Return the files below a URL; makes no request.
+    """Return the files of the checkpoint at a URL.
 
     Raises:
-        InvalidRequestError: The URL is invalid, a package is missing, or an option is unknown.
+        InvalidRequestError: The URL is invalid, a package is missing, an option is unknown, or a
+            later version of sparklog wrote the checkpoint.
+        StorageUnavailableError: The store does not answer, or refuses.
+
+    Cost:
+        A GET request.
     """
-    return StoredFiles(open_store(url, storage_options))
+    store = open_store(url, storage_options)
+    return StoredFiles(run_files(store) or store)
+
+
+class ReadableObjects(Protocol):
+    """What `StoredFiles` needs of a store: a subset of `Store`."""
+
+    url: str
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes [start, end) of an object."""
+
+    def get_many(self, names: Sequence[str], *, limit: int) -> list[bytes | Exception]:
+        """Return complete objects, or the error for each that failed."""
+
+    def list(self) -> list[StoredObject]:
+        """Return all objects, sorted by name."""
 
 
 class StoredFiles(FileSystem):
@@ -40,7 +62,7 @@ class StoredFiles(FileSystem):
 
     sync_threads = 1
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ReadableObjects) -> None:
         self.url = store.url
         self._store = store
         self._objects: dict[str, StoredObject] | None = None
@@ -201,7 +223,9 @@ class StoredFiles(FileSystem):
 class StoredFile(File):
     """A file of a `StoredFiles`, whose bytes may have been fetched ahead."""
 
-    def __init__(self, store: Store, stored: StoredObject, path: str, data: bytes | None) -> None:
+    def __init__(
+        self, store: ReadableObjects, stored: StoredObject, path: str, data: bytes | None
+    ) -> None:
         self.path = path
         self._store, self._stored, self._data = store, stored, data
 

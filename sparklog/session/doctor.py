@@ -10,7 +10,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format import kernel
 from sparklog.jvm.gateway import CONNECT, NO_JAR, Gateway, find_gateway
 from sparklog.session import worker_probe
-from sparklog.session.setup import MANAGER, MANAGER_KEY
+from sparklog.session.setup import MANAGER, MANAGER_KEY, PREFIX
 from sparklog.spark_support import SUPPORTED, check_spark, spark_version
 
 if TYPE_CHECKING:
@@ -152,8 +152,9 @@ def _checkpoints(spark: "SparkSession", location: str | None) -> Examined:
     if why is None:
         return Examined("checkpoints", f"{where}log-backed")
     fault = (
-        "to store it as a log, use a directory of a local disk; to keep files without this "
-        "finding, use enable(spark, checkpoints=False)"
+        "to store it as a log, use a directory of a local disk, or set "
+        f"{PREFIX}store=runs for a bucket; to keep files without this finding, use "
+        "enable(spark, checkpoints=False)"
     )
     return Examined("checkpoints", f"{where}files, because {why}", fault)
 

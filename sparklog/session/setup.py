@@ -193,6 +193,29 @@ class CheckpointSettings:
         doc="Number of partitions whose files stay open in a JVM; the least recently used ones are "
         "closed. 0: an eighth of the process's limit of open files, from 128 to 2,048.",
     )
+    store: str = option(
+        f"{PREFIX}store",
+        "disk",
+        choices=("disk", "runs"),
+        doc="How a checkpoint that is not on a local disk is kept: as files by Spark (disk), or by "
+        "sparklog in runs of entries, with two PUT requests per micro-batch (runs).",
+    )
+    cache_bytes: int = option(
+        f"{PREFIX}cache.bytes",
+        64 << 20,
+        low=0,
+        high=LONG_MAX,
+        doc="With store=runs: bytes of the contents of files that the driver keeps in memory for "
+        "each running query. Executors read other files from the store.",
+    )
+    request_timeout_ms: int = option(
+        f"{PREFIX}request.timeout.ms",
+        120_000,
+        low=0,
+        high=LONG_MAX,
+        doc="With store=runs: how long (ms) a request is repeated that gets no answer. Then the "
+        "query fails, and continues after a restart.",
+    )
 
 
 CHECKPOINT_KEYS: Final[dict[str, Key]] = keys_of(CheckpointSettings)

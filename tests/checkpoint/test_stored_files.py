@@ -39,7 +39,11 @@ from sparklog.tiered.object_store.store import StoredObject
 from tests.checkpoint.conftest import GAPS, NAMES, Golden
 from tests.checkpoint.views import tree
 from tests.depth import by_depth
+from tests.jvm.conftest import probe
+from tests.jvm.probe import Probe, pack
 from tests.tiered.s3 import S3Server
+
+__all__ = ["probe"]
 
 Keep = Callable[[Path], str]
 ALL = [*NAMES, *sorted(GAPS)]
@@ -69,16 +73,34 @@ def keep() -> Keep:
     return upload
 
 
+@pytest.fixture(params=["files", "runs"])
+def kept(request: pytest.FixtureRequest, keep: Keep, tmp_path: Path) -> Keep:
+    """Upload a checkpoint as files, or as sparklog's manager keeps it; return its URL."""
+    if request.param == "files":
+        return keep
+    probe: Probe = request.getfixturevalue("probe")
+
+    def upload(directory: Path) -> str:
+        files = [file for file in tree(directory).items() if not Path(file[0]).name.startswith(".")]
+        runs = tmp_path / "runs"
+        fields = [str(runs).encode()]
+        fields += [field for name, data in files for field in (name.encode(), data)]
+        probe.call("files in runs", pack(fields))
+        return keep(runs)
+
+    return upload
+
+
 def shown(path: str | Path) -> list[dict[str, Any]]:
     """The batches of a history without what a copy has of its own: the time of the commit."""
     return [{**row.to_dict(), "committed": None} for row in history(path).batches]
 
 
 @pytest.mark.parametrize("name", COPIED)
-def test_the_same_as_on_a_disk(name: str, golden: Golden, keep: Keep, tmp_path: Path) -> None:
+def test_the_same_as_on_a_disk(name: str, golden: Golden, kept: Keep, tmp_path: Path) -> None:
     """History, verification, and a fork, of each kind of state that Spark writes."""
     path = golden(name)
-    url = keep(path)
+    url = kept(path)
     assert shown(url) == shown(path)
     found, local = history(url), history(path)
     assert (found.query_id, found.query_name, found.is_log_backed, found.path) == (
@@ -106,10 +128,10 @@ def test_the_same_as_on_a_disk(name: str, golden: Golden, keep: Keep, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["hdfs", "changelog", "ids", "join"])
-def test_changes_of_state(name: str, golden: Golden, keep: Keep) -> None:
+def test_changes_of_state(name: str, golden: Golden, kept: Keep) -> None:
     path = golden(name)
     store = "left-keyToNumValues" if name == "join" else DEFAULT_STORE
-    assert changes(keep(path), store=store).read_all() == changes(path, store=store).read_all()
+    assert changes(kept(path), store=store).read_all() == changes(path, store=store).read_all()
 
 
 def test_a_bucket_of_a_server(golden: Golden, s3: S3Server, tmp_path: Path) -> None:
@@ -291,10 +313,10 @@ def test_what_would_change_it_is_refused(golden: Golden, keep: Keep, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["hdfs", "ids"])
-def test_an_archive_of_it(name: str, golden: Golden, keep: Keep, tmp_path: Path) -> None:
+def test_an_archive_of_it(name: str, golden: Golden, kept: Keep, tmp_path: Path) -> None:
     """What is restored is the same as a fork at the newest committed batch."""
     path, archived = golden(name), f"memory://{uuid.uuid4().hex}/archive"
-    url, work = keep(path), tmp_path / "work"
+    url, work = kept(path), tmp_path / "work"
     first = archive(url, archived)
     assert archive(url, archived).new_files == 0
     restore(archived, work)

@@ -1,4 +1,4 @@
-"""Checkpoints that Spark itself keeps in S3, and the tools that read them there."""
+"""Checkpoints in S3, kept by Spark or in runs, and the tools that read them there."""
 
 import json
 import subprocess
@@ -11,36 +11,26 @@ import pytest
 
 import sparklog
 from sparklog.checkpoint import archive, changes, fork, history, verify
-from tests import jars
 from tests.depth import DEPTH
 from tests.paths import ROOT
 from tests.spark.conftest import environment
 from tests.spark.versions import since
-from tests.tiered.s3 import KEY, SECRET, S3Server
+from tests.state.s3a import RUNS, STATE, s3a_conf
+from tests.tiered.s3 import S3Server
 
 pytestmark = [
     pytest.mark.spark, pytest.mark.deep, pytest.mark.s3, since((4, 2), "Hadoop 3.5")
 ]  # fmt: skip
-POM = Path(__file__).with_name("s3a.xml")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 Query = Callable[[Path, Path, str], None]
 
 
 @pytest.fixture
-def query(tmp_path: Path, s3: S3Server, provider: dict[str, str]) -> Query:
+def query(
+    tmp_path: Path, s3: S3Server, provider: dict[str, str], kept: dict[str, str]
+) -> Query:
     """Run the query with a source, a sink and a checkpoint until the source's end."""
-    with jars.or_skip("S3A"):
-        path = Path(jars.pom_jars(POM, "s3a")).parent
-    s3a = {
-        "endpoint": s3.options()["endpoint_url"], "endpoint.region": "us-east-1",
-        "path.style.access": "true", "access.key": KEY, "secret.key": SECRET,
-    }  # fmt: skip
-    conf = {
-        "spark.jars": ",".join(map(str, sorted(path.glob("*.jar")))),
-        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()},
-        "spark.sql.shuffle.partitions": "2",
-        **provider,
-    }
+    conf = {**s3a_conf(s3), "spark.sql.shuffle.partitions": "2", **provider, **kept}
     settings = tmp_path / "settings.json"
     settings.write_text(json.dumps(conf))
 
@@ -55,15 +45,19 @@ def query(tmp_path: Path, s3: S3Server, provider: dict[str, str]) -> Query:
     return run
 
 
+@pytest.fixture(params=["by Spark", "in runs"])
+def kept(request: pytest.FixtureRequest) -> dict[str, str]:
+    return RUNS if request.param == "in runs" else {}
+
+
 @pytest.fixture(params=["rocksdb", "hdfs"] if DEPTH == "all" else ["rocksdb"])
 def provider(request: pytest.FixtureRequest) -> dict[str, str]:
     if request.param == "hdfs":
         return {}
-    name = "spark.sql.streaming.stateStore"
     return {
-        f"{name}.providerClass": ROCKSDB, f"{name}.checkpointFormatVersion": "2",
-        f"{name}.rocksdb.changelogCheckpointing.enabled": "true",
-        f"{name}.minDeltasForSnapshot": "2", f"{name}.maintenanceInterval": "1s",
+        f"{STATE}.providerClass": ROCKSDB, f"{STATE}.checkpointFormatVersion": "2",
+        f"{STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+        f"{STATE}.minDeltasForSnapshot": "2", f"{STATE}.maintenanceInterval": "1s",
     }  # fmt: skip
 
 

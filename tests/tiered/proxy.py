@@ -59,6 +59,8 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.spoiled = 0
+        self.seen: list[str] = []
+        """The first lines of all requests."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> "Proxy":
@@ -106,6 +108,7 @@ class Proxy:
         ):
             while (head := _head(client)) is not None:
                 request, body = head
+                self.seen.append(request.partition(b"\r\n")[0].decode())
                 plan = self._plan(request)
                 if plan is not None and plan.way == "hang":
                     time.sleep(plan.after_ms / 1000)

@@ -14,6 +14,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.classic.SparkSession
 
 import sparklog.checkpoint.SparkFiles._
+import sparklog.checkpoint.stored.{StoredCheckpoints, StoredFileManager}
 
 /**
  * Stores the files of streaming queries' checkpoints as records of Kafka-format partitions: a few
@@ -32,11 +33,13 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
     extends CheckpointFileManager with Logging {
 
   private val spark: CheckpointFileManager =
-    try new FileContextBasedCheckpointFileManager(path, hadoopConf)
-    catch {
-      case _: UnsupportedFileSystemException =>
-        new FileSystemBasedCheckpointFileManager(path, hadoopConf)
-    }
+    if (StoredCheckpoints.isOurs(path)) new StoredFileManager(path, hadoopConf)
+    else
+      try new FileContextBasedCheckpointFileManager(path, hadoopConf)
+      catch {
+        case _: UnsupportedFileSystemException =>
+          new FileSystemBasedCheckpointFileManager(path, hadoopConf)
+      }
   private val settings = Settings.of(hadoopConf)
   private val runOfStore = Option(hadoopConf.get(Caller.RunIdKey))
   @volatile private var found: Option[(LocalPath, LogDir)] = None
@@ -118,7 +121,7 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
 
   override def isLocal: Boolean = spark.isLocal
 
-  override def createCheckpointDirectory(): Path = {
+  override def createCheckpointDirectory(): Path = storedDirectory().getOrElse {
     val qualified = spark.createCheckpointDirectory()
     LogCheckpointFileManager.whyFiles(qualified) match {
       case null =>
@@ -126,9 +129,28 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
         found = Some(local -> Uninterruptible(LogDir.create(local, settings)))
       case why => logWarning(
           s"Spark's own manager writes the checkpoint $qualified as files, because $why. A " +
-            "log-backed checkpoint needs reliable locks and fsync: use a local directory")
+            "log-backed checkpoint needs reliable locks and fsync: use a local directory, or set " +
+            s"${StoredCheckpoints.StoreKey}=runs")
     }
     qualified
+  }
+
+  /** Return the directory of a checkpoint in an object store, if it is kept in runs. */
+  private def storedDirectory(): Option[Path] = {
+    val qualified = path.getFileSystem(hadoopConf).makeQualified(path)
+    val isLocal = LogCheckpointFileManager.whyFiles(qualified) == null
+    if (StoredCheckpoints.isOurs(path)) Some(qualified)
+    else if (isLocal || !StoredCheckpoints.isWanted(hadoopConf)) None
+    else StoredCheckpoints.create(qualified, hadoopConf) match {
+      case Left(why) =>
+        logWarning(s"Spark's own manager continues the checkpoint $qualified, because $why")
+        None
+      case Right(_) =>
+        // Executors and later batches get this conf from the session.
+        StoredCheckpoints.useFileSystem(
+          qualified, SparkSession.active.sparkContext.hadoopConfiguration)
+        Some(StoredCheckpoints.ours(qualified))
+    }
   }
 
   /**
@@ -164,7 +186,10 @@ object LogCheckpointFileManager {
     try {
       val path = new Path(location)
       val hadoopConf = SparkSession.active.sessionState.newHadoopConf()
-      whyFiles(path.getFileSystem(hadoopConf).makeQualified(path))
+      val qualified = path.getFileSystem(hadoopConf).makeQualified(path)
+      val why = whyFiles(qualified)
+      if (why == null || !StoredCheckpoints.isWanted(hadoopConf)) why
+      else StoredCheckpoints.whyNot(qualified, hadoopConf)
     } catch { case NonFatal(e) => s"its file system can't be used (${e.getMessage})" }
 
   /** Return why a checkpoint at a qualified path can't be log-backed, or null. */

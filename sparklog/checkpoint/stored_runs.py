@@ -1,0 +1,290 @@
+"""The files of a checkpoint that sparklog's manager keeps in runs, in an object store.
+
+`RunFiles` reads the ledger of the checkpoint, as the manager's driver does (RunLedger.scala), and
+presents the files as objects of a store. See PROTOCOL.md of log_backed for the objects.
+"""
+
+import bisect
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.decoder import Decoder
+from sparklog.format.scan import scan
+from sparklog.tiered.object_store.store import WHOLE_BYTES_MAX, Store, StoredObject
+
+HOME: Final = "sparklog/home"
+"""The object that marks a checkpoint that is kept in runs."""
+FORMAT: Final = 1
+_ENTRY: Final = re.compile(r"run-(\d{10})/(\d{10})")
+_HEADER, _CONTENT, _REFERENCE = range(3)  # kinds of records: their base sequence
+_ENTRY_KEY: Final = "sparklog.entry"
+_INDEX_KEY: Final = "sparklog.index"
+_HOME_KEY: Final = "sparklog.home"
+_TRIES: Final = 10
+_MEMORY_BYTES: Final = 64 << 20
+_RESTORE: Final = "restore the object from a copy or from an older version of the bucket"
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    kind: int
+    path: str
+    value: bytes | None
+    timestamp: int
+    position: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """Where a file's record batch is, the file's size, and when it was written (ms)."""
+
+    object: str
+    position: int
+    batch_bytes: int
+    length: int
+    timestamp: int
+
+
+class RunFiles:
+    """The files of a checkpoint in runs, as of the last `list`. Read-only; not thread-safe."""
+
+    def __init__(self, store: Store, home: bytes) -> None:
+        """Read nothing yet; `home` is the content of the object HOME.
+
+        Raises:
+            InvalidRequestError: A later version of sparklog wrote the checkpoint.
+            DataCorruptionError: The object is damaged.
+        """
+        self.url = store.url
+        self._store = store
+        header = self._header(HOME, next(self._records(HOME, home)), _HOME_KEY)
+        if header.get("format") != FORMAT:
+            raise InvalidRequestError(
+                f"the checkpoint has the format {header.get('format')}, and this version of "
+                f"sparklog reads the format {FORMAT}: use a later version of sparklog",
+                path=store.url,
+            )
+        self._directory = f"sparklog/{header.get('id')}"
+        self._files: dict[str, _File] = {}
+        self._memory: dict[_File, bytes] = {}
+        self._memory_bytes = 0
+
+    def get(
+        self, name: str, start: int = 0, end: int | None = None, *, limit: int = WHOLE_BYTES_MAX
+    ) -> bytes:
+        """Return the bytes [start, end) of a file. Cost: a GET request, or none.
+
+        Raises:
+            FileNotFoundError: The file does not exist, or was removed since the listing.
+            DataCorruptionError: The file is damaged.
+        """
+        file = self._files.get(name)
+        if file is None:
+            raise FileNotFoundError(2, "there is no such file", name)
+        return self._content(name, file)[start:end]
+
+    def get_many(
+        self, names: Sequence[str], *, limit: int = WHOLE_BYTES_MAX
+    ) -> list[bytes | Exception]:
+        """Return whole files, or the error for each that failed."""
+        answers: list[bytes | Exception] = []
+        for name in names:
+            try:
+                answers.append(self.get(name))
+            except (OSError, DataCorruptionError) as error:
+                answers.append(error)
+        return answers
+
+    def list(
+        self, prefix: str = "", start_after: str = "", *, without: str = ""
+    ) -> list[StoredObject]:
+        """Read the ledger again, and return the files of the checkpoint.
+
+        Cost:
+            A LIST request per 1,000 objects, and a GET request for the index and for each entry of
+            the newest run.
+
+        Raises:
+            DataCorruptionError: An object is damaged, missing or in the place of another one.
+        """
+        for attempt in range(_TRIES):
+            if self._read_ledger(is_last=attempt == _TRIES - 1):
+                break
+        return [
+            StoredObject(path, file.length, file.timestamp)
+            for path, file in sorted(self._files.items())
+            if path.startswith(prefix) and path > start_after
+        ]
+
+    def _content(self, name: str, file: _File) -> bytes:
+        if file not in self._memory:
+            data = self._store.get(file.object, file.position, file.position + file.batch_bytes)
+            record, *more = self._records(file.object, data, file.position)
+            if more or record.path != name or record.kind != _CONTENT:
+                raise self._swapped(file.object, f"the record {record.path}")
+            self._remember(file, record.value or b"")
+        return self._memory[file]
+
+    def _remember(self, file: _File, content: bytes) -> None:
+        self._memory[file] = content
+        self._memory_bytes += len(content)
+        while self._memory_bytes > _MEMORY_BYTES and len(self._memory) > 1:
+            eldest = next(iter(self._memory))
+            self._memory_bytes -= len(self._memory.pop(eldest))
+
+    # -- the ledger --------------------------------------------------------------------------------
+
+    def _read_ledger(self, *, is_last: bool) -> bool:
+        """Fold the newest run. Return False if a driver deleted its objects meanwhile."""
+        listed = self._store.list(f"{self._directory}/run-")
+        places = sorted(filter(None, map(self._place, listed)))
+        firsts = [run for run, number in places if number == 0]
+        if not firsts:
+            self._files = {}
+            return True
+        newest = firsts[-1]
+        numbers = [n for run, n in places[bisect.bisect_left(places, (newest, 0)) :]]
+        names = [self._name(newest, number) for number in range(numbers[-1] + 1)]
+        try:
+            files: dict[str, _File] = {}
+            for number, data in enumerate(self._fetched(names)):
+                name = names[number]
+                records = self._records(name, data)
+                header = self._header(name, next(records), _ENTRY_KEY)
+                if (header.get("run"), header.get("number")) != (newest, number):
+                    raise self._swapped(
+                        name, f"entry {header.get('number')} of run {header.get('run')}"
+                    )
+                if number == 0 and "index" in header:
+                    self._fold_index(str(header["index"]), files)
+                self._fold(name, header, records, files)
+                if header.get("kind") == "seal":
+                    break
+        except FileNotFoundError as error:
+            if not is_last:
+                return False
+            raise DataCorruptionError(
+                f"an object of the checkpoint is missing; {_RESTORE}",
+                path=f"{self.url}/{error.filename}",
+            ) from None
+        self._files = files
+        return True
+
+    def _fetched(self, names: Sequence[str]) -> Iterator[bytes]:
+        for first in range(0, len(names), 64):
+            some = names[first : first + 64]
+            for name, data in zip(some, self._store.get_many(some), strict=True):
+                if isinstance(data, FileNotFoundError):
+                    raise FileNotFoundError(2, "there is no such object", name)
+                if isinstance(data, Exception):
+                    raise data
+                yield data
+
+    def _fold_index(self, name: str, files: dict[str, _File]) -> None:
+        try:
+            data = self._store.get(name)
+        except FileNotFoundError:
+            raise FileNotFoundError(2, "there is no such object", name) from None
+        records = self._records(name, data)
+        header = self._header(name, next(records), _INDEX_KEY)
+        if header.get("index") != name:
+            raise self._swapped(name, f"the object {header.get('index')}")
+        self._fold(name, header, records, files)
+
+    def _fold(
+        self, name: str, header: Mapping[str, Any], records: Iterator[_Record],
+        files: dict[str, _File],
+    ) -> None:  # fmt: skip
+        count = 0
+        for record in records:
+            count += 1
+            files.pop(record.path, None)
+            if record.kind == _REFERENCE and record.value is not None:
+                files[record.path] = self._referred(name, record)
+            elif record.value is not None:
+                file = _File(
+                    name, record.position, record.size, len(record.value), record.timestamp
+                )
+                files[record.path] = file
+                self._remember(file, record.value)
+        if count != header.get("files"):
+            raise self._damaged(name, 0)
+
+    def _referred(self, name: str, record: _Record) -> _File:
+        try:
+            fields = json.loads(record.value or b"")
+            return _File(
+                str(fields["object"]), int(fields["position"]), int(fields["batchBytes"]),
+                int(fields["length"]), record.timestamp,
+            )  # fmt: skip
+        except (ValueError, KeyError, TypeError):
+            raise self._damaged(name, record.position) from None
+
+    def _header(self, name: str, record: _Record, key: str) -> dict[str, Any]:
+        if record.path != key or record.kind != _HEADER:
+            raise self._swapped(name, f"the record {record.path}")
+        try:
+            header = json.loads(record.value or b"")
+        except ValueError:
+            raise self._damaged(name, record.position) from None
+        return dict(header)
+
+    def _records(self, name: str, data: bytes, position: int = 0) -> Iterator[_Record]:
+        """Parse the record batches of an object; each has one record."""
+        path = f"{self.url}/{name}"
+        found = scan(data, path=path, position=position)
+        if found.error is not None or found.end != position + len(data) or not len(found):
+            raise self._damaged(name, found.end)
+        decoder = Decoder(["key", "value"])
+        done = 0
+        while done < len(found):
+            count = decoder.add_many(data, found.table[done:], path=path, position=position)
+            batch = decoder.finish()
+            keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+            if len(keys) != count:
+                raise self._damaged(name, int(found.table["position"][done]))
+            for row, key, value in zip(found.table[done : done + count], keys, values, strict=True):
+                yield _Record(
+                    int(row["base_sequence"]), (key or b"").decode(errors="replace"), value,
+                    int(row["max_timestamp"]), int(row["position"]), int(row["size"]),
+                )  # fmt: skip
+            done += count
+
+    def _place(self, listed: StoredObject) -> tuple[int, int] | None:
+        match = _ENTRY.fullmatch(listed.name.removeprefix(f"{self._directory}/"))
+        return (int(match[1]), int(match[2])) if match else None
+
+    def _name(self, run: int, number: int) -> str:
+        return f"{self._directory}/run-{run:010}/{number:010}"
+
+    def _damaged(self, name: str, position: int) -> DataCorruptionError:
+        return DataCorruptionError(
+            f"the bytes are not a complete record batch; {_RESTORE}",
+            path=f"{self.url}/{name}",
+            position=position,
+        )
+
+    def _swapped(self, name: str, found: str) -> DataCorruptionError:
+        return DataCorruptionError(
+            f"the object contains {found}: objects of the checkpoint were swapped or copied; "
+            f"{_RESTORE}",
+            path=f"{self.url}/{name}",
+        )
+
+
+def run_files(store: Store) -> RunFiles | None:
+    """Return the files of the checkpoint at the store's URL if it is kept in runs.
+
+    Cost:
+        A GET request.
+    """
+    try:
+        home = store.get(HOME)
+    except FileNotFoundError:
+        return None
+    return RunFiles(store, home)

@@ -1,0 +1,360 @@
+package sparklog.checkpoint.stored
+
+import java.io.{FileNotFoundException, IOException}
+import java.util.{ArrayList => JList}
+import java.util.concurrent.ConcurrentHashMap
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.sparklog.CheckpointRpc
+
+import sparklog.checkpoint.Caller
+
+/**
+ * The files of checkpoints in object stores, for state stores, managers and file systems of one
+ * run, in the driver and in executors. Paths are absolute, in the checkpoint's real file system.
+ */
+trait CheckpointFiles {
+  def status(path: Path): Option[Status]
+  /** Return the content. Throws a FileNotFoundException if there is no such file. */
+  def read(path: Path): Array[Byte]
+  def write(path: Path, content: Array[Byte], overwrite: Boolean): Unit
+  def list(path: Path): Seq[Status]
+  def delete(path: Path): Unit
+}
+
+object CheckpointFiles {
+  /** The conf in which Spark passes the run id to a state store provider. */
+  private val RunIdKey = Caller.RunIdKey
+
+  def of(conf: Configuration): CheckpointFiles = {
+    val run = Option(conf.get(RunIdKey))
+    if (CheckpointRpc.isDriver) new InDriver(run, conf) else new InExecutor(run, conf)
+  }
+
+  /** Files of at least this size are written by the executor, as an object of their own. */
+  val PackBytes: Int = 1 << 20
+
+  /** Write a large file as an object; return the change that refers to it. */
+  def packed(
+      store: ObjectStore, name: String, path: String, content: Array[Byte]): Change = {
+    if (content.length > StoredFile.MaxBytes) throw new IOException(
+      s"$path has ${content.length} bytes; a file of a checkpoint in an object store has at most " +
+        s"${StoredFile.MaxBytes}. Use more shuffle partitions, or leave the checkpoint to Spark: " +
+        s"set ${StoredCheckpoints.StoreKey} to disk")
+    val now = System.currentTimeMillis()
+    val builder = new ObjectBuilder(name, 0, now)
+    val location = builder.add(path, StoredFile.Content, content)
+    store.put(name, builder.bytes)
+    Change(path, None, Some(StoredFile(location, content.length, now)))
+  }
+
+  /** In the driver, and in the tasks of a local master. */
+  private final class InDriver(run: Option[String], conf: Configuration) extends CheckpointFiles {
+    /** The run of the query whose threads use this object, as Spark's pool threads have no run. */
+    @volatile private var ofQuery: Option[String] = None
+
+    // A task of a local master belongs to a run, and sees what a task in an executor would.
+    private def isDriver = run.isEmpty
+    private def ofRun = run.orElse(ofQuery)
+
+    /** Return the checkpoint of a path, and begin the run of the query whose thread calls. */
+    private def at(path: Path): (StoredCheckpoint, String) = {
+      val found = StoredCheckpoints.around(path, conf)
+      val caller = Caller.current(run)
+      // Before anything is read: the files of an earlier run may be outdated.
+      if (caller.query.exists(found._1.isOf)) {
+        found._1.beginIfOwn(caller)
+        ofQuery = caller.run
+      }
+      found
+    }
+
+    override def status(path: Path): Option[Status] = {
+      val (checkpoint, name) = at(path)
+      checkpoint.status(name, isDriver)
+    }
+
+    override def read(path: Path): Array[Byte] = {
+      val (checkpoint, name) = at(path)
+      checkpoint.open(name, isDriver)
+    }
+
+    override def write(path: Path, content: Array[Byte], overwrite: Boolean): Unit = {
+      val (checkpoint, name) = at(path)
+      val change =
+        if (StateFile.isCommitPoint(name) || content.length < PackBytes && !checkpoint.isFull) {
+          Change(name, Some(content), None)
+        } else packed(checkpoint.objects, checkpoint.newPack(ofRun), name, content)
+      checkpoint.write(change, overwrite, ofRun, isDriver)
+    }
+
+    override def list(path: Path): Seq[Status] = {
+      val (checkpoint, name) = at(path)
+      checkpoint.list(name, isDriver)
+    }
+
+    override def delete(path: Path): Unit = {
+      val (checkpoint, name) = at(path)
+      checkpoint.delete(name, ofRun)
+    }
+  }
+
+  /** In an executor, which asks the driver. */
+  private final class InExecutor(run: Option[String], conf: Configuration)
+      extends CheckpointFiles {
+    private def ask(operation: String, path: Path, more: AnyRef*): AnyRef = {
+      val message = new JList[AnyRef]
+      message.add(operation)
+      message.add(path.toString)
+      message.add(run.orNull)
+      more.foreach(message.add)
+      CheckpointRpc.ask(message)
+    }
+
+    override def status(path: Path): Option[Status] =
+      Option(ask("status", path)).map(s => status(s.asInstanceOf[Array[AnyRef]]))
+
+    private def status(fields: Array[AnyRef]): Status = Status(
+      fields(0).asInstanceOf[String],
+      fields(1).asInstanceOf[java.lang.Long],
+      fields(2).asInstanceOf[java.lang.Long],
+      fields(3).asInstanceOf[java.lang.Boolean]
+    )
+
+    override def read(path: Path): Array[Byte] = ask("read", path) match {
+      case content: Array[Byte] => content
+      case Array(root: String, name: String, obj: String, at: java.lang.Long,
+            bytes: java.lang.Integer) =>
+        val store = HadoopStore.at(new Path(root), conf)
+        StoredCheckpoint.fetch(store, name, Location(obj, at, bytes))
+      case _ => throw new FileNotFoundException(path.toString)
+    }
+
+    override def write(path: Path, content: Array[Byte], overwrite: Boolean): Unit = {
+      val isReplacing: java.lang.Boolean = overwrite
+      val answer =
+        if (content.length < PackBytes) ask("write", path, isReplacing, content)
+        else ask("pack", path)
+      answer match {
+        case null => // stored
+        case Array(root: String, name: String, pack: String) =>
+          val file = packed(HadoopStore.at(new Path(root), conf), pack, name, content).file.get
+          ask("packed", path, isReplacing, pack, Int.box(file.location.batchBytes),
+            Int.box(file.length))
+          ()
+        case other => throw new IllegalStateException(s"the driver answered $other")
+      }
+    }
+
+    override def list(path: Path): Seq[Status] =
+      ask("list", path).asInstanceOf[Array[AnyRef]].toSeq
+        .map(s => status(s.asInstanceOf[Array[AnyRef]]))
+
+    override def delete(path: Path): Unit = {
+      ask("delete", path)
+      ()
+    }
+  }
+
+  /**
+   * Answer a request of an executor with an array of one element; null if its path is in none of
+   * the checkpoints that this class loader knows.
+   */
+  def answer(message: JList[AnyRef]): Array[AnyRef] = {
+    val path = new Path(message.get(1).asInstanceOf[String])
+    StoredCheckpoints.open(path).map { case (checkpoint, name) =>
+      Array(answer(message, checkpoint, name))
+    }.orNull
+  }
+
+  private def answer(
+      message: JList[AnyRef], checkpoint: StoredCheckpoint, name: String): AnyRef = {
+    val run = Option(message.get(2).asInstanceOf[String])
+    def fields(s: Status): Array[AnyRef] =
+      Array(s.path, Long.box(s.length), Long.box(s.timestamp), Boolean.box(s.isDirectory))
+    def write(change: Change): AnyRef = {
+      val overwrite = message.get(3).asInstanceOf[java.lang.Boolean]
+      checkpoint.write(change, overwrite, run, isDriver = false)
+      null
+    }
+    def pack: AnyRef = Array[AnyRef](checkpoint.root.toString, name, checkpoint.newPack(run))
+    message.get(0) match {
+      case "status" => checkpoint.status(name, isDriver = false).map(fields).orNull
+      case "list" => checkpoint.list(name, isDriver = false).map(fields).toArray[AnyRef]
+      case "read" => checkpoint.find(name, isDriver = false) match {
+          case Found(null, null) => null
+          case Found(null, at) => Array[AnyRef](checkpoint.root.toString, name, at.obj,
+              Long.box(at.position), Int.box(at.batchBytes))
+          case Found(content, _) => content
+        }
+      case "pack" => pack
+      case "packed" =>
+        val location = Location(message.get(4).asInstanceOf[String], 0,
+          message.get(5).asInstanceOf[java.lang.Integer])
+        val length = message.get(6).asInstanceOf[java.lang.Integer]
+        write(Change(name, None, Some(StoredFile(location, length, System.currentTimeMillis()))))
+      case "write" if checkpoint.isFull => pack
+      case "write" => write(Change(name, Some(message.get(4).asInstanceOf[Array[Byte]]), None))
+      case "delete" =>
+        checkpoint.delete(name, run)
+        null
+      case other => throw new IllegalArgumentException(s"unknown request $other")
+    }
+  }
+}
+
+/** The checkpoints in object stores that this JVM uses. */
+object StoredCheckpoints {
+  /**
+   * The conf that decides how a checkpoint outside of a local disk is kept: `runs` (in the ledger
+   * of this package) or `disk` (only local disks have log-backed checkpoints).
+   */
+  val StoreKey = "spark.sparklog.checkpoint.store"
+
+  private val SchemePrefix = "sparklog-"
+  private val open = new ConcurrentHashMap[String, StoredCheckpoint]
+
+  def isWanted(conf: Configuration): Boolean = conf.get(StoreKey, "disk") match {
+    case "runs" => true
+    case "disk" => false
+    case other => throw new IllegalArgumentException(
+        s"$StoreKey must be runs (keep checkpoints in object stores in a ledger) or disk (leave " +
+          s"them to Spark); got $other")
+  }
+
+  /** Whether a path has the scheme of checkpoints in object stores. */
+  def isOurs(path: Path): Boolean =
+    path.toUri.getScheme != null && path.toUri.getScheme.startsWith(SchemePrefix)
+
+  /**
+   * Return the path with the scheme by which Spark uses the checkpoint. With a scheme of its own
+   * even the files that Spark copies without its checkpoint manager reach this code.
+   */
+  def ours(path: Path): Path = withScheme(path, SchemePrefix + path.toUri.getScheme)
+
+  /** Return the path in the real file system. */
+  def real(path: Path): Path =
+    if (isOurs(path)) withScheme(path, path.toUri.getScheme.stripPrefix(SchemePrefix)) else path
+
+  private def withScheme(path: Path, scheme: String): Path = {
+    val uri = path.toUri
+    new Path(new java.net.URI(scheme, uri.getAuthority, uri.getPath, null, null))
+  }
+
+  /** Set the file system for the scheme of a checkpoint at a path of a real file system. */
+  def useFileSystem(path: Path, conf: Configuration): Unit = {
+    val key = s"fs.${ours(path).toUri.getScheme}.impl"
+    conf.set(key, classOf[StoredFileSystem].getName)
+    // A cached file system would keep the run id of the first query that used it.
+    conf.setBoolean(s"$key.disable.cache", true)
+  }
+
+  /** Return the open checkpoint that contains a path, and the path in it. */
+  def open(path: Path): Option[(StoredCheckpoint, String)] =
+    parents(path).flatMap { root =>
+      Option(open.get(root.toString)).map(_ -> relative(root, path))
+    }.nextOption()
+
+  /**
+   * Return the checkpoint that contains a path of a real file system, and the path in it. Opens the
+   * checkpoint if necessary. Throws a FileNotFoundException if there is none.
+   */
+  def around(path: Path, conf: Configuration): (StoredCheckpoint, String) =
+    open(path).getOrElse {
+      val root = parents(path).find(home(_, conf).isDefined).getOrElse(
+        throw new FileNotFoundException(s"$path is in no checkpoint of sparklog"))
+      at(root, conf) -> relative(root, path)
+    }
+
+  /** Use this object for the checkpoint's path: its query has begun a run with it. */
+  def remember(checkpoint: StoredCheckpoint): Unit = {
+    open.put(checkpoint.root.toString, checkpoint)
+    ()
+  }
+
+  /** Release the memory of a checkpoint whose query has ended. */
+  def forget(checkpoint: StoredCheckpoint): Unit = {
+    open.remove(checkpoint.root.toString, checkpoint)
+    ()
+  }
+
+  private def parents(path: Path): Iterator[Path] =
+    Iterator.iterate(path)(_.getParent).takeWhile(_ != null)
+
+  private def relative(root: Path, path: Path): String =
+    path.toUri.getPath.stripPrefix(root.toUri.getPath).stripPrefix("/")
+
+  /** Return the content of the object that marks a checkpoint. */
+  private def home(root: Path, conf: Configuration): Option[Array[Byte]] =
+    HadoopStore.at(root, conf).get(CheckpointHome.Name)
+
+  /** Return the checkpoint at a location that has one. */
+  private def at(root: Path, conf: Configuration): StoredCheckpoint = synchronized {
+    val store = HadoopStore.at(root, conf)
+    val content = store.get(CheckpointHome.Name).getOrElse(
+      throw new FileNotFoundException(s"$root is no checkpoint of sparklog"))
+    val id = CheckpointHome.idOf(root.toString, content)
+    val known = open.get(root.toString)
+    if (known != null && known.id == id && !known.isBroken) known
+    else {
+      val checkpoint = new StoredCheckpoint(root, store, id, conf)
+      open.put(root.toString, checkpoint)
+      checkpoint
+    }
+  }
+
+  /**
+   * Open the checkpoint at a location for a query, and create it if the location is empty. Return
+   * why the location is left to Spark instead, if it is. Called in the driver.
+   */
+  def create(root: Path, conf: Configuration): Either[String, StoredCheckpoint] = {
+    for (why <- Option(whyNot(root, conf))) throw refusal(root, why)
+    val store = HadoopStore.at(root, conf)
+    val isNew = store.get(CheckpointHome.Name).isEmpty
+    if (isNew && isOfSpark(store)) Left("Spark itself began the checkpoint")
+    else {
+      if (isNew) {
+        CheckpointHome.checkNotLost(root.toString, store)
+        createHome(root, store)
+      }
+      CheckpointRpc.serve(message => CheckpointFiles.answer(message))
+      Right(at(root, conf))
+    }
+  }
+
+  /** Return why checkpoints at a qualified path can't be kept in runs, or null. No request. */
+  def whyNot(root: Path, conf: Configuration): String = HadoopStore.fault(root, conf).orNull
+
+  private def refusal(root: Path, why: String): IOException = new IOException(
+    s"a checkpoint at $root can't be kept in runs: $why. Use another checkpointLocation, or " +
+      s"leave the checkpoint to Spark: set $StoreKey to disk")
+
+  private def isOfSpark(store: ObjectStore): Boolean =
+    store.get(MetadataFile) match {
+      case Some(text) => !StoredMarker.isMarker(text)
+      case None => store.list("offsets").nonEmpty
+    }
+
+  private def createHome(root: Path, store: ObjectStore): Unit = {
+    val name = s"${StoredCheckpoint.Directory}/trial-${java.util.UUID.randomUUID()}"
+    for (why <- ObjectStore.fault(store, name)) throw refusal(root, why)
+    store.create(MetadataFile, StoredMarker.Text)
+    store.create(CheckpointHome.Name, CheckpointHome.encode(java.util.UUID.randomUUID().toString))
+    ()
+  }
+
+  private val MetadataFile = "metadata"
+}
+
+/** The object `metadata` of a checkpoint in runs, at which Spark's own manager fails. */
+object StoredMarker {
+  private val Begin = "{\"id\":[\"sparklog "
+  val Text: Array[Byte] = (Begin + "keeps this checkpoint in runs, which Spark's own checkpoint " +
+    "manager can't read. Start the query with sparklog.enable(spark) or sparklog.spark_conf(), " +
+    "and with spark.sparklog.checkpoint.store=runs. Or copy the checkpoint to files: " +
+    "sparklog checkpoint fork CHECKPOINT DIRECTORY\"]}\n").getBytes("UTF-8")
+
+  def isMarker(content: Array[Byte]): Boolean = new String(content, "UTF-8").startsWith(Begin)
+}

@@ -1,0 +1,208 @@
+package sparklog.checkpoint.stored
+
+import java.io.{FileNotFoundException, IOException}
+import java.nio.file.{FileAlreadyExistsException => NameExists, Files, Path => LocalPath}
+import java.util.UUID
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{
+  FileAlreadyExistsException, FileContext, FileStatus, FileSystem, Options, Path
+}
+import org.apache.hadoop.util.VersionInfo
+
+import sparklog.checkpoint.Durable
+
+/**
+ * The objects below `root`, through Hadoop's connector for the file system. What differs between
+ * file systems is how an object is created atomically.
+ */
+sealed abstract class HadoopStore(root: Path, conf: Configuration) extends ObjectStore {
+  protected val fs: FileSystem = root.getFileSystem(conf)
+
+  protected def path(name: String): Path = new Path(root, name)
+
+  override def put(name: String, content: Array[Byte]): Unit = {
+    val out = fs.create(path(name), true)
+    try {
+      out.write(content)
+      if (out.hasCapability("hsync")) out.hsync()
+    } finally out.close()
+  }
+
+  override def get(name: String): Option[Array[Byte]] =
+    try {
+      val in = fs.openFile(path(name)).opt("fs.option.openfile.read.policy", "whole-file")
+        .build().get()
+      try Some(in.readAllBytes())
+      finally in.close()
+    } catch HadoopStore.missing
+
+  override def get(name: String, position: Long, bytes: Int): Option[Array[Byte]] =
+    try {
+      // With a length the connectors don't ask for the size of the object first.
+      val in = fs.openFile(path(name)).optLong("fs.option.openfile.length", position + bytes)
+        .opt("fs.option.openfile.read.policy", "random").build().get()
+      try {
+        val content = new Array[Byte](bytes)
+        in.readFully(position, content)
+        Some(content)
+      } finally in.close()
+    } catch HadoopStore.missing
+
+  override def list(directory: String): Seq[ObjectInfo] = {
+    val base = root.toUri.getPath.stripSuffix("/") + "/"
+    val found = Seq.newBuilder[ObjectInfo]
+    try {
+      val files = fs.listFiles(path(directory), true)
+      while (files.hasNext) {
+        val file: FileStatus = files.next()
+        val name = file.getPath.toUri.getPath.stripPrefix(base)
+        if (!file.getPath.getName.startsWith(HadoopStore.Aside)) {
+          found += ObjectInfo(name, file.getLen, file.getModificationTime)
+        }
+      }
+    } catch { case _: FileNotFoundException => }
+    found.result()
+  }
+
+  override def delete(names: Seq[String]): Unit = if (names.nonEmpty) {
+    val bulk = fs.createBulkDelete(root)
+    try
+      for (page <- names.grouped(bulk.pageSize())) {
+        val failed = bulk.bulkDelete(page.map(path).asJava).asScala
+        for (one <- failed.headOption) throw new IOException(
+          s"${one.getKey} could not be deleted: ${one.getValue}")
+      }
+    finally bulk.close()
+  }
+
+  /** Write the content beside the object, for a rename or a link to its name. */
+  protected def writeAside(name: String, content: Array[Byte]): Path = {
+    val target = path(name)
+    val aside = new Path(target.getParent, s"${HadoopStore.Aside}${UUID.randomUUID()}")
+    val out = fs.create(aside, false)
+    try {
+      out.write(content)
+      out.hsync()
+    } finally out.close()
+    aside
+  }
+}
+
+object HadoopStore {
+  /** How the names of incomplete objects begin. */
+  private val Aside = ".sparklog-"
+
+  /** The schemes of file systems whose atomic creation is known. */
+  val Schemes: Seq[String] = Seq("s3a", "gs", "hdfs", "abfs", "abfss", "file")
+
+  private val missing: PartialFunction[Throwable, Option[Array[Byte]]] = {
+    case e: java.util.concurrent.ExecutionException
+        if e.getCause.isInstanceOf[FileNotFoundException] => None
+    case e: java.util.concurrent.ExecutionException if e.getCause.isInstanceOf[IOException] =>
+      throw e.getCause
+    case _: FileNotFoundException => None
+  }
+
+  /** Return why no objects can be created atomically at a qualified path. Makes no request. */
+  def fault(root: Path, conf: Configuration): Option[String] = {
+    val scheme = root.toUri.getScheme
+    if (!Schemes.contains(scheme)) Some(
+      s"it is on the file system $scheme, and objects are created atomically on " +
+        Schemes.mkString(", "))
+    else if (scheme == "s3a" && !hasConditionalPut(root, conf)) Some(
+      s"Hadoop ${VersionInfo.getVersion} has no conditional PUT for S3. Use Spark 4.1 or later, " +
+        "which has Hadoop 3.4.2 or later")
+    else None
+  }
+
+  /** S3A has this capability since Hadoop 3.4.2 (HADOOP-19256). */
+  private def hasConditionalPut(root: Path, conf: Configuration): Boolean =
+    root.getFileSystem(conf).hasPathCapability(root, "fs.option.create.conditional.overwrite")
+
+  /** Return the store at a qualified path. */
+  def at(root: Path, conf: Configuration): ObjectStore = root.toUri.getScheme match {
+    case "s3a" => new S3(root, conf)
+    case "gs" => new Exclusive(root, conf)
+    case "hdfs" | "abfs" | "abfss" => new Renaming(root, conf)
+    case "file" => new Linking(root, conf)
+    case scheme => throw new IOException(s"$root: there is no store for the scheme $scheme")
+  }
+
+  /** S3, by a conditional PUT. */
+  private final class S3(root: Path, conf: Configuration) extends HadoopStore(root, conf) {
+    override def create(name: String, content: Array[Byte]): Boolean =
+      try {
+        val out = fs.createFile(path(name)).overwrite(true)
+          .opt("fs.s3a.create.performance", true)
+          // Not `opt`: Hadoop 3.4.1 would ignore it, and overwrite the object.
+          .must("fs.option.create.conditional.overwrite", true).build()
+        out.write(content)
+        out.close()
+        true
+      } catch {
+        case _: FileAlreadyExistsException => false
+        // The class is part of hadoop-aws, which this code is not compiled against.
+        case e: IOException if e.getClass.getSimpleName == "RemoteFileChangedException" => false
+      }
+
+    override def put(name: String, content: Array[Byte]): Unit = {
+      val out = fs.createFile(path(name)).overwrite(true)
+        .opt("fs.s3a.create.performance", true).build()
+      out.write(content)
+      out.close()
+    }
+  }
+
+  /** Stores whose connector publishes the object when the stream is closed, if it is new. */
+  private final class Exclusive(root: Path, conf: Configuration) extends HadoopStore(root, conf) {
+    override def create(name: String, content: Array[Byte]): Boolean =
+      try {
+        val out = fs.create(path(name), false)
+        out.write(content)
+        out.close()
+        true
+      } catch { case _: FileAlreadyExistsException => false }
+  }
+
+  /** HDFS and Azure, whose rename fails if the name exists. */
+  private final class Renaming(root: Path, conf: Configuration) extends HadoopStore(root, conf) {
+    private val context = FileContext.getFileContext(root.toUri, conf)
+
+    override def create(name: String, content: Array[Byte]): Boolean = {
+      val aside = writeAside(name, content)
+      var isMoved = false
+      try {
+        context.rename(aside, path(name), Options.Rename.NONE)
+        isMoved = true
+      } catch { case _: FileAlreadyExistsException => }
+      finally if (!isMoved) fs.delete(aside, false)
+      isMoved
+    }
+  }
+
+  /** A disk, by a hard link: Hadoop's rename of local files may overwrite. */
+  private final class Linking(root: Path, conf: Configuration) extends HadoopStore(root, conf) {
+    override def create(name: String, content: Array[Byte]): Boolean = {
+      val target = LocalPath.of(path(name).toUri.getPath)
+      Durable.createDirectory(target.getParent)
+      val aside = target.resolveSibling(s"$Aside${UUID.randomUUID()}")
+      Files.write(aside, content)
+      Durable.sync(aside)
+      try {
+        Files.createLink(target, aside)
+        Durable.sync(target.getParent)
+        true
+      } catch { case _: NameExists => false }
+      finally Files.deleteIfExists(aside)
+    }
+
+    override def put(name: String, content: Array[Byte]): Unit = {
+      val target = LocalPath.of(path(name).toUri.getPath)
+      Durable.createDirectory(target.getParent)
+      Durable.write(target, content, target.resolveSibling(s"$Aside${UUID.randomUUID()}"))
+    }
+  }
+}

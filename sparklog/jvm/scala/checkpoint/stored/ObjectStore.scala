@@ -1,0 +1,49 @@
+package sparklog.checkpoint.stored
+
+/** An object of a store: its name, its size and when the store received it. */
+final case class ObjectInfo(name: String, bytes: Long, timeMs: Long)
+
+/**
+ * The objects of one checkpoint, in an object store, in HDFS or on a shared disk. Names are
+ * relative to the checkpoint's location and use "/" as separator. All methods throw an IOException
+ * if the store does not answer or refuses. Such a write may still have happened, or may happen
+ * later.
+ */
+trait ObjectStore {
+  /**
+   * Create an object. Return false, and change nothing, if the name exists. Atomic: of several
+   * callers one gets true, and no reader sees a part of the object.
+   */
+  def create(name: String, content: Array[Byte]): Boolean
+
+  /** Write an object under a name that nobody else writes. */
+  def put(name: String, content: Array[Byte]): Unit
+
+  /** Return the content of an object, or None. */
+  def get(name: String): Option[Array[Byte]]
+
+  /** Return `bytes` bytes of an object from `position` on, or None if there is no such object. */
+  def get(name: String, position: Long, bytes: Int): Option[Array[Byte]]
+
+  /** Return the objects whose names begin with `directory` and "/", in any order. */
+  def list(directory: String): Seq[ObjectInfo]
+
+  /** Delete objects. Those that don't exist are skipped. */
+  def delete(names: Seq[String]): Unit
+}
+
+object ObjectStore {
+  /**
+   * Try whether the store creates objects atomically: the second of two creations of one name must
+   * fail. Return what is wrong. Leaves no object behind. Cost: four requests.
+   */
+  def fault(store: ObjectStore, name: String): Option[String] = {
+    val content = Array[Byte](1, 2, 3)
+    val first = store.create(name, content)
+    val second = store.create(name, Array[Byte](4))
+    val found = store.get(name)
+    store.delete(Seq(name))
+    if (first && !second && found.exists(java.util.Arrays.equals(_, content))) None
+    else Some("its store does not create objects atomically (a conditional PUT, for example)")
+  }
+}

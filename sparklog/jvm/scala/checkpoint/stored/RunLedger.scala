@@ -1,0 +1,489 @@
+package sparklog.checkpoint.stored
+
+import java.io.{FileNotFoundException, IOException}
+import java.nio.file.AccessDeniedException
+import java.util.UUID
+
+/** Another driver has begun a run of the same query. */
+final class SupersededException(message: String) extends IOException(message)
+
+/**
+ * The ledger of a checkpoint in an object store: runs of entries, each of which is created once. A
+ * run has one writer, the driver that began it. Who begins a run first seals the previous one: from
+ * then on its writer can create no entry. The section "In runs" of
+ * sparklog/checkpoint/log_backed/PROTOCOL.md describes the objects and the rules. Not thread-safe.
+ *
+ * @param directory the directory of the ledger's objects in the store
+ * @param contents receives each content that was read or written
+ */
+final class RunLedger(
+    store: ObjectStore, directory: String, settings: LedgerSettings,
+    contents: (Location, Array[Byte]) => Unit = (_, _) => ()) {
+  import LedgerEntry.{Begin, Files, Seal}
+
+  val index = new FileIndex
+  private var run = RunLedger.NoRun
+  private var next = 0L // the number of the next entry
+  private var previous: Option[Place] = None // the seal of the run before this one
+  private var indexObject: Option[String] = None
+  private var isOurs = false
+  private var owner = "{}"
+  private var begun = RunLedger.NoRun
+  /** Why no further call is possible: a late write of this ledger may still arrive. */
+  private var broken: Option[Throwable] = None
+
+  /** The newest run that was read or begun; -1 if there is none. */
+  def currentRun: Long = run
+
+  /** The first run that this driver began. Packs of its executors have this number. */
+  def firstRun: Long = begun
+
+  /** The number of entries of the run, with its first. */
+  def entries: Long = next
+
+  /** Whether a call has failed, so that every further call fails. */
+  def isBroken: Boolean = broken.isDefined
+
+  /** Read the entries that were added since the last call. Changes nothing in the store. */
+  def refresh(): Unit = settled {
+    var tries = 0
+    while (!tryRefresh(tries == RunLedger.Tries)) tries += 1
+  }
+
+  /**
+   * Begin a run of this driver, after the end of the newest run. From then on the driver of that
+   * run can't write. `by` describes this driver, as JSON. Throws an IOException if other drivers
+   * begin again and again.
+   */
+  def begin(by: String): Unit = settled {
+    owner = by
+    var tries = 0
+    while (!tryBegin()) {
+      tries += 1
+      if (tries == RunLedger.Tries) throw new SupersededException(
+        s"$directory: other drivers of the query began $tries times while this one was starting. " +
+          "Start the query on one host only")
+    }
+  }
+
+  /**
+   * Write an entry with the changes, durably. Throws a SupersededException if another driver has
+   * begun a run; the ledger is not usable after any exception.
+   */
+  def append(changes: Seq[Change]): Unit = settled {
+    val entry = entryAt(next, Files, changes)
+    create(entry) match {
+      case Right(placed) => take(placed)
+      case Left(other) => throw superseded(other)
+    }
+  }
+
+  /** Whether the run is long enough for `rotate`, and most of its older entries are not needed. */
+  def isWorthRotating: Boolean = next >= settings.rotateEntries && {
+    next >= settings.maxEntries || oldBytes(next / 2) <= settings.moveBytes / 64
+  }
+
+  /**
+   * Seal this run and begin the next one, so that the next driver has fewer entries to read.
+   * `moved` has the contents of `oldFiles`, which are written again.
+   */
+  def rotate(moved: Seq[Change]): Unit = settled {
+    create(entryAt(next, Seal, Nil)).left.foreach(other => throw superseded(other))
+    beginAfter(Some(Place(run, next)), moved).left.foreach(other => throw superseded(other))
+  }
+
+  /**
+   * Delete the objects that no file needs. The ledger stays usable after an exception. Only the
+   * driver of the newest run may call this.
+   */
+  def deleteUnneeded(): Unit = {
+    if (!isOurs) throw new IllegalStateException("only the driver of a run deletes objects")
+    val dropped = index.takeDropped()
+    store.delete(
+      Deletions(directory, run, firstRun, previous, indexObject, index, dropped, settings)
+        .of(request(store.list(directory)), sealOf))
+  }
+
+  /** Run `body`. After an exception the ledger is not usable: its last write may still arrive. */
+  private def settled[T](body: => T): T = {
+    broken.foreach(e => throw new IOException(e.getMessage, e))
+    try body
+    catch {
+      case e: Throwable =>
+        broken = Some(e)
+        throw e
+    }
+  }
+
+  // -- reading -----------------------------------------------------------------------------------
+
+  /** Return false if objects vanished because a driver began a run meanwhile. */
+  private def tryRefresh(last: Boolean): Boolean = {
+    val names = request(store.list(directory)).map(_.name).toSet
+    val newest = newestRun(names)
+    if (newest == RunLedger.NoRun) true
+    else if (newest == run) readEntries(names, last)
+    else {
+      isOurs = false
+      readBegin(newest, last) && readEntries(names, last)
+    }
+  }
+
+  private def newestRun(names: Set[String]): Long =
+    names.flatMap(Names.entry(directory, _)).filter(_.number == 0).map(_.run)
+      .maxOption.getOrElse(RunLedger.NoRun)
+
+  private def readBegin(newest: Long, last: Boolean): Boolean = {
+    val place = Place(newest, 0)
+    val found = get(place)
+    val listed = found.flatMap { entry =>
+      entry.index match {
+        case None => Some(entry -> Seq.empty[Change])
+        case Some(obj) => request(store.get(obj)).map(bytes => entry -> indexed(obj, bytes))
+      }
+    }
+    if (listed.isEmpty && last) throw missing(
+      found.flatMap(_.index).getOrElse(Names.of(directory, place)))
+    for ((entry, changes) <- listed) {
+      index.clear()
+      index.apply(changes)
+      keep(changes)
+      run = newest
+      next = 1
+      previous = entry.previous
+      indexObject = entry.index
+    }
+    listed.isDefined
+  }
+
+  private def indexed(obj: String, bytes: Array[Byte]): Seq[Change] = {
+    val changes = Seq.newBuilder[Change]
+    var records = -1 // the header comes first
+    var expected = 0
+    StoredFile.walk(obj, bytes) { (at, size, batch, value) =>
+      if (records < 0) {
+        val header = StoredFile.header(obj, RunLedger.IndexKey, batch, value)
+        val name = header.path("index").asText
+        if (name != obj) throw StoredFile.swapped(obj, s"the object $name")
+        expected = header.path("files").asInt(-1)
+      } else changes += LedgerEntry.change(obj, at, size, batch, value)
+      records += 1
+    }
+    if (records != expected) throw StoredFile.damaged(obj, bytes.length.toLong)
+    changes.result()
+  }
+
+  /** Read the run's entries from `next` on, up to the first missing number or the seal. */
+  private def readEntries(names: Set[String], last: Boolean): Boolean = {
+    val listed = names.flatMap(Names.entry(directory, _)).filter(_.run == run).map(_.number)
+    val end = listed.max + 1
+    val waiting = (next until end).grouped(RunLedger.AtOnce).flatMap { group =>
+      Fetches.all(group.map(n => () => get(Place(run, n)))).iterator
+    }
+    var complete = true
+    var sealed_ = false
+    while (complete && !sealed_ && waiting.hasNext) waiting.next() match {
+      case Some(entry) if entry.kind == Seal => sealed_ = true
+      case Some(entry) => take(entry)
+      case None => complete = false
+    }
+    if (!complete && last) throw missing(Names.of(directory, Place(run, next)))
+    complete
+  }
+
+  private def get(place: Place): Option[LedgerEntry] = {
+    val obj = Names.of(directory, place)
+    request(store.get(obj)).map(LedgerEntry.decode(place, obj, _))
+  }
+
+  private def take(entry: LedgerEntry): Unit = {
+    index.apply(entry.changes)
+    keep(entry.changes)
+    next = entry.place.number + 1
+  }
+
+  private def keep(changes: Seq[Change]): Unit =
+    for (Change(_, Some(content), Some(file)) <- changes) contents(file.location, content)
+
+  /** Return the number of a run's seal, which the first entry of the following run contains. */
+  private def sealOf(other: Long): Option[Long] =
+    get(Place(other + 1, 0)).flatMap(_.previous).filter(_.run == other).map(_.number)
+
+  private def missing(obj: String): IOException = new IOException(
+    s"the object $obj of the checkpoint is missing. Restore it from a copy or from an older " +
+      "version of the bucket, or start the query with a new checkpointLocation")
+
+  // -- writing -----------------------------------------------------------------------------------
+
+  private def tryBegin(): Boolean = {
+    refresh()
+    val sealPlace = if (run == RunLedger.NoRun) None else Some(sealNewest())
+    beginAfter(sealPlace, Nil).isRight
+  }
+
+  /** Create the seal at the first missing number. Entries that are there meanwhile are read. */
+  private def sealNewest(): Place = {
+    var found: Option[Place] = None
+    while (found.isEmpty) {
+      val place = Place(run, next)
+      create(entryAt(next, Seal, Nil)) match {
+        case Right(_) => found = Some(place)
+        case Left(other) if other.kind == Seal => found = Some(place)
+        case Left(other) => take(other)
+      }
+    }
+    found.get
+  }
+
+  /** Create the first entry of the next run. Return another driver's entry if it was first. */
+  private def beginAfter(
+      sealPlace: Option[Place], moved: Seq[Change]): Either[LedgerEntry, LedgerEntry] = {
+    val place = Place(run + 1, 0)
+    val listing =
+      if (index.size == 0) None
+      else Some(putIndex(place.run, moved.flatMap(c => c.content.map(c.path -> _)).toMap))
+    val entry = LedgerEntry(
+      place, Begin, RunLedger.attempt(), sealPlace, listing.map(_._1), owner, Nil)
+    val made = create(entry)
+    if (made.isRight) {
+      // The contents that the index object holds are where the next reader finds them.
+      for ((_, changes) <- listing) index.apply(changes)
+      run = place.run
+      next = 1
+      if (begun == RunLedger.NoRun) begun = run
+      previous = sealPlace
+      indexObject = listing.map(_._1)
+      isOurs = true
+    } else run = RunLedger.NoRun // what was read may be outdated, so the next refresh begins anew
+    made
+  }
+
+  private def putIndex(
+      newRun: Long, moved: Map[String, Array[Byte]]): (String, Seq[Change]) = {
+    val obj = Names.newIndex(directory, newRun)
+    val now = settings.nowMs()
+    val builder = new ObjectBuilder(obj, newRun, now)
+    val header = StoredFile.mapper.createObjectNode().put("index", obj).put("files", index.size)
+    builder.add(RunLedger.IndexKey, StoredFile.Header, StoredFile.mapper.writeValueAsBytes(header))
+    val changes = index.paths.map { case (path, file) =>
+      moved.get(path) match {
+        case Some(content) =>
+          val location = builder.add(path, StoredFile.Content, content, file.timestamp)
+          Change(path, Some(content), Some(file.copy(location = location)))
+        case None => builder.add(Change(path, None, Some(file)))
+      }
+    }.toSeq
+    request(store.put(obj, builder.bytes))
+    keep(changes)
+    obj -> changes
+  }
+
+  private def isOld(obj: String, half: Long): Boolean = Names.entry(directory, obj) match {
+    case Some(place) => place.run < run || place.number < half
+    case None => indexObject.contains(obj)
+  }
+
+  private def oldBytes(half: Long): Long =
+    index.objects.iterator.filter(isOld(_, half)).map(index.bytesIn).sum
+
+  /** Return the files of old entries that `rotate` should write again, up to a total size. */
+  def oldFiles: Seq[(String, StoredFile)] = {
+    val half = next / 2
+    var total = 0L
+    index.paths.filter(f => isOld(f._2.location.obj, half)).toSeq
+      .sortBy(_._2.location.obj)
+      .takeWhile { case (_, file) =>
+        total += file.location.batchBytes
+        total <= settings.moveBytes
+      }
+  }
+
+  private def entryAt(number: Long, kind: String, changes: Seq[Change]): LedgerEntry =
+    LedgerEntry(Place(run, number), kind, RunLedger.attempt(), None, None, owner, changes)
+
+  /**
+   * Create an entry, until it is known who created the entry of that place. Return the entry of
+   * another attempt as Left. Throws an IOException if the store refuses, or does not answer in
+   * time.
+   */
+  private def create(entry: LedgerEntry): Either[LedgerEntry, LedgerEntry] = {
+    val obj = Names.of(directory, entry.place)
+    val (bytes, placed) = LedgerEntry.encode(entry, obj, settings.nowMs())
+    var outcome: Option[Either[LedgerEntry, LedgerEntry]] = None
+    val retry = new Retry(settings)
+    while (outcome.isEmpty) {
+      // A lost answer: the object may be there, or may come later. Only its name settles it.
+      val created = retry.attempt(store.create(obj, bytes))
+      if (created.contains(true)) outcome = Some(Right(placed))
+      else {
+        val there = retry.attempt(store.get(obj)).flatten
+        for (content <- there) {
+          val found = LedgerEntry.decode(entry.place, obj, content)
+          outcome = Some(if (found.attempt == entry.attempt) Right(placed) else Left(found))
+        }
+        if (created.contains(false) && there.isEmpty) {
+          retry.attempt(throw new IOException(s"$obj exists, but can't be read"))
+        }
+      }
+    }
+    outcome.get
+  }
+
+  private def request[T](body: => T): T = Retry(settings)(body)
+
+  private def superseded(by: LedgerEntry): SupersededException = {
+    isOurs = false
+    new SupersededException(
+      s"$directory: another driver has taken over this query (${by.owner}). This write of the " +
+        "old run is refused; no data are lost. Stop this query, or create a separate checkpoint " +
+        "for it with sparklog.checkpoint.fork")
+  }
+}
+
+object RunLedger {
+  private val IndexKey = "sparklog.index"
+  private val NoRun = -1L
+  private val Tries = 10
+  private val AtOnce = 64
+
+  private def attempt(): String = UUID.randomUUID().toString
+}
+
+/**
+ * The settings of a ledger.
+ *
+ * @param giveUpMs how long a request is repeated that fails
+ * @param pauseMs the first pause between two attempts
+ * @param rotateEntries a run with fewer entries is not ended by its own driver
+ * @param maxEntries a run with more entries is ended, however many of them are needed
+ * @param moveBytes how many bytes of old entries are written again at the end of a run
+ * @param keepRuns how many runs keep their first entry and their seal
+ * @param keepMs how long first entries and seals of older runs are kept as well
+ */
+final case class LedgerSettings(
+    giveUpMs: Long = 120000, pauseMs: Long = 100, rotateEntries: Long = 200,
+    maxEntries: Long = 2000, moveBytes: Long = 64L << 20, keepRuns: Long = 1000,
+    keepMs: Long = 30L * 24 * 3600 * 1000, nowMs: () => Long = () => System.currentTimeMillis())
+
+/** Repeats a request whose answer is lost, for a limited time. */
+private[stored] final class Retry(settings: LedgerSettings) {
+  private val end = System.nanoTime() + settings.giveUpMs * 1000000
+  private var pauseMs = settings.pauseMs
+
+  /** Return the answer, or None after a pause. Throws an IOException that no retry can cure. */
+  def attempt[T](body: => T): Option[T] =
+    try Some(body)
+    catch {
+      case e @ (_: AccessDeniedException | _: FileNotFoundException |
+          _: java.io.InterruptedIOException) if !Retry.isTimeout(e) => throw e
+      case e: IOException if System.nanoTime() > end => throw e
+      case _: IOException =>
+        Thread.sleep(pauseMs)
+        pauseMs = (pauseMs * 2).min(settings.pauseMs * 64)
+        None
+    }
+}
+
+private[stored] object Retry {
+  /** Repeat `body` until it succeeds, or until its failure is final. */
+  def apply[T](settings: LedgerSettings)(body: => T): T = {
+    val retry = new Retry(settings)
+    Iterator.continually(retry.attempt(body)).collectFirst { case Some(answer) => answer }.get
+  }
+
+  def isTimeout(e: Throwable): Boolean = e.isInstanceOf[java.net.SocketTimeoutException]
+}
+
+/** The names of a ledger's objects. */
+object Names {
+  private val Entry = "run-(\\d{10})/(\\d{10})".r
+  private val Index = "index-(\\d{10})-[0-9a-f-]+".r
+  private val Pack = "pack-(\\d{10})-[0-9a-f-]+".r
+
+  // Digits of the JVM's default locale may be others than 0 to 9.
+  private def digits(number: Long): String = "%010d".formatLocal(java.util.Locale.ROOT, number)
+
+  def of(directory: String, place: Place): String =
+    s"$directory/run-${digits(place.run)}/${digits(place.number)}"
+
+  def newIndex(directory: String, run: Long): String =
+    s"$directory/index-${digits(run)}-${UUID.randomUUID()}"
+
+  def newPack(directory: String, run: Long): String =
+    s"$directory/pack-${digits(run)}-${UUID.randomUUID()}"
+
+  def entry(directory: String, name: String): Option[Place] =
+    name.stripPrefix(s"$directory/") match {
+      case Entry(run, number) => Some(Place(run.toLong, number.toLong))
+      case _ => None
+    }
+
+  /** Return the run of an index object. */
+  def index(directory: String, name: String): Option[Long] =
+    name.stripPrefix(s"$directory/") match {
+      case Index(run) => Some(run.toLong)
+      case _ => None
+    }
+
+  /** Return the run of a pack. */
+  def pack(directory: String, name: String): Option[Long] =
+    name.stripPrefix(s"$directory/") match {
+      case Pack(run) => Some(run.toLong)
+      case _ => None
+    }
+}
+
+/**
+ * Decides which objects of a ledger are deleted.
+ *
+ * @param firstRun the first run of this driver: packs of earlier runs are needed now or never
+ * @param previous the seal of the run before `run`
+ * @param dropped objects whose last file was deleted since the last deletion
+ */
+private final case class Deletions(
+    directory: String, run: Long, firstRun: Long, previous: Option[Place],
+    indexObject: Option[String], index: FileIndex, dropped: Set[String],
+    settings: LedgerSettings) {
+
+  /**
+   * Return the names of the objects that no file and no driver needs. `sealOf` returns the number
+   * of the seal of an older run.
+   */
+  def of(found: Seq[ObjectInfo], sealOf: Long => Option[Long]): Seq[String] = {
+    val older = found.flatMap(o => Names.entry(directory, o.name).map(_ -> o))
+      .filter(_._1.run < run).groupBy(_._1.run).toSeq.sortBy(_._1)
+    older.flatMap { case (old, objects) => ofRun(old, objects, sealOf) } ++
+      found.map(_.name).filter(isUnneeded)
+  }
+
+  /**
+   * First entries and seals of old runs stay for a long time: they stop the drivers of these runs
+   * when they wake up.
+   */
+  private def ofRun(
+      old: Long, objects: Seq[(Place, ObjectInfo)],
+      sealOf: Long => Option[Long]): Seq[String] = {
+    val isOld = old < run - settings.keepRuns &&
+      objects.forall(_._2.timeMs < settings.nowMs() - settings.keepMs)
+    val unneeded = objects.filterNot { case (_, o) => index.needs(o.name) }
+    val found =
+      if (isOld && unneeded.size == objects.size) objects
+      else {
+        val entries = unneeded.filter(_._1.number != 0)
+        // Without its number nothing is deleted, because one of the entries is the seal.
+        val sealNumber =
+          if (previous.exists(_.run == old)) previous.map(_.number)
+          else if (entries.size > 1) sealOf(old)
+          else None
+        entries.filter { case (p, _) => sealNumber.exists(p.number != _) }
+      }
+    found.map(_._2.name)
+  }
+
+  private def isUnneeded(name: String): Boolean = !index.needs(name) && (
+    Names.index(directory, name) match {
+      case Some(of) => of < run && !indexObject.contains(name)
+      // A pack of this driver may be one that a task has written and not reported yet.
+      case None => Names.pack(directory, name).exists(_ < firstRun || dropped(name))
+    })
+}

@@ -1,0 +1,386 @@
+package sparklog.checkpoint.stored
+
+import java.io.{FileNotFoundException, IOException}
+import java.nio.charset.StandardCharsets.UTF_8
+
+import scala.collection.mutable
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.StartedQuery
+
+import sparklog.checkpoint.{Caller, Daemons}
+
+/** What is at a path: a file with its size and timestamp (ms), or a directory. */
+final case class Status(path: String, length: Long, timestamp: Long, isDirectory: Boolean)
+
+/** The content of a file: its bytes, or where they are. Both are null for a missing file. */
+final case class Found(content: Array[Byte], location: Location)
+
+/**
+ * A checkpoint in an object store, in the driver of its query. Paths are relative to the
+ * checkpoint. Thread-safe.
+ *
+ * A file becomes durable with the next commit point: the file of a batch in `offsets` or `commits`.
+ * Until then only the driver sees it. Executors see what an entry contains, so that a repeated task
+ * never meets a file of its first attempt.
+ */
+final class StoredCheckpoint(
+    val root: Path, store: ObjectStore, val id: String, conf: Configuration) extends Logging {
+  private val directory = s"${StoredCheckpoint.Directory}/$id"
+  private val cache =
+    new ContentCache(conf.getLong(StoredCheckpoint.CacheBytesKey, 67108864))
+  private val settings = {
+    val defaults = LedgerSettings()
+    defaults.copy(
+      giveUpMs = conf.getLong(StoredCheckpoint.TimeoutKey, 120000),
+      rotateEntries = conf.getLong(StoredCheckpoint.RunEntriesKey, defaults.rotateEntries)
+    )
+  }
+  private val entryBytes =
+    conf.getLong(StoredCheckpoint.EntryBytesKey, StoredCheckpoint.EntryBytes)
+  private val committing = new Object // held while an entry is written
+  private val pending = new PendingFiles // guarded by this, like the following
+  private var inFlight = Map.empty[String, Change]
+  private var committed = 0L // the version of the state after the last commit
+  private var closing = 0L // the same, with a commit that is being written
+  private var run: Option[String] = None
+  @volatile private var ledger = newLedger()
+
+  ledger.refresh()
+  committed = versionInLedger
+  closing = committed
+
+  private def versionInLedger: Long =
+    ledger.index.below("commits").flatMap(f => StateFile.commit(f._1)).maxOption.fold(0L)(_ + 1)
+
+  private def newLedger(): RunLedger = new RunLedger(store, directory, settings, cache.put)
+
+  def objects: ObjectStore = store
+
+  // -- reading -----------------------------------------------------------------------------------
+
+  /** Return what is at a path, or None. */
+  def status(path: String, isDriver: Boolean): Option[Status] = change(path, isDriver) match {
+    case Some(found) if isDeletion(found) => directoryAt(path, isDriver)
+    case Some(found) => Some(statusOf(found))
+    case None => ledger.index.get(path) match {
+        case Some(file) => Some(Status(path, file.length, file.timestamp, isDirectory = false))
+        case None => directoryAt(path, isDriver)
+      }
+  }
+
+  private def directoryAt(path: String, isDriver: Boolean): Option[Status] =
+    if (path.isEmpty || list(path, isDriver).nonEmpty) {
+      Some(Status(path, 0, 0, isDirectory = true))
+    } else None
+
+  private def statusOf(change: Change): Status = {
+    val length = change.content.fold(change.file.fold(0)(_.length))(_.length)
+    Status(change.path, length, change.file.fold(System.currentTimeMillis())(_.timestamp),
+      isDirectory = false)
+  }
+
+  /** Return the files and directories directly in a directory; none if it does not exist. */
+  def list(path: String, isDriver: Boolean): Seq[Status] = {
+    val changes = synchronized {
+      (inFlight.values ++ pending.all).filter(c => isDriver || isDeletion(c)).toSeq
+    }
+    val files = mutable.LinkedHashMap.empty[String, Status]
+    for ((name, file) <- ledger.index.below(path)) {
+      files(name) = Status(name, file.length, file.timestamp, isDirectory = false)
+    }
+    val prefix = if (path.isEmpty) "" else s"$path/"
+    for (change <- changes if change.path.startsWith(prefix)) {
+      if (isDeletion(change)) files.remove(change.path)
+      else files(change.path) = statusOf(change)
+    }
+    files.values.map { file =>
+      val name = file.path.substring(prefix.length)
+      if (!name.contains('/')) file
+      else Status(prefix + name.takeWhile(_ != '/'), 0, file.timestamp, isDirectory = true)
+    }.toSeq.distinctBy(_.path)
+  }
+
+  private def isDeletion(change: Change): Boolean =
+    change.content.isEmpty && change.file.isEmpty
+
+  /** Return the change of a path that is not durable yet, as far as the caller may see it. */
+  private def change(path: String, isDriver: Boolean): Option[Change] = synchronized {
+    pending.get(path).orElse(inFlight.get(path)).filter(c => isDriver || isDeletion(c))
+  }
+
+  /** Return the content of a file in memory, or its location. Makes no request. */
+  def find(path: String, isDriver: Boolean): Found = change(path, isDriver) match {
+    case Some(Change(_, content, file)) =>
+      Found(content.orNull, file.filter(_ => content.isEmpty).map(_.location).orNull)
+    case None => ledger.index.get(path) match {
+        case Some(file) => cache.get(file.location) match {
+            case null => Found(null, file.location)
+            case content => Found(content, null)
+          }
+        case None => Found(null, null)
+      }
+  }
+
+  def open(path: String, isDriver: Boolean): Array[Byte] = find(path, isDriver) match {
+    case Found(null, null) => throw new FileNotFoundException(s"$root has no file $path")
+    case Found(null, location) => StoredCheckpoint.fetch(store, path, location)
+    case Found(content, _) => content
+  }
+
+  // -- writing -----------------------------------------------------------------------------------
+
+  /** Return the name of a new object for a large file, relative to the checkpoint. */
+  def newPack(ofRun: Option[String]): String = {
+    check(ofRun)
+    Names.newPack(directory, ledger.firstRun.max(0))
+  }
+
+  /** Whether so many bytes are pending that a file should be written as an object of its own. */
+  def isFull: Boolean = synchronized(pending.bytes >= entryBytes)
+
+  /**
+   * Write a file, durably if it is a commit point. Throws an IOException if the caller's run has
+   * ended, and a FileAlreadyExistsException if the file exists and `overwrite` is false.
+   */
+  def write(change: Change, overwrite: Boolean, ofRun: Option[String], isDriver: Boolean): Unit = {
+    def checkAll(): Unit = {
+      check(ofRun)
+      if (!overwrite && status(change.path, isDriver).isDefined) {
+        throw new FileAlreadyExistsException(s"$root has a file ${change.path} already")
+      }
+    }
+    // The checks and the write exclude the begin of another run.
+    if (StateFile.isCommitPoint(change.path)) committing.synchronized {
+      checkAll()
+      commit(change)
+    }
+    else synchronized {
+      checkAll()
+      refuseLate(change.path)
+      pending.put(change)
+    }
+  }
+
+  /** Refuse a change of a committed version: the task that sends it was replaced by another one. */
+  private def refuseLate(path: String): Unit = for {
+    file <- StateFile.of(path)
+    if file.isChange && file.id.isEmpty && file.version <= closing
+  } throw new IOException(
+    s"$root: the file $path of a task that ended late is refused, because its batch is " +
+      "committed. No data are lost")
+
+  /** Delete a file, or all files below a directory, with the next commit point. */
+  def delete(path: String, ofRun: Option[String]): Unit = {
+    val below = ledger.index.below(path).map(_._1)
+    synchronized {
+      check(ofRun)
+      val changed = (pending.all ++ inFlight.values).map(_.path)
+        .filter(p => p == path || p.startsWith(s"$path/"))
+      for (each <- (below ++ changed :+ path).distinct) {
+        val isStored = ledger.index.get(each).isDefined || inFlight.contains(each)
+        if (isStored) pending.put(Change(each, None, None)) else pending.remove(each)
+      }
+    }
+  }
+
+  private def commit(change: Change): Unit = {
+    val batch = StateFile.commit(change.path)
+    val ids = idsOfPending() ++ batch.flatMap(b =>
+      change.content.map(content => (b + 1) -> StateFile.uniqueIds(content)))
+    val riding = synchronized {
+      batch.foreach(b => closing = closing.max(b + 1))
+      val taken = pending.take(batch.fold(committed)(_ + 1), ids)
+      inFlight = taken.map(c => c.path -> c).toMap + (change.path -> change)
+      taken
+    }
+    ledger.append(riding.filterNot(_.path == change.path) :+ change)
+    synchronized {
+      inFlight = Map.empty
+      committed = closing
+    }
+    if (ledger.isWorthRotating) rotate()
+  }
+
+  private def rotate(): Unit =
+    try {
+      val moved = ledger.oldFiles.map { case (path, file) =>
+        Change(path, Some(contentOf(path, file)), Some(file))
+      }
+      ledger.rotate(moved)
+      deleteUnneeded()
+    } catch {
+      // The entry is durable already, and the run can be ended later.
+      case e: IOException if !ledger.isBroken =>
+        logWarning(s"$root: the run was not ended, because its files could not be read", e)
+    }
+
+  private def deleteUnneeded(): Unit =
+    try ledger.deleteUnneeded()
+    catch {
+      case NonFatal(e) =>
+        logWarning(s"$root: some objects that are not needed any more were not deleted", e)
+    }
+
+  private def contentOf(path: String, file: StoredFile): Array[Byte] =
+    cache.get(file.location) match {
+      case null => Retry(settings)(StoredCheckpoint.fetch(store, path, file.location))
+      case content => content
+    }
+
+  /**
+   * Return the unique ids of the attempts that made the versions of pending files, by version and
+   * operator. May read files, so the caller holds only `committing`.
+   */
+  private def idsOfPending(): Map[Long, Option[Map[String, Set[String]]]] =
+    synchronized(pending.versionsWithIds).map { version =>
+      val path = s"commits/${version - 1}"
+      val commit = ledger.index.get(path).map(contentOf(path, _))
+      version -> commit.flatMap(StateFile.uniqueIds)
+    }.toMap
+
+  // -- runs --------------------------------------------------------------------------------------
+
+  /** Throw an IOException if the run of a caller is not the current one. */
+  private def check(ofRun: Option[String]): Unit = for (caller <- ofRun) {
+    val current = synchronized(run)
+    if (!current.contains(caller)) throw new IOException(
+      s"$root: run $caller of the query has ended" +
+        current.fold("")(r => s", and run $r has taken over") +
+        ". This write of the old run is refused; no data are lost")
+  }
+
+  /** Begin a run if the caller is the thread of this checkpoint's query, in a new run. */
+  def beginIfOwn(caller: Caller): Unit =
+    for (started <- caller.run if caller.query.exists(isOf) && !isCurrent(started)) {
+      committing.synchronized {
+        // A ledger that failed may still have a late write on its way; a new run settles that.
+        val own = if (ledger.isBroken) newLedger() else ledger
+        own.begin(StoredCheckpoint.owner(started))
+        ledger = own
+        synchronized {
+          pending.clear(keepsMetadata = ledger.index.get("metadata").isEmpty)
+          inFlight = Map.empty
+          run = Some(started)
+          committed = versionInLedger
+          closing = committed
+        }
+        StoredCheckpoints.remember(this)
+        flushAtEndOf(caller.thread, started)
+        deleteUnneeded()
+        caller.query.foreach(noteQuery)
+      }
+    }
+
+  private def isCurrent(other: String): Boolean = synchronized(run.contains(other))
+
+  /** Whether the checkpoint belongs to a query. */
+  def isOf(query: String): Boolean = find("metadata", isDriver = true) match {
+    case Found(null, null) => false
+    case _ => new String(open("metadata", isDriver = true), UTF_8).contains(query)
+  }
+
+  /** Whether a call has failed, so that a new object must read the ledger again. */
+  def isBroken: Boolean = ledger.isBroken
+
+  /** Store the name and the sink of the query, which the files of Spark don't contain. */
+  private def noteQuery(query: String): Unit =
+    try {
+      val known = ledger.index.get(StoredCheckpoint.QueryFile)
+        .map(contentOf(StoredCheckpoint.QueryFile, _))
+      for (text <- StartedQuery.describe(query)) {
+        val bytes = text.getBytes(UTF_8)
+        if (!known.exists(java.util.Arrays.equals(_, bytes))) {
+          synchronized(pending.put(Change(StoredCheckpoint.QueryFile, Some(bytes), None)))
+        }
+      }
+    } catch {
+      case NonFatal(e) =>
+        logWarning(s"$root: the name and sink of query $query were not stored", e)
+    }
+
+  /**
+   * When the query's thread ends, write what waits for a commit point that will not come, and
+   * release the memory.
+   */
+  private def flushAtEndOf(thread: Thread, ofRun: String): Unit = {
+    val flush: Runnable = () => {
+      thread.join()
+      committing.synchronized {
+        if (isCurrent(ofRun)) {
+          if (!ledger.isBroken) flushPending()
+          synchronized { run = None }
+          StoredCheckpoints.forget(this)
+        }
+      }
+    }
+    Daemons.named("sparklog-checkpoint-run").newThread(flush).start()
+  }
+
+  private def flushPending(): Unit =
+    try {
+      val ids = idsOfPending()
+      val left = synchronized(pending.take(committed, ids))
+      if (left.nonEmpty) ledger.append(left)
+    } catch {
+      case NonFatal(e) => logWarning(s"$root: the last snapshots of the state were not stored", e)
+    }
+}
+
+object StoredCheckpoint {
+  /** The directory of the ledger in the checkpoint's location. */
+  val Directory = "sparklog"
+  val QueryFile = "sparklog.query"
+
+  val CacheBytesKey = "spark.sparklog.checkpoint.cache.bytes"
+  val TimeoutKey = "spark.sparklog.checkpoint.request.timeout.ms"
+  // The following two are set by tests only.
+  val RunEntriesKey = "spark.sparklog.checkpoint.internal.run.entries"
+  val EntryBytesKey = "spark.sparklog.checkpoint.internal.entry.bytes"
+  private val EntryBytes = 32L << 20 // S3A writes larger objects in several requests
+
+  /** Read a file from its location. Throws an IOException if it is missing or damaged. */
+  def fetch(store: ObjectStore, path: String, location: Location): Array[Byte] =
+    store.get(location.obj, location.position, location.batchBytes) match {
+      case Some(bytes) => StoredFile.content(path, location, bytes)
+      case None => throw new FileNotFoundException(
+          s"the object ${location.obj} with the file $path of the checkpoint is missing. Either " +
+            "another driver has taken over this query, or the object was deleted: restore it " +
+            "from a copy or from an older version of the bucket")
+    }
+
+  private def owner(run: String): String = {
+    val fields = StoredFile.mapper.createObjectNode()
+    val env = org.apache.spark.SparkEnv.get
+    fields.put("application", if (env == null) "" else env.conf.getAppId)
+    fields.put("host", java.net.InetAddress.getLocalHost.getHostName)
+    fields.put("process", ProcessHandle.current().pid())
+    fields.put("runId", run)
+    StoredFile.mapper.writeValueAsString(fields)
+  }
+}
+
+/** Contents of files in memory, up to a total size; those that were not used for long go first. */
+final class ContentCache(maxBytes: Long) {
+  private val contents =
+    new java.util.LinkedHashMap[Location, Array[Byte]](64, 0.75f, /* accessOrder = */ true)
+  private var bytes = 0L
+
+  def get(location: Location): Array[Byte] = synchronized(contents.get(location))
+
+  def put(location: Location, content: Array[Byte]): Unit = synchronized {
+    if (content.length <= maxBytes / 4) {
+      val old = contents.put(location, content)
+      bytes += content.length - (if (old == null) 0 else old.length)
+      val eldest = contents.entrySet().iterator()
+      while (bytes > maxBytes) {
+        bytes -= eldest.next().getValue.length
+        eldest.remove()
+      }
+    }
+  }
+}

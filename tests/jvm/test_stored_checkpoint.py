@@ -1,0 +1,26 @@
+"""Checkpoints in an object store, in the driver and without Spark; the store is a directory."""
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.depth import by_depth
+from tests.jvm.probe import SOURCES, Probe, pack
+
+_SCALA = (SOURCES / "StoredCheckpoints.scala").read_text()
+SCENARIOS = re.findall(r'^    "([^"]+)" -> \{ example', _SCALA, re.M)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_scenarios(probe: Probe, tmp_path: Path, scenario: str) -> None:
+    probe.call("stored checkpoint", pack([str(tmp_path).encode(), scenario.encode()]))
+
+
+def test_one_of_many_creators_wins(probe: Probe, tmp_path: Path) -> None:
+    """Also where the rename of the file system would let several win."""
+    names = by_depth(small=200, ci=2000, all=20_000)
+    asked = pack([str(tmp_path).encode()]) + struct.pack(">ii", 4, names)
+    answer = probe.call("objects created at once", asked)
+    assert struct.unpack(f">{names}i", answer) == (1,) * names

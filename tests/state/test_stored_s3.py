@@ -1,0 +1,173 @@
+"""Checkpoints that sparklog's manager keeps in runs, in a real S3 server."""
+
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparklog.checkpoint import fork, history, verify
+from tests.depth import by_depth
+from tests.spark.versions import since
+from tests.state.s3a import RUNS, STATE, Driver, s3a_conf
+from tests.tiered.proxy import Proxy
+from tests.tiered.s3 import S3Server
+from tests.waiting import until
+
+pytestmark = [
+    pytest.mark.spark, pytest.mark.deep, pytest.mark.s3, since((4, 2), "Hadoop 3.5")
+]  # fmt: skip
+KILLS = by_depth(small=1, ci=3, all=50)
+QUICK = {
+    f"{STATE}.maintenanceInterval": "1s",
+    f"{STATE}.minDeltasForSnapshot": "2",
+    "spark.sparklog.checkpoint.internal.run.entries": "6",
+}
+"""Snapshots and runs that end every few batches."""
+V2 = {f"{STATE}.checkpointFormatVersion": "2"}
+NO_CONF = dict[str, str]()
+
+
+def rows(output: Path) -> dict[str, Any]:
+    return {path.name: json.loads(path.read_text()) for path in output.glob("*.json")}
+
+
+@pytest.fixture
+def bucket(s3: S3Server) -> str:
+    return s3.bucket().replace("s3://", "s3a://")
+
+
+def test_same_output(s3: S3Server, bucket: str, tmp_path: Path) -> None:
+    """On executors of their own, with each kind of state, and a restart."""
+    cases = [
+        ("aggregation", "hdfs", NO_CONF), ("session_windows", "rocksdb", NO_CONF),
+        ("join", "changelog", V2), ("transform_with_state", "changelog", V2),
+    ]  # fmt: skip
+    runs = list[list[Any]]()
+    for operator, provider, conf in cases:
+        ours, expected = tmp_path / operator, tmp_path / f"{operator}-expected"
+        runs += [
+            [operator, provider, f"{bucket}/{operator}", str(ours), last, {**RUNS, **QUICK, **conf}]
+            for last in (3, 9)
+        ]
+        local = str(tmp_path / f"{operator}-ckpt")
+        runs.append([operator, provider, local, str(expected), 9, NO_CONF])
+    states = [f"sparklog-{bucket}/aggregation", f"sparklog-{bucket}/session_windows"]
+    master = "local-cluster[2,1,1024]"
+    driver = Driver(tmp_path / "driver", s3a_conf(s3), runs, master, states)
+    driver.finish()
+    assert all(driver.states().values())
+    for operator, _, _ in cases:
+        wanted, found = rows(tmp_path / f"{operator}-expected"), rows(tmp_path / operator)
+        assert {f"{n}.json": found[f"{n}.json"] for n in range(10)} == {
+            f"{n}.json": wanted[f"{n}.json"] for n in range(10)
+        }
+        options = s3.options()
+        assert verify(f"{bucket}/{operator}", storage_options=options).ok
+        found_batches = history(f"{bucket}/{operator}", storage_options=options).batches
+        assert found_batches[-1].batch >= 9
+
+
+def test_two_requests_a_batch(s3: S3Server, bucket: str, tmp_path: Path) -> None:
+    """Two PUTs, and hardly anything else, for any number of partitions."""
+    requests = list[Counter[str]]()
+    conf = {**RUNS, "spark.sql.shuffle.partitions": "10"}
+    with Proxy(s3.port) as proxy:
+        for last in (5, 125):
+            proxy.seen.clear()
+            url = f"{bucket}/{last}"
+            run = ["aggregation", "hdfs", url, str(tmp_path / str(last)), last, conf]
+            Driver(tmp_path / "driver", s3a_conf(s3, proxy.port), [run]).finish()
+            requests.append(Counter(line.split()[0] for line in proxy.seen))
+    done = [len(rows(tmp_path / str(last))) for last in (5, 125)]
+    more, batches = requests[1] - requests[0], done[1] - done[0]
+    print(f"{batches} micro-batches: {dict(more)}")
+    assert batches >= 115
+    assert more["PUT"] <= 2.1 * batches
+    # Objects are deleted by POST.
+    assert sum(more.values()) - more["PUT"] <= 0.2 * batches
+
+
+def test_killed_drivers(s3: S3Server, bucket: str, tmp_path: Path) -> None:
+    """After each kill -9 the query goes on, and repeats no batch with another result."""
+    url, ours, expected = f"{bucket}/killed", tmp_path / "ours", tmp_path / "expected"
+    provider = "changelog"
+    conf, rng = {**RUNS, **QUICK, **V2}, random.Random(7)
+    for _ in range(KILLS):
+        run = ["join", provider, url, str(ours), 10_000, conf]
+        driver = Driver(tmp_path / "driver", s3a_conf(s3), [run])
+        before = len(rows(ours)) if ours.exists() else 0
+        until(lambda now=before: ours.exists() and len(rows(ours)) > now,  # type: ignore[misc]
+              "a batch", seconds=120, state=driver.said, pause_s=0.05)  # fmt: skip
+        time.sleep(rng.uniform(0.2, 3))
+        os.killpg(driver.process.pid, signal.SIGKILL)
+        driver.process.wait()
+        assert verify(url, storage_options=s3.options()).ok
+    last = max(int(name.removesuffix(".json")) for name in rows(ours)) + 3
+    local = str(tmp_path / "ckpt")
+    Driver(
+        tmp_path / "driver", s3a_conf(s3),
+        [
+            ["join", provider, url, str(ours), last, conf],
+            ["join", provider, local, str(expected), last, NO_CONF],
+        ],
+    ).finish()  # fmt: skip
+    wanted, found = rows(expected), rows(ours)
+    names = [f"{n}.json" for n in range(last + 1)]
+    assert [found[name] for name in names] == [wanted[name] for name in names]
+
+
+@pytest.fixture
+def first(s3: S3Server, bucket: str, tmp_path: Path) -> Iterator[tuple[Driver, list[Any]]]:
+    """A query that runs, and its run."""
+    run = ["aggregation", "hdfs", f"{bucket}/query", str(tmp_path / "out"), 10_000, RUNS]
+    driver = Driver(tmp_path / "driver", s3a_conf(s3), [run])
+    until(lambda: (tmp_path / "out" / "2.json").exists(), "a batch", seconds=120,
+          state=driver.said)  # fmt: skip
+    yield driver, run
+    if driver.process.poll() is None:
+        os.killpg(driver.process.pid, signal.SIGKILL)
+
+
+def test_another_driver_takes_over(
+    first: tuple[Driver, list[Any]], s3: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    """A driver that was paused for long writes nothing when it wakes up, and says why."""
+    old, run = first
+    os.killpg(old.process.pid, signal.SIGSTOP)
+    last = max(int(name.removesuffix(".json")) for name in rows(tmp_path / "out")) + 4
+    Driver(tmp_path / "driver", s3a_conf(s3), [[*run[:4], last, RUNS]]).finish()
+    before = history(f"{bucket}/query", storage_options=s3.options()).batches[-1].batch
+    os.killpg(old.process.pid, signal.SIGCONT)
+    assert "another driver has taken over this query" in old.finish(fails=True)
+    report = history(f"{bucket}/query", storage_options=s3.options())
+    assert report.batches[-1].batch == before
+
+
+def test_a_session_without_the_manager(
+    first: tuple[Driver, list[Any]], s3: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    """It is refused, with the names of two ways to go on; both are tried."""
+    driver, run = first
+    os.killpg(driver.process.pid, signal.SIGKILL)
+    driver.process.wait()
+    last = max(int(name.removesuffix(".json")) for name in rows(tmp_path / "out")) + 2
+    plain = [*run[:4], last, NO_CONF]
+    refused = Driver(tmp_path / "driver", s3a_conf(s3), [plain]).finish(fails=True)
+    assert "sparklog keeps this checkpoint in runs" in refused
+    assert "spark.sparklog.checkpoint.store=runs" in refused
+    assert "sparklog checkpoint fork CHECKPOINT DIRECTORY" in refused
+    copy, options = tmp_path / "copy", s3.options()
+    batch = max(
+        row.batch for row in history(f"{bucket}/query", storage_options=options).batches
+        if row.obstacle is None
+    )  # fmt: skip
+    fork(f"{bucket}/query", copy, to=batch, storage_options=options)
+    by_spark = [*run[:2], str(copy), run[3], last, NO_CONF]
+    Driver(tmp_path / "driver", s3a_conf(s3), [by_spark, [*run[:4], last, RUNS]]).finish()
