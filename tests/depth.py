@@ -64,7 +64,7 @@ TIERING_CUTS: Final = by_depth(small=10, ci=25, all=25)
 # Random lives of a tiered log, some 2 s each.
 TIERING_LIVES: Final = by_depth(small=4, ci=16, all=16)
 # Where a test goes through all crashes of an operation, every such one is judged.
-CUT_EVERY: Final = by_depth(small=3, ci=1, all=1)
+CUT_EVERY: Final = by_depth(small=4, ci=1, all=1)
 # The same of three operations after each other; shorter sequences are judged by the line above.
 CUT_EVERY_OF_THREE: Final = by_depth(small=3, ci=3, all=1)
 # Power cuts of one moment, each of which keeps another part of what wasn't synced.
@@ -72,11 +72,14 @@ POWER_CUTS: Final = by_depth(small=2, ci=5, all=5)
 # Crashes amid a swap whose recovery is crashed, too.
 SWAP_RECOVERIES: Final = by_depth(small=4, ci=8, all=8)
 # Every `deep`th crash has its recovery crashed at every call, too.
-RECRASH_EVERY: Final = by_depth(small=48, ci=6, all=6)
+RECRASH_EVERY: Final = by_depth(small=64, ci=6, all=6)
 # Bits flipped in each file, evenly spread.
 FLIPS: Final = by_depth(small=12, ci=60, all=60)
 # Of the calls of a ledger's repair every such one is cut.
 REPAIR_CUT_STEP: Final = by_depth(small=23, ci=5, all=1)
+# Schedules of a ledger of runs: 0.1 s each.
+LEDGER_SEEDS: Final = by_depth(small=100, ci=900, all=30_000)
+LEDGER_SEEDS_A_TEST: Final = by_depth(small=50, ci=150, all=500)
 # Logs that our cleaners, of a log dir and of a store, and Kafka's clean.
 CLEANER_SEEDS: Final = by_depth(small=6, ci=14, all=300)
 # The same in a store beside a log dir, without Kafka: 0.2 s each.
@@ -94,10 +97,10 @@ SOAK_SECONDS: Final = 30
 # Random foreign logs that the JVM and Python both read: 0.5 s each.
 JVM_LOGS: Final = by_depth(small=6, ci=40, all=1000)
 # Of the tests of Spark whose bytes the JVM moves, every such one runs in Python as well.
-IN_PYTHON_EVERY: Final = by_depth(small=4, ci=2, all=1)
+IN_PYTHON_EVERY: Final = by_depth(small=6, ci=2, all=1)
 # Cases that hypothesis tries where a test names no number of its own.
 EXAMPLES: Final = by_depth(small=50, ci=60, all=500)
 # Of the rows of each table of damages (tests/damage) every such one is judged: 0.15 s each.
-DAMAGES_EVERY: Final = by_depth(small=7, ci=1, all=1)
+DAMAGES_EVERY: Final = by_depth(small=10, ci=1, all=1)
 # Of the same rows every such one is damaged, advised about and restored: 0.15 s each.
-RESTORED_EVERY: Final = by_depth(small=13, ci=4, all=1)
+RESTORED_EVERY: Final = by_depth(small=17, ci=4, all=1)

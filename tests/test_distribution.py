@@ -119,6 +119,7 @@ def packaged() -> set[str]:
     return {name for name in names.splitlines() if (ROOT / name).is_file()} | jars
 
 
+@pytest.mark.deep
 def test_the_wheel_has_all_of_the_package_and_nothing_else(built: Path) -> None:
     with zipfile.ZipFile(next(built.glob("*.whl"))) as packed:
         names = {name for name in packed.namelist() if ".dist-info/" not in name}
@@ -128,6 +129,7 @@ def test_the_wheel_has_all_of_the_package_and_nothing_else(built: Path) -> None:
     assert {f"sparklog/jvm/scala/{name}" for name, _ in sources("4.3")} < set(scala)
 
 
+@pytest.mark.deep
 def test_the_sdist_has_all_of_the_package(built: Path) -> None:
     with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
@@ -135,6 +137,7 @@ def test_the_sdist_has_all_of_the_package(built: Path) -> None:
     assert {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= names
 
 
+@pytest.mark.deep
 def test_an_installed_package_finds_its_sources_and_jars(
     built: Path, jars: Path, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.deep
 def test_every_page_is_there(site: Path) -> None:
     for page in [*(ROOT / "docs").glob("*.md"), *(ROOT / "sparklog").rglob("*.md")]:
         name = "format" if page.name == "README.md" else page.stem
@@ -37,6 +38,7 @@ def test_every_page_is_there(site: Path) -> None:
     assert "exactly_once.py" in (site / "examples.html").read_text()
 
 
+@pytest.mark.deep
 def test_it_asks_nobody_else_for_anything(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 20
@@ -48,6 +50,7 @@ def test_it_asks_nobody_else_for_anything(site: Path) -> None:
             assert fetched.startswith(("data:", "#")) or "//" not in fetched, (sheet, fetched)
 
 
+@pytest.mark.deep
 def test_no_comment_of_a_source_is_shown(site: Path) -> None:
     for page in site.glob("*.html"):
         assert not re.search(r"<!--\s*(?:skip|invisible|ends-with|Made)", page.read_text()), page

@@ -352,6 +352,7 @@ def test_a_note_that_cannot_be_read(golden: Golden) -> None:
         reset(path, to=9)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("backed", [False, True], ids=["files", "records"])
 def test_killed_at_every_call(golden: Golden, backed: bool) -> None:
     """Before or after, whole; once it is asked, no reset checkpoint whose log hasn't followed."""

@@ -134,6 +134,7 @@ def test_changes_of_state(name: str, golden: Golden, kept: Keep) -> None:
     assert changes(kept(path), store=store).read_all() == changes(path, store=store).read_all()
 
 
+@pytest.mark.deep
 def test_a_bucket_of_a_server(golden: Golden, s3: S3Server, tmp_path: Path) -> None:
     """By S3's protocol, with the scheme of Hadoop's connector and with options."""
     path = golden("ids")

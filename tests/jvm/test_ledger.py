@@ -4,20 +4,17 @@ import struct
 
 import pytest
 
-from tests.depth import by_depth
+from tests.depth import LEDGER_SEEDS, LEDGER_SEEDS_A_TEST
 from tests.jvm.probe import Probe
 
-SEEDS = by_depth(small=150, ci=1500, all=30_000)
-AT_ONCE = 75
 
-
-@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+@pytest.mark.parametrize("first", range(0, LEDGER_SEEDS, LEDGER_SEEDS_A_TEST))
 def test_schedules(probe: Probe, first: int) -> None:
     """Lost, late and doubled requests; drivers that pause, give up and die: nothing is lost."""
-    answer = probe.call("ledger schedules", struct.pack(">qi", first, AT_ONCE))
+    answer = probe.call("ledger schedules", struct.pack(">qi", first, LEDGER_SEEDS_A_TEST))
     (acknowledged,) = struct.unpack_from(">q", answer)
     assert answer[8:].decode() == ""
-    assert acknowledged > AT_ONCE
+    assert acknowledged > LEDGER_SEEDS_A_TEST
 
 
 def test_damage(probe: Probe) -> None:

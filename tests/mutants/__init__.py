@@ -11,6 +11,7 @@ them; whoever mends a bug that the suite let through adds it here.
     reading      look-ups, reads, transactions, the format
     tiering      copies, their metadata, deletion, remote reads, the service's lease
     checkpoints  checkpoints as logs, reset, backups
+    stored_checkpoints  checkpoints in runs: the ledger, its driver, reading in Python
     upkeep       merges, garbage and the lease of a log in a store
     histories    lost entries, roll-backs and groups' positions of a log in a store
     kernel       syncs of the real file system, by Python and by Spark's JVM; network mounts
@@ -45,6 +46,7 @@ from tests.mutants import (
     segments,
     sink,
     source,
+    stored_checkpoints,
     tiering,
     upkeep,
 )
@@ -58,6 +60,7 @@ MUTANTS = (
     *reading.MUTANTS,
     *tiering.MUTANTS,
     *checkpoints.MUTANTS,
+    *stored_checkpoints.MUTANTS,
     *upkeep.MUTANTS,
     *histories.MUTANTS,
     *kernel.MUTANTS,

@@ -17,6 +17,7 @@ __all__ = ["as_it_was"]
 pytestmark = [pytest.mark.spark, pytest.mark.one_path]
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("as_it_was")
 @pytest.mark.parametrize("name", api_examples.cases(spark=True))
 def test_the_examples_run(

@@ -140,6 +140,7 @@ class VisitsInPandas(Visits):
             yield pd.DataFrame([row.asDict()])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "method",
     [
@@ -168,6 +169,7 @@ def test_transform_with_state(topics: Topics, method: str) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.deep
 def test_join_of_two_topics(topics: Topics) -> None:
     within = "key = k and at between timestamp - interval 1 hour and timestamp + interval 1 hour"
 
@@ -195,8 +197,9 @@ def _named(topics: Topics, *, foreach_batch: bool) -> Callable[[], list[str]]:
     return run
 
 
-@pytest.mark.parametrize("foreach_batch", [False, pytest.param(True, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("foreach_batch", [False, True])
 @since((4, 2), "named sources")
+@pytest.mark.deep
 def test_named_sources(topics: Topics, tmp_path: Path, foreach_batch: bool) -> None:
     """The offset log has the names: the history, a fork and a reset read them."""
     run = _named(topics, foreach_batch=foreach_batch)
@@ -212,8 +215,9 @@ def test_named_sources(topics: Topics, tmp_path: Path, foreach_batch: bool) -> N
     assert run() == ["1", "2", "2"]  # as the reset says: batch 1 runs again, and is appended
 
 
-@pytest.mark.parametrize("foreach_batch", [False, pytest.param(True, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("foreach_batch", [False, True])
 @since((4, 2), "named sources")
+@pytest.mark.deep
 def test_a_query_with_named_sources_that_lost_its_checkpoint(
     topics: Topics, foreach_batch: bool
 ) -> None:
@@ -250,6 +254,7 @@ def test_state_checkpoint_format_2(topics: Topics) -> None:
         assert run() == ["a1", "a2", "b1", "b2"]
 
 
+@pytest.mark.deep
 def test_arrow_udf(topics: Topics) -> None:
     """An Arrow UDF; in Spark 4.0, which has none, a Pandas UDF."""
     if PYSPARK >= (4, 1):

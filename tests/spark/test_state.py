@@ -90,6 +90,7 @@ def test_column_families(spark: SparkSession, golden: Golden) -> None:
     assert lists.select("key.k", "value.v").distinct().count() == 30
 
 
+@pytest.mark.deep
 def test_a_stream(golden: Golden, follow: Follow) -> None:
     """From the earliest batch that is kept, restarted with more batches, in steps of three."""
     path = golden("hdfs")

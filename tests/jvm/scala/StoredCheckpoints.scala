@@ -27,7 +27,10 @@ object StoredCheckpoints extends Operations {
   private def race(in: DataInputStream, out: DataOutputStream): Unit = {
     val store = HadoopStore.at(new Path(s"file:${textFrom(in)}"), new Configuration)
     val (threads, names) = (in.readInt(), in.readInt())
-    val pool = Executors.newFixedThreadPool(threads, Daemons.named("race"))
+    val pool = Executors.newFixedThreadPool(threads + 1, Daemons.named("race"))
+    val isDone = new java.util.concurrent.atomic.AtomicBoolean
+    // Files beside the objects come and go while they are listed.
+    val listing = pool.submit((() => while (!isDone.get) store.list("a")): Runnable)
     for (name <- 0 until names) {
       val tasks = (0 until threads).map { n =>
         (() => store.create(s"a/$name", Array.fill(1000)(n.toByte))): Callable[Boolean]
@@ -38,6 +41,8 @@ object StoredCheckpoints extends Operations {
       assert(created(content(0)), "the content is that of an attempt that failed")
       out.writeInt(created.count(identity))
     }
+    isDone.set(true)
+    listing.get()
     pool.shutdown()
     assert(store.list("a").size == names, "objects beside the created ones")
   }

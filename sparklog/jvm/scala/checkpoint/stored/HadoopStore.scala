@@ -1,7 +1,11 @@
 package sparklog.checkpoint.stored
 
 import java.io.{FileNotFoundException, IOException}
-import java.nio.file.{FileAlreadyExistsException => NameExists, Files, Path => LocalPath}
+import java.nio.file.{
+  FileAlreadyExistsException => NameExists, Files, FileVisitResult, NoSuchFileException,
+  Path => LocalPath, SimpleFileVisitor
+}
+import java.nio.file.attribute.BasicFileAttributes
 import java.util.UUID
 
 import scala.jdk.CollectionConverters._
@@ -197,6 +201,25 @@ object HadoopStore {
         true
       } catch { case _: NameExists => false }
       finally Files.deleteIfExists(aside)
+    }
+
+    /** Not by Hadoop, which fails if a file vanishes while it asks for the file's permissions. */
+    override def list(directory: String): Seq[ObjectInfo] = {
+      val base = LocalPath.of(root.toUri.getPath)
+      val found = Seq.newBuilder[ObjectInfo]
+      val visitor = new SimpleFileVisitor[LocalPath] {
+        override def visitFile(file: LocalPath, status: BasicFileAttributes): FileVisitResult = {
+          if (!file.getFileName.toString.startsWith(Aside)) {
+            val name = base.relativize(file).toString
+            found += ObjectInfo(name, status.size, status.lastModifiedTime.toMillis)
+          }
+          FileVisitResult.CONTINUE
+        }
+        override def visitFileFailed(file: LocalPath, e: IOException): FileVisitResult =
+          if (e.isInstanceOf[NoSuchFileException]) FileVisitResult.CONTINUE else throw e
+      }
+      Files.walkFileTree(base.resolve(directory), visitor)
+      found.result()
     }
 
     override def put(name: String, content: Array[Byte]): Unit = {

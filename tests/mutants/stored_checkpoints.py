@@ -1,0 +1,213 @@
+"""Bugs in checkpoints that are kept in runs, in an object store."""
+
+from tests.mutants.mutant import Mutant, mutant
+
+SCHEDULES = "jvm/test_ledger.py::test_schedules"
+DAMAGE = "jvm/test_ledger.py::test_damage"
+ENDS = "jvm/test_ledger.py::test_ends_of_old_runs_are_kept"
+RACE = "jvm/test_stored_checkpoint.py::test_one_of_many_creators_wins"
+READING = "checkpoint/test_stored_runs.py"
+
+
+def _scala(name: str, file: str, old: str, new: str, *tests: str) -> Mutant:
+    return mutant(f"stored-{name}", f"jvm/scala/checkpoint/stored/{file}", old, new, *tests)
+
+
+def _scenario(name: str) -> str:
+    return f"jvm/test_stored_checkpoint.py::test_scenarios[{name}]"
+
+
+MUTANTS = (
+    # --- The ledger of runs -----------------------------------------------------------------------
+    _scala(
+        "an-own-entry-is-taken-for-anothers",
+        "RunLedger.scala",
+        "Some(if (found.attempt == entry.attempt) Right(placed) else Left(found))",
+        "Some(Left(found))",
+        SCHEDULES,
+    ),
+    _scala(
+        "an-entry-without-an-answer-counts",
+        "RunLedger.scala",
+        "if (created.contains(true)) outcome",
+        "if (!created.contains(false)) outcome",
+        SCHEDULES,
+    ),
+    _scala(
+        "a-run-begins-without-a-seal",
+        "RunLedger.scala",
+        "if (run == RunLedger.NoRun) None else Some(sealNewest())",
+        "if (run == RunLedger.NoRun) None else Some(Place(run, next))",
+        SCHEDULES,
+    ),
+    _scala(
+        "an-entry-at-the-seals-place-is-not-read",
+        "RunLedger.scala",
+        "case Left(other) => take(other)",
+        "case Left(_) => next += 1",
+        SCHEDULES,
+    ),
+    _scala(
+        "seals-are-deleted",
+        "RunLedger.scala",
+        "entries.filter { case (p, _) => sealNumber.exists(p.number != _) }",
+        "entries",
+        SCHEDULES,
+    ),
+    _scala(
+        "first-entries-are-deleted",
+        "RunLedger.scala",
+        "unneeded.filter(_._1.number != 0)",
+        "unneeded",
+        SCHEDULES,
+    ),
+    _scala(
+        "entries-of-the-current-run-are-deleted",
+        "RunLedger.scala",
+        ".filter(_._1.run < run)",
+        ".filter(_._1.run <= run)",
+        SCHEDULES,
+    ),
+    _scala(
+        "a-driver-goes-on-in-anothers-run",
+        "RunLedger.scala",
+        "beginAfter(sealPlace, Nil).isRight",
+        "{ beginAfter(sealPlace, Nil); true }",
+        SCHEDULES,
+    ),
+    _scala(
+        "a-ledger-is-used-after-a-failure",
+        "RunLedger.scala",
+        "        broken = Some(e)\n",
+        "",
+        SCHEDULES,
+    ),
+    _scala(
+        "a-swapped-entry-is-read",
+        "LedgerEntry.scala",
+        "if (found != place) {",
+        "if (found.run < 0) {",
+        DAMAGE,
+    ),
+    _scala(
+        "a-swapped-index-is-read",
+        "RunLedger.scala",
+        "if (name != obj) throw",
+        "if (name.isEmpty) throw",
+        DAMAGE,
+    ),
+    _scala(
+        "ends-of-runs-are-kept-for-a-time-only",
+        "RunLedger.scala",
+        "val isOld = old < run - settings.keepRuns &&",
+        "val isOld = old < run &&",
+        ENDS,
+    ),
+    _scala(
+        "ends-of-runs-are-kept-for-a-number-only",
+        "RunLedger.scala",
+        "objects.forall(_._2.timeMs < settings.nowMs() - settings.keepMs)",
+        "objects.nonEmpty",
+        ENDS,
+    ),
+    # --- The driver -------------------------------------------------------------------------------
+    _scala(
+        "a-late-task-changes-a-batch-that-is-being-committed",
+        "StoredCheckpoint.scala",
+        "file.version <= closing",
+        "file.version <= committed",
+        _scenario("a late task writes nothing while its batch is being committed"),
+    ),
+    _scala(
+        "a-snapshot-does-not-wait-for-its-batch",
+        "PendingFiles.scala",
+        "file.version <= committed && (",
+        "(",
+        _scenario("a snapshot waits for its batch"),
+    ),
+    _scala(
+        "files-of-all-attempts-are-kept",
+        "PendingFiles.scala",
+        "ids.get(version).flatten.forall(_.get(operator).forall(_.contains(id)))",
+        "true || id.isEmpty || operator.isEmpty || version < 0",
+        _scenario("only attempts that a commit names count"),
+    ),
+    _scala(
+        "executors-see-files-of-an-uncommitted-batch",
+        "StoredCheckpoint.scala",
+        "pending.get(path).orElse(inFlight.get(path)).filter(c => isDriver || isDeletion(c))",
+        "pending.get(path).orElse(inFlight.get(path)).filter(c => isDriver || c.path.nonEmpty)",
+        _scenario("a batch is durable with its commit"),
+    ),
+    _scala(
+        "an-old-run-writes",
+        "StoredCheckpoint.scala",
+        "    def checkAll(): Unit = {\n      check(ofRun)\n",
+        "    def checkAll(): Unit = {\n",
+        _scenario("an old run writes nothing"),
+    ),
+    _scala(
+        "the-query-id-is-replaced",
+        "StoredCheckpoint.scala",
+        'keepsMetadata = ledger.index.get("metadata").isEmpty',
+        "keepsMetadata = true",
+        _scenario("a beginning that fails changes nothing"),
+    ),
+    _scala(
+        "the-last-snapshots-are-lost",
+        "StoredCheckpoint.scala",
+        "if (!ledger.isBroken) flushPending()",
+        "",
+        _scenario("snapshots are stored when the query ends"),
+    ),
+    _scala(
+        "a-rotation-that-cant-read-fails-the-query",
+        "StoredCheckpoint.scala",
+        "case e: IOException if !ledger.isBroken =>",
+        "case e: IOException if ledger.isBroken && ledger.entries < 0 =>",
+        _scenario("a rotation that can't read its files is postponed"),
+    ),
+    _scala(
+        "pool-threads-of-an-old-run-write",
+        "CheckpointFiles.scala",
+        "        ofQuery = caller.run\n",
+        "",
+        _scenario("pool threads of an old run write nothing"),
+    ),
+    _scala(
+        "a-checkpoint-without-its-home-begins-anew",
+        "CheckpointFiles.scala",
+        "        CheckpointHome.checkNotLost(root.toString, store)\n",
+        "",
+        _scenario("a checkpoint that lost its home does not begin anew"),
+    ),
+    _scala(
+        "several-creators-win",
+        "HadoopStore.scala",
+        "Files.createLink(target, aside)",
+        "Files.copy(aside, target, java.nio.file.StandardCopyOption.REPLACE_EXISTING)",
+        RACE,
+    ),
+    # --- Reading in Python ------------------------------------------------------------------------
+    mutant(
+        "a-reader-of-runs-lists-once",
+        "checkpoint/stored_runs.py",
+        "            if not is_last:\n                return False\n",
+        "",
+        f"{READING}::test_a_driver_ends_the_run_meanwhile",
+    ),
+    mutant(
+        "a-swapped-pack-is-read",
+        "checkpoint/stored_runs.py",
+        "if more or record.path != name or record.kind != _CONTENT:",
+        "if more:",
+        f"{READING}::test_damage",
+    ),
+    mutant(
+        "an-entry-of-another-place-is-read",
+        "checkpoint/stored_runs.py",
+        'if (header.get("run"), header.get("number")) != (newest, number):',
+        'if header.get("run") is None:',
+        f"{READING}::test_damage",
+    ),
+)
