@@ -24,7 +24,7 @@ MUTANTS = (
         "RunLedger.scala",
         "Some(if (found.attempt == entry.attempt) Right(placed) else Left(found))",
         "Some(Left(found))",
-        SCHEDULES,
+        _scenario("a lost answer does not end a run"),
     ),
     _scala(
         "an-entry-without-an-answer-counts",
@@ -59,14 +59,7 @@ MUTANTS = (
         "RunLedger.scala",
         "unneeded.filter(_._1.number != 0)",
         "unneeded",
-        SCHEDULES,
-    ),
-    _scala(
-        "entries-of-the-current-run-are-deleted",
-        "RunLedger.scala",
-        ".filter(_._1.run < run)",
-        ".filter(_._1.run <= run)",
-        SCHEDULES,
+        ENDS,
     ),
     _scala(
         "a-driver-goes-on-in-anothers-run",

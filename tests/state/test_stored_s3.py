@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from sparklog.checkpoint import fork, history, verify
@@ -24,6 +25,7 @@ pytestmark = [
     pytest.mark.spark, pytest.mark.deep, pytest.mark.s3, since((4, 2), "Hadoop 3.5")
 ]  # fmt: skip
 KILLS = by_depth(small=1, ci=3, all=50)
+EXECUTOR_KILLS = by_depth(small=1, ci=1, all=3)
 QUICK = {
     f"{STATE}.maintenanceInterval": "1s",
     f"{STATE}.minDeltasForSnapshot": "2",
@@ -171,3 +173,67 @@ def test_a_session_without_the_manager(
     fork(f"{bucket}/query", copy, to=batch, storage_options=options)
     by_spark = [*run[:2], str(copy), run[3], last, NO_CONF]
     Driver(tmp_path / "driver", s3a_conf(s3), [by_spark, [*run[:4], last, RUNS]]).finish()
+
+
+def test_a_bad_network(s3: S3Server, bucket: str, tmp_path: Path) -> None:
+    """Lost answers, refused connections and throttling: the query goes on, with the same result."""
+    conf = {**RUNS, **QUICK, **V2}
+    run = ["join", "changelog", f"{bucket}/query", str(tmp_path / "ours"), 25, conf]
+    local = ["join", "changelog", str(tmp_path / "ckpt"), str(tmp_path / "expected"), 25, NO_CONF]
+    quick = {f"spark.hadoop.fs.s3a.retry.{name}interval": "50ms" for name in ("", "throttle.")}
+    rng = random.Random(3)
+    with Proxy(s3.port) as proxy:
+        driver = Driver(
+            tmp_path / "driver", {**s3a_conf(s3, proxy.port), **quick}, [run, local]
+        )  # fmt: skip
+        while driver.process.poll() is None:
+            way: Any = rng.choice(("drop", "drop", "busy", "refuse"))
+            proxy.heal()  # faults of requests that did not come would add up
+            proxy.spoil(rng.choice((b"PUT", b"PUT", b"GET")), way)
+            time.sleep(rng.uniform(0.05, 0.3))
+        driver.finish()
+        assert proxy.spoiled > 10
+    wanted, found = rows(tmp_path / "expected"), rows(tmp_path / "ours")
+    names = [f"{n}.json" for n in range(26)]
+    assert [found[name] for name in names] == [wanted[name] for name in names]
+    assert verify(f"{bucket}/query", storage_options=s3.options()).ok
+
+
+def test_killed_executors(s3: S3Server, bucket: str, tmp_path: Path) -> None:
+    """Tasks are repeated on other executors, and their state is that of the last commit."""
+    conf = {**RUNS, **QUICK, **V2}
+    run = ["join", "changelog", f"{bucket}/query", str(tmp_path / "ours"), 25, conf]
+    local = ["join", "changelog", str(tmp_path / "ckpt"), str(tmp_path / "expected"), 25, NO_CONF]
+    driver = Driver(tmp_path / "driver", s3a_conf(s3), [run, local], "local-cluster[2,1,1024]")
+    rng, killed = random.Random(5), 0
+    while driver.process.poll() is None and not (tmp_path / "ours" / "24.json").exists():
+        time.sleep(rng.uniform(2, 4))
+        executors = [
+            child for child in psutil.Process(driver.process.pid).children(recursive=True)
+            if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline())
+        ]  # fmt: skip
+        if (tmp_path / "ours").exists() and len(executors) == 2 and killed < EXECUTOR_KILLS:
+            rng.choice(executors).kill()
+            killed += 1
+    driver.finish()
+    assert killed > 0
+    wanted, found = rows(tmp_path / "expected"), rows(tmp_path / "ours")
+    names = [f"{n}.json" for n in range(26)]
+    assert [found[name] for name in names] == [wanted[name] for name in names]
+
+
+@pytest.mark.parametrize("fault", ["bucket", "credentials"])
+def test_a_query_that_cannot_start(
+    fault: str, s3: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    """A missing bucket and wrong credentials fail at once, with what the store says."""
+    conf = s3a_conf(s3)
+    url = f"{bucket}/query"
+    if fault == "bucket":
+        url = "s3a://no-such-bucket/query"
+    else:
+        conf["spark.hadoop.fs.s3a.secret.key"] = "wrong"
+    run = ["aggregation", "hdfs", url, str(tmp_path / "out"), 2, RUNS]
+    said = Driver(tmp_path / "driver", conf, [run]).finish(fails=True)
+    expected = "does not exist" if fault == "bucket" else "AccessDeniedException"
+    assert expected in said, said[-5000:]

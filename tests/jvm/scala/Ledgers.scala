@@ -290,10 +290,10 @@ object Ledgers extends Operations {
     private def path(place: Int) = f"h/$place%06d"
   }
 
-  /** A ledger with two runs and some entries. */
+  /** A ledger with three runs, two indexes and some entries. */
   private def example(settings: LedgerSettings = LedgerSettings(giveUpMs = 0)): Memory = {
     val memory = new Memory
-    for (run <- 0 until 2) {
+    for (run <- 0 until 3) {
       val ledger = new RunLedger(memory, Directory, settings)
       ledger.begin("{}")
       for (n <- 0 until 3) {

@@ -83,11 +83,14 @@ object StoredCheckpoints extends Operations {
   }
 
   /** A store that calls `before` with the kind and the name of each request. */
-  private final class Hooked(store: ObjectStore) extends ObjectStore {
+  private class Hooked(store: ObjectStore) extends ObjectStore {
     var before: (String, String) => Unit = (_, _) => ()
+    var after: (String, String) => Unit = (_, _) => ()
     override def create(name: String, content: Array[Byte]): Boolean = {
       before("create", name)
-      store.create(name, content)
+      val isNew = store.create(name, content)
+      after("create", name)
+      isNew
     }
     override def put(name: String, content: Array[Byte]): Unit = {
       before("put", name)
@@ -374,6 +377,21 @@ object StoredCheckpoints extends Operations {
       put(driver, "offsets/1", "plan", None)
       assert(text(example.open(), delta(1)) == "one")
     },
+    "a lost answer does not end a run" -> { example =>
+      example.conf.set("spark.sparklog.checkpoint.request.timeout.ms", "60000")
+      val (driver, run) = example.begin()
+      var lost = 0
+      example.hooked.after = (_, _) => {
+        lost += 1
+        if (lost % 2 == 1) throw new IOException("no answer")
+      }
+      for (batch <- 0 until 3) {
+        put(driver, delta(batch + 1), s"delta $batch", run)
+        commit(driver, batch)
+      }
+      assert(lost >= 6)
+      for (batch <- 0 until 3) assert(text(example.open(), delta(batch + 1)) == s"delta $batch")
+    },
     "a beginning that fails changes nothing" -> { example =>
       val (driver, _) = example.begin()
       commit(driver, 0)
@@ -516,19 +534,20 @@ object StoredCheckpoints extends Operations {
     },
     "a store without atomic creation is refused" -> { example =>
       val store = example.store
-      object careless extends ObjectStore {
+      object careless extends Hooked(store) {
         override def create(name: String, content: Array[Byte]): Boolean = {
           store.put(name, content)
           true
         }
-        override def put(name: String, content: Array[Byte]): Unit = store.put(name, content)
-        override def get(name: String): Option[Array[Byte]] = store.get(name)
-        override def get(name: String, position: Long, bytes: Int): Option[Array[Byte]] =
-          store.get(name, position, bytes)
-        override def list(directory: String): Seq[ObjectInfo] = store.list(directory)
-        override def delete(names: Seq[String]): Unit = store.delete(names)
       }
       assert(ObjectStore.fault(store, "trial").isEmpty)
+      object repeating extends Hooked(store) {
+        override def create(name: String, content: Array[Byte]): Boolean = {
+          store.create(name, content)
+          store.create(name, content)
+        }
+      }
+      assert(ObjectStore.fault(repeating, "trial").isEmpty)
       assert(ObjectStore.fault(careless, "trial").isDefined)
       assert(store.get("trial").isEmpty)
       val message =

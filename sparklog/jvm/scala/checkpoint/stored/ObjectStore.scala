@@ -39,11 +39,12 @@ object ObjectStore {
    */
   def fault(store: ObjectStore, name: String): Option[String] = {
     val content = Array[Byte](1, 2, 3)
-    val first = store.create(name, content)
+    // False if the store's client repeated its request after a lost answer, so the content decides.
+    store.create(name, content)
     val second = store.create(name, Array[Byte](4))
     val found = store.get(name)
     store.delete(Seq(name))
-    if (first && !second && found.exists(java.util.Arrays.equals(_, content))) None
+    if (!second && found.exists(java.util.Arrays.equals(_, content))) None
     else Some("its store does not create objects atomically (a conditional PUT, for example)")
   }
 }
