@@ -49,14 +49,14 @@ MUTANTS = (
     ),
     _scala(
         "seals-are-deleted",
-        "RunLedger.scala",
+        "Deletions.scala",
         "entries.filter { case (p, _) => sealNumber.exists(p.number != _) }",
         "entries",
         SCHEDULES,
     ),
     _scala(
         "first-entries-are-deleted",
-        "RunLedger.scala",
+        "Deletions.scala",
         "unneeded.filter(_._1.number != 0)",
         "unneeded",
         ENDS,
@@ -91,14 +91,14 @@ MUTANTS = (
     ),
     _scala(
         "ends-of-runs-are-kept-for-a-time-only",
-        "RunLedger.scala",
+        "Deletions.scala",
         "val isOld = old < run - settings.keepRuns &&",
         "val isOld = old < run &&",
         ENDS,
     ),
     _scala(
         "ends-of-runs-are-kept-for-a-number-only",
-        "RunLedger.scala",
+        "Deletions.scala",
         "objects.forall(_._2.timeMs < settings.nowMs() - settings.keepMs)",
         "objects.nonEmpty",
         ENDS,
@@ -169,7 +169,7 @@ MUTANTS = (
     ),
     _scala(
         "a-checkpoint-without-its-home-begins-anew",
-        "CheckpointFiles.scala",
+        "StoredCheckpoints.scala",
         "        CheckpointHome.checkNotLost(root.toString, store)\n",
         "",
         _scenario("a checkpoint that lost its home does not begin anew"),

@@ -45,7 +45,7 @@ object StateFile {
     val json = StoredFile.mapper.readTree(text.substring(text.indexOf('\n') + 1))
     val ids = json.path("stateUniqueIds")
     if (!ids.isObject) None
-    else Some(ids.fields.asScala.map(e => e.getKey -> leaves(e.getValue).toSet).toMap)
+    else Some(ids.properties.asScala.map(e => e.getKey -> leaves(e.getValue).toSet).toMap)
   }
 
   private def leaves(node: com.fasterxml.jackson.databind.JsonNode): Iterator[String] =

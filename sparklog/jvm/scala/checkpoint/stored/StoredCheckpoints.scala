@@ -1,0 +1,163 @@
+package sparklog.checkpoint.stored
+
+import java.io.{FileNotFoundException, IOException}
+import java.util.concurrent.ConcurrentHashMap
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.sparklog.CheckpointRpc
+
+/** The checkpoints in object stores that this JVM uses. */
+object StoredCheckpoints {
+  /**
+   * The conf that decides how a checkpoint outside of a local disk is kept: `runs` (in the ledger
+   * of this package) or `disk` (only local disks have log-backed checkpoints).
+   */
+  val StoreKey = "spark.sparklog.checkpoint.store"
+
+  private val SchemePrefix = "sparklog-"
+  private val open = new ConcurrentHashMap[String, StoredCheckpoint]
+
+  def isWanted(conf: Configuration): Boolean = conf.get(StoreKey, "disk") match {
+    case "runs" => true
+    case "disk" => false
+    case other => throw new IllegalArgumentException(
+        s"$StoreKey must be runs (keep checkpoints in object stores in a ledger) or disk (leave " +
+          s"them to Spark); got $other")
+  }
+
+  /** Whether a path has the scheme of checkpoints in object stores. */
+  def isOurs(path: Path): Boolean =
+    path.toUri.getScheme != null && path.toUri.getScheme.startsWith(SchemePrefix)
+
+  /**
+   * Return the path with the scheme by which Spark uses the checkpoint. With a scheme of its own
+   * even the files that Spark copies without its checkpoint manager reach this code.
+   */
+  def ours(path: Path): Path = withScheme(path, SchemePrefix + path.toUri.getScheme)
+
+  /** Return the path in the real file system. */
+  def real(path: Path): Path =
+    if (isOurs(path)) withScheme(path, path.toUri.getScheme.stripPrefix(SchemePrefix)) else path
+
+  private def withScheme(path: Path, scheme: String): Path = {
+    val uri = path.toUri
+    new Path(new java.net.URI(scheme, uri.getAuthority, uri.getPath, null, null))
+  }
+
+  /** Set the file system for the scheme of a checkpoint at a path of a real file system. */
+  def useFileSystem(path: Path, conf: Configuration): Unit = {
+    val key = s"fs.${ours(path).toUri.getScheme}.impl"
+    conf.set(key, classOf[StoredFileSystem].getName)
+    // A cached file system would keep the run id of the first query that used it.
+    conf.setBoolean(s"$key.disable.cache", true)
+  }
+
+  /** Return the open checkpoint that contains a path, and the path in it. */
+  def open(path: Path): Option[(StoredCheckpoint, String)] =
+    parents(path).flatMap { root =>
+      Option(open.get(root.toString)).map(_ -> relative(root, path))
+    }.nextOption()
+
+  /**
+   * Return the checkpoint that contains a path of a real file system, and the path in it. Opens the
+   * checkpoint if necessary. Throws a FileNotFoundException if there is none.
+   */
+  def around(path: Path, conf: Configuration): (StoredCheckpoint, String) =
+    open(path).getOrElse {
+      val root = parents(path).find(home(_, conf).isDefined).getOrElse(
+        throw new FileNotFoundException(s"$path is in no checkpoint of sparklog"))
+      at(root, conf) -> relative(root, path)
+    }
+
+  /** Use this object for the checkpoint's path: its query has begun a run with it. */
+  def remember(checkpoint: StoredCheckpoint): Unit = {
+    open.put(checkpoint.root.toString, checkpoint)
+    ()
+  }
+
+  /** Release the memory of a checkpoint whose query has ended. */
+  def forget(checkpoint: StoredCheckpoint): Unit = {
+    open.remove(checkpoint.root.toString, checkpoint)
+    ()
+  }
+
+  private def parents(path: Path): Iterator[Path] =
+    Iterator.iterate(path)(_.getParent).takeWhile(_ != null)
+
+  private def relative(root: Path, path: Path): String =
+    path.toUri.getPath.stripPrefix(root.toUri.getPath).stripPrefix("/")
+
+  /** Return the content of the object that marks a checkpoint. */
+  private def home(root: Path, conf: Configuration): Option[Array[Byte]] =
+    HadoopStore.at(root, conf).get(CheckpointHome.Name)
+
+  /** Return the checkpoint at a location that has one. */
+  private def at(root: Path, conf: Configuration): StoredCheckpoint = synchronized {
+    val store = HadoopStore.at(root, conf)
+    val content = store.get(CheckpointHome.Name).getOrElse(
+      throw new FileNotFoundException(s"$root is no checkpoint of sparklog"))
+    val id = CheckpointHome.idOf(root.toString, content)
+    val known = open.get(root.toString)
+    if (known != null && known.id == id && !known.isBroken) known
+    else {
+      val checkpoint = new StoredCheckpoint(root, store, id, conf)
+      open.put(root.toString, checkpoint)
+      checkpoint
+    }
+  }
+
+  /**
+   * Open the checkpoint at a location for a query, and create it if the location is empty. Return
+   * why the location is left to Spark instead, if it is. Called in the driver.
+   */
+  def create(root: Path, conf: Configuration): Either[String, StoredCheckpoint] = {
+    for (why <- Option(whyNot(root, conf))) throw refusal(root, why)
+    val store = HadoopStore.at(root, conf)
+    val isNew = store.get(CheckpointHome.Name).isEmpty
+    if (isNew && isOfSpark(store)) Left("Spark itself began the checkpoint")
+    else {
+      if (isNew) {
+        CheckpointHome.checkNotLost(root.toString, store)
+        createHome(root, store)
+      }
+      CheckpointRpc.serve(message => CheckpointFiles.answer(message))
+      Right(at(root, conf))
+    }
+  }
+
+  /** Return why checkpoints at a qualified path can't be kept in runs, or null. No request. */
+  def whyNot(root: Path, conf: Configuration): String = HadoopStore.fault(root, conf).orNull
+
+  private def refusal(root: Path, why: String): IOException = new IOException(
+    s"a checkpoint at $root can't be kept in runs: $why. Use another checkpointLocation, or " +
+      s"leave the checkpoint to Spark: set $StoreKey to disk")
+
+  private def isOfSpark(store: ObjectStore): Boolean =
+    store.get(MetadataFile) match {
+      case Some(text) => !StoredMarker.isMarker(text)
+      case None => store.list("offsets").nonEmpty
+    }
+
+  private def createHome(root: Path, store: ObjectStore): Unit = {
+    val name = s"${StoredCheckpoint.Directory}/trial-${java.util.UUID.randomUUID()}"
+    for (why <- ObjectStore.fault(store, name)) throw refusal(root, why)
+    store.create(MetadataFile, StoredMarker.Text)
+    store.create(CheckpointHome.Name, CheckpointHome.encode(java.util.UUID.randomUUID().toString))
+    ()
+  }
+
+  private val MetadataFile = "metadata"
+}
+
+/** The object `metadata` of a checkpoint in runs, at which Spark's own manager fails. */
+object StoredMarker {
+  private val Begin = "{\"id\":[\"sparklog "
+  val Text: Array[Byte] = (Begin + "keeps this checkpoint in runs, which Spark's own checkpoint " +
+    "manager can't read. Start the query with sparklog.enable(spark) or sparklog.spark_conf(), " +
+    "and with spark.sparklog.checkpoint.store=runs. Or copy the checkpoint to files: " +
+    "sparklog checkpoint fork CHECKPOINT DIRECTORY\"]}\n").getBytes("UTF-8")
+
+  def isMarker(content: Array[Byte]): Boolean = new String(content, "UTF-8").startsWith(Begin)
+}
