@@ -86,7 +86,14 @@ class RunFiles:
         file = self._files.get(name)
         if file is None:
             raise FileNotFoundError(2, "there is no such file", name)
-        return self._content(name, file)[start:end]
+        try:
+            return self._content(name, file)[start:end]
+        except FileNotFoundError:
+            self.list()  # the driver moves files when it ends a run
+            moved = self._files.get(name)
+            if moved is None or moved == file:
+                raise
+            return self._content(name, moved)[start:end]
 
     def get_many(
         self, names: Sequence[str], *, limit: int = WHOLE_BYTES_MAX
@@ -131,6 +138,8 @@ class RunFiles:
         return self._memory[file]
 
     def _remember(self, file: _File, content: bytes) -> None:
+        if file in self._memory:
+            return
         self._memory[file] = content
         self._memory_bytes += len(content)
         while self._memory_bytes > _MEMORY_BYTES and len(self._memory) > 1:

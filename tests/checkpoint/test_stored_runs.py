@@ -10,6 +10,8 @@ from sparklog.checkpoint import history
 from sparklog.checkpoint.stored_runs import HOME, RunFiles, run_files
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.batch import encode_one
+from sparklog.format.decoder import Decoder
+from sparklog.format.scan import scan
 from sparklog.testing import FaultStore
 from sparklog.tiered import Store, open_store
 from sparklog.tiered.object_store.store import StoredObject
@@ -132,6 +134,67 @@ def test_a_driver_ends_the_run_meanwhile(
     files = RunFiles(store, objects[HOME])
     assert {each.name for each in files.list()} == FILES.keys()
     assert lists == 2
+
+
+def test_a_file_that_the_end_of_a_run_moved(
+    objects: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its object is gone: the ledger is read again, once."""
+    store = store_with(objects)
+    files = run_files(store)
+    assert files is not None
+    files.list()
+    monkeypatch.setattr("sparklog.checkpoint.stored_runs._MEMORY_BYTES", 0)
+    path, gone = "state/0/0/SSTs/a.sst", store.get
+    (pack_name,) = {name for name in objects if "/pack-" in name}
+    other = f"{pack_name}-moved"
+
+    def moved(name: str, *given: int, **named: int) -> bytes:
+        if name == pack_name:
+            raise FileNotFoundError(2, "there is no such object", name)
+        return gone(name, *given, **named)
+
+    monkeypatch.setattr(store, "get", moved)
+    with pytest.raises(FileNotFoundError):
+        files.get(path)  # missing for good
+    for name, data in objects.items():
+        if pack_name.encode() in data:
+            store.put(name, restated(data, pack_name, other))
+    store.put(other, objects[pack_name])
+    assert files.get(path) == FILES[path]
+
+
+def restated(data: bytes, old: str, new: str) -> bytes:
+    """Return the record batches of an object that refers to another object instead."""
+    out, at = b"", 0
+    for row in scan(data, path="").table:
+        batch = data[at : at + int(row["size"])]
+        at += int(row["size"])
+        if old.encode() in batch:
+            decoder = Decoder(["key", "value"])
+            decoder.add(batch, 0, row, path="")
+            ((key, value),) = (tuple(r.values()) for r in decoder.finish().to_pylist())
+            batch = bytes(
+                encode_one(
+                    key, value.replace(old.encode(), new.encode()),
+                    timestamp=int(row["max_timestamp"]), base_sequence=int(row["base_sequence"]),
+                )
+            )  # fmt: skip
+        out += batch
+    return out
+
+
+def test_files_are_in_memory_once(objects: dict[str, bytes]) -> None:
+    """However often the ledger is read."""
+    store = store_with(objects)
+    files = run_files(store)
+    assert files is not None
+    for _ in range(4):
+        files.list()
+    asked = store.counts.gets
+    for name in ("offsets/8", "commits/8"):
+        assert files.get(name) == FILES[name]
+    assert store.counts.gets == asked
 
 
 def test_an_empty_checkpoint(objects: dict[str, bytes], tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from tests.depth import by_depth
 from tests.jvm.probe import SOURCES, Probe, pack
 
 _SCALA = (SOURCES / "StoredCheckpoints.scala").read_text()
-SCENARIOS = re.findall(r'^    "([^"]+)" -> \{ example', _SCALA, re.M)
+SCENARIOS = re.findall(r'^    "([^"]+)" -> \{ \w+ =>', _SCALA, re.M)
+assert len(SCENARIOS) == _SCALA.count('" -> {')
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -107,8 +107,8 @@ MUTANTS = (
     _scala(
         "a-late-task-changes-a-batch-that-is-being-committed",
         "StoredCheckpoint.scala",
-        "file.version <= closing",
-        "file.version <= committed",
+        "if file.isChange && file.id.isEmpty && file.version <= closing",
+        "if file.isChange && file.id.isEmpty && file.version <= committed",
         _scenario("a late task writes nothing while its batch is being committed"),
     ),
     _scala(
@@ -131,6 +131,27 @@ MUTANTS = (
         "pending.get(path).orElse(inFlight.get(path)).filter(c => isDriver || isDeletion(c))",
         "pending.get(path).orElse(inFlight.get(path)).filter(c => isDriver || c.path.nonEmpty)",
         _scenario("a batch is durable with its commit"),
+    ),
+    _scala(
+        "packs-that-were-not-reported-are-deleted",
+        "Deletions.scala",
+        "exists(_ < firstRun || dropped(name))",
+        "isDefined",
+        _scenario("a pack that was not reported yet is kept"),
+    ),
+    _scala(
+        "a-late-snapshot-replaces-the-committed-one",
+        "StoredCheckpoint.scala",
+        "if (!isLateSnapshot(change.path)) pending.put(change)",
+        "pending.put(change)",
+        _scenario("a late snapshot does not replace the committed one"),
+    ),
+    _scala(
+        "an-entry-is-written-without-a-run",
+        "RunLedger.scala",
+        "def append(changes: Seq[Change]): Unit = settled {\n    checkOwn()\n",
+        "def append(changes: Seq[Change]): Unit = settled {\n",
+        _scenario("nothing is written without a run"),
     ),
     _scala(
         "an-old-run-writes",
@@ -188,6 +209,13 @@ MUTANTS = (
         "            if not is_last:\n                return False\n",
         "",
         f"{READING}::test_a_driver_ends_the_run_meanwhile",
+    ),
+    mutant(
+        "a-moved-file-is-missing",
+        "checkpoint/stored_runs.py",
+        "if moved is None or moved == file:",
+        "if moved is not None or moved == file:",
+        f"{READING}::test_a_file_that_the_end_of_a_run_moved",
     ),
     mutant(
         "a-swapped-pack-is-read",

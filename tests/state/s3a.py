@@ -1,11 +1,14 @@
 """Spark with Hadoop's connector for S3, in a process of its own."""
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sparklog.session.setup import MANAGER
 from tests import jars
@@ -39,6 +42,9 @@ def s3a_conf(s3: S3Server, port: int = 0) -> dict[str, str]:
 class Driver:
     """A process that runs queries one after the other (stored_queries.py)."""
 
+    started: ClassVar[list["Driver"]] = []
+    """All of them, which `kill_all` ends."""
+
     def __init__(
         self, directory: Path, conf: Mapping[str, str], runs: Sequence[Sequence[Any]],
         master: str = "local[2]", states: Sequence[str] = (),
@@ -54,6 +60,16 @@ class Driver:
                 [sys.executable, "-m", "tests.state.stored_queries", settings],
                 cwd=ROOT, env=environment(), stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
+        self.started.append(self)
+
+    @classmethod
+    def kill_all(cls) -> None:
+        """End the processes that a test has left, with their executors."""
+        for driver in cls.started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(driver.process.pid, signal.SIGKILL)
+            driver.process.wait()
+        cls.started.clear()
 
     def said(self) -> str:
         """Return what the process printed."""

@@ -1,5 +1,6 @@
 """Checkpoints that sparklog's manager keeps in runs, in a real S3 server."""
 
+import contextlib
 import json
 import os
 import random
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from sparklog.checkpoint import fork, history, verify
+from sparklog.tiered import open_store
 from tests.depth import by_depth
 from tests.spark.versions import since
 from tests.state.s3a import RUNS, STATE, Driver, s3a_conf
@@ -33,11 +35,19 @@ QUICK = {
 }
 """Snapshots and runs that end every few batches."""
 V2 = {f"{STATE}.checkpointFormatVersion": "2"}
+SMALL_ENTRIES = "spark.sparklog.checkpoint.internal.entry.bytes"
+"""So that executors write some files as objects of their own."""
 NO_CONF = dict[str, str]()
 
 
 def rows(output: Path) -> dict[str, Any]:
     return {path.name: json.loads(path.read_text()) for path in output.glob("*.json")}
+
+
+@pytest.fixture(autouse=True)
+def no_driver_is_left() -> Iterator[None]:
+    yield
+    Driver.kill_all()
 
 
 @pytest.fixture
@@ -49,7 +59,8 @@ def test_same_output(s3: S3Server, bucket: str, tmp_path: Path) -> None:
     """On executors of their own, with each kind of state, and a restart."""
     cases = [
         ("aggregation", "hdfs", NO_CONF), ("session_windows", "rocksdb", NO_CONF),
-        ("join", "changelog", V2), ("transform_with_state", "changelog", V2),
+        ("join", "changelog", {**V2, SMALL_ENTRIES: "4000"}),
+        ("transform_with_state", "changelog", V2),
     ]  # fmt: skip
     runs = list[list[Any]]()
     for operator, provider, conf in cases:
@@ -72,6 +83,9 @@ def test_same_output(s3: S3Server, bucket: str, tmp_path: Path) -> None:
         }
         options = s3.options()
         assert verify(f"{bucket}/{operator}", storage_options=options).ok
+        if conf.get(SMALL_ENTRIES):
+            listed = open_store(f"{bucket}/{operator}", options).list("sparklog/")
+            assert any("/pack-" in each.name for each in listed)
         found_batches = history(f"{bucket}/{operator}", storage_options=options).batches
         assert found_batches[-1].batch >= 9
 
@@ -126,15 +140,13 @@ def test_killed_drivers(s3: S3Server, bucket: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def first(s3: S3Server, bucket: str, tmp_path: Path) -> Iterator[tuple[Driver, list[Any]]]:
+def first(s3: S3Server, bucket: str, tmp_path: Path) -> tuple[Driver, list[Any]]:
     """A query that runs, and its run."""
     run = ["aggregation", "hdfs", f"{bucket}/query", str(tmp_path / "out"), 10_000, RUNS]
     driver = Driver(tmp_path / "driver", s3a_conf(s3), [run])
     until(lambda: (tmp_path / "out" / "2.json").exists(), "a batch", seconds=120,
           state=driver.said)  # fmt: skip
-    yield driver, run
-    if driver.process.poll() is None:
-        os.killpg(driver.process.pid, signal.SIGKILL)
+    return driver, run
 
 
 def test_another_driver_takes_over(
@@ -199,26 +211,34 @@ def test_a_bad_network(s3: S3Server, bucket: str, tmp_path: Path) -> None:
     assert verify(f"{bucket}/query", storage_options=s3.options()).ok
 
 
+def executors_of(driver: Driver) -> list[psutil.Process]:
+    found = list[psutil.Process]()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(driver.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
+                    found.append(child)
+    return found
+
+
 def test_killed_executors(s3: S3Server, bucket: str, tmp_path: Path) -> None:
     """Tasks are repeated on other executors, and their state is that of the last commit."""
     conf = {**RUNS, **QUICK, **V2}
-    run = ["join", "changelog", f"{bucket}/query", str(tmp_path / "ours"), 25, conf]
-    local = ["join", "changelog", str(tmp_path / "ckpt"), str(tmp_path / "expected"), 25, NO_CONF]
+    run = ["join", "changelog", f"{bucket}/query", str(tmp_path / "ours"), 12, conf]
+    local = ["join", "changelog", str(tmp_path / "ckpt"), str(tmp_path / "expected"), 12, NO_CONF]
     driver = Driver(tmp_path / "driver", s3a_conf(s3), [run, local], "local-cluster[2,1,1024]")
     rng, killed = random.Random(5), 0
-    while driver.process.poll() is None and not (tmp_path / "ours" / "24.json").exists():
-        time.sleep(rng.uniform(2, 4))
-        executors = [
-            child for child in psutil.Process(driver.process.pid).children(recursive=True)
-            if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline())
-        ]  # fmt: skip
-        if (tmp_path / "ours").exists() and len(executors) == 2 and killed < EXECUTOR_KILLS:
-            rng.choice(executors).kill()
-            killed += 1
+    while driver.process.poll() is None and not (tmp_path / "ours" / "11.json").exists():
+        time.sleep(rng.uniform(0.5, 1.5))
+        executors = executors_of(driver)
+        if (tmp_path / "ours" / "2.json").exists() and len(executors) == 2 and killed < EXECUTOR_KILLS:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                rng.choice(executors).kill()
+                killed += 1
     driver.finish()
     assert killed > 0
     wanted, found = rows(tmp_path / "expected"), rows(tmp_path / "ours")
-    names = [f"{n}.json" for n in range(26)]
+    names = [f"{n}.json" for n in range(13)]
     assert [found[name] for name in names] == [wanted[name] for name in names]
 
 

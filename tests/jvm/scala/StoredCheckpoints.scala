@@ -484,6 +484,65 @@ object StoredCheckpoints extends Operations {
       try assert(Names.of("d", Place(12, 3)) == "d/run-0000000012/0000000003")
       finally java.util.Locale.setDefault(locale)
     },
+    "a pack that was not reported yet is kept" -> { example =>
+      example.conf.set("spark.sparklog.checkpoint.internal.run.entries", "4")
+      val (driver, run) = example.begin()
+      val content = new Array[Byte](2 << 20)
+      val change = CheckpointFiles.packed(
+        driver.objects, driver.newPack(run), "state/0/0/SSTs/a.sst", content)
+      for (batch <- 0 until 6) commit(driver, batch)
+      driver.write(change, overwrite = true, run, isDriver = false)
+      for (batch <- 6 until 12) commit(driver, batch)
+      assert(example.open().open("state/0/0/SSTs/a.sst", isDriver = true).length == 2 << 20)
+    },
+    "a late snapshot does not replace the committed one" -> { example =>
+      val (driver, run) = example.begin()
+      put(driver, "state/0/0/1.zip", "one", run)
+      commit(driver, 0)
+      put(driver, "state/0/0/1.zip", "late", run)
+      put(driver, "state/0/0/1.snapshot", "a first snapshot", run)
+      commit(driver, 1)
+      assert(text(example.open(), "state/0/0/1.zip") == "one")
+      assert(text(example.open(), "state/0/0/1.snapshot") == "a first snapshot")
+    },
+    "files are seen while the end of a query stores them" -> { example =>
+      val stop = new java.util.concurrent.CountDownLatch(1)
+      val thread = new Thread((() => stop.await()): Runnable)
+      thread.start()
+      val (driver, _) = example.begin(thread = thread)
+      val (stored, seen) = (new java.util.concurrent.CountDownLatch(1),
+        new java.util.concurrent.atomic.AtomicReference[String])
+      example.hooked.before = (kind, _) =>
+        if (kind == "create") {
+          seen.set(text(driver, "metadata"))
+          stored.countDown()
+        }
+      stop.countDown()
+      stored.await()
+      assert(seen.get.contains(example.query))
+    },
+    "nothing is written without a run" -> { example =>
+      val (driver, _) = example.begin()
+      commit(driver, 0)
+      val other = example.open()
+      assert(isRefused(put(other, "offsets/1", "plan", None)))
+      commit(driver, 1)
+    },
+    "a file that a rotation moved is read again" -> { example =>
+      example.conf.set("spark.sparklog.checkpoint.internal.run.entries", "6")
+      example.conf.set("spark.sparklog.checkpoint.cache.bytes", "0")
+      val (driver, run) = example.begin()
+      put(driver, "state/0/_metadata/schema", "for ever", run)
+      commit(driver, 0)
+      var isMoved = false
+      example.hooked.before = (kind, name) =>
+        if (kind == "get" && name.contains("/run-") && !isMoved) {
+          isMoved = true
+          for (batch <- 1 until 8) commit(driver, batch)
+        }
+      assert(text(driver, "state/0/_metadata/schema") == "for ever")
+      assert(isMoved)
+    },
     "contents beyond the memory's limit are read from their objects" -> { example =>
       example.conf.set("spark.sparklog.checkpoint.cache.bytes", "1000")
       val (driver, run) = example.begin()

@@ -32,6 +32,8 @@ object CheckpointFiles {
     if (CheckpointRpc.isDriver) new InDriver(run, conf) else new InExecutor(run, conf)
   }
 
+  private val Reads = Set[AnyRef]("status", "list", "read")
+
   /** Files of at least this size are written by the executor, as an object of their own. */
   val PackBytes: Int = 1 << 20
 
@@ -58,45 +60,54 @@ object CheckpointFiles {
     private def isDriver = run.isEmpty
     private def ofRun = run.orElse(ofQuery)
 
-    /** Return the checkpoint of a path, and begin the run of the query whose thread calls. */
-    private def at(path: Path): (StoredCheckpoint, String) = {
-      val found = StoredCheckpoints.around(path, conf)
+    /**
+     * Return the checkpoint of a path, and begin the run of the query whose thread calls. A task
+     * opens no checkpoint: it may be late, or of another class loader than the driver's query.
+     */
+    private def at(path: Path): Option[(StoredCheckpoint, String)] = {
+      val found =
+        if (run.isDefined) StoredCheckpoints.open(path)
+        else Some(StoredCheckpoints.around(path, conf))
       val caller = Caller.current(run)
       // Before anything is read: the files of an earlier run may be outdated.
-      if (caller.query.exists(found._1.isOf)) {
-        found._1.beginIfOwn(caller)
+      for ((checkpoint, _) <- found if caller.query.exists(checkpoint.isOf)) {
+        checkpoint.beginIfOwn(caller)
         ofQuery = caller.run
       }
       found
     }
 
-    override def status(path: Path): Option[Status] = {
-      val (checkpoint, name) = at(path)
-      checkpoint.status(name, isDriver)
+    private lazy val elsewhere = new InExecutor(run, conf)
+
+    override def status(path: Path): Option[Status] = at(path) match {
+      case Some((checkpoint, name)) => checkpoint.status(name, isDriver)
+      case None => elsewhere.status(path)
     }
 
-    override def read(path: Path): Array[Byte] = {
-      val (checkpoint, name) = at(path)
-      checkpoint.open(name, isDriver)
+    override def read(path: Path): Array[Byte] = at(path) match {
+      case Some((checkpoint, name)) => checkpoint.open(name, isDriver)
+      case None => elsewhere.read(path)
     }
 
-    override def write(path: Path, content: Array[Byte], overwrite: Boolean): Unit = {
-      val (checkpoint, name) = at(path)
-      val change =
-        if (StateFile.isCommitPoint(name) || content.length < PackBytes && !checkpoint.isFull) {
-          Change(name, Some(content), None)
-        } else packed(checkpoint.objects, checkpoint.newPack(ofRun), name, content)
-      checkpoint.write(change, overwrite, ofRun, isDriver)
+    override def write(path: Path, content: Array[Byte], overwrite: Boolean): Unit =
+      at(path) match {
+        case Some((checkpoint, name)) =>
+          val isRiding = content.length < PackBytes && !checkpoint.isFull
+          val change =
+            if (isRiding || StateFile.isCommitPoint(name)) Change(name, Some(content), None)
+            else packed(checkpoint.objects, checkpoint.newPack(ofRun), name, content)
+          checkpoint.write(change, overwrite, ofRun, isDriver)
+        case None => elsewhere.write(path, content, overwrite)
+      }
+
+    override def list(path: Path): Seq[Status] = at(path) match {
+      case Some((checkpoint, name)) => checkpoint.list(name, isDriver)
+      case None => elsewhere.list(path)
     }
 
-    override def list(path: Path): Seq[Status] = {
-      val (checkpoint, name) = at(path)
-      checkpoint.list(name, isDriver)
-    }
-
-    override def delete(path: Path): Unit = {
-      val (checkpoint, name) = at(path)
-      checkpoint.delete(name, ofRun)
+    override def delete(path: Path): Unit = at(path) match {
+      case Some((checkpoint, name)) => checkpoint.delete(name, ofRun)
+      case None => elsewhere.delete(path)
     }
   }
 
@@ -122,14 +133,23 @@ object CheckpointFiles {
       fields(3).asInstanceOf[java.lang.Boolean]
     )
 
-    override def read(path: Path): Array[Byte] = ask("read", path) match {
-      case content: Array[Byte] => content
-      case Array(root: String, name: String, obj: String, at: java.lang.Long,
-            bytes: java.lang.Integer) =>
-        val store = HadoopStore.at(new Path(root), conf)
-        StoredCheckpoint.fetch(store, name, Location(obj, at, bytes))
-      case _ => throw new FileNotFoundException(path.toString)
-    }
+    override def read(path: Path): Array[Byte] = read(path, None)
+
+    /** Read a file that is not at the location `missing` any more. */
+    private def read(path: Path, missing: Option[Location]): Array[Byte] =
+      ask("read", path) match {
+        case content: Array[Byte] => content
+        case Array(root: String, name: String, obj: String, at: java.lang.Long,
+              bytes: java.lang.Integer) =>
+          val (store, location) = (HadoopStore.at(new Path(root), conf), Location(obj, at, bytes))
+          try StoredCheckpoint.fetch(store, name, location)
+          catch {
+            // The end of a run moves files.
+            case _: FileNotFoundException if !missing.contains(location) =>
+              read(path, Some(location))
+          }
+        case _ => throw new FileNotFoundException(path.toString)
+      }
 
     override def write(path: Path, content: Array[Byte], overwrite: Boolean): Unit = {
       val isReplacing: java.lang.Boolean = overwrite
@@ -159,13 +179,15 @@ object CheckpointFiles {
 
   /**
    * Answer a request of an executor with an array of one element; null if its path is in none of
-   * the checkpoints that this class loader knows.
+   * the checkpoints that this class loader knows, or if it is a write of another run.
    */
   def answer(message: JList[AnyRef]): Array[AnyRef] = {
     val path = new Path(message.get(1).asInstanceOf[String])
-    StoredCheckpoints.open(path).map { case (checkpoint, name) =>
-      Array(answer(message, checkpoint, name))
-    }.orNull
+    val run = Option(message.get(2).asInstanceOf[String])
+    val isWrite = !Reads.contains(message.get(0))
+    StoredCheckpoints.open(path)
+      .filter { case (checkpoint, _) => !isWrite || run.forall(checkpoint.isCurrent) }
+      .map { case (checkpoint, name) => Array(answer(message, checkpoint, name)) }.orNull
   }
 
   private def answer(

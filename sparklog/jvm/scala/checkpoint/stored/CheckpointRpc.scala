@@ -51,6 +51,9 @@ object CheckpointRpc {
     env == null || env.executorId == "driver"
   }
 
+  /** Return the address of this driver's host, as Spark knows it. */
+  def host: String = Option(SparkEnv.get).flatMap(e => Option(e.rpcEnv.address)).fold("")(_.host)
+
   /** Ask the driver. Throws what the driver threw. */
   def ask(message: JList[AnyRef]): AnyRef = {
     val env = SparkEnv.get

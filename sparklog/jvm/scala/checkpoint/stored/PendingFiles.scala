@@ -17,6 +17,8 @@ final class PendingFiles {
     changes.put(change.path, change)
   }
 
+  def contains(path: String): Boolean = changes.contains(path)
+
   def remove(path: String): Unit = changes.remove(path)
 
   /** The bytes of the contents that the next entries will hold. */

@@ -5,7 +5,7 @@ import java.nio.file.AccessDeniedException
 
 /** Repeats a request whose answer is lost, for a limited time. */
 private[stored] final class Retry(settings: LedgerSettings) {
-  private val end = System.nanoTime() + settings.giveUpMs * 1000000
+  private val end = System.nanoTime() + settings.giveUpMs.min(Retry.MaxMs) * 1000000
   private var pauseMs = settings.pauseMs
 
   /** Return the answer, or None after a pause. Throws an IOException that no retry can cure. */
@@ -23,6 +23,8 @@ private[stored] final class Retry(settings: LedgerSettings) {
 }
 
 private[stored] object Retry {
+  private val MaxMs = 1L << 42 // above it, nanoseconds don't fit into a Long
+
   /** Repeat `body` until it succeeds, or until its failure is final. */
   def apply[T](settings: LedgerSettings)(body: => T): T = {
     val retry = new Retry(settings)

@@ -70,6 +70,7 @@ final class RunLedger(
    * begun a run; the ledger is not usable after any exception.
    */
   def append(changes: Seq[Change]): Unit = settled {
+    checkOwn()
     val entry = entryAt(next, Files, changes)
     create(entry) match {
       case Right(placed) => take(placed)
@@ -87,6 +88,7 @@ final class RunLedger(
    * `moved` has the contents of `oldFiles`, which are written again.
    */
   def rotate(moved: Seq[Change]): Unit = settled {
+    checkOwn()
     create(entryAt(next, Seal, Nil)).left.foreach(other => throw superseded(other))
     beginAfter(Some(Place(run, next)), moved).left.foreach(other => throw superseded(other))
   }
@@ -96,12 +98,16 @@ final class RunLedger(
    * driver of the newest run may call this.
    */
   def deleteUnneeded(): Unit = {
-    if (!isOurs) throw new IllegalStateException("only the driver of a run deletes objects")
+    checkOwn()
     val dropped = index.takeDropped()
     store.delete(
       Deletions(directory, run, firstRun, previous, indexObject, index, dropped, settings)
         .of(request(store.list(directory)), sealOf))
   }
+
+  private def checkOwn(): Unit = if (!isOurs) throw new IOException(
+    s"$directory: only a run of the query writes its checkpoint, and this driver has begun none. " +
+      "Start the query with this checkpointLocation")
 
   /** Run `body`. After an exception the ledger is not usable: its last write may still arrive. */
   private def settled[T](body: => T): T = {

@@ -10,6 +10,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sparklog.CheckpointRpc
 import org.apache.spark.sql.execution.streaming.StartedQuery
 
 import sparklog.checkpoint.{Caller, Daemons}
@@ -128,7 +129,13 @@ final class StoredCheckpoint(
 
   def open(path: String, isDriver: Boolean): Array[Byte] = find(path, isDriver) match {
     case Found(null, null) => throw new FileNotFoundException(s"$root has no file $path")
-    case Found(null, location) => StoredCheckpoint.fetch(store, path, location)
+    case Found(null, location) =>
+      try StoredCheckpoint.fetch(store, path, location)
+      catch {
+        // The end of a run moves files.
+        case _: FileNotFoundException if find(path, isDriver).location != location =>
+          open(path, isDriver)
+      }
     case Found(content, _) => content
   }
 
@@ -162,7 +169,7 @@ final class StoredCheckpoint(
     else synchronized {
       checkAll()
       refuseLate(change.path)
-      pending.put(change)
+      if (!isLateSnapshot(change.path)) pending.put(change)
     }
   }
 
@@ -173,6 +180,16 @@ final class StoredCheckpoint(
   } throw new IOException(
     s"$root: the file $path of a task that ended late is refused, because its batch is " +
       "committed. No data are lost")
+
+  /**
+   * Whether a file is a snapshot of a committed version that has one already. Without changelogs
+   * RocksDB's snapshot is the change of a batch, so that of another attempt must not replace it.
+   */
+  private def isLateSnapshot(path: String): Boolean =
+    StateFile.of(path).exists { file =>
+      !file.isChange && file.id.isEmpty && file.version <= closing && !pending.contains(path) &&
+      (inFlight.contains(path) || ledger.index.get(path).isDefined)
+    }
 
   /** Delete a file, or all files below a directory, with the next commit point. */
   def delete(path: String, ofRun: Option[String]): Unit = {
@@ -192,18 +209,23 @@ final class StoredCheckpoint(
     val batch = StateFile.commit(change.path)
     val ids = idsOfPending() ++ batch.flatMap(b =>
       change.content.map(content => (b + 1) -> StateFile.uniqueIds(content)))
-    val riding = synchronized {
+    append {
       batch.foreach(b => closing = closing.max(b + 1))
-      val taken = pending.take(batch.fold(committed)(_ + 1), ids)
-      inFlight = taken.map(c => c.path -> c).toMap + (change.path -> change)
+      pending.take(batch.fold(committed)(_ + 1), ids).filterNot(_.path == change.path) :+ change
+    }
+    synchronized { committed = closing }
+    if (ledger.isWorthRotating) rotate()
+  }
+
+  /** Write an entry with the changes that `take` returns. The driver sees them all the time. */
+  private def append(take: => Seq[Change]): Unit = {
+    val changes = synchronized {
+      val taken = take
+      inFlight = taken.map(c => c.path -> c).toMap
       taken
     }
-    ledger.append(riding.filterNot(_.path == change.path) :+ change)
-    synchronized {
-      inFlight = Map.empty
-      committed = closing
-    }
-    if (ledger.isWorthRotating) rotate()
+    if (changes.nonEmpty) ledger.append(changes)
+    synchronized { inFlight = Map.empty }
   }
 
   private def rotate(): Unit =
@@ -276,7 +298,7 @@ final class StoredCheckpoint(
       }
     }
 
-  private def isCurrent(other: String): Boolean = synchronized(run.contains(other))
+  def isCurrent(other: String): Boolean = synchronized(run.contains(other))
 
   /** Whether the checkpoint belongs to a query. */
   def isOf(query: String): Boolean = find("metadata", isDriver = true) match {
@@ -324,8 +346,7 @@ final class StoredCheckpoint(
   private def flushPending(): Unit =
     try {
       val ids = idsOfPending()
-      val left = synchronized(pending.take(committed, ids))
-      if (left.nonEmpty) ledger.append(left)
+      append(pending.take(committed, ids))
     } catch {
       case NonFatal(e) => logWarning(s"$root: the last snapshots of the state were not stored", e)
     }
@@ -357,7 +378,7 @@ object StoredCheckpoint {
     val fields = StoredFile.mapper.createObjectNode()
     val env = org.apache.spark.SparkEnv.get
     fields.put("application", if (env == null) "" else env.conf.getAppId)
-    fields.put("host", java.net.InetAddress.getLocalHost.getHostName)
+    fields.put("host", CheckpointRpc.host)
     fields.put("process", ProcessHandle.current().pid())
     fields.put("runId", run)
     StoredFile.mapper.writeValueAsString(fields)
