@@ -231,7 +231,8 @@ def test_killed_executors(s3: S3Server, bucket: str, tmp_path: Path) -> None:
     while driver.process.poll() is None and not (tmp_path / "ours" / "11.json").exists():
         time.sleep(rng.uniform(0.5, 1.5))
         executors = executors_of(driver)
-        if (tmp_path / "ours" / "2.json").exists() and len(executors) == 2 and killed < EXECUTOR_KILLS:
+        is_ready = (tmp_path / "ours" / "2.json").exists() and len(executors) == 2
+        if is_ready and killed < EXECUTOR_KILLS:
             with contextlib.suppress(psutil.NoSuchProcess):
                 rng.choice(executors).kill()
                 killed += 1
