@@ -37,7 +37,7 @@ def open_files(url: str, storage_options: Mapping[str, Any] | None) -> "StoredFi
 
 
 class ReadableObjects(Protocol):
-    """What `StoredFiles` needs of a store: a subset of `Store`."""
+    """The methods of `Store` that `StoredFiles` calls."""
 
     url: str
 

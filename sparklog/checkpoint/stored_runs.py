@@ -1,7 +1,7 @@
 """The files of a checkpoint that sparklog's manager keeps in runs, in an object store.
 
-`RunFiles` reads the ledger of the checkpoint, as the manager's driver does (RunLedger.scala), and
-presents the files as objects of a store. See PROTOCOL.md of log_backed for the objects.
+`RunFiles` reads the ledger of the checkpoint as the manager does (RunLedger.scala), and presents
+the files as objects of a store. Section "In runs" of log_backed/PROTOCOL.md describes the objects.
 """
 
 import bisect
@@ -14,7 +14,7 @@ from typing import Any, Final
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.decoder import Decoder
 from sparklog.format.scan import scan
-from sparklog.tiered.object_store.store import WHOLE_BYTES_MAX, Store, StoredObject
+from sparklog.tiered.object_store.store import Store, StoredObject
 
 HOME: Final = "sparklog/home"
 """The object that marks a checkpoint that is kept in runs."""
@@ -26,6 +26,8 @@ _INDEX_KEY: Final = "sparklog.index"
 _HOME_KEY: Final = "sparklog.home"
 _TRIES: Final = 10
 _MEMORY_BYTES: Final = 64 << 20
+# An index holds up to 64 MiB of contents, and a reference for each of the other files.
+_OBJECT_BYTES_MAX: Final = 1 << 30
 _RESTORE: Final = "restore the object from a copy or from an older version of the bucket"
 
 
@@ -41,7 +43,7 @@ class _Record:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """Where a file's record batch is, the file's size, and when it was written (ms)."""
+    """The location of a file's record batch, and the size and timestamp (ms) of the file."""
 
     object: str
     position: int
@@ -74,9 +76,7 @@ class RunFiles:
         self._memory: dict[_File, bytes] = {}
         self._memory_bytes = 0
 
-    def get(
-        self, name: str, start: int = 0, end: int | None = None, *, limit: int = WHOLE_BYTES_MAX
-    ) -> bytes:
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes [start, end) of a file. Cost: a GET request, or none.
 
         Raises:
@@ -95,10 +95,8 @@ class RunFiles:
                 raise
             return self._content(name, moved)[start:end]
 
-    def get_many(
-        self, names: Sequence[str], *, limit: int = WHOLE_BYTES_MAX
-    ) -> list[bytes | Exception]:
-        """Return whole files, or the error for each that failed."""
+    def get_many(self, names: Sequence[str], *, limit: int) -> list[bytes | Exception]:
+        """Return complete files, or an error for each file that can't be read."""
         answers: list[bytes | Exception] = []
         for name in names:
             try:
@@ -107,9 +105,7 @@ class RunFiles:
                 answers.append(error)
         return answers
 
-    def list(
-        self, prefix: str = "", start_after: str = "", *, without: str = ""
-    ) -> list[StoredObject]:
+    def list(self) -> list[StoredObject]:
         """Read the ledger again, and return the files of the checkpoint.
 
         Cost:
@@ -125,7 +121,6 @@ class RunFiles:
         return [
             StoredObject(path, file.length, file.timestamp)
             for path, file in sorted(self._files.items())
-            if path.startswith(prefix) and path > start_after
         ]
 
     def _content(self, name: str, file: _File) -> bytes:
@@ -149,7 +144,7 @@ class RunFiles:
     # -- the ledger --------------------------------------------------------------------------------
 
     def _read_ledger(self, *, is_last: bool) -> bool:
-        """Fold the newest run. Return False if a driver deleted its objects meanwhile."""
+        """Read the newest run. Return False if a driver deleted objects of the run meanwhile."""
         listed = self._store.list(f"{self._directory}/run-")
         places = sorted(filter(None, map(self._place, listed)))
         firsts = [run for run, number in places if number == 0]
@@ -187,7 +182,8 @@ class RunFiles:
     def _fetched(self, names: Sequence[str]) -> Iterator[bytes]:
         for first in range(0, len(names), 64):
             some = names[first : first + 64]
-            for name, data in zip(some, self._store.get_many(some), strict=True):
+            answers = self._store.get_many(some, limit=_OBJECT_BYTES_MAX)
+            for name, data in zip(some, answers, strict=True):
                 if isinstance(data, FileNotFoundError):
                     raise FileNotFoundError(2, "there is no such object", name)
                 if isinstance(data, Exception):
@@ -195,10 +191,7 @@ class RunFiles:
                 yield data
 
     def _fold_index(self, name: str, files: dict[str, _File]) -> None:
-        try:
-            data = self._store.get(name)
-        except FileNotFoundError:
-            raise FileNotFoundError(2, "there is no such object", name) from None
+        (data,) = self._fetched([name])
         records = self._records(name, data)
         header = self._header(name, next(records), _INDEX_KEY)
         if header.get("index") != name:
@@ -244,7 +237,7 @@ class RunFiles:
         return dict(header)
 
     def _records(self, name: str, data: bytes, position: int = 0) -> Iterator[_Record]:
-        """Parse the record batches of an object; each has one record."""
+        """Yield the records of an object, which has one record per batch."""
         path = f"{self.url}/{name}"
         found = scan(data, path=path, position=position)
         if found.error is not None or found.end != position + len(data) or not len(found):

@@ -187,9 +187,6 @@ object Locks {
   private val taken =
     shared[SimpleImmutableEntry[String, FileLock]]("sparklog.checkpoint.taken")
 
-  private def shared[V](name: String): ConcurrentHashMap[String, V] = {
-    val properties = System.getProperties.asInstanceOf[java.util.Map[AnyRef, AnyRef]]
-    properties.computeIfAbsent(name, _ => new ConcurrentHashMap[String, V])
-      .asInstanceOf[ConcurrentHashMap[String, V]]
-  }
+  private def shared[V](name: String): ConcurrentHashMap[String, V] =
+    JvmWide(name)(new ConcurrentHashMap[String, V])
 }

@@ -136,12 +136,17 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
   }
 
   /** Return the directory of a checkpoint in an object store, if it is kept in runs. */
-  private def storedDirectory(): Option[Path] = {
-    val qualified = path.getFileSystem(hadoopConf).makeQualified(path)
-    val isLocal = LogCheckpointFileManager.whyFiles(qualified) == null
-    if (StoredCheckpoints.isOurs(path)) Some(qualified)
-    else if (isLocal || !StoredCheckpoints.isWanted(hadoopConf)) None
-    else StoredCheckpoints.create(qualified, hadoopConf) match {
+  private def storedDirectory(): Option[Path] =
+    if (StoredCheckpoints.isOurs(path)) Some(path)
+    else if (!StoredCheckpoints.isWanted(hadoopConf)) None
+    else {
+      val qualified = path.getFileSystem(hadoopConf).makeQualified(path)
+      if (LogCheckpointFileManager.whyFiles(qualified) == null) None // it becomes a log dir
+      else stored(qualified)
+    }
+
+  private def stored(qualified: Path): Option[Path] =
+    StoredCheckpoints.create(qualified, hadoopConf) match {
       case Left(why) =>
         logWarning(s"Spark's own manager continues the checkpoint $qualified, because $why")
         None
@@ -151,7 +156,6 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
           qualified, SparkSession.active.sparkContext.hadoopConfiguration)
         Some(StoredCheckpoints.ours(qualified))
     }
-  }
 
   /**
    * Return the file or directory at `path` if it belongs to a log-backed checkpoint, else None. A

@@ -20,6 +20,13 @@ object MetadataMarker {
       "$(sparklog doctor --spark-conf --args). Or convert the checkpoint to files: " +
       "sparklog checkpoint export CHECKPOINT\"]}\n"
 
+  /** The marker of a checkpoint that is kept in runs, in an object store. */
+  val TextOfRuns: String =
+    Begin + "keeps this checkpoint in runs, which Spark's own checkpoint manager can't read. " +
+      "Start the query with sparklog.enable(spark) or sparklog.spark_conf(), and with " +
+      "spark.sparklog.checkpoint.store=runs. Or copy the checkpoint to files: sparklog " +
+      "checkpoint fork CHECKPOINT DIRECTORY\"]}\n"
+
   private val Id = "(?s).*\"id\"\\s*:\\s*\"([^\"]+)\".*".r
   private val Number = "[0-9]+"
   private val MaxBytes = 4096L
@@ -27,7 +34,10 @@ object MetadataMarker {
   /** Whether the file at `path` is the marker. */
   def isAt(path: Path): Boolean =
     Files.isRegularFile(path) && Files.size(path) <= MaxBytes &&
-      Files.readString(path).startsWith(Begin)
+      isText(Files.readString(path))
+
+  /** Whether this is the content of a marker. */
+  def isText(content: String): Boolean = content.startsWith(Begin)
 
   /**
    * Write the marker, after storing the `metadata` file of Spark's own manager as a record, so that

@@ -38,12 +38,6 @@ object OpenFiles {
 
   def closed(partition: Partition): Unit = open.synchronized(open.remove(partition))
 
-  private val open: LinkedHashMap[AnyRef, Runnable] = {
-    val properties = System.getProperties.asInstanceOf[java.util.Map[AnyRef, AnyRef]]
-    properties.synchronized {
-      properties.computeIfAbsent("sparklog.checkpoint.open",
-        _ => new LinkedHashMap[AnyRef, Runnable])
-        .asInstanceOf[LinkedHashMap[AnyRef, Runnable]]
-    }
-  }
+  private val open: LinkedHashMap[AnyRef, Runnable] =
+    JvmWide("sparklog.checkpoint.open")(new LinkedHashMap[AnyRef, Runnable])
 }

@@ -5,11 +5,8 @@ import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.Files
 
-import scala.util.control.NonFatal
-
 import org.apache.spark.TaskContext
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.StartedQuery
 
 /**
  * Determines which run of the query owns a checkpoint. A run is identified by Spark's runId and is
@@ -71,18 +68,10 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging
    * contain them.
    */
   private def noteQuery(id: String): Unit = {
-    val text =
-      try StartedQuery.describe(id)
-      catch {
-        case NonFatal(e) =>
-          logWarning(s"${logDir.checkpoint}: the name and sink of query $id were not stored", e)
-          None
-      }
-    for (text <- text) {
-      val bytes = text.getBytes(UTF_8)
+    for (bytes <- QueryNote.of(id, logDir.checkpoint.toString)) {
       val partition = logDir.partition(Layout.Metadata)
-      if (!partition.read(QueryKey).contains(ByteBuffer.wrap(bytes))) {
-        partition.put(QueryKey, bytes, bytes.length, overwrite = true)
+      if (!partition.read(QueryNote.Key).contains(ByteBuffer.wrap(bytes))) {
+        partition.put(QueryNote.Key, bytes, bytes.length, overwrite = true)
       }
     }
   }
@@ -100,11 +89,7 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging
           "checkpoint for this query with sparklog.checkpoint.fork")
       Thread.sleep(PauseMs)
     }
-    val release: Runnable = () => {
-      thread.join()
-      ended(run)
-    }
-    Daemons.named("sparklog-checkpoint-run").newThread(release).start()
+    Daemons.after(thread, "sparklog-checkpoint-run")(ended(run))
   }
 
   private def ended(run: String): Unit = {
@@ -125,8 +110,6 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging
 
 object Runs {
   val Key = "sparklog.runs"
-  /** The key of the query's name and sink, read by sparklog/checkpoint/query_sink.py. */
-  private val QueryKey = "sparklog.query"
   /** The key that sparklog/checkpoint/unfinished_reset.py writes. */
   private val ResetNote = "sparklog.reset"
   private val OutputField = "\"output\""

@@ -41,4 +41,13 @@ object Daemons {
     thread.setDaemon(true)
     thread
   }
+
+  /** Run `body` in a thread of that name when `thread` has ended. */
+  def after(thread: Thread, name: String)(body: => Unit): Unit = {
+    val waiting: Runnable = () => {
+      thread.join()
+      body
+    }
+    named(name).newThread(waiting).start()
+  }
 }

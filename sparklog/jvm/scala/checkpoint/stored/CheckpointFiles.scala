@@ -24,11 +24,8 @@ trait CheckpointFiles {
 }
 
 object CheckpointFiles {
-  /** The conf in which Spark passes the run id to a state store provider. */
-  private val RunIdKey = Caller.RunIdKey
-
   def of(conf: Configuration): CheckpointFiles = {
-    val run = Option(conf.get(RunIdKey))
+    val run = Option(conf.get(Caller.RunIdKey))
     if (CheckpointRpc.isDriver) new InDriver(run, conf) else new InExecutor(run, conf)
   }
 
@@ -70,10 +67,7 @@ object CheckpointFiles {
         else Some(StoredCheckpoints.around(path, conf))
       val caller = Caller.current(run)
       // Before anything is read: the files of an earlier run may be outdated.
-      for ((checkpoint, _) <- found if caller.query.exists(checkpoint.isOf)) {
-        checkpoint.beginIfOwn(caller)
-        ofQuery = caller.run
-      }
+      if (found.exists(_._1.beginIfOwn(caller))) ofQuery = caller.run
       found
     }
 

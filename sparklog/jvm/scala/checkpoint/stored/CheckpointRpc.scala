@@ -2,6 +2,7 @@ package org.apache.spark.sparklog
 
 import java.util.{ArrayList => JList}
 import java.util.concurrent.CopyOnWriteArrayList
+import java.util.concurrent.atomic.AtomicReference
 import java.util.function.{Function => JFunction}
 
 import scala.jdk.CollectionConverters._
@@ -10,6 +11,8 @@ import scala.util.control.NonFatal
 import org.apache.spark.{SparkEnv, SparkException}
 import org.apache.spark.rpc.{RpcCallContext, RpcEndpoint, RpcEnv}
 import org.apache.spark.util.RpcUtils
+
+import sparklog.checkpoint.JvmWide
 
 /**
  * Requests from executors to the driver. In a package of Spark because its RPC is private to it.
@@ -29,21 +32,18 @@ object CheckpointRpc {
     isServing = true
     val env = SparkEnv.get
     // Each class loader with this jar has answers, and the application has one endpoint.
-    if (env != null && (System.getProperties.get(ServedKey) ne env)) {
+    if (env != null && (served.get ne env)) {
       env.rpcEnv.setupEndpoint(Name, new Endpoint(env.rpcEnv, answers))
-      System.getProperties.asInstanceOf[java.util.Map[AnyRef, AnyRef]].put(ServedKey, env)
+      served.set(env)
     }
   }
 
-  private val ServedKey = "sparklog.checkpoint.served"
+  private lazy val answers =
+    JvmWide("sparklog.checkpoint.answers")(new CopyOnWriteArrayList[Answer])
 
-  private lazy val answers: CopyOnWriteArrayList[Answer] = {
-    val properties = System.getProperties.asInstanceOf[java.util.Map[AnyRef, AnyRef]]
-    properties.synchronized {
-      properties.computeIfAbsent("sparklog.checkpoint.answers",
-        _ => new CopyOnWriteArrayList[Answer]).asInstanceOf[CopyOnWriteArrayList[Answer]]
-    }
-  }
+  /** The environment of the application whose executors are answered. */
+  private lazy val served =
+    JvmWide("sparklog.checkpoint.served")(new AtomicReference[SparkEnv])
 
   /** Whether this JVM is the driver, or has no Spark application. */
   def isDriver: Boolean = {

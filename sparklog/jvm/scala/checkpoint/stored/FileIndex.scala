@@ -7,8 +7,7 @@ import scala.jdk.CollectionConverters._
 
 /**
  * The fold of the ledger: where the content of each file is, and how many files each object holds.
- * Thread-safe: the driver writes
- * it while executors ask for files.
+ * Thread-safe: the driver writes the index while executors ask for files.
  */
 final class FileIndex {
   private val files = new TreeMap[String, StoredFile]
@@ -18,8 +17,6 @@ final class FileIndex {
 
   def get(path: String): Option[StoredFile] = synchronized(Option(files.get(path)))
   def size: Int = synchronized(files.size)
-
-  def paths: Iterator[(String, StoredFile)] = below("").iterator
 
   /** Return the files below a directory, "" for all, in the order of their paths. */
   def below(directory: String): Seq[(String, StoredFile)] = synchronized {

@@ -81,18 +81,6 @@ sealed abstract class HadoopStore(root: Path, conf: Configuration) extends Objec
       }
     finally bulk.close()
   }
-
-  /** Write the content beside the object, for a rename or a link to its name. */
-  protected def writeAside(name: String, content: Array[Byte]): Path = {
-    val target = path(name)
-    val aside = new Path(target.getParent, s"${HadoopStore.Aside}${UUID.randomUUID()}")
-    val out = fs.create(aside, false)
-    try {
-      out.write(content)
-      out.hsync()
-    } finally out.close()
-    aside
-  }
 }
 
 object HadoopStore {
@@ -176,9 +164,14 @@ object HadoopStore {
     private val context = FileContext.getFileContext(root.toUri, conf)
 
     override def create(name: String, content: Array[Byte]): Boolean = {
-      val aside = writeAside(name, content)
+      val aside = new Path(path(name).getParent, s"$Aside${UUID.randomUUID()}")
       var isMoved = false
       try {
+        val out = fs.create(aside, false)
+        try {
+          out.write(content)
+          out.hsync()
+        } finally out.close()
         context.rename(aside, path(name), Options.Rename.NONE)
         isMoved = true
       } catch { case _: FileAlreadyExistsException => }

@@ -2,6 +2,8 @@ package sparklog.checkpoint.stored
 
 import java.util.UUID
 
+import scala.util.matching.Regex
+
 /** The names of a ledger's objects. */
 object Names {
   private val Entry = "run-(\\d{10})/(\\d{10})".r
@@ -27,16 +29,14 @@ object Names {
     }
 
   /** Return the run of an index object. */
-  def index(directory: String, name: String): Option[Long] =
-    name.stripPrefix(s"$directory/") match {
-      case Index(run) => Some(run.toLong)
-      case _ => None
-    }
+  def index(directory: String, name: String): Option[Long] = run(Index, directory, name)
 
   /** Return the run of a pack. */
-  def pack(directory: String, name: String): Option[Long] =
+  def pack(directory: String, name: String): Option[Long] = run(Pack, directory, name)
+
+  private def run(pattern: Regex, directory: String, name: String): Option[Long] =
     name.stripPrefix(s"$directory/") match {
-      case Pack(run) => Some(run.toLong)
+      case pattern(run) => Some(run.toLong)
       case _ => None
     }
 }

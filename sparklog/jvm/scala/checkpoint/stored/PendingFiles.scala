@@ -2,31 +2,37 @@ package sparklog.checkpoint.stored
 
 import scala.collection.mutable
 
+import sparklog.checkpoint.MetadataMarker
+
 /**
  * Changes that no entry contains yet. They become durable with the next commit point that may
  * contain them. Not thread-safe.
  */
 final class PendingFiles {
   private val changes = mutable.LinkedHashMap.empty[String, Change]
+  private var contentBytes = 0L
 
   def get(path: String): Option[Change] = changes.get(path)
   def all: Iterable[Change] = changes.values
 
   def put(change: Change): Unit = {
-    changes.remove(change.path) // the order is that of the last change
+    remove(change.path) // the order is that of the last change
     changes.put(change.path, change)
+    contentBytes += bytesOf(change)
   }
 
   def contains(path: String): Boolean = changes.contains(path)
 
-  def remove(path: String): Unit = changes.remove(path)
+  def remove(path: String): Unit = changes.remove(path).foreach(contentBytes -= bytesOf(_))
+
+  private def bytesOf(change: Change): Long = change.content.fold(0L)(_.length)
 
   /** The bytes of the contents that the next entries will hold. */
-  def bytes: Long = changes.valuesIterator.flatMap(_.content).map(_.length.toLong).sum
+  def bytes: Long = contentBytes
 
   /** Drop the changes of an earlier run. `metadata` is written before the first run begins. */
   def clear(keepsMetadata: Boolean): Unit =
-    changes.filterInPlace((path, _) => keepsMetadata && path == "metadata")
+    replace(all.filter(c => keepsMetadata && c.path == MetadataMarker.File).toSeq)
 
   /** Return the versions of the state of which files of state format 2 are pending. */
   def versionsWithIds: Seq[Long] =
@@ -41,13 +47,11 @@ final class PendingFiles {
   def take(
       committed: Long, ids: Map[Long, Option[Map[String, Set[String]]]]): Seq[Change] = {
     val (ready, waiting) = changes.values.toSeq.partition { change =>
-      val isDeletion = change.content.isEmpty && change.file.isEmpty
-      isDeletion || StateFile.of(change.path).forall { file =>
+      change.isDeletion || StateFile.of(change.path).forall { file =>
         file.version <= committed && (file.id.isEmpty || ids.contains(file.version))
       }
     }
-    changes.clear()
-    waiting.foreach(put)
+    replace(waiting)
     ready.filter { change =>
       StateFile.of(change.path) match {
         case Some(StateFile(operator, version, Some(id), _)) =>
@@ -55,5 +59,11 @@ final class PendingFiles {
         case _ => true
       }
     }
+  }
+
+  private def replace(left: Seq[Change]): Unit = {
+    changes.clear()
+    contentBytes = 0
+    left.foreach(put)
   }
 }

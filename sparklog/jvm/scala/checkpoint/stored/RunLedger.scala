@@ -8,8 +8,8 @@ final class SupersededException(message: String) extends IOException(message)
 
 /**
  * The ledger of a checkpoint in an object store: runs of entries, each of which is created once. A
- * run has one writer, the driver that began it. Who begins a run first seals the previous one: from
- * then on its writer can create no entry. The section "In runs" of
+ * run has one writer, the driver that began it. A driver that begins a run seals the previous run
+ * first: from then on the driver of that run can create no entry. The section "In runs" of
  * sparklog/checkpoint/log_backed/PROTOCOL.md describes the objects and the rules. Not thread-safe.
  *
  * @param directory the directory of the ledger's objects in the store
@@ -31,14 +31,8 @@ final class RunLedger(
   /** Why no further call is possible: a late write of this ledger may still arrive. */
   private var broken: Option[Throwable] = None
 
-  /** The newest run that was read or begun; -1 if there is none. */
-  def currentRun: Long = run
-
   /** The first run that this driver began. Packs of its executors have this number. */
   def firstRun: Long = begun
-
-  /** The number of entries of the run, with its first. */
-  def entries: Long = next
 
   /** Whether a call has failed, so that every further call fails. */
   def isBroken: Boolean = broken.isDefined
@@ -124,19 +118,15 @@ final class RunLedger(
 
   /** Return false if objects vanished because a driver began a run meanwhile. */
   private def tryRefresh(last: Boolean): Boolean = {
-    val names = request(store.list(directory)).map(_.name).toSet
-    val newest = newestRun(names)
-    if (newest == RunLedger.NoRun) true
-    else if (newest == run) readEntries(names, last)
-    else {
-      isOurs = false
-      readBegin(newest, last) && readEntries(names, last)
+    val places = request(store.list(directory)).flatMap(o => Names.entry(directory, o.name))
+    places.filter(_.number == 0).map(_.run).maxOption match {
+      case None => true
+      case Some(newest) =>
+        val numbers = places.filter(_.run == newest).map(_.number)
+        if (newest != run) isOurs = false
+        (newest == run || readBegin(newest, last)) && readEntries(numbers.max, last)
     }
   }
-
-  private def newestRun(names: Set[String]): Long =
-    names.flatMap(Names.entry(directory, _)).filter(_.number == 0).map(_.run)
-      .maxOption.getOrElse(RunLedger.NoRun)
 
   private def readBegin(newest: Long, last: Boolean): Boolean = {
     val place = Place(newest, 0)
@@ -162,33 +152,21 @@ final class RunLedger(
   }
 
   private def indexed(obj: String, bytes: Array[Byte]): Seq[Change] = {
-    val changes = Seq.newBuilder[Change]
-    var records = -1 // the header comes first
-    var expected = 0
-    StoredFile.walk(obj, bytes) { (at, size, batch, value) =>
-      if (records < 0) {
-        val header = StoredFile.header(obj, RunLedger.IndexKey, batch, value)
-        val name = header.path("index").asText
-        if (name != obj) throw StoredFile.swapped(obj, s"the object $name")
-        expected = header.path("files").asInt(-1)
-      } else changes += LedgerEntry.change(obj, at, size, batch, value)
-      records += 1
-    }
-    if (records != expected) throw StoredFile.damaged(obj, bytes.length.toLong)
-    changes.result()
+    val (header, changes) = StoredFile.read(obj, RunLedger.IndexKey, bytes)
+    val name = header.path("index").asText
+    if (name != obj) throw StoredFile.swapped(obj, s"the object $name")
+    changes
   }
 
-  /** Read the run's entries from `next` on, up to the first missing number or the seal. */
-  private def readEntries(names: Set[String], last: Boolean): Boolean = {
-    val listed = names.flatMap(Names.entry(directory, _)).filter(_.run == run).map(_.number)
-    val end = listed.max + 1
-    val waiting = (next until end).grouped(RunLedger.AtOnce).flatMap { group =>
+  /** Read the run's entries from `next` up to number `end`, or to the seal. */
+  private def readEntries(end: Long, last: Boolean): Boolean = {
+    val waiting = (next to end).grouped(RunLedger.AtOnce).flatMap { group =>
       Fetches.all(group.map(n => () => get(Place(run, n)))).iterator
     }
     var complete = true
-    var sealed_ = false
-    while (complete && !sealed_ && waiting.hasNext) waiting.next() match {
-      case Some(entry) if entry.kind == Seal => sealed_ = true
+    var isSealed = false
+    while (complete && !isSealed && waiting.hasNext) waiting.next() match {
+      case Some(entry) if entry.kind == Seal => isSealed = true
       case Some(entry) => take(entry)
       case None => complete = false
     }
@@ -268,16 +246,16 @@ final class RunLedger(
     val obj = Names.newIndex(directory, newRun)
     val now = settings.nowMs()
     val builder = new ObjectBuilder(obj, newRun, now)
-    val header = StoredFile.mapper.createObjectNode().put("index", obj).put("files", index.size)
-    builder.add(RunLedger.IndexKey, StoredFile.Header, StoredFile.mapper.writeValueAsBytes(header))
-    val changes = index.paths.map { case (path, file) =>
+    val header = StoredFile.mapper.createObjectNode().put("index", obj)
+    builder.addHeader(RunLedger.IndexKey, header, index.size)
+    val changes = index.below("").map { case (path, file) =>
       moved.get(path) match {
         case Some(content) =>
           val location = builder.add(path, StoredFile.Content, content, file.timestamp)
           Change(path, Some(content), Some(file.copy(location = location)))
         case None => builder.add(Change(path, None, Some(file)))
       }
-    }.toSeq
+    }
     request(store.put(obj, builder.bytes))
     keep(changes)
     obj -> changes
@@ -295,7 +273,7 @@ final class RunLedger(
   def oldFiles: Seq[(String, StoredFile)] = {
     val half = next / 2
     var total = 0L
-    index.paths.filter(f => isOld(f._2.location.obj, half)).toSeq
+    index.below("").filter(f => isOld(f._2.location.obj, half))
       .sortBy(_._2.location.obj)
       .takeWhile { case (_, file) =>
         total += file.location.batchBytes

@@ -11,9 +11,8 @@ import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sparklog.CheckpointRpc
-import org.apache.spark.sql.execution.streaming.StartedQuery
 
-import sparklog.checkpoint.{Caller, Daemons}
+import sparklog.checkpoint.{Caller, Daemons, Layout, MetadataMarker, QueryNote}
 
 /** What is at a path: a file with its size and timestamp (ms), or a directory. */
 final case class Status(path: String, length: Long, timestamp: Long, isDirectory: Boolean)
@@ -31,7 +30,7 @@ final case class Found(content: Array[Byte], location: Location)
  */
 final class StoredCheckpoint(
     val root: Path, store: ObjectStore, val id: String, conf: Configuration) extends Logging {
-  private val directory = s"${StoredCheckpoint.Directory}/$id"
+  private val directory = s"${Layout.LogDirName}/$id"
   private val cache =
     new ContentCache(conf.getLong(StoredCheckpoint.CacheBytesKey, 67108864))
   private val settings = {
@@ -66,7 +65,7 @@ final class StoredCheckpoint(
 
   /** Return what is at a path, or None. */
   def status(path: String, isDriver: Boolean): Option[Status] = change(path, isDriver) match {
-    case Some(found) if isDeletion(found) => directoryAt(path, isDriver)
+    case Some(found) if found.isDeletion => directoryAt(path, isDriver)
     case Some(found) => Some(statusOf(found))
     case None => ledger.index.get(path) match {
         case Some(file) => Some(Status(path, file.length, file.timestamp, isDirectory = false))
@@ -88,7 +87,7 @@ final class StoredCheckpoint(
   /** Return the files and directories directly in a directory; none if it does not exist. */
   def list(path: String, isDriver: Boolean): Seq[Status] = {
     val changes = synchronized {
-      (inFlight.values ++ pending.all).filter(c => isDriver || isDeletion(c)).toSeq
+      (inFlight.values ++ pending.all).filter(c => isDriver || c.isDeletion).toSeq
     }
     val files = mutable.LinkedHashMap.empty[String, Status]
     for ((name, file) <- ledger.index.below(path)) {
@@ -96,7 +95,7 @@ final class StoredCheckpoint(
     }
     val prefix = if (path.isEmpty) "" else s"$path/"
     for (change <- changes if change.path.startsWith(prefix)) {
-      if (isDeletion(change)) files.remove(change.path)
+      if (change.isDeletion) files.remove(change.path)
       else files(change.path) = statusOf(change)
     }
     files.values.map { file =>
@@ -106,12 +105,9 @@ final class StoredCheckpoint(
     }.toSeq.distinctBy(_.path)
   }
 
-  private def isDeletion(change: Change): Boolean =
-    change.content.isEmpty && change.file.isEmpty
-
   /** Return the change of a path that is not durable yet, as far as the caller may see it. */
   private def change(path: String, isDriver: Boolean): Option[Change] = synchronized {
-    pending.get(path).orElse(inFlight.get(path)).filter(c => isDriver || isDeletion(c))
+    pending.get(path).orElse(inFlight.get(path)).filter(c => isDriver || c.isDeletion)
   }
 
   /** Return the content of a file in memory, or its location. Makes no request. */
@@ -276,62 +272,67 @@ final class StoredCheckpoint(
         ". This write of the old run is refused; no data are lost")
   }
 
-  /** Begin a run if the caller is the thread of this checkpoint's query, in a new run. */
-  def beginIfOwn(caller: Caller): Unit =
-    for (started <- caller.run if caller.query.exists(isOf) && !isCurrent(started)) {
-      committing.synchronized {
-        // A ledger that failed may still have a late write on its way; a new run settles that.
-        val own = if (ledger.isBroken) newLedger() else ledger
-        own.begin(StoredCheckpoint.owner(started))
-        ledger = own
-        synchronized {
-          pending.clear(keepsMetadata = ledger.index.get("metadata").isEmpty)
-          inFlight = Map.empty
-          run = Some(started)
-          committed = versionInLedger
-          closing = committed
-        }
-        StoredCheckpoints.remember(this)
-        flushAtEndOf(caller.thread, started)
-        deleteUnneeded()
-        caller.query.foreach(noteQuery)
+  /**
+   * Begin a run if the caller is the thread of this checkpoint's query, in a new run. Return
+   * whether it is the thread of that query.
+   */
+  def beginIfOwn(caller: Caller): Boolean = caller.query.zip(caller.run).exists {
+    case (query, started) =>
+      // Ids of runs are unique, so that a run under way needs no look at the query's id.
+      val isOwn = isCurrent(started) || isOf(query)
+      if (isOwn && !isCurrent(started)) begin(query, started, caller.thread)
+      isOwn
+  }
+
+  private def begin(query: String, started: String, thread: Thread): Unit =
+    committing.synchronized {
+      // A ledger that failed may still have a late write on its way; a new run settles that.
+      val own = if (ledger.isBroken) newLedger() else ledger
+      own.begin(StoredCheckpoint.owner(started))
+      ledger = own
+      synchronized {
+        pending.clear(keepsMetadata = ledger.index.get(MetadataMarker.File).isEmpty)
+        inFlight = Map.empty
+        run = Some(started)
+        committed = versionInLedger
+        closing = committed
       }
+      StoredCheckpoints.remember(this)
+      flushAtEndOf(thread, started)
+      deleteUnneeded()
+      noteQuery(query)
     }
 
   def isCurrent(other: String): Boolean = synchronized(run.contains(other))
 
   /** Whether the checkpoint belongs to a query. */
-  def isOf(query: String): Boolean = find("metadata", isDriver = true) match {
+  private def isOf(query: String): Boolean = find(MetadataMarker.File, isDriver = true) match {
     case Found(null, null) => false
-    case _ => new String(open("metadata", isDriver = true), UTF_8).contains(query)
+    case _ => new String(open(MetadataMarker.File, isDriver = true), UTF_8).contains(query)
   }
 
   /** Whether a call has failed, so that a new object must read the ledger again. */
   def isBroken: Boolean = ledger.isBroken
 
-  /** Store the name and the sink of the query, which the files of Spark don't contain. */
   private def noteQuery(query: String): Unit =
-    try {
-      val known = ledger.index.get(StoredCheckpoint.QueryFile)
-        .map(contentOf(StoredCheckpoint.QueryFile, _))
-      for (text <- StartedQuery.describe(query)) {
-        val bytes = text.getBytes(UTF_8)
-        if (!known.exists(java.util.Arrays.equals(_, bytes))) {
-          synchronized(pending.put(Change(StoredCheckpoint.QueryFile, Some(bytes), None)))
-        }
+    for (bytes <- QueryNote.of(query, root.toString)) {
+      val known = ledger.index.get(QueryNote.Key)
+      if (!known.exists(file => isStored(file, bytes))) {
+        synchronized(pending.put(Change(QueryNote.Key, Some(bytes), None)))
       }
-    } catch {
-      case NonFatal(e) =>
-        logWarning(s"$root: the name and sink of query $query were not stored", e)
     }
+
+  /** Whether a stored file has this content. A file that can't be read is written again. */
+  private def isStored(file: StoredFile, bytes: Array[Byte]): Boolean =
+    try java.util.Arrays.equals(contentOf(QueryNote.Key, file), bytes)
+    catch { case NonFatal(_) => false }
 
   /**
    * When the query's thread ends, write what waits for a commit point that will not come, and
    * release the memory.
    */
-  private def flushAtEndOf(thread: Thread, ofRun: String): Unit = {
-    val flush: Runnable = () => {
-      thread.join()
+  private def flushAtEndOf(thread: Thread, ofRun: String): Unit =
+    Daemons.after(thread, "sparklog-checkpoint-run") {
       committing.synchronized {
         if (isCurrent(ofRun)) {
           if (!ledger.isBroken) flushPending()
@@ -340,8 +341,6 @@ final class StoredCheckpoint(
         }
       }
     }
-    Daemons.named("sparklog-checkpoint-run").newThread(flush).start()
-  }
 
   private def flushPending(): Unit =
     try {
@@ -353,10 +352,6 @@ final class StoredCheckpoint(
 }
 
 object StoredCheckpoint {
-  /** The directory of the ledger in the checkpoint's location. */
-  val Directory = "sparklog"
-  val QueryFile = "sparklog.query"
-
   val CacheBytesKey = "spark.sparklog.checkpoint.cache.bytes"
   val TimeoutKey = "spark.sparklog.checkpoint.request.timeout.ms"
   // The following two are set by tests only.

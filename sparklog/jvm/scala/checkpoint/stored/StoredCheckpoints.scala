@@ -1,12 +1,16 @@
 package sparklog.checkpoint.stored
 
 import java.io.{FileNotFoundException, IOException}
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.sparklog.CheckpointRpc
+
+import sparklog.checkpoint.{Layout, MetadataMarker}
 
 /** The checkpoints in object stores that this JVM uses. */
 object StoredCheckpoints {
@@ -66,9 +70,13 @@ object StoredCheckpoints {
    */
   def around(path: Path, conf: Configuration): (StoredCheckpoint, String) =
     open(path).getOrElse {
-      val root = parents(path).find(home(_, conf).isDefined).getOrElse(
+      val found = parents(path).flatMap { root =>
+        val store = HadoopStore.at(root, conf)
+        store.get(CheckpointHome.Name).map(home => at(root, store, home, conf))
+      }.nextOption()
+      val checkpoint = found.getOrElse(
         throw new FileNotFoundException(s"$path is in no checkpoint of sparklog"))
-      at(root, conf) -> relative(root, path)
+      checkpoint -> relative(checkpoint.root, path)
     }
 
   /** Use this object for the checkpoint's path: its query has begun a run with it. */
@@ -89,24 +97,19 @@ object StoredCheckpoints {
   private def relative(root: Path, path: Path): String =
     path.toUri.getPath.stripPrefix(root.toUri.getPath).stripPrefix("/")
 
-  /** Return the content of the object that marks a checkpoint. */
-  private def home(root: Path, conf: Configuration): Option[Array[Byte]] =
-    HadoopStore.at(root, conf).get(CheckpointHome.Name)
-
-  /** Return the checkpoint at a location that has one. */
-  private def at(root: Path, conf: Configuration): StoredCheckpoint = synchronized {
-    val store = HadoopStore.at(root, conf)
-    val content = store.get(CheckpointHome.Name).getOrElse(
-      throw new FileNotFoundException(s"$root is no checkpoint of sparklog"))
-    val id = CheckpointHome.idOf(root.toString, content)
-    val known = open.get(root.toString)
-    if (known != null && known.id == id && !known.isBroken) known
-    else {
-      val checkpoint = new StoredCheckpoint(root, store, id, conf)
-      open.put(root.toString, checkpoint)
-      checkpoint
+  /** Return the checkpoint at a location; `home` is the content of its CheckpointHome. */
+  private def at(
+      root: Path, store: ObjectStore, home: Array[Byte], conf: Configuration): StoredCheckpoint =
+    synchronized {
+      val id = CheckpointHome.idOf(root.toString, home)
+      val known = open.get(root.toString)
+      if (known != null && known.id == id && !known.isBroken) known
+      else {
+        val checkpoint = new StoredCheckpoint(root, store, id, conf)
+        open.put(root.toString, checkpoint)
+        checkpoint
+      }
     }
-  }
 
   /**
    * Open the checkpoint at a location for a query, and create it if the location is empty. Return
@@ -115,15 +118,12 @@ object StoredCheckpoints {
   def create(root: Path, conf: Configuration): Either[String, StoredCheckpoint] = {
     for (why <- Option(whyNot(root, conf))) throw refusal(root, why)
     val store = HadoopStore.at(root, conf)
-    val isNew = store.get(CheckpointHome.Name).isEmpty
-    if (isNew && isOfSpark(store)) Left("Spark itself began the checkpoint")
+    val known = store.get(CheckpointHome.Name)
+    if (known.isEmpty && isOfSpark(store)) Left("Spark itself began the checkpoint")
     else {
-      if (isNew) {
-        CheckpointHome.checkNotLost(root.toString, store)
-        createHome(root, store)
-      }
+      val home = known.getOrElse(createHome(root, store))
       CheckpointRpc.serve(message => CheckpointFiles.answer(message))
-      Right(at(root, conf))
+      Right(at(root, store, home, conf))
     }
   }
 
@@ -135,29 +135,21 @@ object StoredCheckpoints {
       s"leave the checkpoint to Spark: set $StoreKey to disk")
 
   private def isOfSpark(store: ObjectStore): Boolean =
-    store.get(MetadataFile) match {
-      case Some(text) => !StoredMarker.isMarker(text)
+    store.get(MetadataMarker.File) match {
+      case Some(text) => !MetadataMarker.isText(new String(text, UTF_8))
       case None => store.list("offsets").nonEmpty
     }
 
-  private def createHome(root: Path, store: ObjectStore): Unit = {
-    val name = s"${StoredCheckpoint.Directory}/trial-${java.util.UUID.randomUUID()}"
+  /** Create the marker and the home of a new checkpoint; return the content of the home. */
+  private def createHome(root: Path, store: ObjectStore): Array[Byte] = {
+    CheckpointHome.checkNotLost(root.toString, store)
+    val name = s"${Layout.LogDirName}/trial-${UUID.randomUUID()}"
     for (why <- ObjectStore.fault(store, name)) throw refusal(root, why)
-    store.create(MetadataFile, StoredMarker.Text)
-    store.create(CheckpointHome.Name, CheckpointHome.encode(java.util.UUID.randomUUID().toString))
-    ()
+    store.create(MetadataMarker.File, MetadataMarker.TextOfRuns.getBytes(UTF_8))
+    val home = CheckpointHome.encode(UUID.randomUUID().toString)
+    // Of two drivers that begin at once, one creates the home.
+    if (store.create(CheckpointHome.Name, home)) home
+    else store.get(CheckpointHome.Name).getOrElse(
+      throw new FileNotFoundException(s"$root/${CheckpointHome.Name} exists, but can't be read"))
   }
-
-  private val MetadataFile = "metadata"
-}
-
-/** The object `metadata` of a checkpoint in runs, at which Spark's own manager fails. */
-object StoredMarker {
-  private val Begin = "{\"id\":[\"sparklog "
-  val Text: Array[Byte] = (Begin + "keeps this checkpoint in runs, which Spark's own checkpoint " +
-    "manager can't read. Start the query with sparklog.enable(spark) or sparklog.spark_conf(), " +
-    "and with spark.sparklog.checkpoint.store=runs. Or copy the checkpoint to files: " +
-    "sparklog checkpoint fork CHECKPOINT DIRECTORY\"]}\n").getBytes("UTF-8")
-
-  def isMarker(content: Array[Byte]): Boolean = new String(content, "UTF-8").startsWith(Begin)
 }

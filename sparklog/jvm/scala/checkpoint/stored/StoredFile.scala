@@ -24,7 +24,9 @@ final case class StoredFile(location: Location, length: Int, timestamp: Long)
  * @param content the bytes, if the entry holds them; None for a reference
  * @param file where the content is; None for a deletion
  */
-final case class Change(path: String, content: Option[Array[Byte]], file: Option[StoredFile])
+final case class Change(path: String, content: Option[Array[Byte]], file: Option[StoredFile]) {
+  def isDeletion: Boolean = content.isEmpty && file.isEmpty
+}
 
 /**
  * The records of entries, indexes and packs. A record batch contains one record: the key is a path
@@ -41,18 +43,11 @@ object StoredFile {
 
   val mapper = new ObjectMapper
 
-  def encode(
-      number: Long, run: Long, path: String, kind: Int, value: Array[Byte],
-      timestamp: Long): ByteBuffer = {
-    val length = if (value == null) -1 else value.length
-    RecordBatch.encode(number, run.toInt, timestamp, path.getBytes(UTF_8), value, length, kind)
-  }
-
   /**
    * Pass each record of an object to `seen(position, size, record, value)`. Throws an IOException,
    * with the position, for bytes that are not a complete batch with a valid CRC.
    */
-  def walk(obj: String, bytes: Array[Byte])(
+  private def walk(obj: String, bytes: Array[Byte])(
       seen: (Int, Int, RecordBatch, Array[Byte]) => Unit): Unit = {
     val buffer = ByteBuffer.wrap(bytes)
     var at = 0
@@ -101,7 +96,7 @@ object StoredFile {
     mapper.writeValueAsBytes(fields)
   }
 
-  def referred(value: Array[Byte], timestamp: Long): StoredFile = {
+  private def referred(value: Array[Byte], timestamp: Long): StoredFile = {
     val fields = mapper.readTree(value)
     StoredFile(
       Location(fields.path("object").asText, fields.path("position").asLong,
@@ -109,12 +104,38 @@ object StoredFile {
       fields.path("length").asInt, timestamp)
   }
 
-  /** Return the header of an object, which is its first record. */
-  def header(obj: String, key: String, batch: RecordBatch, value: Array[Byte]): ObjectNode =
-    if (batch.key == key && batch.tag == Header) parse(value)
-    else throw swapped(obj, s"the record ${batch.key}")
+  /**
+   * Return the header of an object, which is its first record, and the changes that follow. Throws
+   * an IOException for damaged bytes, and for an object of another kind.
+   */
+  def read(obj: String, key: String, bytes: Array[Byte]): (ObjectNode, Seq[Change]) = {
+    var header: Option[ObjectNode] = None
+    val found = Seq.newBuilder[Change]
+    walk(obj, bytes) { (at, size, batch, value) =>
+      if (header.isDefined) found += change(obj, at, size, batch, value)
+      else if (batch.key == key && batch.tag == Header) header = Some(parse(value))
+      else throw swapped(obj, s"the record ${batch.key}")
+    }
+    val changes = found.result()
+    if (!header.exists(_.path("files").asInt(-1) == changes.size)) {
+      throw damaged(obj, bytes.length.toLong)
+    }
+    header.get -> changes
+  }
 
-  def parse(value: Array[Byte]): ObjectNode = mapper.readTree(value).asInstanceOf[ObjectNode]
+  private def change(
+      obj: String, at: Int, size: Int, batch: RecordBatch, value: Array[Byte]): Change =
+    batch.tag match {
+      case Content if value == null => Change(batch.key, None, None)
+      case Content =>
+        val file = StoredFile(Location(obj, at, size), value.length, batch.timestamp)
+        Change(batch.key, Some(value), Some(file))
+      case Reference => Change(batch.key, None, Some(referred(value, batch.timestamp)))
+      case _ => throw damaged(obj, at)
+    }
+
+  private def parse(value: Array[Byte]): ObjectNode =
+    mapper.readTree(value).asInstanceOf[ObjectNode]
 }
 
 /** Writes the records of an object one after the other. */
@@ -124,11 +145,19 @@ final class ObjectBuilder(obj: String, run: Long, timestamp: Long) {
 
   /** Append a record; return its location. */
   def add(path: String, kind: Int, value: Array[Byte], timestampMs: Long = timestamp): Location = {
-    val batch = StoredFile.encode(records, run, path, kind, value, timestampMs)
+    val length = if (value == null) -1 else value.length
+    val batch = RecordBatch.encode(
+      records, run.toInt, timestampMs, path.getBytes(UTF_8), value, length, kind)
     val at = out.size
     out.write(batch.array, batch.arrayOffset + batch.position(), batch.remaining)
     records += 1
     Location(obj, at, out.size - at)
+  }
+
+  /** Append the header, before anything else; `files` changes follow. */
+  def addHeader(key: String, fields: ObjectNode, files: Int): Unit = {
+    add(key, StoredFile.Header, StoredFile.mapper.writeValueAsBytes(fields.put("files", files)))
+    ()
   }
 
   /** Append a change. Return the change with the location of its content. */

@@ -35,7 +35,7 @@ class StoredFileSystem extends FileSystem {
   private def real(path: Path): Path = StoredCheckpoints.real(makeQualified(path))
 
   override def open(path: Path, bufferSize: Int): FSDataInputStream =
-    new FSDataInputStream(new RecordInput(ByteBuffer.wrap(files.read(real(path)))))
+    StoredFileSystem.open(files, real(path))
 
   override def create(
       path: Path, permission: FsPermission, overwrite: Boolean, bufferSize: Int,
@@ -75,6 +75,9 @@ class StoredFileSystem extends FileSystem {
 }
 
 object StoredFileSystem {
+  def open(files: CheckpointFiles, real: Path): FSDataInputStream =
+    new FSDataInputStream(new RecordInput(ByteBuffer.wrap(files.read(real))))
+
   def list(files: CheckpointFiles, path: Path, real: Path): Array[FileStatus] =
     files.list(real).map { found =>
       status(new Path(path, found.path.substring(found.path.lastIndexOf('/') + 1)), found)
@@ -112,8 +115,7 @@ final class StoredFileManager(path: Path, conf: Configuration) extends Checkpoin
   }
 
   override def open(path: Path): FSDataInputStream =
-    new FSDataInputStream(
-      new RecordInput(ByteBuffer.wrap(files.read(StoredCheckpoints.real(path)))))
+    StoredFileSystem.open(files, StoredCheckpoints.real(path))
 
   override def list(path: Path, filter: PathFilter): Array[FileStatus] =
     StoredFileSystem.list(files, path, StoredCheckpoints.real(path))
