@@ -8,7 +8,7 @@ which is also a valid checkpoint; the same call again does the rest.
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ from sparklog.checkpoint.log_backed.partition_writer import FileWriter, Record, 
 from sparklog.checkpoint.running_query import check_no_running_batch, keep_stopped
 from sparklog.checkpoint.spark_files.checksums import hadoop_name
 from sparklog.checkpoint.staged_checkpoint import remove_log_dir
+from sparklog.checkpoint.stored_conversion import export_from_runs, import_to_runs
+from sparklog.checkpoint.stored_copies import complete_in_runs
 from sparklog.checkpoint.truncated_copy import copy_log_dir_ownership, copy_mode_and_owner
 from sparklog.checkpoint.unfinished_reset import complete
 from sparklog.clock import Clock, system_clock
@@ -38,7 +40,7 @@ class Converted:
         path: The checkpoint.
         files: The number of files that became records, or of records that became files.
         bytes: The size of these files.
-        partitions: The number of partitions of the checkpoint's log dir.
+        partitions: The number of partitions of the checkpoint's log dir; 0 in a bucket.
 
     Examples:
         >>> from sparklog.checkpoint import import_
@@ -56,15 +58,22 @@ class Converted:
         return asdict(self)
 
 
-def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -> Converted:
-    """Move the files of a checkpoint into its log dir, which is created if missing.
+def import_(
+    path: Path,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> Converted:
+    """Move the files of a checkpoint into its log dir, or into runs if it is in a bucket.
 
     The query must be stopped. After the import it needs sparklog's checkpoint manager; `export` is
-    the way back. RocksDB's zips, files below SSTs and logs, and files over 32 MiB stay files.
-    Hadoop's checksum files of imported files are removed.
+    the way back. On a disk RocksDB's zips, files below SSTs and logs, and files over 32 MiB stay
+    files. Hadoop's checksum files of imported files are removed.
 
     Args:
-        path: The checkpoint.
+        path: The checkpoint: a local path, or a URL.
+        storage_options: Options of fsspec for a checkpoint in a bucket.
         fs: The file system of the checkpoint; for tests.
         clock: The current time in milliseconds since the epoch; for tests.
 
@@ -75,7 +84,8 @@ def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) 
         StorageUnavailableError: The disk fails. Call the function again; no file or record is lost.
 
     Cost:
-        Reads and writes every file once, with a partition at a time in memory.
+        Reads and writes every file once, with a partition at a time in memory. In a bucket a GET
+        per file, a PUT per 16 MiB, and a listing.
 
     Examples:
         >>> from sparklog.checkpoint import history, import_
@@ -83,7 +93,11 @@ def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) 
         >>> history("checkpoint").is_log_backed
         True
     """
-    checkpoint = Checkpoint.open(path, fs)
+    checkpoint = Checkpoint.open(path, fs, storage_options=storage_options or {})
+    if checkpoint.fs is not fs:
+        complete_in_runs(checkpoint, storage_options, fs=fs, clock=clock)
+        count, size = import_to_runs(checkpoint, clock)
+        return Converted(path=checkpoint.path, files=count, bytes=size, partitions=0)
     complete(checkpoint.path, fs=fs, clock=clock)
     with contextlib.ExitStack() as stack:
         is_new = not fs.is_dir(checkpoint.logs)
@@ -167,14 +181,21 @@ def _remove(checkpoint: Checkpoint, files: list[str]) -> None:
         fs.sync_dir(directory)
 
 
-def export(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -> Converted:
-    """Write the records of a log-backed checkpoint back as files, and remove its log dir.
+def export(
+    path: Path,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> Converted:
+    """Write the records of a log-backed checkpoint back as files, and remove its log dir or runs.
 
     After the export the query runs with Spark's own checkpoint manager. The query must be stopped
     during the export.
 
     Args:
-        path: The checkpoint.
+        path: The checkpoint: a local path, or a URL.
+        storage_options: Options of fsspec for a checkpoint in a bucket.
         fs: The file system of the checkpoint; for tests.
         clock: The current time in milliseconds since the epoch; for tests.
 
@@ -185,7 +206,7 @@ def export(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -
         StorageUnavailableError: The disk fails. Call the function again.
 
     Cost:
-        Reads every live record once, and writes it with a sync.
+        Reads every live record once, and writes it with a sync; in a bucket with a PUT.
 
     Examples:
         >>> from sparklog.checkpoint import export, history, import_
@@ -194,7 +215,11 @@ def export(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -
         >>> history("checkpoint").is_log_backed
         False
     """
-    checkpoint = Checkpoint.open(path, fs)
+    checkpoint = Checkpoint.open(path, fs, storage_options=storage_options or {})
+    if checkpoint.fs is not fs:
+        complete_in_runs(checkpoint, storage_options, fs=fs, clock=clock)
+        files, size = export_from_runs(checkpoint, clock)
+        return Converted(path=checkpoint.path, files=files, bytes=size, partitions=0)
     complete(checkpoint.path, fs=fs, clock=clock)
     files = size = 0
     if not checkpoint.is_log_backed:

@@ -83,7 +83,7 @@ def plan_cut(batches: Batches, batch: int, output: str) -> FileSinkCut:
         InvalidRequestError: The log can't be cut there.
         DataCorruptionError: A file of the log can't be read.
     """
-    fs = batches.checkpoint.fs
+    fs = batches.checkpoint.disk
     log = FileSinkLog.open(fs, output)
     entries = log.entries(batch, _end_ms(batches, batch))
     return FileSinkCut(fs, output, batch, log.newest, compact_interval(log.compacted), entries)
@@ -137,7 +137,7 @@ def copy_output(batches: Batches, batch: int, output: str, new_output: str) -> N
             `output` or a missing file.
         DataCorruptionError: A file of the log can't be read.
     """
-    cut, fs = plan_cut(batches, batch, output), batches.checkpoint.fs
+    cut, fs = plan_cut(batches, batch, output), batches.checkpoint.disk
     target = local_path(new_output)
     if target is None or fs.exists(target):
         raise InvalidRequestError(

@@ -52,10 +52,27 @@ class Checkpoint:
     """The files of a checkpoint when it was opened or last refreshed.
 
     Paths are relative to the checkpoint, with "/". Takes no lock and makes no changes.
+
+    Attributes:
+        path: The directory, or the URL.
+        fs: The file system of the checkpoint.
+        disk: The file system of this machine.
+        logs: The path of the log dir.
+        partitions: The partitions of the log dir.
+        damage: The damage of partitions.
+        has_marker: Whether there is the metadata marker.
     """
 
-    def __init__(self, path: str, fs: FileSystem = LOCAL, *, listed: bool = True) -> None:
+    def __init__(
+        self,
+        path: str,
+        fs: FileSystem = LOCAL,
+        *,
+        listed: bool = True,
+        disk: FileSystem | None = None,
+    ) -> None:
         self.path, self.fs = path, fs
+        self.disk = disk or fs
         self.logs = os.path.join(path, LOGS)
         self.partitions: dict[str, CheckpointPartition] = {}
         self.damage: dict[str, DataCorruptionError] = {}
@@ -110,7 +127,7 @@ class Checkpoint:
         storage_options: Mapping[str, Any] | None = None,
     ) -> "Checkpoint":
         """Open a checkpoint without damaged partitions, which `damage` lists."""
-        url = None if storage_options is None else store_url(path)
+        url, disk = None if storage_options is None else store_url(path), fs
         if url is None:
             own = own_path(path)
         else:
@@ -125,13 +142,13 @@ class Checkpoint:
                 "checkpointLocation",
                 path=own,
             )
-        if url is not None and fs.is_dir(os.path.join(own, LOGS)):
+        if url is not None and stored.has_log_dir:
             raise InvalidRequestError(
                 f"{own} contains the log of a checkpoint from a local disk, which is read on a "
                 "disk only: copy all files below the URL to a directory, and use the directory",
                 path=own,
             )
-        return cls(own, fs)
+        return cls(own, fs, disk=disk)
 
     @classmethod
     def without_listing(cls, path: str, fs: FileSystem = LOCAL) -> "Checkpoint":
@@ -171,7 +188,7 @@ class Checkpoint:
             # The marker occupies the name of Spark's file `metadata`, but contains no query id.
             self._files.discard(METADATA_FILE)
             if not self.partitions and not self.damage:
-                self.damage[METADATA_PARTITION] = _lost_log(self.path, self.logs)
+                self.damage[METADATA_PARTITION] = _lost_log(self)
         self._records = {
             path_of(name, key): (partition, key, entry)
             for name, partition in self.partitions.items()
@@ -432,7 +449,15 @@ def _beside_the_log(checkpoint: Checkpoint, path: str) -> DataCorruptionError:
     )
 
 
-def _lost_log(path: str, logs: str) -> DataCorruptionError:
+def _lost_log(checkpoint: Checkpoint) -> DataCorruptionError:
+    path, logs = checkpoint.path, checkpoint.logs
+    if checkpoint.fs is not checkpoint.disk:
+        return DataCorruptionError(
+            f"{path} is a checkpoint in runs, but its object sparklog/home is missing. Restore the "
+            "object from a copy or from an older version of the bucket. If a fork or a restore to "
+            "this place was interrupted, run it again",
+            path=path,
+        )
     return DataCorruptionError(
         f"{path} is a log-backed checkpoint, but its log dir {LOGS} is missing or empty. Restore "
         "the checkpoint from a copy, or start the query with a new checkpoint directory",

@@ -1,28 +1,34 @@
 """`fork`: creates a checkpoint, with a query that continues after a batch of an existing query."""
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.file_sink_cut import copy_output
 from sparklog.checkpoint.files import Checkpoint, own_path
 from sparklog.checkpoint.query_sink import Announce
 from sparklog.checkpoint.rollback_request import RollbackRequest, Target
 from sparklog.checkpoint.running_query import report_concurrent_cleanup
 from sparklog.checkpoint.staged_checkpoint import FORK, staged_checkpoint
-from sparklog.checkpoint.truncated_copy import copy_truncated
+from sparklog.checkpoint.stored_copies import CopyInRuns, hadoop_url, open_new_store
+from sparklog.checkpoint.stored_files import StoredFiles
+from sparklog.checkpoint.truncated_copy import CopyStats, copy_truncated
 from sparklog.checkpoint.truncation import plan_truncation
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.diskless.import_objects import BucketTarget
+from sparklog.diskless.log_creation import check_apart
 from sparklog.diskless.log_creation import fork as fork_in_store
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.fork_points import ForkPointRequest
 from sparklog.logdir.forking.fork import fork as fork_log
-from sparklog.logdir.paths import is_nested
+from sparklog.logdir.paths import is_nested, store_url
 from sparklog.opening import check_log_dirs, url_of
 from sparklog.text_checks import path_text
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.target import open_store
 
 Path = str | os.PathLike[str]
@@ -33,9 +39,9 @@ class Forked:
     """The result of a fork.
 
     Attributes:
-        path: The original checkpoint: a local path, or the URL of a checkpoint that Spark keeps in
-            a bucket.
-        new_path: The new checkpoint, on a local disk.
+        path: The original checkpoint: a local path, or the URL of a checkpoint in a bucket.
+        new_path: The new checkpoint: a local path, or a URL. In a bucket the checkpoint is kept in
+            runs, and its query needs sparklog's checkpoint manager.
         batch: The batch that the query of the new checkpoint continues after.
         log: The path of the forked log, or None.
         linked_files: The number of files that both checkpoints share by hard links.
@@ -112,9 +118,9 @@ def fork(
     queries can be active.
 
     Args:
-        path: The original checkpoint: a local path, or the URL of a checkpoint that Spark keeps in
-            a bucket.
-        new_path: The new checkpoint, on a local disk.
+        path: The original checkpoint: a local path, or the URL of a checkpoint in a bucket.
+        new_path: The new checkpoint: a local path, or a URL. In a bucket the checkpoint is kept in
+            runs, and its query needs sparklog's checkpoint manager.
         to: The batch N; a datetime (the last batch planned by then); or offsets {"offsets":
             {"topic": {"0": 123}}} (the last batch that reads past none of them).
         log: The sink's log.
@@ -140,8 +146,9 @@ def fork(
             log if the checkpoint failed after it.
 
     Cost:
-        Files are linked if possible; the last segment of each partition is copied. Of a checkpoint
-        in a bucket, all files up to the batch are copied: a GET each, up to 16 at once.
+        Files are linked if possible; the last segment of each partition is copied. From and to a
+        bucket all files up to the batch are copied: a GET each, up to 16 at once; a PUT per 16 MiB
+        and five more.
 
     Examples:
         >>> from sparklog.checkpoint import fork, history
@@ -158,29 +165,27 @@ def fork(
         new_output=new_output, sink=sink, announce=announce, storage_options=storage_options,
         fs=fs, clock=clock,
     )  # fmt: skip
-    target = own_path(new_path)
+    url = store_url(new_path)
+    target = own_path(new_path) if url is None else url
     with report_concurrent_cleanup(path):
         # A fork to an earlier batch is a remedy for a damaged last record, so that damage is no
         # error.
         checkpoint = Checkpoint.open(
             path, fs, to_end=False, needs_id=True, storage_options=storage_options or {}
         )
-        _check_is_new(fs, target)
-        if checkpoint.fs is fs:
-            _check_not_nested(checkpoint.path, target)
-            request.complete_reset(checkpoint.path)
+        store = None if url is None else open_new_store(url, storage_options)
+        _check_new(checkpoint, target, store, fs)
+        request.complete_reset(checkpoint)
         batches, batch = request.select_batch(checkpoint)
         writer_id = request.writer_in_log(checkpoint)
         files = _files_of(checkpoint, batch, request)
-        with staged_checkpoint(fs, target, FORK) as staged:
-            truncation = plan_truncation(batches, batch, target, is_reset=False)
-            copied = copy_truncated(checkpoint, truncation, staged.directory, fs=fs, clock=clock)
+        with _copy(batches, batch, target, store, request) as (copied, publish):
             _fork_log(request, writer_id, batch)
             if files is not None:
                 copy_output(batches, batch, *files)
             # The checkpoint is published last: a query that finds it also finds the log and the
             # output.
-            staged.publish()
+            publish()
     return Forked(
         path=checkpoint.path,
         new_path=target,
@@ -191,6 +196,27 @@ def fork(
         copied_bytes=copied.copied_bytes,
         took_ms=watch(),
     )
+
+
+@contextlib.contextmanager
+def _copy(
+    batches: Batches, batch: int, target: str, store: Store | None, request: _ForkRequest
+) -> Iterator[tuple[CopyStats, Callable[[], None]]]:
+    """Write the checkpoint as of a batch. Yield statistics, and what makes the copy visible."""
+    checkpoint, fs, clock = batches.checkpoint, request.fs, request.clock
+    if store is not None:
+        truncation = plan_truncation(
+            batches, batch, hadoop_url(target, in_runs=True), is_reset=False
+        )
+        copy = CopyInRuns(store, "sparklog checkpoint fork", clock)
+        stats = CopyStats(copied_bytes=copy.write(checkpoint, truncation))
+        copy.check_complete(batch)
+        yield stats, copy.publish
+        return
+    truncation = plan_truncation(batches, batch, f"file:{target}", is_reset=False)
+    with staged_checkpoint(fs, target, FORK) as staged:
+        stats = copy_truncated(checkpoint, truncation, staged.directory, fs=fs, clock=clock)
+        yield stats, staged.publish
 
 
 def _files_of(checkpoint: Checkpoint, batch: int, request: _ForkRequest) -> tuple[str, str] | None:
@@ -209,18 +235,20 @@ def _files_of(checkpoint: Checkpoint, batch: int, request: _ForkRequest) -> tupl
     return files
 
 
-def _check_not_nested(path: str, target: str) -> None:
-    if is_nested(path, target):
-        raise InvalidRequestError(
-            f"{target} and {path} are nested: choose another directory", path=target
-        )
-
-
-def _check_is_new(fs: FileSystem, target: str) -> None:
-    if fs.exists(target):
+def _check_new(
+    checkpoint: Checkpoint, target: str, store: Store | None, fs: FileSystem
+) -> None:
+    """Check that the fork's place is free, and apart from the original."""
+    if store is None and fs.exists(target):
         raise InvalidRequestError(
             f"{target} exists already: choose a new directory for the fork", path=target
         )
+    if store is None and checkpoint.fs is fs and is_nested(checkpoint.path, target):
+        raise InvalidRequestError(
+            f"{target} and {checkpoint.path} are nested: choose another directory", path=target
+        )
+    if store is not None and isinstance(checkpoint.fs, StoredFiles):
+        check_apart(checkpoint.fs.store, store)
 
 
 def _check_homes(log: Path, new_log: Path, fs: FileSystem) -> None:

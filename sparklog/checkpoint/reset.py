@@ -11,21 +11,25 @@ import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.file_sink_cut import FileSinkCut, plan_sink_cut
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.log_backed.layout import LOGS
+from sparklog.checkpoint.log_backed.layout import LOGS, RESET
 from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.checkpoint.query_sink import Announce, QuerySink, SinkKind
 from sparklog.checkpoint.rollback_request import RollbackRequest, Target
 from sparklog.checkpoint.running_query import (
     check_no_running_batch,
     keep_stopped,
+    plans_of,
     report_concurrent_cleanup,
 )
-from sparklog.checkpoint.staged_checkpoint import RESET, is_mount_point, staged_checkpoint
+from sparklog.checkpoint.staged_checkpoint import RESET as RESET_KIND
+from sparklog.checkpoint.staged_checkpoint import is_mount_point, staged_checkpoint
+from sparklog.checkpoint.stored_copies import RESETTING, TruncatedRuns, runs_of, spark_url
 from sparklog.checkpoint.truncated_copy import copy_truncated
 from sparklog.checkpoint.truncation import Truncation, plan_truncation
 from sparklog.checkpoint.unfinished_reset import UnfinishedReset, write
@@ -99,17 +103,17 @@ def reset(
 ) -> Reset:
     """Truncate a checkpoint to a batch; its query runs all later batches again.
 
-    A log-backed checkpoint has a lock that shows a running query. An ordinary checkpoint has none,
-    so the reset is rejected if the newest batch seems to be running: it is not committed and began
-    less than 10 s ago, or files change during the check. A query that waits for its next trigger
-    can't be detected: stop it first.
+    A log-backed checkpoint on a disk has a lock that shows a running query. Other checkpoints have
+    none, so the reset is rejected if the newest batch seems to be running: it is not committed and
+    began less than 10 s ago, or files change during the check. A query that waits for its next
+    trigger can't be detected: stop it first. In runs such a query fails at its next write.
 
     Sinks other than a log keep the output of later batches, and sinks that remember batches would
     skip them when they run again. The log of Spark's file sink (`output`) is truncated as well. If
     the checkpoint names such a sink and the caller does not, the reset is rejected.
 
     Args:
-        path: The checkpoint.
+        path: The checkpoint: a local path, or the URL of a checkpoint in runs.
         to: As for `fork`.
         log: The sink's log; batches that run again are appended to it, not dropped as replays.
             Their earlier records stay there.
@@ -120,7 +124,8 @@ def reset(
             doesn't name the query's sink (only log-backed checkpoints do), or the sink will change.
         announce: Called with a sentence on the effect on the sink, before anything is changed.
         dry_run: Only plan the reset.
-        storage_options: Options of fsspec for a log or sources in a bucket; never stored.
+        storage_options: Options of fsspec for a checkpoint, log or sources in a bucket; never
+            stored.
         fs: The file system of the checkpoint; for tests.
         clock: The current time in milliseconds since the epoch; for tests.
 
@@ -143,20 +148,26 @@ def reset(
         to=to, log=log, writer=writer, sources=sources, output=output, sink=sink,
         announce=announce, storage_options=storage_options, fs=fs, clock=clock,
     )  # fmt: skip
-    checkpoint = Checkpoint.open(path, fs, needs_id=True)
-    _check_no_mount_point(checkpoint)
+    opened = partial(
+        Checkpoint.open, path, fs, needs_id=True, storage_options=storage_options or {}
+    )
+    checkpoint = opened()
+    _check_in_place(checkpoint)
     if not dry_run:
-        request.complete_reset(checkpoint.path)
+        request.complete_reset(checkpoint)
     with report_concurrent_cleanup(checkpoint.path), contextlib.ExitStack() as stack:
         if not dry_run:
             stack.enter_context(keep_stopped(checkpoint, _RESET_OR_FORK))
             # Read again under the lock: the query may have run a batch since.
-            checkpoint = Checkpoint.open(path, fs, needs_id=True)
+            checkpoint = opened()
+        runs = runs_of(checkpoint)
+        # Now, because the run must fail if the query writes another entry from here on.
+        run = None if runs is None else TruncatedRuns(runs, RESETTING, clock)
         batches, batch = request.select_batch(checkpoint)
         check_no_running_batch(batches, clock())
         chosen = request.choose_sink(checkpoint)
         _check_log_named(chosen, checkpoint, batch, sink)
-        truncation = plan_truncation(batches, batch, checkpoint.path, is_reset=True)
+        truncation = plan_truncation(batches, batch, spark_url(checkpoint), is_reset=True)
         done = _describe(batches, truncation, request, dry_run=dry_run)
         announced: list[str] = []
         cut = plan_sink_cut(batches, batch, chosen, announced.append)
@@ -164,12 +175,43 @@ def reset(
         if announce is not None and announced:
             announce(done.sink)
         if not dry_run:
-            _carry_out(batches, truncation, done, cut, request)
+            if cut is not None:
+                cut.stage()
+            note = _unfinished(done, cut, clock)
+            if run is not None:
+                run.write(checkpoint, truncation, {RESET: note.encode()} if note else {})
+            else:
+                _exchange(batches, truncation, note, request)
+            request.complete_reset(opened())
     return done
 
 
-def _check_no_mount_point(checkpoint: Checkpoint) -> None:
-    if is_mount_point(checkpoint.fs, checkpoint.path):
+def _unfinished(wanted: Reset, cut: FileSinkCut | None, clock: Clock) -> UnfinishedReset | None:
+    """Return the request to reset the sink, which is part of the new checkpoint.
+
+    Both become visible in the same step. If this process dies before the sink is reset, the sink's
+    next batch resets it first.
+    """
+    if wanted.log is not None and wanted.writer is not None:
+        return UnfinishedReset(
+            log=wanted.log, writer=wanted.writer, batch=wanted.batch, time_ms=clock()
+        )
+    if cut is not None:
+        return UnfinishedReset(output=cut.output, batch=cut.batch, time_ms=clock())
+    return None
+
+
+def _check_in_place(checkpoint: Checkpoint) -> None:
+    if checkpoint.fs is not checkpoint.disk:
+        if runs_of(checkpoint) is None:
+            raise InvalidRequestError(
+                f"{checkpoint.path}: the files of a checkpoint that Spark keeps in a bucket can't "
+                "be replaced together. Convert the checkpoint first with sparklog.checkpoint."
+                "import_ (`sparklog checkpoint import`), or use sparklog.checkpoint.fork, and "
+                "start the query with the fork",
+                path=checkpoint.path,
+            )
+    elif is_mount_point(checkpoint.fs, checkpoint.path):
         raise InvalidRequestError(
             f"{checkpoint.path} is a mount point, which can't be replaced by another directory: "
             "use sparklog.checkpoint.fork instead, and start the query with the fork",
@@ -206,38 +248,29 @@ def _describe(
     )
 
 
-def _carry_out(
+def _exchange(
     batches: Batches,
     truncation: Truncation,
-    wanted: Reset,
-    cut: FileSinkCut | None,
+    note: UnfinishedReset | None,
     request: RollbackRequest,
 ) -> None:
+    """Exchange the checkpoint with its truncated copy."""
     checkpoint, fs, clock = batches.checkpoint, request.fs, request.clock
-    before = _plans(checkpoint)
+    before = plans_of(checkpoint)
     with (
-        staged_checkpoint(fs, checkpoint.path, RESET) as staged,
+        staged_checkpoint(fs, checkpoint.path, RESET_KIND) as staged,
         contextlib.ExitStack() as stack,
     ):
         copy_truncated(checkpoint, truncation, staged.directory, fs=checkpoint.fs, clock=clock)
-        # The request is part of the new checkpoint, so both become visible in the same step. If
-        # this process dies before the log is reset, the sink's next batch resets the log first.
-        if wanted.log is not None and wanted.writer is not None:
-            unfinished = UnfinishedReset(
-                log=wanted.log, writer=wanted.writer, batch=truncation.batch, time_ms=clock()
-            )
-            write(fs, staged.directory, unfinished)
-        if cut is not None:
-            cut.stage()
-            noted = UnfinishedReset(output=cut.output, batch=cut.batch, time_ms=clock())
-            write(fs, staged.directory, noted)
+        if note is not None:
+            write(fs, staged.directory, note)
         if checkpoint.is_log_backed:  # no query may start before the log has been reset, too
             lock = stack.enter_context(CheckpointLock(fs, os.path.join(staged.directory, LOGS)))
             lock.take_running(_RESET_OR_FORK)
         # An ordinary checkpoint has no lock. A query that runs has planned or committed a batch
         # during the copy, unless it waits for its next trigger.
         checkpoint.refresh()
-        if _plans(checkpoint) != before:
+        if plans_of(checkpoint) != before:
             raise LogLockedError(
                 f"{checkpoint.path}: the query is running: stop it before the reset",
                 path=checkpoint.path,
@@ -249,9 +282,3 @@ def _carry_out(
                 "fork",
                 path=checkpoint.path,
             )
-        request.complete_reset(checkpoint.path)
-
-
-def _plans(checkpoint: Checkpoint) -> list[tuple[str, int]]:
-    paths = checkpoint.paths("offsets") + checkpoint.paths("commits")
-    return [(path, checkpoint.stat(path).mtime_ms) for path in paths]

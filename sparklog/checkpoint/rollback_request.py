@@ -12,6 +12,7 @@ from sparklog.checkpoint.files import Checkpoint, check_not_nested
 from sparklog.checkpoint.history import writer_name
 from sparklog.checkpoint.query_sink import Announce, QuerySink, choose_sink
 from sparklog.checkpoint.spark_files.metadata_logs import TopicOffsets, topics_of
+from sparklog.checkpoint.stored_copies import complete_in_runs
 from sparklog.checkpoint.unfinished_reset import check_log, complete
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
@@ -46,9 +47,15 @@ class RollbackRequest:
     fs: FileSystem
     clock: Clock
 
-    def complete_reset(self, checkpoint: str) -> None:
+    def complete_reset(self, checkpoint: Checkpoint) -> None:
         """Complete an earlier reset of the checkpoint that was interrupted."""
-        complete(checkpoint, storage_options=self.storage_options, fs=self.fs, clock=self.clock)
+        if checkpoint.fs is self.fs:
+            complete(
+                checkpoint.path, storage_options=self.storage_options, fs=self.fs,
+                clock=self.clock,
+            )  # fmt: skip
+        else:
+            complete_in_runs(checkpoint, self.storage_options, fs=self.fs, clock=self.clock)
 
     def select_batch(self, checkpoint: Checkpoint) -> tuple[Batches, int]:
         """Return the batches, and the batch after which the query and its sources can continue.

@@ -62,3 +62,9 @@ def check_no_running_batch(batches: Batches, now_ms: int) -> None:
             f"stop the query; if the query is stopped already, try again in {QUIET_MS // 1000} s",
             path=checkpoint.path,
         )
+
+
+def plans_of(checkpoint: Checkpoint) -> list[tuple[str, int]]:
+    """Return the files of plans and commits with their times, which a running query changes."""
+    paths = checkpoint.paths("offsets") + checkpoint.paths("commits")
+    return [(path, checkpoint.stat(path).mtime_ms) for path in paths]

@@ -10,14 +10,16 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Never, Protocol, Self
 
-from sparklog.checkpoint.stored_runs import run_files
+from sparklog.checkpoint.log_backed.layout import LOGS, METADATA_PARTITION
+from sparklog.checkpoint.stored_runs import RunFiles, run_files
 from sparklog.fs import File, FileSystem
-from sparklog.tiered.object_store.store import StoredObject
+from sparklog.tiered.object_store.store import Store, StoredObject
 from sparklog.tiered.target import open_store
 
 AHEAD_FILES: Final = 64
 """Files that are fetched at once if a directory's files are read in order."""
 AHEAD_BYTES: Final = 8 << 20
+_COPIED_LOG: Final = f"{LOGS}/{METADATA_PARTITION}/"
 _DIRECTORIES: Final = 4  # whose files are in memory, fetched ahead
 
 
@@ -62,14 +64,31 @@ class StoredFiles(FileSystem):
 
     sync_threads = 1
 
-    def __init__(self, store: ReadableObjects) -> None:
+    def __init__(self, store: Store | RunFiles) -> None:
         self.url = store.url
         self._store = store
         self._objects: dict[str, StoredObject] | None = None
         self._names: list[str] = []
+        self._has_log_dir = False
         self._is_new = False  # whether the root was not read since the listing
         self._last = ""
         self._ahead: OrderedDict[str, dict[str, bytes]] = OrderedDict()
+
+    @property
+    def has_log_dir(self) -> bool:
+        """Whether a log-backed checkpoint was copied from a disk to this URL."""
+        self._listed()
+        return self._has_log_dir
+
+    @property
+    def store(self) -> Store:
+        """The store of all objects of the checkpoint."""
+        return self._store.store if isinstance(self._store, RunFiles) else self._store
+
+    @property
+    def runs(self) -> RunFiles | None:
+        """The ledger of a checkpoint in runs; None for Spark's own files."""
+        return self._store if isinstance(self._store, RunFiles) else None
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -162,8 +181,14 @@ class StoredFiles(FileSystem):
 
     def _listed(self) -> dict[str, StoredObject]:
         if self._objects is None:
-            # Connectors of Hadoop create an empty object "offsets/" for a directory.
-            listed = [each for each in self._store.list() if not each.name.endswith("/")]
+            found = self._store.list()
+            self._has_log_dir = any(each.name.startswith(_COPIED_LOG) for each in found)
+            # Connectors of Hadoop create an empty object "offsets/" for a directory. The objects of
+            # runs without HOME are no files of the checkpoint: an interrupted import left them.
+            listed = [
+                each for each in found
+                if not each.name.endswith("/") and not each.name.startswith(f"{LOGS}/")
+            ]  # fmt: skip
             self._objects = {each.name: each for each in listed}
             self._names = [each.name for each in listed]
             self._is_new = True

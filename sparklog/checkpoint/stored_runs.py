@@ -8,10 +8,11 @@ import bisect
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
 from sparklog.format.decoder import Decoder
 from sparklog.format.scan import scan
 from sparklog.tiered.object_store.store import Store, StoredObject
@@ -20,11 +21,12 @@ HOME: Final = "sparklog/home"
 """The object that marks a checkpoint that is kept in runs."""
 FORMAT: Final = 1
 _ENTRY: Final = re.compile(r"run-(\d{10})/(\d{10})")
-_HEADER, _CONTENT, _REFERENCE = range(3)  # kinds of records: their base sequence
-_ENTRY_KEY: Final = "sparklog.entry"
-_INDEX_KEY: Final = "sparklog.index"
-_HOME_KEY: Final = "sparklog.home"
+HEADER, CONTENT, REFERENCE = range(3)  # kinds of records: their base sequence
+ENTRY_KEY: Final = "sparklog.entry"
+INDEX_KEY: Final = "sparklog.index"
+HOME_KEY: Final = "sparklog.home"
 _TRIES: Final = 10
+_FETCHES: Final = 16
 _MEMORY_BYTES: Final = 64 << 20
 # An index holds up to 64 MiB of contents, and a reference for each of the other files.
 _OBJECT_BYTES_MAX: Final = 1 << 30
@@ -42,7 +44,7 @@ class _Record:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class FileLocation:
     """The location of a file's record batch, and the size and timestamp (ms) of the file."""
 
     object: str
@@ -52,8 +54,23 @@ class _File:
     timestamp: int
 
 
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """The end of the newest run: its seal, or the number that the next entry would have."""
+
+    run: int
+    number: int
+    is_sealed: bool
+
+
 class RunFiles:
-    """The files of a checkpoint in runs, as of the last `list`. Read-only; not thread-safe."""
+    """The files of a checkpoint in runs, as of the last `list`. Read-only; not thread-safe.
+
+    Attributes:
+        store: The store of the objects.
+        id: The random id of the checkpoint.
+        end: The end of the newest run; None before the first run.
+    """
 
     def __init__(self, store: Store, home: bytes) -> None:
         """Read nothing yet; `home` is the content of the object HOME.
@@ -63,17 +80,19 @@ class RunFiles:
             DataCorruptionError: The object is damaged.
         """
         self.url = store.url
-        self._store = store
-        header = self._header(HOME, next(self._records(HOME, home)), _HOME_KEY)
+        self.store = store
+        self.end: RunEnd | None = None
+        header = self._header(HOME, next(self._records(HOME, home)), HOME_KEY)
         if header.get("format") != FORMAT:
             raise InvalidRequestError(
                 f"the checkpoint has the format {header.get('format')}, and this version of "
                 f"sparklog reads the format {FORMAT}: use a later version of sparklog",
                 path=store.url,
             )
-        self._directory = f"sparklog/{header.get('id')}"
-        self._files: dict[str, _File] = {}
-        self._memory: dict[_File, bytes] = {}
+        self.id = str(header.get("id"))
+        self._directory = f"sparklog/{self.id}"
+        self._files: dict[str, FileLocation] = {}
+        self._memory: dict[FileLocation, bytes] = {}
         self._memory_bytes = 0
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
@@ -95,15 +114,34 @@ class RunFiles:
                 raise
             return self._content(name, moved)[start:end]
 
+    def locate(self, name: str) -> FileLocation:
+        """Return where a listed file is stored."""
+        return self._files[name]
+
     def get_many(self, names: Sequence[str], *, limit: int) -> list[bytes | Exception]:
-        """Return complete files, or an error for each file that can't be read."""
+        """Return complete files, fetched concurrently, or an error for each that can't be read."""
+        files = [(name, self._files[name]) for name in names if name in self._files]
+        wanted = [each for each in files if each[1] not in self._memory]
+        with ThreadPoolExecutor(_FETCHES, "sparklog-checkpoint") as pool:
+            for (_, file), data in zip(wanted, pool.map(self._fetched_file, wanted), strict=True):
+                if data is not None:
+                    self._remember(file, data)
         answers: list[bytes | Exception] = []
         for name in names:
             try:
                 answers.append(self.get(name))
-            except (OSError, DataCorruptionError) as error:
+            except (OSError, SparklogError) as error:
                 answers.append(error)
         return answers
+
+    def _fetched_file(self, wanted: tuple[str, FileLocation]) -> bytes | None:
+        """Return the content of a file; None if `get` has to report why it can't be read."""
+        name, file = wanted
+        try:
+            data = self.store.get(file.object, file.position, file.position + file.batch_bytes)
+            return self._parsed(name, file, data)
+        except (OSError, SparklogError):
+            return None
 
     def list(self) -> list[StoredObject]:
         """Read the ledger again, and return the files of the checkpoint.
@@ -123,16 +161,19 @@ class RunFiles:
             for path, file in sorted(self._files.items())
         ]
 
-    def _content(self, name: str, file: _File) -> bytes:
+    def _content(self, name: str, file: FileLocation) -> bytes:
         if file not in self._memory:
-            data = self._store.get(file.object, file.position, file.position + file.batch_bytes)
-            record, *more = self._records(file.object, data, file.position)
-            if more or record.path != name or record.kind != _CONTENT:
-                raise self._swapped(file.object, f"the record {record.path}")
-            self._remember(file, record.value or b"")
+            data = self.store.get(file.object, file.position, file.position + file.batch_bytes)
+            self._remember(file, self._parsed(name, file, data))
         return self._memory[file]
 
-    def _remember(self, file: _File, content: bytes) -> None:
+    def _parsed(self, name: str, file: FileLocation, data: bytes) -> bytes:
+        record, *more = self._records(file.object, data, file.position)
+        if more or record.path != name or record.kind != CONTENT:
+            raise self._swapped(file.object, f"the record {record.path}")
+        return record.value or b""
+
+    def _remember(self, file: FileLocation, content: bytes) -> None:
         if file in self._memory:
             return
         self._memory[file] = content
@@ -145,21 +186,21 @@ class RunFiles:
 
     def _read_ledger(self, *, is_last: bool) -> bool:
         """Read the newest run. Return False if a driver deleted objects of the run meanwhile."""
-        listed = self._store.list(f"{self._directory}/run-")
+        listed = self.store.list(f"{self._directory}/run-")
         places = sorted(filter(None, map(self._place, listed)))
         firsts = [run for run, number in places if number == 0]
         if not firsts:
-            self._files = {}
+            self._files, self.end = {}, None
             return True
-        newest = firsts[-1]
+        newest, is_sealed = firsts[-1], False
         numbers = [n for run, n in places[bisect.bisect_left(places, (newest, 0)) :]]
-        names = [self._name(newest, number) for number in range(numbers[-1] + 1)]
+        names = [entry_name(self._directory, newest, n) for n in range(numbers[-1] + 1)]
         try:
-            files: dict[str, _File] = {}
+            files: dict[str, FileLocation] = {}
             for number, data in enumerate(self._fetched(names)):
                 name = names[number]
                 records = self._records(name, data)
-                header = self._header(name, next(records), _ENTRY_KEY)
+                header = self._header(name, next(records), ENTRY_KEY)
                 if (header.get("run"), header.get("number")) != (newest, number):
                     raise self._swapped(
                         name, f"entry {header.get('number')} of run {header.get('run')}"
@@ -167,7 +208,8 @@ class RunFiles:
                 if number == 0 and "index" in header:
                     self._fold_index(str(header["index"]), files)
                 self._fold(name, header, records, files)
-                if header.get("kind") == "seal":
+                is_sealed = header.get("kind") == "seal"
+                if is_sealed:
                     break
         except FileNotFoundError as error:
             if not is_last:
@@ -177,12 +219,13 @@ class RunFiles:
                 path=f"{self.url}/{error.filename}",
             ) from None
         self._files = files
+        self.end = RunEnd(newest, number if is_sealed else number + 1, is_sealed)
         return True
 
     def _fetched(self, names: Sequence[str]) -> Iterator[bytes]:
         for first in range(0, len(names), 64):
             some = names[first : first + 64]
-            answers = self._store.get_many(some, limit=_OBJECT_BYTES_MAX)
+            answers = self.store.get_many(some, limit=_OBJECT_BYTES_MAX)
             for name, data in zip(some, answers, strict=True):
                 if isinstance(data, FileNotFoundError):
                     raise FileNotFoundError(2, "there is no such object", name)
@@ -190,26 +233,26 @@ class RunFiles:
                     raise data
                 yield data
 
-    def _fold_index(self, name: str, files: dict[str, _File]) -> None:
+    def _fold_index(self, name: str, files: dict[str, FileLocation]) -> None:
         (data,) = self._fetched([name])
         records = self._records(name, data)
-        header = self._header(name, next(records), _INDEX_KEY)
+        header = self._header(name, next(records), INDEX_KEY)
         if header.get("index") != name:
             raise self._swapped(name, f"the object {header.get('index')}")
         self._fold(name, header, records, files)
 
     def _fold(
         self, name: str, header: Mapping[str, Any], records: Iterator[_Record],
-        files: dict[str, _File],
+        files: dict[str, FileLocation],
     ) -> None:  # fmt: skip
         count = 0
         for record in records:
             count += 1
             files.pop(record.path, None)
-            if record.kind == _REFERENCE and record.value is not None:
+            if record.kind == REFERENCE and record.value is not None:
                 files[record.path] = self._referred(name, record)
             elif record.value is not None:
-                file = _File(
+                file = FileLocation(
                     name, record.position, record.size, len(record.value), record.timestamp
                 )
                 files[record.path] = file
@@ -217,10 +260,10 @@ class RunFiles:
         if count != header.get("files"):
             raise self._damaged(name, 0)
 
-    def _referred(self, name: str, record: _Record) -> _File:
+    def _referred(self, name: str, record: _Record) -> FileLocation:
         try:
             fields = json.loads(record.value or b"")
-            return _File(
+            return FileLocation(
                 str(fields["object"]), int(fields["position"]), int(fields["batchBytes"]),
                 int(fields["length"]), record.timestamp,
             )  # fmt: skip
@@ -228,7 +271,7 @@ class RunFiles:
             raise self._damaged(name, record.position) from None
 
     def _header(self, name: str, record: _Record, key: str) -> dict[str, Any]:
-        if record.path != key or record.kind != _HEADER:
+        if record.path != key or record.kind != HEADER:
             raise self._swapped(name, f"the record {record.path}")
         try:
             header = json.loads(record.value or b"")
@@ -261,9 +304,6 @@ class RunFiles:
         match = _ENTRY.fullmatch(listed.name.removeprefix(f"{self._directory}/"))
         return (int(match[1]), int(match[2])) if match else None
 
-    def _name(self, run: int, number: int) -> str:
-        return f"{self._directory}/run-{run:010}/{number:010}"
-
     def _damaged(self, name: str, position: int) -> DataCorruptionError:
         return DataCorruptionError(
             f"the bytes are not a complete record batch; {_RESTORE}",
@@ -277,6 +317,11 @@ class RunFiles:
             f"{_RESTORE}",
             path=f"{self.url}/{name}",
         )
+
+
+def entry_name(directory: str, run: int, number: int) -> str:
+    """Return the name of an entry of the ledger in `directory`."""
+    return f"{directory}/run-{run:010}/{number:010}"
 
 
 def run_files(store: Store) -> RunFiles | None:

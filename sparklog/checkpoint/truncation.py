@@ -9,7 +9,7 @@ and files that were being written. Their checksums are dropped with them.
 import json
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -43,7 +43,7 @@ class Truncation:
 
 
 def plan_truncation(batches: Batches, batch: int, root: str, *, is_reset: bool) -> Truncation:
-    """Plan the truncation of a checkpoint to `batch`; the result will be at `root`.
+    """Plan the truncation of a checkpoint to `batch`; the result will be at the URL `root`.
 
     Raises:
         DataCorruptionError: A snapshot's zip, or an operator's metadata, can't be read.
@@ -61,20 +61,33 @@ def plan_truncation(batches: Batches, batch: int, root: str, *, is_reset: bool) 
     for path in named:
         dropped |= {hadoop_name(path), spark_name(path), hadoop_name(spark_name(path))}
     dropped |= {path for path in checkpoint.files() if path.endswith(".tmp")}
-    replaced = {
-        path: data
-        for path in checkpoint.paths("state")
-        if _OPERATOR.fullmatch(path)
-        and path not in named
-        # A fork that kept these paths would read the schema files of the original.
-        and (data := _relocated(checkpoint, path, root)) is not None
-    }
+    replaced = relocated(checkpoint, root, without=named)
     # Hadoop would verify the changed content by the checksum of the old content.
     dropped |= {hadoop_name(path) for path in replaced}
     # A fork gets no runs: the record is no path of a checkpoint (files.py), so it is not copied.
     if is_reset:
         _fence(checkpoint, replaced)
     return Truncation(batch, frozenset(dropped), replaced)
+
+
+def relocated(
+    checkpoint: Checkpoint, root: str, *, without: Set[str] = frozenset()
+) -> dict[str, bytes]:
+    """Return the files that change if the checkpoint is copied to the URL `root`.
+
+    Spark writes the absolute paths of schema files into operators' metadata. A copy that kept them
+    would read the files of the original.
+
+    Raises:
+        DataCorruptionError: An operator's metadata can't be read.
+    """
+    return {
+        path: data
+        for path in checkpoint.paths("state")
+        if _OPERATOR.fullmatch(path)
+        and path not in without
+        and (data := _relocated(checkpoint, path, root)) is not None
+    }
 
 
 def _is_later(path: str, batch: int) -> bool:
@@ -91,7 +104,7 @@ def _is_later(path: str, batch: int) -> bool:
 def _relocated(checkpoint: Checkpoint, path: str, root: str) -> bytes | None:
     """Return an operator's metadata with schema files below `root`, or None without a change.
 
-    Spark writes the absolute paths of schema files. Source: OperatorStateMetadataV2.
+    Source: OperatorStateMetadataV2.
     """
     data = checkpoint.read(path)
     version, _, text = data.decode().partition("\n")
@@ -112,7 +125,7 @@ def _relocated(checkpoint: Checkpoint, path: str, root: str) -> bytes | None:
 
 def _below(root: str, file: str) -> str:
     match = _SCHEMA.fullmatch(file)
-    return file if match is None else f"file:{root}/{match[1]}"
+    return file if match is None else f"{root}/{match[1]}"
 
 
 def _fence(checkpoint: Checkpoint, replaced: dict[str, bytes]) -> None:

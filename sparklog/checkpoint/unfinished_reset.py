@@ -106,6 +106,33 @@ def complete(
     except FileNotFoundError:
         return None
     unfinished = UnfinishedReset.parse(data, path)
+    reset_sink(unfinished, path, storage_options=storage_options, fs=fs, clock=clock)
+    # The request is removed last: a crash before this line repeats the reset, which is idempotent.
+    with contextlib.suppress(FileNotFoundError):  # another process did the same
+        fs.unlink(path)
+    fs.sync_dir(checkpoint)
+    return unfinished
+
+
+def reset_sink(
+    unfinished: UnfinishedReset,
+    path: str,
+    *,
+    storage_options: Mapping[str, Any] | None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> None:
+    """Reset the sink of a checkpoint with an unfinished reset. Idempotent.
+
+    Args:
+        unfinished: The reset.
+        path: The file with the reset, for errors.
+        storage_options: Options of fsspec for a log in a bucket.
+        fs: The file system of the log or the output.
+        clock: The current time in milliseconds since the epoch.
+
+    Raises: as `complete`.
+    """
     if unfinished.output is not None:
         finish_cut(fs, unfinished.output)
     elif unfinished.log is not None and unfinished.writer is not None:
@@ -116,11 +143,6 @@ def complete(
             unfinished.log, mode="rw", storage_options=storage_options, fs=fs, clock=clock
         ) as log:
             log.reset(unfinished.writer, unfinished.batch)
-    # The request is removed last: a crash before this line repeats the reset, which is idempotent.
-    with contextlib.suppress(FileNotFoundError):  # another process did the same
-        fs.unlink(path)
-    fs.sync_dir(checkpoint)
-    return unfinished
 
 
 def _check_holds_log(

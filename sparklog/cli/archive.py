@@ -102,7 +102,7 @@ def archive(
     A point is a snapshot of the checkpoint after a batch, and with --log also of the log to which
     the query writes. `checkpoint restore` restores a point. The query may be running. Files that
     the archive already has are not uploaded again. PATH is a directory, or the URL of a checkpoint
-    that Spark keeps in a bucket.
+    in a bucket.
     """
     check_checkpoint(path)
     with bytes_bar("archiving", shown=not as_json) as progress:
@@ -173,7 +173,7 @@ def restore(
     """Restore a checkpoint from a point of an archive, verifying the checksum of every file.
 
     A query that is started with the restored checkpoint continues with the batch after the point's
-    batch.
+    batch. PATH is a new directory, or a URL; in a bucket the checkpoint is kept in runs.
     """
     with bytes_bar("restoring", shown=not as_json) as progress:
         done = restore_checkpoint(

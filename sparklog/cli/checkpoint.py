@@ -73,8 +73,7 @@ def checkpoint() -> None:
 def history(path: str, storage_options: str, as_json: bool) -> int:
     """List the batches of a checkpoint with times, rows, offsets, and whether a reset can use them.
 
-    The query may be running. PATH is a directory, or the URL of a checkpoint that Spark keeps in a
-    bucket.
+    The query may be running. PATH is a directory, or the URL of a checkpoint in a bucket.
     """
     check_checkpoint(path)
     found = read_history(path, storage_options=parse_storage_options(storage_options))
@@ -125,8 +124,7 @@ def verify(path: str, repair: bool, storage_options: str, as_json: bool) -> int:
     """Check that a checkpoint's batches have offsets, commits and state, and no file is damaged.
 
     Without --repair the command makes no changes, and the query may be running. The exit code is 1
-    if something is missing or damaged. PATH is a directory, or the URL of a checkpoint that Spark
-    keeps in a bucket.
+    if something is missing or damaged. PATH is a directory, or the URL of a checkpoint in a bucket.
     """
     check_checkpoint(path)
     report = verify_checkpoint(
@@ -200,8 +198,8 @@ def fork(
     """Copy a checkpoint as of a batch, so that a second query can continue after that batch.
 
     Use it to try a changed query on real data. The original checkpoint is not changed, and its
-    query may be running. PATH is a directory, or the URL of a checkpoint that Spark keeps in a
-    bucket; NEW_PATH is a directory.
+    query may be running. PATH and NEW_PATH are each a directory, or the URL of a checkpoint in a
+    bucket. A new checkpoint in a bucket is kept in runs.
     """
     check_checkpoint(path)
     done = fork_checkpoint(
@@ -255,7 +253,8 @@ def reset(
 ) -> int:
     """Remove the batches after a batch from a checkpoint, so that the query repeats them.
 
-    Stop the query first. The checkpoint is changed in place; use --dry-run to see the effect.
+    Stop the query first. The checkpoint is changed in place; use --dry-run to see the effect. PATH
+    is a directory, or the URL of a checkpoint in runs.
     """
     check_checkpoint(path)
     done = reset_checkpoint(
@@ -279,38 +278,42 @@ def reset(
 
 @checkpoint.command(name="import")
 @click.argument("path")
+@storage_option
 @_json
-def import_(path: str, as_json: bool) -> int:
+def import_(path: str, storage_options: str, as_json: bool) -> int:
     """Convert a checkpoint of Spark's files into a log-backed checkpoint, in place.
 
     Stop the query first. Afterwards it runs only with the settings of
-    `sparklog doctor --spark-conf`. If the command is interrupted, run it again to continue.
+    `sparklog doctor --spark-conf`. If the command is interrupted, run it again to continue. PATH is
+    a directory, or the URL of a checkpoint in a bucket, which is then kept in runs.
     """
     check_checkpoint(path)
-    return _converted(import_checkpoint(path), "files became records", as_json=as_json)
+    done = import_checkpoint(path, storage_options=parse_storage_options(storage_options))
+    return _converted(done, "files became records", as_json=as_json)
 
 
 @checkpoint.command()
 @click.argument("path")
+@storage_option
 @_json
-def export(path: str, as_json: bool) -> int:
+def export(path: str, storage_options: str, as_json: bool) -> int:
     """Convert a log-backed checkpoint back into Spark's files, in place.
 
     Stop the query first. Afterwards it runs with Spark's own checkpoint manager: start it without
-    the settings of log-backed checkpoints (`sparklog doctor --spark-conf --no-checkpoints`).
+    the settings of log-backed checkpoints (`sparklog doctor --spark-conf --no-checkpoints`). PATH
+    is a directory, or the URL of a checkpoint in runs.
     """
     check_checkpoint(path)
-    return _converted(export_checkpoint(path), "records became files", as_json=as_json)
+    done = export_checkpoint(path, storage_options=parse_storage_options(storage_options))
+    return _converted(done, "records became files", as_json=as_json)
 
 
 def _converted(done: Converted, what: str, *, as_json: bool) -> int:
     if as_json:
         print_json(done.to_dict())
     else:
-        click.echo(
-            f"{done.path}: {done.files} {what}, {size_text(done.bytes)}, "
-            f"{pluralize(done.partitions, 'partition')}"
-        )
+        partitions = f", {pluralize(done.partitions, 'partition')}" if done.partitions else ""
+        click.echo(f"{done.path}: {done.files} {what}, {size_text(done.bytes)}{partitions}")
     return EXIT_OK
 
 

@@ -13,7 +13,6 @@ import pytest
 from sparklog.checkpoint import (
     archive,
     changes,
-    export,
     fork,
     history,
     import_,
@@ -291,26 +290,25 @@ def test_a_copied_log_is_read_on_a_disk(golden: Golden, keep: Keep, tmp_path: Pa
     assert verify(copy).ok
 
 
-def test_what_would_change_it_is_refused(golden: Golden, keep: Keep, tmp_path: Path) -> None:
-    """The message names the command that makes a copy, which can be changed."""
+def test_a_reset_of_files_is_refused(
+    golden: Golden, keep: Keep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message names two commands, each of which makes a checkpoint that can be reset."""
+    monkeypatch.setattr("sparklog.checkpoint.running_query.QUIET_MS", 0)  # it was just uploaded
     path = golden("stateless")
     url = keep(path)
     last = max(row.batch for row in history(path).batches if row.obstacle is None)
-    for change in (
-        lambda: reset(url, to=last - 1),
-        lambda: import_(url),
-        lambda: export(url),
-        lambda: fork(path, url, to=last),
-    ):
-        with pytest.raises(InvalidRequestError, match="`sparklog checkpoint fork` makes a local"):
-            change()
+    for advice in ("`sparklog checkpoint import`", "sparklog.checkpoint.fork"):
+        with pytest.raises(InvalidRequestError, match=advice):
+            reset(url, to=last - 1)
     assert shown(url) == shown(path)
     copy = tmp_path / "copy"
-    command = ["checkpoint", "fork", url, str(copy), "--to", str(last)]
-    assert run(command) == 0
+    fork(url, copy, to=last)
     reset(copy, to=last - 1)
-    import_(copy)
     assert history(copy).batches[-1].batch == last - 1
+    assert run(["checkpoint", "import", url]) == 0
+    reset(url, to=last - 1)
+    assert shown(url) == shown(copy)
 
 
 @pytest.mark.parametrize("name", ["hdfs", "ids"])

@@ -309,10 +309,19 @@ def _staging_directories(fs: FileSystem, homes: Sequence[str]) -> StagedDirector
             return home
         if not is_stored and os.access(os.path.dirname(home), os.W_OK):
             return home
-        digest = hashlib.sha256(home.encode()).hexdigest()[:8]
-        return os.path.join(_private_directory(), f"{os.path.basename(home)}-{digest}")
+        return temporary_path(home)
 
     return StagedDirectories(fs, [name(home) for home in homes], "archive", fresh=False)
+
+
+def temporary_path(home: str) -> str:
+    """Return a path in a directory for temporary files, which stands for `home`.
+
+    Raises:
+        StorageUnavailableError: Other users can access the directory.
+    """
+    digest = hashlib.sha256(home.encode()).hexdigest()[:8]
+    return os.path.join(_private_directory(), f"{os.path.basename(home)}-{digest}")
 
 
 def _private_directory() -> str:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from sparklog.checkpoint.backup import snapshots
 from sparklog.checkpoint.backup.archived_log import ArchivedLog
+from sparklog.checkpoint.backup.archiving import temporary_path
 from sparklog.checkpoint.backup.repository import Repository, as_keyring
 from sparklog.checkpoint.backup.snapshots import (
     CHECKPOINT,
@@ -30,6 +31,7 @@ from sparklog.checkpoint.file_sink_cut import finish_cut, plan_sink_cut
 from sparklog.checkpoint.files import Checkpoint, local_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
 from sparklog.checkpoint.query_sink import Announce, SinkKind, choose_sink
+from sparklog.checkpoint.stored_copies import open_new_store
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.diskless.import_objects import BucketTarget
 from sparklog.diskless.log_creation import check_apart
@@ -38,7 +40,7 @@ from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.fork_points import ForkPointRequest
 from sparklog.logdir.forking.fork import fork as fork_log
-from sparklog.logdir.paths import split_path
+from sparklog.logdir.paths import split_path, store_url
 from sparklog.logdir.staged_directory import StagedDirectories, arrived
 from sparklog.opening import url_of
 from sparklog.progress import Progress, shows_progress
@@ -130,12 +132,13 @@ def restore(
 
     Args:
         url: The repository.
-        path: The new checkpoint.
+        path: The new checkpoint: a local path, or a URL. In a bucket the checkpoint is kept in
+            runs, and its query needs sparklog's checkpoint manager.
         batch: The batch to restore, from its newest snapshot; by default the newest batch.
         point: The name of the snapshot to restore, instead of a batch.
         log: Where the log is restored: a directory, or the URL of an empty place in a bucket,
             depending on the archived log. Without it only the checkpoint is restored.
-        storage_options: Options of fsspec for the repository.
+        storage_options: Options of fsspec for the repository, and for a checkpoint in a bucket.
         keyring: The keyring of an encrypted snapshot, or the path of its file.
         log_storage_options: Options of fsspec for a log in a bucket, if they differ from
             `storage_options`.
@@ -163,6 +166,7 @@ def restore(
     """
     watch = stopwatch()
     target, log_url, logs = _places(path, log, fs)
+    checkpoint_url = store_url(target)
     check_threads(threads)
     store = open_store(url, storage_options)
     wanted = snapshots.choose(store, batch, point)
@@ -170,14 +174,19 @@ def restore(
     parts = [CHECKPOINT] if log is None else [CHECKPOINT, LOG]
     if log is not None:
         _check_log(store.url, wanted, trees.get(LOG), log, is_url=log_url is not None)
-    with StagedDirectories(fs, [target, *logs], "restore") as staged:
+    if checkpoint_url is not None:
+        _check_new_store(checkpoint_url, wanted, storage_options)
+    beside = target if checkpoint_url is None else temporary_path(checkpoint_url)
+    with StagedDirectories(fs, [beside, *logs], "restore") as staged:
         total = sum(trees[part].size for part in parts)
         fetcher = _Fetcher(fs, repository, total, threads, progress)
-        local = dict(zip(parts, [target, *logs], strict=False))
+        local = dict(zip(parts, [beside, *logs], strict=False))
         roots = {part: staged.beside(number, _RAW) for number, part in enumerate(local)}
         _fetch_all(fs, fetcher, trees, local, roots)
         follow = partial(_cut_sink, log, output, sink, announce)
-        finish = partial(_finish, fs, clock, wanted, roots[CHECKPOINT], target, follow)
+        finish = partial(
+            _finish, fs, clock, wanted, roots[CHECKPOINT], target, follow, storage_options
+        )
         if log_url is not None:
             to = open_store(log_url, log_storage_options or storage_options)
             archived = ArchivedLog(repository, wanted, trees[LOG], threads, fetcher.add)
@@ -200,16 +209,30 @@ def restore(
 
 
 def _places(path: Path, log: Path | None, fs: FileSystem) -> tuple[str, str | None, list[str]]:
-    """Return the checkpoint's path, the log's URL and the log's directories."""
+    """Return the checkpoint's path or URL, the log's URL and the log's directories."""
     log_url = url_of(log, mode="rw", fs=fs) if log is not None else None
     logs = split_path(log) if log is not None and log_url is None else []
-    target = local_path(os.fspath(path))
+    target = store_url(path) or local_path(os.fspath(path))
     if target is None or len(logs) > 1:
         raise InvalidRequestError(
-            f"path and log must each be a single directory on a local disk; got {path} and {log}",
+            f"path and log must each be a single directory on a local disk, or a URL; got {path} "
+            f"and {log}",
             path=os.fspath(path),
         )
     return target, log_url, logs
+
+
+def _check_new_store(
+    url: str, wanted: Snapshot, storage_options: Mapping[str, Any] | None
+) -> None:
+    """Raise InvalidRequestError unless the snapshot can be restored to a URL."""
+    if wanted.batch is None:
+        raise InvalidRequestError(
+            f"{url}: the snapshot {wanted.name} has no committed batch, and can be restored to a "
+            "directory only",
+            path=url,
+        )
+    open_new_store(url, storage_options)
 
 
 def _check_log(
@@ -269,10 +292,14 @@ def _finish(
     raw: str,
     target: str,
     follow: Callable[[Batches, int], None],
+    storage_options: Mapping[str, Any] | None,
 ) -> None:
     if wanted.batch is not None:
         follow(Batches(Checkpoint.open(raw, fs)), wanted.batch)
-        fork_checkpoint(raw, target, to=wanted.batch, sink=SinkKind.OTHER, fs=fs, clock=clock)
+        fork_checkpoint(
+            raw, target, to=wanted.batch, sink=SinkKind.OTHER, storage_options=storage_options,
+            fs=fs, clock=clock,
+        )  # fmt: skip
         return
     fs.rename(raw, target)
     fs.sync_dir(os.path.dirname(target))

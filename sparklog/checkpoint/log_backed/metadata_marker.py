@@ -23,6 +23,12 @@ MARKER: Final = MARKER_START + (
     b"checkpoint to files: sparklog checkpoint export "
     b'CHECKPOINT"]}\n'
 )
+MARKER_OF_RUNS: Final = MARKER_START + (
+    b"keeps this checkpoint in runs, which Spark's own checkpoint manager can't read. Start the "
+    b"query with sparklog.enable(spark) or sparklog.spark_conf(), and with "
+    b"spark.sparklog.checkpoint.store=runs. Or convert the checkpoint to files: sparklog "
+    b'checkpoint export CHECKPOINT"]}\n'
+)
 _BYTES_MAX: Final = 4096
 
 

@@ -15,7 +15,7 @@ import sparklog.checkpoint.stored.{StoredCheckpoints => Open, _}
 object StoredCheckpoints extends Operations {
   override def operations: Map[String, Operation] =
     Map("stored checkpoint" -> scenario, "objects created at once" -> race,
-      "files in runs" -> filesInRuns)
+      "files in runs" -> filesInRuns, "files of runs" -> filesOfRuns)
 
   /** root directory, name of the scenario: nothing, or it throws */
   private def scenario(in: DataInputStream, out: DataOutputStream): Unit = {
@@ -80,6 +80,21 @@ object StoredCheckpoints extends Operations {
       }
     }
     ledger.append(Seq(Change("offsets/999", None, None)))
+  }
+
+  /** root directory: (path, content)* of a checkpoint in runs, after a run began that changes one */
+  private def filesOfRuns(in: DataInputStream, out: DataOutputStream): Unit = {
+    val root = new Path(s"file:${textFrom(in)}")
+    val store = HadoopStore.at(root, new Configuration)
+    val id = CheckpointHome.idOf(root.toString, store.get(CheckpointHome.Name).get)
+    val ledger = new RunLedger(store, s"sparklog/$id", LedgerSettings(giveUpMs = 0))
+    ledger.begin("{}")
+    ledger.deleteUnneeded()
+    for ((path, file) <- ledger.index.below("")) {
+      for (bytes <- Seq(path.getBytes, StoredCheckpoint.fetch(store, path, file.location))) {
+        bytesTo(out, bytes, 0, bytes.length)
+      }
+    }
   }
 
   /** A store that calls `before` with the kind and the name of each request. */

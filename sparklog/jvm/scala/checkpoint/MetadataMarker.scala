@@ -24,8 +24,8 @@ object MetadataMarker {
   val TextOfRuns: String =
     Begin + "keeps this checkpoint in runs, which Spark's own checkpoint manager can't read. " +
       "Start the query with sparklog.enable(spark) or sparklog.spark_conf(), and with " +
-      "spark.sparklog.checkpoint.store=runs. Or copy the checkpoint to files: sparklog " +
-      "checkpoint fork CHECKPOINT DIRECTORY\"]}\n"
+      "spark.sparklog.checkpoint.store=runs. Or convert the checkpoint to files: sparklog " +
+      "checkpoint export CHECKPOINT\"]}\n"
 
   private val Id = "(?s).*\"id\"\\s*:\\s*\"([^\"]+)\".*".r
   private val Number = "[0-9]+"

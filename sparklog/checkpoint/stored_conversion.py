@@ -1,0 +1,135 @@
+"""`import_` and `export` of a checkpoint in an object store: files become runs, and runs files.
+
+The object HOME decides how a checkpoint is kept: with HOME its content is in runs, and files beside
+the runs are leftovers; without HOME the files are the content. HOME is created after everything is
+in runs, and deleted after everything is in files. A crash leaves one or the other, and the same
+call again does the rest.
+"""
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Final
+
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.files import Checkpoint, batch_numbers
+from sparklog.checkpoint.log_backed.metadata_marker import (
+    MARKER_OF_RUNS,
+    MARKER_START,
+    METADATA_FILE,
+)
+from sparklog.checkpoint.run_writer import RunWriter, put_object
+from sparklog.checkpoint.running_query import check_no_running_batch, plans_of
+from sparklog.checkpoint.stored_copies import OBJECTS, CopyInRuns, hadoop_url, runs_of
+from sparklog.checkpoint.stored_files import StoredFiles
+from sparklog.checkpoint.stored_runs import HOME
+from sparklog.checkpoint.truncation import Truncation, relocated
+from sparklog.clock import Clock
+from sparklog.errors import DataCorruptionError, LogLockedError
+from sparklog.tiered.object_store.store import Store
+
+_PUTS: Final = 16
+_OF_RUNS: Final = re.compile(r"sparklog/[0-9a-f-]{36}/(run|index|pack)-")
+
+
+def import_to_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
+    """Move the files of a checkpoint into runs. Return the number of files and their bytes.
+
+    Raises the errors of `import_`.
+    """
+    assert isinstance(checkpoint.fs, StoredFiles)
+    store, files, size = checkpoint.fs.store, 0, 0
+    if runs_of(checkpoint) is None:
+        check_no_running_batch(Batches(checkpoint), clock())
+        before, files = plans_of(checkpoint), len(checkpoint.paths())
+        copy = CopyInRuns(store, "sparklog checkpoint import", clock)
+        replaced = relocated(checkpoint, hadoop_url(checkpoint.path, in_runs=True))
+        size = copy.write(checkpoint, Truncation(-1, frozenset(), replaced))
+        checkpoint.refresh()
+        if plans_of(checkpoint) != before:
+            raise LogLockedError(
+                f"{checkpoint.path}: the query is running: stop it before the import",
+                path=checkpoint.path,
+            )
+        copy.create_home()
+        left = _files_beside(store)
+    else:
+        left = _files_beside(store)
+        _check_one_history(checkpoint, store, left)
+    # From here on, Spark's own manager would start the query again at batch 0, without the marker.
+    store.put(METADATA_FILE, MARKER_OF_RUNS)
+    store.delete(left)
+    return files, size
+
+
+def export_from_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
+    """Write the files of a checkpoint in runs as objects, and delete the runs.
+
+    Returns the number of files and their bytes. Raises the errors of `export`.
+    """
+    assert isinstance(checkpoint.fs, StoredFiles)
+    store, runs, paths, size = checkpoint.fs.store, runs_of(checkpoint), checkpoint.paths(), 0
+    if runs is None:
+        _delete_runs(store)  # of an interrupted export
+        return 0, 0
+    writer = RunWriter(store, runs.id, runs.end, "sparklog checkpoint export", clock)
+    check_no_running_batch(Batches(checkpoint), clock())
+    left = _files_beside(store)
+    _check_one_history(checkpoint, store, left)
+    writer.seal()
+    replaced = relocated(checkpoint, hadoop_url(checkpoint.path, in_runs=False))
+
+    def contents() -> Iterator[tuple[str, bytes]]:
+        for path in paths:
+            if path != METADATA_FILE:
+                yield path, replaced[path] if path in replaced else checkpoint.read(path)
+
+    with ThreadPoolExecutor(_PUTS, "sparklog-export") as pool:
+        waiting = contents()
+        while some := list(islice(waiting, _PUTS)):
+            list(pool.map(lambda each: put_object(store, *each), some))
+            size += sum(len(data) for _, data in some)
+    store.delete([name for name in left if name not in paths])
+    if METADATA_FILE in paths:
+        metadata = checkpoint.read(METADATA_FILE)
+        store.put(METADATA_FILE, metadata)
+        size += len(metadata)
+    store.delete([HOME])
+    _delete_runs(store)
+    return len(paths), size
+
+
+def _delete_runs(store: Store) -> None:
+    names = [listed.name for listed in store.list(OBJECTS)]
+    store.delete([name for name in names if _OF_RUNS.match(name)])
+
+
+def _files_beside(store: Store) -> list[str]:
+    """Return the objects of a checkpoint that are not part of its runs, without `metadata`."""
+    names = [listed.name for listed in store.list()]
+    return [name for name in names if not name.startswith(OBJECTS) and name != METADATA_FILE]
+
+
+def _check_one_history(checkpoint: Checkpoint, store: Store, left: list[str]) -> None:
+    """Check the files that an interrupted conversion left beside the runs.
+
+    Raises:
+        DataCorruptionError: A session without sparklog's manager has used the files.
+    """
+    try:
+        if store.get(METADATA_FILE).startswith(MARKER_START):
+            return
+    except FileNotFoundError:
+        return
+    for directory in ("offsets", "commits"):
+        newest = max(batch_numbers(checkpoint.names(directory)), default=-1)
+        beside = batch_numbers(name.removeprefix(f"{directory}/") for name in left)
+        if beside and beside[-1] > newest:
+            raise DataCorruptionError(
+                "a session without sparklog's checkpoint manager wrote this file beside the "
+                "checkpoint's runs, so the checkpoint has two histories. To continue the history "
+                "of the runs, move the objects metadata, offsets and commits away; the rows that "
+                "the other session wrote to its sink remain there",
+                path=f"{checkpoint.path}/{directory}/{beside[-1]}",
+            )

@@ -1,0 +1,472 @@
+"""Checkpoints in runs that Python writes: forks, resets, imports and exports in a bucket."""
+
+import importlib
+import itertools
+import re
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sparklog
+from sparklog.checkpoint import (
+    archive,
+    export,
+    fork,
+    history,
+    import_,
+    list_points,
+    reset,
+    restore,
+    run_writer,
+    unfinished_reset,
+    verify,
+)
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.log_backed.metadata_marker import MARKER_OF_RUNS, MARKER_START
+from sparklog.checkpoint.stored_runs import HOME, RunFiles, run_files
+from sparklog.checkpoint.truncation import Truncation
+from sparklog.cli.app import run
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    LogLockedError,
+    StorageUnavailableError,
+)
+from sparklog.testing import Faults, FaultStore
+from sparklog.testing.faults import SimulatedKill
+from sparklog.tiered import open_store
+from tests.checkpoint.conftest import Golden
+from tests.checkpoint.test_stored_files import (
+    COPIED,
+    Keep,
+    keep,
+    kept,
+    many_batches,
+    put_all,
+    shown,
+)
+from tests.checkpoint.views import commit, read
+from tests.depth import by_depth
+from tests.jvm.conftest import probe
+from tests.jvm.probe import Probe, pack, unpack
+
+__all__ = ["keep", "kept", "probe"]
+
+_SCHEMAS = re.compile(rb'"[^"]*(/state/[0-9]+/_stateSchema)')
+
+
+@pytest.fixture(autouse=True)
+def long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was uploaded a moment ago is no batch in progress."""
+    monkeypatch.setattr("sparklog.checkpoint.running_query.QUIET_MS", 0)
+
+
+def new_url() -> str:
+    return f"memory://{uuid.uuid4().hex}/copy"
+
+
+def newest(path: str | Path) -> int:
+    """The newest batch to which a query can go back."""
+    return max(row.batch for row in history(path).batches if row.obstacle is None)
+
+
+def content(path: str | Path) -> dict[str, bytes]:
+    """Every path and its content, without the place of the checkpoint and Hadoop's checksums."""
+    checkpoint = Checkpoint.open(path, storage_options={})
+    return {
+        name: _SCHEMAS.sub(rb'"\1', checkpoint.read(name)) for name in checkpoint.paths()
+    }
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_forks_between_homes(name: str, golden: Golden, tmp_path: Path, probe: Probe) -> None:
+    """From files, records and runs to a bucket and back, each fork is the same."""
+    path, url, again, back = golden(name), new_url(), new_url(), tmp_path / "back"
+    batch = newest(path)
+    fork(path, tmp_path / "expected", to=batch)
+    done = fork(path, url, to=batch)
+    assert (done.new_path, done.linked_files) == (url, 0)
+    assert done.copied_bytes == sum(map(len, content(url).values()))
+    fork(url, again, to=batch)
+    fork(again, back, to=batch)
+    expected = content(tmp_path / "expected")
+    assert content(url) == content(again) == content(back) == expected
+    assert verify(url).ok
+    times = {row.batch: row.committed_ms for row in history(path).batches}
+    assert history(url).batches[-1].committed_ms == times[batch]
+    import_(path)
+    from_records = new_url()
+    fork(path, from_records, to=batch)
+    assert content(from_records) == expected
+    assert open_store(url).get("metadata") == MARKER_OF_RUNS
+
+
+@pytest.mark.parametrize("name", ["hdfs", "ids", "join"])
+def test_the_manager_reads_a_fork(
+    name: str, golden: Golden, tmp_path: Path, probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The code of the driver finds the files, begins a run and ends it. Python reads that again."""
+    monkeypatch.setattr(run_writer, "INDEX_BYTES", 2_000)
+    monkeypatch.setattr(run_writer, "PACK_BYTES", 3_000)
+    path, url = golden(name), new_url()
+    fork(path, url, to=newest(path))
+    reset(url, to=newest(url) - 1)
+    expected, store, directory = content(url), open_store(url), tmp_path / "objects"
+    assert any("/pack-" in listed.name for listed in store.list())
+    for listed in store.list():
+        target = directory / listed.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(store.get(listed.name))
+    fields = list(unpack(probe.call("files of runs", pack([str(directory).encode()]))))
+    files = dict(zip(map(bytes.decode, fields[::2]), fields[1::2], strict=True))
+    assert {path: _SCHEMAS.sub(rb'"\1', data) for path, data in files.items()} == expected
+    other = f"memory://{uuid.uuid4().hex}/copy"
+    put_all(open_store(other), directory)
+    assert content(other) == expected
+    assert run_ends(other) == (2, 1)
+
+
+def run_ends(url: str) -> tuple[int, int] | None:
+    """The newest run, and the number of its next entry."""
+    files = run_files(open_store(url))
+    assert files is not None
+    files.list()
+    return None if files.end is None else (files.end.run, files.end.number)
+
+
+@pytest.mark.parametrize("name", ["hdfs", "ids", "join"])
+def test_a_reset(name: str, golden: Golden, kept: Keep, tmp_path: Path) -> None:
+    path = golden(name)
+    url = kept(path)
+    batch = newest(path) - 1
+    if run_files(open_store(url)) is None:
+        assert run(["checkpoint", "import", url]) == 0
+    before = content(url)
+    plan = reset(url, to=batch, dry_run=True)
+    assert content(url) == before
+    done = reset(url, to=batch)
+    assert (done.path, done.batches, done.files) == (url, plan.batches, plan.files)
+    fork(path, tmp_path / "expected", to=batch)
+    assert content(url) == content(tmp_path / "expected")
+    assert verify(url).ok
+    assert shown(url) == shown(tmp_path / "expected")
+
+
+def test_a_reset_with_its_log(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log takes the batches again, also if the reset was interrupted after the checkpoint."""
+
+    def lost(*given: Any) -> None:
+        raise InvalidRequestError("lost")
+
+    path, url, log_dir = golden("stateless"), new_url(), tmp_path / "log"
+    last = newest(path)
+    fork(path, url, to=last)
+    writer = history(url).query_id
+    assert writer is not None
+    with sparklog.open(log_dir, "rw") as log:
+        log.create_topic("t")
+        for batch in range(last + 1):
+            commit(log, writer, batch)
+    with pytest.raises(InvalidRequestError, match="has no commits of the writer"):
+        reset(url, to=last - 2, log=log_dir, writer="another")
+    assert reset(url, to=last - 1, log=log_dir).log == str(log_dir)
+    with sparklog.open(log_dir, "rw") as log:
+        assert not commit(log, writer, last, "again").replayed
+    with monkeypatch.context() as patch:
+        patch.setattr(unfinished_reset, "_check_holds_log", lost)
+        with pytest.raises(InvalidRequestError, match="lost"):
+            reset(url, to=last - 2, log=log_dir)
+    assert history(url).batches[-1].batch == last - 2  # the checkpoint went back, the log waits
+    reset(url, to=last - 2, sink="other")
+    with sparklog.open(log_dir, "rw") as log:
+        assert not commit(log, writer, last - 1, "again").replayed
+        assert len(read(log)) == 3 * (last + 3)  # two batches came again
+    assert "sparklog.reset" not in content(url)
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_import_and_export(name: str, golden: Golden, keep: Keep) -> None:
+    path = golden(name)
+    expected, rows = content(path), shown(path)
+    url = keep(path)
+    store = open_store(url)
+    done = import_(url)
+    assert (done.path, done.files) == (url, len(expected))
+    assert done.bytes >= sum(map(len, expected.values()))
+    assert content(url) == expected
+    assert (shown(url), verify(url).ok) == (rows, verify(path).ok)
+    assert store.get("metadata") == MARKER_OF_RUNS
+    assert {n.name.partition("/")[0] for n in store.list()} == {"metadata", "sparklog"}
+    assert import_(url).files == 0
+    again = export(url)
+    assert again.files == len(expected)
+    assert content(url) == expected
+    assert verify(url).ok == verify(path).ok
+    assert store.get("metadata") == (path / "metadata").read_bytes()
+    assert not [n for n in store.list() if n.name.startswith("sparklog/")]
+    assert export(url).files == 0
+
+
+def test_archives_and_restores(golden: Golden, tmp_path: Path) -> None:
+    path, url, repository = golden("ids"), new_url(), new_url()
+    restored = new_url()
+    fork(path, url, to=newest(path))
+    assert archive(url, repository).batch == newest(path)
+    assert [point.batch for point in list_points(repository)] == [newest(path)]
+    assert restore(repository, restored).path == restored
+    assert content(restored) == content(url)
+    with pytest.raises(InvalidRequestError, match="exists already: choose a new location"):
+        restore(repository, restored)
+    log_dir = tmp_path / "log"
+    writer = history(url).query_id
+    assert writer is not None
+    with sparklog.open(log_dir, "rw") as log:
+        log.create_topic("t")
+        for batch in range(newest(path) + 1):
+            commit(log, writer, batch)
+    archive(url, repository, log=log_dir)
+    both = new_url()
+    restore(repository, both, log=tmp_path / "restored-log")
+    assert content(both) == content(url)
+    with sparklog.open(tmp_path / "restored-log", "rw") as log:
+        assert len(read(log)) == 3 * (newest(path) + 1)
+        assert commit(log, writer, newest(path)).replayed
+
+
+def test_a_place_that_is_taken(golden: Golden) -> None:
+    path = golden("stateless")
+    batch = newest(path)
+    for objects in ({"offsets/0": b""}, {"metadata": b"{}"}, {"table/part-0": b"rows"}):
+        url = new_url()
+        for name, data in objects.items():
+            open_store(url).put(name, data)
+        with pytest.raises(InvalidRequestError, match="exists already: choose a new location"):
+            fork(path, url, to=batch)
+        assert {n.name: open_store(url).get(n.name) for n in open_store(url).list()} == objects
+    url = new_url()
+    fork(path, url, to=batch)
+    for target in (url, f"{url}/inside"):
+        with pytest.raises(InvalidRequestError, match=r"exists already|overlap"):
+            fork(url, target, to=batch)
+
+
+# -- with interruptions ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(store: FaultStore, monkeypatch: pytest.MonkeyPatch) -> FaultStore:
+    """The store of every URL."""
+    for module in ("sparklog.checkpoint.stored_files", "sparklog.checkpoint.stored_copies"):
+        monkeypatch.setattr(f"{module}.open_store", lambda url, options: store)
+    return store
+
+
+URL = "s3://b/checkpoint"
+Change = tuple[Callable[[FaultStore, Path], None], Callable[[Path], object]]
+
+
+def as_files(store: FaultStore, path: Path) -> None:
+    put_all(store, path)
+
+
+def in_runs(store: FaultStore, path: Path) -> None:
+    fork(path, URL, to=newest(path))
+
+
+CHANGES: dict[str, Change] = {
+    "fork": (lambda store, path: None, lambda path: fork(path, URL, to=newest(path))),
+    "reset": (in_runs, lambda path: reset(URL, to=newest(path) - 2)),
+    "import": (as_files, lambda path: import_(URL)),
+    "export": (in_runs, lambda path: export(URL)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_that_is_killed(
+    change: str, golden: Golden, place: FaultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint is the old or the new one, and the same call again does the rest."""
+    path = golden("stateless")
+    prepare, apply = CHANGES[change]
+
+    def reopened(store: FaultStore) -> FaultStore:
+        fresh = store.reopen()
+        for module in ("sparklog.checkpoint.stored_files", "sparklog.checkpoint.stored_copies"):
+            monkeypatch.setattr(f"{module}.open_store", lambda url, options: fresh)
+        return fresh
+
+    def state() -> Any:
+        try:
+            return content(URL)
+        except (InvalidRequestError, DataCorruptionError):
+            return None
+
+    store = FaultStore()
+    reopened(store)
+    prepare(store, path)
+    before = state()
+    apply(path)
+    after = state()
+    assert change in ("import", "export") or after != before
+    seen = []
+    for number, is_after in itertools.product(range(1, 100), (False, True)):
+        store = FaultStore()
+        reopened(store)
+        prepare(store, path)
+        crashing = reopened(store)
+        crashing.crash_at(number, after=is_after)
+        try:
+            apply(path)
+            break
+        except SimulatedKill:
+            reopened(crashing)
+        found = state()
+        assert found in (before, after), number
+        assert found is not None or change == "fork"
+        seen.append(found == after)
+        if change == "fork" and found == after:
+            with pytest.raises(InvalidRequestError, match="exists already"):
+                apply(path)
+        else:
+            apply(path)
+        assert state() == after, number
+        left = {n.name for n in crashing.reopen().list()}
+        assert change != "export" or not any(name.startswith("sparklog/") for name in left)
+        ids = {name.split("/")[1] for name in left if name.startswith("sparklog/")} - {"home"}
+        assert len(ids) <= 1, number
+    assert len(seen) > 4
+    assert change in ("import", "export") or {True, False} == set(seen)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_through_a_bad_network(
+    change: str, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lost requests and answers: the change is made once, or fails and can be repeated."""
+    path = golden("stateless")
+    prepare, apply = CHANGES[change]
+    outcomes = set()
+
+    def use(store: FaultStore) -> None:
+        for module in ("sparklog.checkpoint.stored_files", "sparklog.checkpoint.stored_copies"):
+            monkeypatch.setattr(f"{module}.open_store", lambda url, options: store)
+
+    for seed in range(by_depth(small=6, ci=60, all=1000)):
+        good = FaultStore(seed=seed)
+        use(good)
+        prepare(good, path)
+        faults = Faults(lost=0.1, busy=0.1, again=0.05, reset=0.05)
+        bad = FaultStore(good.bucket, seed=seed, faults=faults)
+        use(bad)
+        try:
+            apply(path)
+            outcomes.add("done")
+        except (StorageUnavailableError, LogLockedError):
+            outcomes.add("failed")
+            use(FaultStore(good.bucket))
+            apply(path)
+        use(FaultStore(good.bucket))
+        expected = newest(path) - (2 if change == "reset" else 0)
+        assert newest(URL) == expected, seed
+    assert "done" in outcomes
+
+
+# -- with a query that runs --------------------------------------------------------------------
+
+
+def test_a_query_that_writes_meanwhile(
+    golden: Golden, place: FaultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry that the query adds after the reset has read the checkpoint is kept."""
+    path = golden("stateless")
+    in_runs(place, path)
+    before = content(URL)
+    files = run_files(place)
+    assert files is not None
+    files.list()
+    assert files.end is not None
+    other = run_writer.RunWriter(place, files.id, files.end, "another", lambda: 1)
+    module = importlib.import_module("sparklog.checkpoint.reset")
+    plan = module.plan_truncation
+
+    def planned(*given: Any, **named: Any) -> Truncation:
+        other.seal()
+        return plan(*given, **named)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(module, "plan_truncation", planned)
+    with pytest.raises(LogLockedError, match="stop the query, and try again"):
+        reset(URL, to=newest(path) - 2)
+    assert content(URL) == before
+    monkeypatch.setattr(module, "plan_truncation", plan)
+    reset(URL, to=newest(path) - 2)
+    assert newest(URL) == newest(path) - 2
+
+
+def test_a_batch_in_progress(place: FaultStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest batch began a moment ago, and is not committed."""
+    monkeypatch.setattr("sparklog.checkpoint.running_query.QUIET_MS", 10_000)
+    many_batches(place, 4)
+    place.delete(["commits/3"])
+    place.put("offsets/3", place.get("offsets/3"))
+    at = max(listed.time_ms for listed in place.list())
+    with pytest.raises(LogLockedError, match="began"):
+        import_(URL, clock=lambda: at + 1_000)
+    import_(URL, clock=lambda: at + 20_000)
+    assert [row.batch for row in history(URL).batches] == [0, 1, 2, 3]
+
+
+def test_two_histories(golden: Golden, place: FaultStore) -> None:
+    """A session without the manager ran on between the steps of an import."""
+    path = golden("stateless")
+    put_all(place, path)
+    import_(URL)
+    last = newest(path)
+    place.put("metadata", (path / "metadata").read_bytes())
+    place.put(f"offsets/{last + 7}", b"")
+    before = content(URL)
+    for change in (import_, export):
+        with pytest.raises(DataCorruptionError, match="two histories") as error:
+            change(URL)
+        assert error.value.path == f"{place.url}/offsets/{last + 7}"
+    assert content(URL) == before
+    place.delete([f"offsets/{last + 7}"])  # as the message advises
+    import_(URL)
+    assert place.get("metadata").startswith(MARKER_START)
+
+
+def test_a_large_checkpoint(golden: Golden, place: FaultStore, monkeypatch: Any) -> None:
+    """What does not fit into the index is in packs, which a later fork reads by ranges."""
+    monkeypatch.setattr(run_writer, "INDEX_BYTES", 1000)
+    monkeypatch.setattr(run_writer, "PACK_BYTES", 5000)
+    path = golden("hdfs")
+    in_runs(place, path)
+    packs = [listed for listed in place.list() if "/pack-" in listed.name]
+    assert len(packs) > 2
+    assert content(URL) == {**content(path), **content(URL)}
+    files = run_files(place)
+    assert isinstance(files, RunFiles)
+    names = [listed.name for listed in files.list()]
+    gets = place.counts.gets
+    assert all(isinstance(data, bytes) for data in files.get_many(names, limit=1 << 20))
+    assert place.counts.gets - gets <= len(names)
+    assert place.get(HOME)
+
+
+def test_damaged_packs_of_many(golden: Golden, place: FaultStore, monkeypatch: Any) -> None:
+    monkeypatch.setattr(run_writer, "INDEX_BYTES", 1000)
+    in_runs(place, golden("hdfs"))
+    pack_name = next(listed.name for listed in place.list() if "/pack-" in listed.name)
+    data = bytearray(place.get(pack_name))
+    data[-5] ^= 1
+    place.put(pack_name, bytes(data))
+    files = run_files(place)
+    assert files is not None
+    names = [listed.name for listed in files.list()]
+    answers = files.get_many(names, limit=1 << 20)
+    assert [type(a) for a in answers].count(DataCorruptionError) == 1
+    assert not verify(URL).ok
