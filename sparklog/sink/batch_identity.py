@@ -23,7 +23,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.commit import Identity, QueryIdentity
 from sparklog.lru_cache import LruCache
 from sparklog.sink.options import SinkOptions
-from sparklog.sink.query import Query, source_offsets
+from sparklog.sink.query import RUNS_SCHEME, Query, source_offsets
 from sparklog.storage.query_origin import BatchStart, QueryOrigin
 
 _CONNECT = (
@@ -65,6 +65,8 @@ def identify_from_query(
     writer = options.writer_id or (query.id if query is not None else "")
     checkpoint = options.checkpoint or (query.checkpoint if query is not None else "")
     offsets = _local(options, checkpoint, batch, fs, None if query is None else query.id)
+    if query is not None and query.is_in_runs:
+        _complete_reset(options, query)
     if offsets is None and query is not None and options.checkpoint is None:
         offsets = query.planned_offsets(batch)
     if offsets is None:
@@ -122,7 +124,9 @@ def origin_of(
     """
     root = local_path(checkpoint)
     return QueryOrigin(
-        checkpoint=checkpoint if root is None else os.path.realpath(root),
+        checkpoint=(
+            checkpoint.removeprefix(RUNS_SCHEME) if root is None else os.path.realpath(root)
+        ),
         name=name,
         plan=plan,
         ends=source_offsets(offsets),
@@ -181,6 +185,18 @@ def _local(
     # Spark doesn't sync the file. If a power cut lost it after the commit, Spark would plan the
     # batch with other offsets, and the commit's fingerprint would never match again.
     return _lookup(root, fs).read(f"offsets/{batch}", durable=True)
+
+
+def _complete_reset(options: SinkOptions, query: Query) -> None:
+    """Reset the log as `_local` does, for a checkpoint in runs."""
+    data = query.checkpoint_file(RESET)
+    if data is not None:
+        from sparklog.checkpoint.unfinished_reset import UnfinishedReset, reset_sink
+
+        path = f"{query.checkpoint}/{RESET}"
+        unfinished = UnfinishedReset.parse(data, path)
+        reset_sink(unfinished, path, storage_options=options.storage)
+        query.delete_checkpoint_file(RESET)
 
 
 def _check_one_history(root: str, batch: int, query: str | None, fs: FileSystem) -> None:

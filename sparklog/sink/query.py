@@ -3,6 +3,7 @@
 All requests to Spark's JVM about a query are in this module.
 """
 
+import contextlib
 import hashlib
 import re
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from sparklog.lru_cache import LruCache
 from sparklog.spark_versions import TREE_STRING_FLAGS
 from sparklog.storage.query_origin import BatchStart, Offsets
 
+RUNS_SCHEME: Final = "sparklog-"
+"""What the scheme of a checkpoint in runs begins with."""
 _KNOWN_MAX: Final = 64
 _SCAN: Final = "StreamingDataSourceV2ScanRelation"
 _OPAQUE: Final = ("PYTHON_UDF", "SCALA_UDF", "PLAN_EXPRESSION")  # code, and tables in subqueries
@@ -54,6 +57,29 @@ class Query:
         # Spark writes the file with the same method, so the bytes have the same fingerprint.
         log.serialize(offsets.get(), out)
         return bytes(out.toByteArray())
+
+    @property
+    def is_in_runs(self) -> bool:
+        """Whether sparklog's manager keeps the checkpoint in an object store."""
+        return self.checkpoint.startswith(RUNS_SCHEME)
+
+    def checkpoint_file(self, name: str) -> bytes | None:
+        """Return a file of a checkpoint in runs, or None. Cost: no request, usually."""
+        path, fs = self._located(name)
+        if not fs.exists(path):
+            return None
+        with contextlib.closing(fs.open(path)) as stream:
+            return bytes(stream.readAllBytes())
+
+    def delete_checkpoint_file(self, name: str) -> None:
+        """Delete a file of a checkpoint in runs, with the next plan or commit of the query."""
+        path, fs = self._located(name)
+        fs.delete(path, False)
+
+    def _located(self, name: str) -> tuple[Any, Any]:
+        conf = self.jvm.execution.sparkSessionForStream().sessionState().newHadoopConf()
+        path = self.jvm.gateway.org.apache.hadoop.fs.Path(f"{self.checkpoint}/{name}")
+        return path, path.getFileSystem(conf)
 
     def start_offsets(self) -> dict[str, str]:
         """Return {end offset: start offset} of this micro-batch's sources, as JSON texts.
@@ -118,7 +144,7 @@ def _look_up(df: DataFrame, query_id: str | None) -> Query | None:
     return Query(
         execution.id().toString(),
         execution.runId().toString(),
-        execution.resolvedCheckpointRoot(),
+        str(execution.resolvedCheckpointRoot()),
         context.applicationId,
         _Handles(jvm, execution, active),
         execution.name() or "",

@@ -5,12 +5,25 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.checkpoint import archive, changes, fork, history, verify
+from sparklog.checkpoint import (
+    archive,
+    changes,
+    export,
+    fork,
+    history,
+    import_,
+    reset,
+    restore,
+    stored_copies,
+    verify,
+)
+from sparklog.errors import InvalidRequestError
 from tests.depth import DEPTH
 from tests.paths import ROOT
 from tests.spark.conftest import environment
@@ -22,7 +35,7 @@ pytestmark = [
     pytest.mark.spark, pytest.mark.deep, pytest.mark.s3, since((4, 2), "Hadoop 3.5")
 ]  # fmt: skip
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-Query = Callable[[Path, Path, str], None]
+Query = Callable[..., None]
 
 
 @pytest.fixture
@@ -30,11 +43,11 @@ def query(
     tmp_path: Path, s3: S3Server, provider: dict[str, str], kept: dict[str, str]
 ) -> Query:
     """Run the query with a source, a sink and a checkpoint until the source's end."""
-    conf = {**s3a_conf(s3), "spark.sql.shuffle.partitions": "2", **provider, **kept}
+    conf = {**s3a_conf(s3), "spark.sql.shuffle.partitions": "2", **provider}
     settings = tmp_path / "settings.json"
-    settings.write_text(json.dumps(conf))
 
-    def run(source: Path, sink: Path, checkpoint: str) -> None:
+    def run(source: Path, sink: Path, checkpoint: str, own: dict[str, str] = kept) -> None:
+        settings.write_text(json.dumps({**conf, **own}))
         words = ["-m", "tests.state.s3_query", settings, source, sink, checkpoint]
         done = subprocess.run(
             [sys.executable, *words], cwd=ROOT, env=environment(), capture_output=True, text=True,
@@ -89,3 +102,59 @@ def test_a_query_goes_on_with_a_copy(query: Query, tmp_path: Path, s3: S3Server)
     assert totals(log_copy) == before
     made = archive(named, f"{s3.bucket()}/archive", storage_options=options)
     assert (made.batch, made.files) == (2, report.files)
+
+
+def last_totals(path: Path) -> dict[str, str]:
+    with sparklog.open(path) as log:
+        rows = log.read("totals", columns=["key", "value"]).read_all().to_pylist()
+    return {bytes(row["key"]).decode(): bytes(row["value"]).decode() for row in rows}
+
+
+@pytest.mark.parametrize("kept", ["in runs"], indirect=True)
+def test_what_the_tools_write_continues(
+    query: Query, tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a reset, a fork, an export to Spark's manager and an import, no record is lost."""
+    source, sink = tmp_path / "source", tmp_path / "sink"
+    bucket, options = s3.bucket(), s3.options()
+    url, named = f"{bucket}/query", f"{bucket}/query".replace("s3://", "s3a://")
+
+    def killed(*given: Any, **named: Any) -> None:
+        raise InvalidRequestError("killed")
+
+    def append(first: int, last: int) -> None:
+        with sparklog.open(source, "rw") as log:
+            keys = [f"k{n % 7}" for n in range(first, last)]
+            log.append("in", pa.table({"key": keys, "value": keys}))
+
+    def expected(records: int) -> dict[str, str]:
+        return {f"k{k}": str(len(range(k, records, 7))) for k in range(7)}
+
+    with sparklog.open(source, "rw") as log:
+        log.create_topic("in")
+    append(0, 300)
+    query(source, sink, named)
+
+    # The process dies after the checkpoint was reset: the sink's next batch resets the log.
+    with monkeypatch.context() as patch, pytest.raises(InvalidRequestError, match="killed"):
+        patch.setattr(stored_copies, "reset_sink", killed)
+        reset(url, to=0, log=sink, storage_options=options)
+    before = len(totals(sink))
+    query(source, sink, named)
+    assert len(totals(sink)) == before + 14  # two batches came again
+    assert last_totals(sink) == expected(300)
+
+    copy, log_copy = f"{bucket}/copy", tmp_path / "sink-copy"
+    fork(url, copy, to=1, log=sink, new_log=log_copy, storage_options=options)
+    export(copy, storage_options=options)
+    append(300, 400)
+    query(source, log_copy, copy.replace("s3://", "s3a://"), {})
+    assert last_totals(log_copy) == expected(400)
+    import_(copy, storage_options=options)
+    archive(copy, f"{bucket}/archive", log=log_copy, storage_options=options)
+    restored, restored_log = f"{bucket}/restored", tmp_path / "restored-log"
+    restore(f"{bucket}/archive", restored, log=restored_log, storage_options=options)
+    append(400, 500)
+    query(source, restored_log, restored.replace("s3://", "s3a://"))
+    assert last_totals(restored_log) == expected(500)
+    assert [row.batch for row in history(restored, storage_options=options).batches][-1] == 4
