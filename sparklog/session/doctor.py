@@ -147,16 +147,24 @@ def _checkpoints(spark: "SparkSession", location: str | None) -> Examined:
         return Examined("checkpoints", f"{where}files, written by Spark with {name}")
     gateway = find_gateway(spark)
     if location is None or not isinstance(gateway, Gateway):
-        return Examined("checkpoints", f"{where}log-backed where the directory is local")
-    why = gateway.call(_MANAGER_OBJECT, "whyFiles", location)
-    if why is None:
-        return Examined("checkpoints", f"{where}log-backed")
-    fault = (
-        "to store it as a log, use a directory of a local disk, or set "
-        f"{PREFIX}store=runs for a bucket; to keep files without this finding, use "
-        "enable(spark, checkpoints=False)"
-    )
-    return Examined("checkpoints", f"{where}files, because {why}", fault)
+        return Examined("checkpoints", f"{where}log-backed on a local disk, elsewhere in runs")
+    kept = str(gateway.call(_MANAGER_OBJECT, "describe", location))
+    if ", because " not in kept:
+        return Examined("checkpoints", f"{where}{kept}")
+    if kept.startswith("refused"):
+        fault = (
+            f"use another checkpointLocation, or set {PREFIX}store=disk to leave the checkpoint to "
+            "Spark"
+        )
+    else:
+        change = f"do not set {PREFIX}store=disk"
+        if f"{PREFIX}store" not in kept:
+            change = f"stop the query, and run `sparklog checkpoint import {location}`"
+        fault = (
+            f"to store it as a log, {change}; to keep files without this finding, use "
+            "enable(spark, checkpoints=False)"
+        )
+    return Examined("checkpoints", f"{where}{kept}", fault)
 
 
 def _workers(spark: "SparkSession") -> Iterator[Examined]:

@@ -195,10 +195,10 @@ class CheckpointSettings:
     )
     store: str = option(
         f"{PREFIX}store",
-        "disk",
+        "runs",
         choices=("disk", "runs"),
-        doc="How a checkpoint that is not on a local disk is kept: as files by Spark (disk), or by "
-        "sparklog in runs of entries, with two PUT requests per micro-batch (runs).",
+        doc="How a new checkpoint that is not on a local disk is kept: by sparklog in runs of "
+        "entries, with two PUT requests per micro-batch (runs), or as files by Spark (disk).",
     )
     cache_bytes: int = option(
         f"{PREFIX}cache.bytes",

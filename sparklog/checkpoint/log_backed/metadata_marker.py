@@ -25,9 +25,9 @@ MARKER: Final = MARKER_START + (
 )
 MARKER_OF_RUNS: Final = MARKER_START + (
     b"keeps this checkpoint in runs, which Spark's own checkpoint manager can't read. Start the "
-    b"query with sparklog.enable(spark) or sparklog.spark_conf(), and with "
-    b"spark.sparklog.checkpoint.store=runs. Or convert the checkpoint to files: sparklog "
-    b'checkpoint export CHECKPOINT"]}\n'
+    b"query with sparklog's checkpoint manager: use sparklog.enable(spark) or "
+    b"sparklog.spark_conf(), without spark.sparklog.checkpoint.store=disk. Or convert the "
+    b'checkpoint to files: sparklog checkpoint export CHECKPOINT"]}\n'
 )
 _BYTES_MAX: Final = 4096
 

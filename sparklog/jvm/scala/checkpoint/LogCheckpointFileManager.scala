@@ -127,10 +127,10 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
       case null =>
         val local = LogCheckpointFileManager.local(qualified).get
         found = Some(local -> Uninterruptible(LogDir.create(local, settings)))
-      case why => logWarning(
-          s"Spark's own manager writes the checkpoint $qualified as files, because $why. A " +
-            "log-backed checkpoint needs reliable locks and fsync: use a local directory, or set " +
-            s"${StoredCheckpoints.StoreKey}=runs")
+      case why =>
+        if (!StoredCheckpoints.isWanted(hadoopConf)) logWarning(
+          s"Spark's own manager writes the checkpoint $qualified as files, because $why, and " +
+            s"${StoredCheckpoints.StoreKey} is disk")
     }
     qualified
   }
@@ -148,7 +148,9 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
   private def stored(qualified: Path): Option[Path] =
     StoredCheckpoints.create(qualified, hadoopConf) match {
       case Left(why) =>
-        logWarning(s"Spark's own manager continues the checkpoint $qualified, because $why")
+        logWarning(
+          s"Spark's own manager continues the checkpoint $qualified, because $why. To keep it in " +
+            "runs, stop the query, and run: sparklog checkpoint import CHECKPOINT")
         None
       case Right(_) =>
         // Executors and later batches get this conf from the session.
@@ -183,18 +185,21 @@ object LogCheckpointFileManager {
   private val Networked = "(?i)(nfs|cifs|smb|fuse|9p|ceph|glusterfs|lustre|afs).*".r
 
   /**
-   * Return why a checkpoint at a location can't be log-backed, or null. A location without a scheme
-   * is on Hadoop's default file system. `sparklog.doctor` calls this.
+   * Return how a checkpoint at a location is kept, or would be: `log-backed`, `in runs`, or `files`
+   * or `refused` with the reason. A location without a scheme is on Hadoop's default file system.
+   * `sparklog.doctor` calls this.
    */
-  def whyFiles(location: String): String =
+  def describe(location: String): String =
     try {
       val path = new Path(location)
       val hadoopConf = SparkSession.active.sessionState.newHadoopConf()
       val qualified = path.getFileSystem(hadoopConf).makeQualified(path)
       val why = whyFiles(qualified)
-      if (why == null || !StoredCheckpoints.isWanted(hadoopConf)) why
-      else StoredCheckpoints.whyNot(qualified, hadoopConf)
-    } catch { case NonFatal(e) => s"its file system can't be used (${e.getMessage})" }
+      if (why == null) "log-backed"
+      else if (StoredCheckpoints.isWanted(hadoopConf)) {
+        StoredCheckpoints.describe(qualified, hadoopConf)
+      } else s"files, because $why, and ${StoredCheckpoints.StoreKey} is disk"
+    } catch { case NonFatal(e) => s"refused, because its file system can't be used ($e)" }
 
   /** Return why a checkpoint at a qualified path can't be log-backed, or null. */
   private def whyFiles(path: Path): String = local(path) match {

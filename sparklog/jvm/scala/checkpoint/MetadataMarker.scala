@@ -23,9 +23,9 @@ object MetadataMarker {
   /** The marker of a checkpoint that is kept in runs, in an object store. */
   val TextOfRuns: String =
     Begin + "keeps this checkpoint in runs, which Spark's own checkpoint manager can't read. " +
-      "Start the query with sparklog.enable(spark) or sparklog.spark_conf(), and with " +
-      "spark.sparklog.checkpoint.store=runs. Or convert the checkpoint to files: sparklog " +
-      "checkpoint export CHECKPOINT\"]}\n"
+      "Start the query with sparklog's checkpoint manager: use sparklog.enable(spark) or " +
+      "sparklog.spark_conf(), without spark.sparklog.checkpoint.store=disk. Or convert the " +
+      "checkpoint to files: sparklog checkpoint export CHECKPOINT\"]}\n"
 
   private val Id = "(?s).*\"id\"\\s*:\\s*\"([^\"]+)\".*".r
   private val Number = "[0-9]+"

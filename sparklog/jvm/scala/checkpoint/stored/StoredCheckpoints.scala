@@ -23,11 +23,11 @@ object StoredCheckpoints {
   private val SchemePrefix = "sparklog-"
   private val open = new ConcurrentHashMap[String, StoredCheckpoint]
 
-  def isWanted(conf: Configuration): Boolean = conf.get(StoreKey, "disk") match {
+  def isWanted(conf: Configuration): Boolean = conf.get(StoreKey, "runs") match {
     case "runs" => true
     case "disk" => false
     case other => throw new IllegalArgumentException(
-        s"$StoreKey must be runs (keep checkpoints in object stores in a ledger) or disk (leave " +
+        s"$StoreKey must be runs (keep checkpoints outside of local disks in runs) or disk (leave " +
           s"them to Spark); got $other")
   }
 
@@ -116,19 +116,28 @@ object StoredCheckpoints {
    * why the location is left to Spark instead, if it is. Called in the driver.
    */
   def create(root: Path, conf: Configuration): Either[String, StoredCheckpoint] = {
-    for (why <- Option(whyNot(root, conf))) throw refusal(root, why)
     val store = HadoopStore.at(root, conf)
     val known = store.get(CheckpointHome.Name)
-    if (known.isEmpty && isOfSpark(store)) Left("Spark itself began the checkpoint")
+    if (known.isEmpty && isOfSpark(store)) Left(OfSpark)
     else {
+      for (why <- HadoopStore.fault(root, conf)) throw refusal(root, why)
       val home = known.getOrElse(createHome(root, store))
       CheckpointRpc.serve(message => CheckpointFiles.answer(message))
       Right(at(root, store, home, conf))
     }
   }
 
-  /** Return why checkpoints at a qualified path can't be kept in runs, or null. No request. */
-  def whyNot(root: Path, conf: Configuration): String = HadoopStore.fault(root, conf).orNull
+  /** Return how a checkpoint at a qualified path is kept, or would be. */
+  def describe(root: Path, conf: Configuration): String = {
+    val store = HadoopStore.at(root, conf)
+    if (store.get(CheckpointHome.Name).isEmpty && isOfSpark(store)) s"files, because $OfSpark"
+    else HadoopStore.fault(root, conf) match {
+      case Some(why) => s"refused, because $why"
+      case None => "in runs"
+    }
+  }
+
+  private val OfSpark = "Spark itself began the checkpoint"
 
   private def refusal(root: Path, why: String): IOException = new IOException(
     s"a checkpoint at $root can't be kept in runs: $why. Use another checkpointLocation, or " +
