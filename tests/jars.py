@@ -61,13 +61,17 @@ def kafka_jars() -> str:
     return pom_jars(POM, "kafka")
 
 
-def pom_jars(pom: Path, name: str) -> str:
-    """Return the class path of what a pom names, with all dependencies."""
-    stamp = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
+def pom_jars(pom: Path, name: str, *properties: str) -> str:
+    """Return the class path of what a pom names, with all dependencies.
+
+    `properties` are options of Maven, such as -Dhadoop.version=3.4.1.
+    """
+    stamp = hashlib.sha256(pom.read_bytes() + " ".join(properties).encode()).hexdigest()[:12]
     directory = cache() / f"{name}-{stamp}"
 
     def fetch(target: Path) -> None:
-        _maven("-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}")
+        copy = ["dependency:copy-dependencies", f"-DoutputDirectory={target}"]
+        _maven("-f", str(pom), *properties, *copy)
 
     once(directory, fetch)
     return str(directory / "*")

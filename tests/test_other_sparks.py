@@ -30,15 +30,30 @@ def environment(version: str) -> dict[str, str]:
     return spark_environment(PYTHONPATH=f"{path}:{ROOT}".lstrip(":"))
 
 
-@pytest.mark.parametrize("version", other_sparks.VERSIONS)
-def test_the_spark_tests_pass(version: str) -> None:
-    """The small suite, in one session, in at most 4 minutes."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *other_sparks.SUITE]
+def assert_pass(version: str, *tests: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(
         command, cwd=ROOT, env={**environment(version), "SPARKLOG_TEST_DEPTH": "small"},
         capture_output=True, text=True, timeout=590,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-20_000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("version", other_sparks.VERSIONS)
+def test_the_spark_tests_pass(version: str) -> None:
+    """The small suite, in one session, in at most 4 minutes."""
+    assert_pass(version, *other_sparks.SUITE)
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("version", ["4.0.5", "4.1.4"])
+def test_checkpoints_in_a_bucket(version: str) -> None:
+    """Two PUTs per micro-batch, and one driver, also with Hadoop 3.4.1 and 3.4.2."""
+    names = "two_requests or takes_over or conflict"
+    printed = assert_pass(version, "-m", "deep", "tests/state/test_stored_s3.py", "-k", names)
+    if "3 passed" not in printed:
+        pytest.skip(printed[-1000:])
 
 
 def test_one_log_and_its_checkpoints_in_all_versions(tmp_path: Path) -> None:

@@ -17,16 +17,14 @@ import pytest
 from sparklog.checkpoint import fork, history, verify
 from sparklog.tiered import open_store
 from tests.depth import by_depth
-from tests.spark.versions import since
 from tests.state.s3a import RUNS, STATE, Driver, s3a_conf
 from tests.tiered.proxy import Proxy
 from tests.tiered.s3 import S3Server
 from tests.waiting import until
 
-pytestmark = [
-    pytest.mark.spark, pytest.mark.deep, pytest.mark.s3, since((4, 2), "Hadoop 3.5")
-]  # fmt: skip
+pytestmark = [pytest.mark.spark, pytest.mark.deep, pytest.mark.s3]
 KILLS = by_depth(small=1, ci=3, all=50)
+BATCHES = by_depth(small=20, ci=120, all=120)
 EXECUTOR_KILLS = by_depth(small=1, ci=1, all=3)
 QUICK = {
     f"{STATE}.maintenanceInterval": "1s",
@@ -99,16 +97,16 @@ def test_two_requests_a_batch(s3: S3Server, bucket: str, tmp_path: Path) -> None
     requests = list[Counter[str]]()
     conf = {**RUNS, "spark.sql.shuffle.partitions": "10"}
     with Proxy(s3.port) as proxy:
-        for last in (5, 125):
+        for last in (5, 5 + BATCHES):
             proxy.seen.clear()
             url = f"{bucket}/{last}"
             run = ["aggregation", "hdfs", url, str(tmp_path / str(last)), last, conf]
             Driver(tmp_path / "driver", s3a_conf(s3, proxy.port), [run]).finish()
             requests.append(Counter(line.split()[0] for line in proxy.seen))
-    done = [len(rows(tmp_path / str(last))) for last in (5, 125)]
+    done = [len(rows(tmp_path / str(last))) for last in (5, 5 + BATCHES)]
     more, batches = requests[1] - requests[0], done[1] - done[0]
     print(f"{batches} micro-batches: {dict(more)}")
-    assert batches >= 115
+    assert batches >= BATCHES - 5
     assert more["PUT"] <= 2.1 * batches
     # Objects are deleted by POST.
     assert sum(more.values()) - more["PUT"] <= 0.2 * batches
@@ -177,8 +175,8 @@ def test_a_session_without_the_manager(
     plain = [*run[:4], last, NO_CONF]
     refused = Driver(tmp_path / "driver", s3a_conf(s3), [plain]).finish(fails=True)
     assert "sparklog keeps this checkpoint in runs" in refused
-    assert "spark.sparklog.checkpoint.store=runs" in refused
-    assert "sparklog checkpoint fork CHECKPOINT DIRECTORY" in refused
+    assert "without spark.sparklog.checkpoint.store=disk" in refused
+    assert "sparklog checkpoint export CHECKPOINT" in refused
     copy, options = tmp_path / "copy", s3.options()
     batch = max(
         row.batch for row in history(f"{bucket}/query", storage_options=options).batches
@@ -208,6 +206,18 @@ def test_a_bad_network(s3: S3Server, bucket: str, tmp_path: Path) -> None:
         driver.finish()
         assert proxy.spoiled > 10
     assert_same(tmp_path / "ours", tmp_path / "expected", 25)
+    assert verify(f"{bucket}/query", storage_options=s3.options()).ok
+
+
+def test_a_conflict(s3: S3Server, bucket: str, tmp_path: Path) -> None:
+    """S3 may answer 409 to a creation while another one is under way: the driver repeats it."""
+    home = bucket.replace("s3a://", "PUT /") + "/query/sparklog/home"
+    with Proxy(s3.port) as proxy:
+        for place in (home, "/run-0000000000/0000000002"):
+            proxy.spoil(place.encode(), "conflict")
+        run = ["aggregation", "hdfs", f"{bucket}/query", str(tmp_path / "out"), 3, RUNS]
+        Driver(tmp_path / "driver", s3a_conf(s3, proxy.port), [run]).finish()
+        assert proxy.spoiled == 2
     assert verify(f"{bucket}/query", storage_options=s3.options()).ok
 
 

@@ -6,6 +6,7 @@ with Proxy(server.port) as proxy:
     proxy.spoil(b"GET", "busy", times=2)          # 503 SlowDown, the server sees nothing
     proxy.spoil(b"", "refuse", times=99)          # the connection is closed at once
     proxy.spoil(b"PUT", "expired")                # 400 ExpiredToken, the server sees nothing
+    proxy.spoil(b"PUT", "conflict")               # 409 ConditionalRequestConflict, likewise
 """
 
 import contextlib
@@ -17,25 +18,31 @@ import time
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Way = Literal["drop", "cut", "busy", "refuse", "hang", "expired"]
+Way = Literal["drop", "cut", "busy", "refuse", "hang", "expired", "conflict"]
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_BODY = (
-    b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>SlowDown</Code>'
-    b"<Message>Please reduce your request rate</Message></Error>"
-)
-_BUSY = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/xml\r\n"
-    b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(_BODY)
-)
 
-_OLD: Final = (
-    b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>ExpiredToken</Code>'
-    b"<Message>The provided token has expired.</Message></Error>"
-)
-_EXPIRED: Final = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/xml\r\n"
-    b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(_OLD)
-)
+
+def _error(status: str, code: str, message: str) -> bytes:
+    body = (
+        f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code>'
+        f"<Message>{message}</Message></Error>"
+    )
+    return (
+        f"HTTP/1.1 {status}\r\nContent-Type: application/xml\r\n"
+        f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+
+
+_ERRORS: Final = {
+    "busy": _error(
+        "503 Service Unavailable", "SlowDown", "Please reduce your request rate"
+    ),
+    "expired": _error("400 Bad Request", "ExpiredToken", "The provided token has expired."),
+    "conflict": _error(
+        "409 Conflict", "ConditionalRequestConflict",
+        "The conditional request cannot succeed due to a conflicting operation",
+    ),
+}  # fmt: skip
 
 
 @dataclass
@@ -119,11 +126,8 @@ class Proxy:
                 if b"100-continue" in request:
                     client.sendall(_CONTINUE)
                 body += _rest(client, request, len(body))
-                if plan is not None and plan.way == "busy":
-                    client.sendall(_BUSY + _BODY)
-                    return
-                if plan is not None and plan.way == "expired":
-                    client.sendall(_EXPIRED + _OLD)
+                if plan is not None and plan.way in _ERRORS:
+                    client.sendall(_ERRORS[plan.way])
                     return
                 server.sendall(request + body)
                 if not _pass_on(client, server, plan, no_body=request.startswith(b"HEAD ")):

@@ -14,7 +14,6 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{
   FileAlreadyExistsException, FileContext, FileStatus, FileSystem, Options, Path
 }
-import org.apache.hadoop.util.VersionInfo
 
 import sparklog.checkpoint.Durable
 
@@ -87,6 +86,8 @@ object HadoopStore {
   /** How the names of incomplete objects begin. */
   private val Aside = ".sparklog-"
 
+  private val Conditional = "fs.option.create.conditional.overwrite"
+
   /** The schemes of file systems whose atomic creation is known. */
   val Schemes: Seq[String] = Seq("s3a", "gs", "hdfs", "abfs", "abfss", "file")
 
@@ -98,41 +99,39 @@ object HadoopStore {
     case _: FileNotFoundException => None
   }
 
-  /** Return why no objects can be created atomically at a qualified path. Makes no request. */
-  def fault(root: Path, conf: Configuration): Option[String] = {
+  /** Return why no objects can be created atomically at a qualified path. */
+  def fault(root: Path): Option[String] = {
     val scheme = root.toUri.getScheme
     if (!Schemes.contains(scheme)) Some(
       s"it is on the file system $scheme, and objects are created atomically on " +
         Schemes.mkString(", "))
-    else if (scheme == "s3a" && !hasConditionalPut(root, conf)) Some(
-      s"Hadoop ${VersionInfo.getVersion} has no conditional PUT for S3. Use Spark 4.1 or later, " +
-        "which has Hadoop 3.4.2 or later")
     else None
   }
-
-  /** S3A has this capability since Hadoop 3.4.2 (HADOOP-19256). */
-  private def hasConditionalPut(root: Path, conf: Configuration): Boolean =
-    root.getFileSystem(conf).hasPathCapability(root, "fs.option.create.conditional.overwrite")
 
   /** Return the store at a qualified path. */
   def at(root: Path, conf: Configuration): ObjectStore = root.toUri.getScheme match {
     case "s3a" => new S3(root, conf)
     case "gs" => new Exclusive(root, conf)
-    case "hdfs" | "abfs" | "abfss" => new Renaming(root, conf)
     case "file" => new Linking(root, conf)
-    case scheme => throw new IOException(s"$root: there is no store for the scheme $scheme")
+    // Also for schemes with a `fault`, of which only checkpoints of Spark itself are read.
+    case _ => new Renaming(root, conf)
   }
 
   /** S3, by a conditional PUT. */
   private final class S3(root: Path, conf: Configuration) extends HadoopStore(root, conf) {
+    /** Since Hadoop 3.4.2 (HADOOP-19256). */
+    private val isConditional = fs.hasPathCapability(root, HadoopStore.Conditional)
+
     override def create(name: String, content: Array[Byte]): Boolean =
       try {
-        val out = fs.createFile(path(name)).overwrite(true)
-          .opt("fs.s3a.create.performance", true)
-          // Not `opt`: Hadoop 3.4.1 would ignore it, and overwrite the object.
-          .must("fs.option.create.conditional.overwrite", true).build()
-        out.write(content)
-        out.close()
+        if (isConditional) {
+          val out = fs.createFile(path(name)).overwrite(true)
+            .opt("fs.s3a.create.performance", true)
+            // Not `opt`: a connector that ignores it would overwrite the object.
+            .must(HadoopStore.Conditional, true).build()
+          out.write(content)
+          out.close()
+        } else new S3aConditionalPut(fs).create(path(name), content)
         true
       } catch {
         case _: FileAlreadyExistsException => false
@@ -161,7 +160,7 @@ object HadoopStore {
 
   /** HDFS and Azure, whose rename fails if the name exists. */
   private final class Renaming(root: Path, conf: Configuration) extends HadoopStore(root, conf) {
-    private val context = FileContext.getFileContext(root.toUri, conf)
+    private lazy val context = FileContext.getFileContext(root.toUri, conf)
 
     override def create(name: String, content: Array[Byte]): Boolean = {
       val aside = new Path(path(name).getParent, s"$Aside${UUID.randomUUID()}")

@@ -120,7 +120,7 @@ object StoredCheckpoints {
     val known = store.get(CheckpointHome.Name)
     if (known.isEmpty && isOfSpark(store)) Left(OfSpark)
     else {
-      for (why <- HadoopStore.fault(root, conf)) throw refusal(root, why)
+      for (why <- HadoopStore.fault(root)) throw refusal(root, why)
       val home = known.getOrElse(createHome(root, store))
       CheckpointRpc.serve(message => CheckpointFiles.answer(message))
       Right(at(root, store, home, conf))
@@ -131,7 +131,7 @@ object StoredCheckpoints {
   def describe(root: Path, conf: Configuration): String = {
     val store = HadoopStore.at(root, conf)
     if (store.get(CheckpointHome.Name).isEmpty && isOfSpark(store)) s"files, because $OfSpark"
-    else HadoopStore.fault(root, conf) match {
+    else HadoopStore.fault(root) match {
       case Some(why) => s"refused, because $why"
       case None => "in runs"
     }
@@ -154,10 +154,13 @@ object StoredCheckpoints {
     CheckpointHome.checkNotLost(root.toString, store)
     val name = s"${Layout.LogDirName}/trial-${UUID.randomUUID()}"
     for (why <- ObjectStore.fault(store, name)) throw refusal(root, why)
-    store.create(MetadataMarker.File, MetadataMarker.TextOfRuns.getBytes(UTF_8))
+    // S3 may answer creations of one object at the same time with a conflict.
+    def create(name: String, content: Array[Byte]) =
+      Retry(LedgerSettings())(store.create(name, content))
+    create(MetadataMarker.File, MetadataMarker.TextOfRuns.getBytes(UTF_8))
     val home = CheckpointHome.encode(UUID.randomUUID().toString)
     // Of two drivers that begin at once, one creates the home.
-    if (store.create(CheckpointHome.Name, home)) home
+    if (create(CheckpointHome.Name, home)) home
     else store.get(CheckpointHome.Name).getOrElse(
       throw new FileNotFoundException(s"$root/${CheckpointHome.Name} exists, but can't be read"))
   }
