@@ -36,6 +36,8 @@ from sparklog.logdir.paths import is_within, store_url
 from sparklog.text_checks import path_text
 
 _LOGGER: Final = logging.getLogger(__name__)
+RUNS_HOME: Final = f"{LOGS}/home"
+"""The object that marks a checkpoint in runs."""
 _OURS: Final = frozenset({RUNS, RESET})
 
 
@@ -127,10 +129,13 @@ class Checkpoint:
         storage_options: Mapping[str, Any] | None = None,
     ) -> "Checkpoint":
         """Open a checkpoint without damaged partitions, which `damage` lists."""
-        url, disk = None if storage_options is None else store_url(path), fs
+        url, disk, own = None if storage_options is None else store_url(path), fs, ""
         if url is None:
             own = own_path(path)
-        else:
+            # A shared directory, where the manager keeps checkpoints in runs.
+            if storage_options is not None and fs.exists(os.path.join(own, RUNS_HOME)):
+                url = f"file://{own}"
+        if url is not None:
             # The sink uses this module, and installs without the packages of stores.
             from sparklog.checkpoint.stored_files import open_files
 

@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sparklog.checkpoint.files import RUNS_HOME
 from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
 from sparklog.format.decoder import Decoder
 from sparklog.format.scan import scan
 from sparklog.tiered.object_store.store import Store, StoredObject
 
-HOME: Final = "sparklog/home"
-"""The object that marks a checkpoint that is kept in runs."""
+HOME: Final = RUNS_HOME
 FORMAT: Final = 1
 _ENTRY: Final = re.compile(r"run-(\d{10})/(\d{10})")
 HEADER, CONTENT, REFERENCE = range(3)  # kinds of records: their base sequence

@@ -74,7 +74,7 @@ def test_where_a_checkpoint_becomes_a_log(
         assert found == Examined("checkpoints", f"{location}: log-backed")
     else:
         assert why in found.found
-        assert "use a directory of a local disk" in found.fault
+        assert "use another checkpointLocation, or set" in found.fault
     session.conf.set(MANAGER_KEY, "com.example.Manager")
     other = line(sparklog.doctor(session, location), "checkpoints").found
     assert "com.example.Manager" in other

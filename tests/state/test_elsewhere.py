@@ -1,4 +1,4 @@
-"""Checkpoints where no log may lie: Spark's own manager keeps them, and the user is told."""
+"""Checkpoints where no log dir may be: in runs, or kept by Spark, and the user is told."""
 
 import shutil
 import subprocess
@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sparklog.checkpoint import history, verify
+from sparklog import doctor
+from sparklog.checkpoint import export, history, import_, reset, verify
 from sparklog.session.setup import MANAGER
 from tests.state.operators import Output, run, session
 
 pytestmark = pytest.mark.spark
 
 LOGGER = "sparklog.checkpoint.LogCheckpointFileManager"
-WARNING = "as files, because it"
+STORE = "spark.sparklog.checkpoint.store"
 
 
 @contextmanager
@@ -40,34 +41,45 @@ def logged(spark: SparkSession) -> Iterator[Any]:
         logger.removeAppender(appender)
 
 
-def check_handed_over(spark: SparkSession, location: str, root: Path) -> None:
-    """A stateful query whose checkpoint is at `location`, which shows at `root`, over a restart."""
-    output: Output = {}
-    ours = session(spark, "hdfs", MANAGER)
-    for until in (1, 3):
-        with logged(spark) as log:
-            run(ours, "aggregation", location, output, until)
-        assert log.toString().count(WARNING) == 1
-        assert location in log.toString()
-    assert set(output) >= {0, 1, 2, 3}
-    assert output[3]
-    assert not (root / "sparklog").exists()
-    assert {str(n) for n in range(4)} <= {p.name for p in (root / "offsets").iterdir()}
-    assert {row.batch for row in history(root).batches} >= {0, 1, 2, 3}
-    assert verify(root).ok
-
-
-@pytest.mark.deep
-def test_another_file_system(spark: SparkSession, tmp_path: Path) -> None:
-    """One that Hadoop knows under a scheme of its own, as s3a and hdfs are."""
+@pytest.fixture
+def elsewhere(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
+    """The directory behind a file system that Hadoop knows under a scheme of its own."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
     key = "fs.viewfs.mounttable.default.link./elsewhere"
     (tmp_path / "elsewhere").mkdir()
     hadoop.set(key, (tmp_path / "elsewhere").as_uri())
-    try:
-        check_handed_over(spark, "viewfs:/elsewhere/ckpt", tmp_path / "elsewhere" / "ckpt")
-    finally:
-        hadoop.unset(key)
+    yield tmp_path / "elsewhere" / "ckpt"
+    hadoop.unset(key)
+
+
+@pytest.mark.deep
+def test_another_file_system(spark: SparkSession, elsewhere: Path) -> None:
+    """One without a known atomic creation: refused by name, unless the checkpoint is Spark's."""
+    location = "viewfs:/elsewhere/ckpt"
+    output: Output = {}
+    ours = session(spark, "hdfs", MANAGER)
+    with pytest.raises(Exception, match="it is on the file system viewfs") as refused:
+        run(ours, "aggregation", location, output, 1)
+    assert f"set {STORE} to disk" in str(refused.value)
+    assert not output
+    assert not elsewhere.exists() or not list(elsewhere.rglob("*"))
+
+    ours.conf.set(STORE, "disk")
+    with logged(spark) as log:
+        run(ours, "aggregation", location, output, 1)
+    why = f"as files, because it is on the file system viewfs, and {STORE} is disk"
+    assert log.toString().count(why) == 1
+    ours.conf.unset(STORE)
+    with logged(spark) as log:
+        run(ours, "aggregation", location, output, 3)
+    assert log.toString().count("because Spark itself began the checkpoint") == 1
+    assert location in log.toString()
+    assert set(output) >= {0, 1, 2, 3}
+    assert output[3]
+    assert not (elsewhere / "sparklog").exists()
+    assert {str(n) for n in range(4)} <= {p.name for p in (elsewhere / "offsets").iterdir()}
+    assert {row.batch for row in history(elsewhere).batches} >= {0, 1, 2, 3}
+    assert verify(elsewhere).ok
 
 
 @pytest.fixture
@@ -89,6 +101,40 @@ def mount(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.deep
-def test_a_mounted_file_system(spark: SparkSession, mount: Path) -> None:
-    """Network mounts: neither locks nor fsync can be relied on there."""
-    check_handed_over(spark, str(mount / "ckpt"), mount / "ckpt")
+def test_a_mounted_file_system(
+    spark: SparkSession, mount: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Network mounts: neither locks nor fsync can be relied on, so the checkpoint is in runs."""
+    monkeypatch.setattr("sparklog.checkpoint.running_query.QUIET_MS", 0)  # it has just stopped
+    output: Output = {}
+    ours, path = session(spark, "hdfs", MANAGER), mount / "ckpt"
+
+    def kept() -> str:
+        (found,) = (e for e in doctor(ours, str(path)).lines if e.subject == "checkpoints")
+        return f"{found.found}; {found.fault}"
+
+    assert kept() == f"{path}: in runs; "
+    for until in (1, 3):
+        run(ours, "aggregation", str(path), output, until)
+    assert set(output) >= {0, 1, 2, 3}
+    assert kept() == f"{path}: in runs; "
+    assert (path / "sparklog" / "home").exists()
+    assert not (path / "offsets").exists()
+    assert {row.batch for row in history(path).batches} >= {0, 1, 2, 3}
+    assert verify(path).ok
+    reset(path, to=1)
+    again: Output = {}
+    run(ours, "aggregation", str(path), again, 3)
+    assert again[2] == output[2]
+    assert min(again) == 2
+    export(path)
+    assert {row.batch for row in history(path).batches} >= {0, 1, 2, 3}
+    assert (path / "offsets").exists()
+    assert not (path / "sparklog" / "home").exists()
+    assert "Spark itself began the checkpoint; to store it as a log, stop the query" in kept()
+    ours.conf.set(STORE, "disk")
+    assert f"{STORE} is disk; to store it as a log, do not set {STORE}=disk" in kept()
+    ours.conf.unset(STORE)
+    import_(path)
+    run(ours, "aggregation", str(path), again, 5)
+    assert {row.batch for row in history(path).batches} >= {4, 5}
