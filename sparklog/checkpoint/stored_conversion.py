@@ -6,6 +6,7 @@ in runs, and deleted after everything is in files. A crash leaves one or the oth
 call again does the rest.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from typing import Final
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint, batch_numbers
+from sparklog.checkpoint.log_backed.layout import LOGS
 from sparklog.checkpoint.log_backed.metadata_marker import (
     MARKER_OF_RUNS,
     MARKER_START,
@@ -27,6 +29,8 @@ from sparklog.checkpoint.stored_runs import HOME
 from sparklog.checkpoint.truncation import Truncation, relocated
 from sparklog.clock import Clock
 from sparklog.errors import DataCorruptionError, LogLockedError
+from sparklog.fs import FileSystem
+from sparklog.logdir.staged_directory import remove_all
 from sparklog.tiered.object_store.store import Store
 
 _PUTS: Final = 16
@@ -71,7 +75,7 @@ def export_from_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
     assert isinstance(checkpoint.fs, StoredFiles)
     store, runs, paths, size = checkpoint.fs.store, runs_of(checkpoint), checkpoint.paths(), 0
     if runs is None:
-        _delete_runs(store)  # of an interrupted export
+        _delete_runs(store, checkpoint.disk)  # of an interrupted export
         return 0, 0
     writer = RunWriter(store, runs.id, runs.end, "sparklog checkpoint export", clock)
     check_no_running_batch(Batches(checkpoint), clock())
@@ -96,13 +100,17 @@ def export_from_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
         store.put(METADATA_FILE, metadata)
         size += len(metadata)
     store.delete([HOME])
-    _delete_runs(store)
+    _delete_runs(store, checkpoint.disk)
     return len(paths), size
 
 
-def _delete_runs(store: Store) -> None:
+def _delete_runs(store: Store, disk: FileSystem) -> None:
     names = [listed.name for listed in store.list(OBJECTS)]
     store.delete([name for name in names if _OF_RUNS.match(name)])
+    directory = store.url.removeprefix("file://")
+    if directory != store.url and not store.list(OBJECTS):
+        # Without objects the directories could be mistaken for a log dir.
+        remove_all(disk, os.path.join(directory, LOGS))
 
 
 def _files_beside(store: Store) -> list[str]:

@@ -132,9 +132,9 @@ def test_a_mounted_file_system(
     assert (path / "offsets").exists()
     assert not (path / "sparklog" / "home").exists()
     assert "Spark itself began the checkpoint; to store it as a log, stop the query" in kept()
-    ours.conf.set(STORE, "disk")
+    spark.conf.set(STORE, "disk")
     assert f"{STORE} is disk; to store it as a log, do not set {STORE}=disk" in kept()
-    ours.conf.unset(STORE)
+    spark.conf.unset(STORE)
     import_(path)
     run(ours, "aggregation", str(path), again, 5)
     assert {row.batch for row in history(path).batches} >= {4, 5}

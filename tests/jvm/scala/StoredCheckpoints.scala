@@ -82,7 +82,9 @@ object StoredCheckpoints extends Operations {
     ledger.append(Seq(Change("offsets/999", None, None)))
   }
 
-  /** root directory: (path, content)* of a checkpoint in runs, after a run began that changes one */
+  /**
+   * root directory: (path, content)* of a checkpoint in runs, after a run began that changes one
+   */
   private def filesOfRuns(in: DataInputStream, out: DataOutputStream): Unit = {
     val root = new Path(s"file:${textFrom(in)}")
     val store = HadoopStore.at(root, new Configuration)
