@@ -21,7 +21,8 @@ Operations on a checkpoint:
 Modules that they use:
 
 - `files`: all files of a checkpoint, whether stored as files or as records; `stored_files`: files
-in a bucket; `stored_runs`: files of a checkpoint in runs
+in a bucket; `stored_runs`: files of a checkpoint in runs; `run_writer`: writes a run
+- `stored_copies`: forks and resets in runs; `stored_conversion`: converts files into runs and back
 - `log_backed/`: partitions, records and locks of a log-backed checkpoint
 - `spark_files/`: offset log, commit log and state files, as Spark writes them
 - `batches`: plans, commits and state of each batch, and whether the query can go back to it;

@@ -382,8 +382,8 @@ def own_path(path: str | os.PathLike[str]) -> str:
     local = local_path(text)
     if local is None or not text:
         raise InvalidRequestError(
-            f"the checkpoint must be on a local disk; got {text!r}. Of a checkpoint in a bucket, "
-            "`sparklog checkpoint fork` makes a local copy"
+            "the checkpoint must be on a local disk, or a URL such as s3://bucket/checkpoint; got "
+            f"{text!r}"
         )
     return os.path.realpath(local)
 

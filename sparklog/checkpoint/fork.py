@@ -208,7 +208,7 @@ def _copy(
         truncation = plan_truncation(
             batches, batch, hadoop_url(target, in_runs=True), is_reset=False
         )
-        copy = CopyInRuns(store, "sparklog checkpoint fork", clock)
+        copy = CopyInRuns(store, "fork", clock)
         stats = CopyStats(copied_bytes=copy.write(checkpoint, truncation))
         copy.check_complete(batch)
         yield stats, copy.publish

@@ -48,7 +48,7 @@ class RunWriter:
         store: The store of the checkpoint.
         checkpoint_id: The checkpoint's random id.
         end: The end of the newest run; None for a new checkpoint.
-        by: Who writes the run, as its first entry reports it.
+        by: The operation that writes the run, for the message of a driver that it stops.
         clock: The current time in milliseconds since the epoch.
         retry_policy: How often a request without an answer is repeated.
     """
@@ -66,7 +66,8 @@ class RunWriter:
         self._id, self._directory = checkpoint_id, f"sparklog/{checkpoint_id}"
         self._run = 0 if end is None else end.run + 1
         self._owner = {
-            "application": by, "host": platform.node(), "process": os.getpid(), "runId": ""
+            "application": f"Python ({by})", "host": platform.node(), "process": os.getpid(),
+            "runId": "",
         }  # fmt: skip
         self._retry_policy = retry_policy or RetryPolicy()
         self._index = _Batches(self._run, first=1)  # the header is written last

@@ -47,7 +47,7 @@ def import_to_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
     if runs_of(checkpoint) is None:
         check_no_running_batch(Batches(checkpoint), clock())
         before, files = plans_of(checkpoint), len(checkpoint.paths())
-        copy = CopyInRuns(store, "sparklog checkpoint import", clock)
+        copy = CopyInRuns(store, "import", clock)
         replaced = relocated(checkpoint, hadoop_url(checkpoint.path, in_runs=True))
         size = copy.write(checkpoint, Truncation(-1, frozenset(), replaced))
         checkpoint.refresh()
@@ -77,7 +77,7 @@ def export_from_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
     if runs is None:
         _delete_runs(store, checkpoint.disk)  # of an interrupted export
         return 0, 0
-    writer = RunWriter(store, runs.id, runs.end, "sparklog checkpoint export", clock)
+    writer = RunWriter(store, runs.id, runs.end, "export", clock)
     check_no_running_batch(Batches(checkpoint), clock())
     left = _files_beside(store)
     _check_one_history(checkpoint, store, left)

@@ -1,7 +1,7 @@
 """Writes checkpoints in object stores, in runs: a copy of a checkpoint, or a truncation in place.
 
-A copy becomes visible with its last object, HOME. A truncation is a new run with fewer files, whose
-first entry is the commit point.
+A copy becomes visible with its last object, HOME. A truncation is a new run with fewer files. The
+first entry of the run is the commit point.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from sparklog.fs import FileSystem
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.target import open_store
 
-RESETTING: Final = "sparklog checkpoint reset"
+RESETTING: Final = "reset"
 OBJECTS: Final = "sparklog/"
 """What the names of all objects begin with, except for the marker's."""
 _HADOOP: Final = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
@@ -52,7 +52,7 @@ def open_new_store(url: str, storage_options: Mapping[str, Any] | None) -> Store
     """Open the store for a new checkpoint.
 
     Raises:
-        InvalidRequestError: The URL has objects already. Those of an interrupted copy don't count.
+        InvalidRequestError: The URL has objects already, except for objects of an interrupted copy.
 
     Cost:
         A LIST request per 1,000 objects.
@@ -73,7 +73,7 @@ class CopyInRuns:
 
     Args:
         store: The store of the copy.
-        by: Who writes the copy.
+        by: The operation that writes the copy.
         clock: The current time in milliseconds since the epoch.
     """
 
@@ -140,7 +140,7 @@ class TruncatedRuns:
 
     Args:
         runs: The files, as of their last listing.
-        by: Who truncates the checkpoint.
+        by: The operation that truncates the checkpoint.
         clock: The current time in milliseconds since the epoch.
     """
 

@@ -21,7 +21,7 @@ from sparklog.checkpoint import (
     reset,
     restore,
     run_writer,
-    unfinished_reset,
+    stored_copies,
     verify,
 )
 from sparklog.checkpoint.files import Checkpoint
@@ -160,7 +160,7 @@ def test_a_reset_with_its_log(
 ) -> None:
     """The log takes the batches again, also if the reset was interrupted after the checkpoint."""
 
-    def lost(*given: Any) -> None:
+    def lost(*given: Any, **named: Any) -> None:
         raise InvalidRequestError("lost")
 
     path, url, log_dir = golden("stateless"), new_url(), tmp_path / "log"
@@ -178,7 +178,7 @@ def test_a_reset_with_its_log(
     with sparklog.open(log_dir, "rw") as log:
         assert not commit(log, writer, last, "again").replayed
     with monkeypatch.context() as patch:
-        patch.setattr(unfinished_reset, "_check_holds_log", lost)
+        patch.setattr(stored_copies, "reset_sink", lost)
         with pytest.raises(InvalidRequestError, match="lost"):
             reset(url, to=last - 2, log=log_dir)
     assert history(url).batches[-1].batch == last - 2  # the checkpoint went back, the log waits
@@ -248,7 +248,7 @@ def test_a_place_that_is_taken(golden: Golden) -> None:
         with pytest.raises(InvalidRequestError, match="exists already: choose a new location"):
             fork(path, url, to=batch)
         assert {n.name: open_store(url).get(n.name) for n in open_store(url).list()} == objects
-    url = new_url()
+    url = new_url()  # as the message advises
     fork(path, url, to=batch)
     for target in (url, f"{url}/inside"):
         with pytest.raises(InvalidRequestError, match=r"exists already|overlap"):
@@ -437,6 +437,41 @@ def test_two_histories(golden: Golden, place: FaultStore) -> None:
     place.delete([f"offsets/{last + 7}"])  # as the message advises
     import_(URL)
     assert place.get("metadata").startswith(MARKER_START)
+
+
+def test_a_query_that_runs_on_during_an_import(
+    golden: Golden, place: FaultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = golden("stateless")
+    put_all(place, path)
+    before, last = content(URL), newest(path)
+    write = stored_copies.CopyInRuns.write
+
+    def writing(*given: Any) -> int:
+        place.put(f"offsets/{last + 5}", place.get(f"offsets/{last}"))
+        return write(*given)
+
+    with monkeypatch.context() as patch, pytest.raises(LogLockedError, match="stop it before the"):
+        patch.setattr(stored_copies.CopyInRuns, "write", writing)
+        import_(URL)
+    place.delete([f"offsets/{last + 5}"])
+    assert content(URL) == before
+    assert run_files(place) is None
+    import_(URL)
+    assert content(URL) == before
+
+
+def test_a_lost_home(golden: Golden, place: FaultStore) -> None:
+    """Nothing is read or begun anew until the object is restored, as the message advises."""
+    path = golden("stateless")
+    in_runs(place, path)
+    before, home = content(URL), place.get(HOME)
+    place.delete([HOME])
+    for read_it in (history, export, import_):
+        with pytest.raises(DataCorruptionError, match="its object sparklog/home is missing"):
+            read_it(URL)
+    place.put(HOME, home)
+    assert content(URL) == before
 
 
 def test_a_large_checkpoint(golden: Golden, place: FaultStore, monkeypatch: Any) -> None:

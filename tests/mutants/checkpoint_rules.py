@@ -170,7 +170,7 @@ MUTANTS = (
     mutant(
         "schemas-at-the-old-place",
         "checkpoint/truncation.py",
-        'return file if match is None else f"file:{root}/{match[1]}"',
+        'return file if match is None else f"{root}/{match[1]}"',
         "return file",
         f"{FORK}::test_a_fork_to_each_batch",
     ),
@@ -191,14 +191,14 @@ MUTANTS = (
     mutant(
         "fork-into-the-checkpoint",
         "checkpoint/fork.py",
-        "    if is_nested(path, target):\n",
-        "    if path == target:\n",
+        "is_nested(checkpoint.path, target):\n",
+        "checkpoint.path == target:\n",
         f"{FORK}::test_refusals",
     ),
     mutant(
         "fork-over-a-directory-that-is-there",
         "checkpoint/fork.py",
-        "    if fs.exists(target):\n",
+        "    if store is None and fs.exists(target):\n",
         "    if not target:\n",
         f"{FORK}::test_refusals",
     ),
@@ -233,8 +233,8 @@ MUTANTS = (
     mutant(
         "log-does-not-follow-its-checkpoint",
         "checkpoint/reset.py",
-        "            write(fs, staged.directory, unfinished)\n",
-        "",
+        "            write(fs, staged.directory, note)\n",
+        "            pass\n",
         f"{RESET}::test_the_log_takes_the_batches_anew",
     ),
     mutant(

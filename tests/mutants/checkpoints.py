@@ -95,8 +95,8 @@ MUTANTS = (
     mutant(
         "query-that-goes-on-is-reset",
         "checkpoint/reset.py",
-        "if _plans(checkpoint) != before:",
-        "if not _plans(checkpoint):",
+        "if plans_of(checkpoint) != before:",
+        "if not plans_of(checkpoint):",
         "checkpoint/test_reset.py::test_a_query_that_commits_meanwhile_is_noticed",
     ),
     mutant(
@@ -164,8 +164,8 @@ MUTANTS = (
     mutant(
         "marks-of-directories-are-files",
         "checkpoint/stored_files.py",
-        ' if not each.name.endswith("/")]',
-        "]",
+        'if not each.name.endswith("/") and not',
+        "if not",
         f"{STORED}::test_an_object_that_stands_for_a_directory_is_no_file",
     ),
     mutant(
@@ -192,7 +192,7 @@ MUTANTS = (
     mutant(
         "a-log-in-a-bucket-is-no-log",
         "checkpoint/files.py",
-        "if url is not None and fs.is_dir(os.path.join(own, LOGS)):",
+        "if url is not None and stored.has_log_dir:",
         "if False:",
         f"{STORED}::test_a_copied_log_is_read_on_a_disk",
     ),

@@ -102,8 +102,8 @@ MUTANTS = (
     mutant(
         "checkpoint-by-a-link-is-another-one",
         "sink/batch_identity.py",
-        "else os.path.realpath(root),",
-        "else root,",
+        "if root is None else os.path.realpath(root)\n",
+        "if root is None else root\n",
         f"{PARTS}::test_what_an_identity_says_of_its_query",
     ),
     mutant(

@@ -7,6 +7,7 @@ DAMAGE = "jvm/test_ledger.py::test_damage"
 ENDS = "jvm/test_ledger.py::test_ends_of_old_runs_are_kept"
 RACE = "jvm/test_stored_checkpoint.py::test_one_of_many_creators_wins"
 READING = "checkpoint/test_stored_runs.py"
+WRITING = "checkpoint/test_stored_copies.py"
 
 
 def _scala(name: str, file: str, old: str, new: str, *tests: str) -> Mutant:
@@ -220,9 +221,58 @@ MUTANTS = (
     mutant(
         "a-swapped-pack-is-read",
         "checkpoint/stored_runs.py",
-        "if more or record.path != name or record.kind != _CONTENT:",
+        "if more or record.path != name or record.kind != CONTENT:",
         "if more:",
         f"{READING}::test_damage",
+    ),
+    mutant(
+        "a-run-begins-where-the-query-goes-on",
+        "checkpoint/run_writer.py",
+        'if not self._create_entry(self._end.run, self._end.number, {"kind": "seal"}):',
+        'if self._create_entry(self._end.run, self._end.number, {"kind": "seal"}) is None:',
+        f"{WRITING}::test_a_query_that_writes_meanwhile",
+    ),
+    mutant(
+        "an-own-entry-of-python-is-anothers",
+        "checkpoint/run_writer.py",
+        "return self._store.get(name) == data",
+        "return False",
+        f"{WRITING}::test_a_change_through_a_bad_network",
+    ),
+    mutant(
+        "a-copy-is-visible-before-its-files",
+        "checkpoint/stored_copies.py",
+        "        size = 0\n        for path in checkpoint.paths():\n",
+        "        size = 0\n        self.publish()\n        for path in checkpoint.paths():\n",
+        f"{WRITING}::test_a_change_that_is_killed",
+    ),
+    mutant(
+        "an-import-without-a-marker",
+        "checkpoint/stored_conversion.py",
+        "    store.put(METADATA_FILE, MARKER_OF_RUNS)\n",
+        "",
+        f"{WRITING}::test_import_and_export",
+    ),
+    mutant(
+        "an-import-of-a-running-query",
+        "checkpoint/stored_conversion.py",
+        "        if plans_of(checkpoint) != before:\n",
+        "        if not before:\n",
+        f"{WRITING}::test_a_query_that_runs_on_during_an_import",
+    ),
+    mutant(
+        "a-conversion-of-two-histories",
+        "checkpoint/stored_conversion.py",
+        "        if beside and beside[-1] > newest:\n",
+        "        if False:\n",
+        f"{WRITING}::test_two_histories",
+    ),
+    mutant(
+        "a-reset-in-runs-forgets-its-log",
+        "checkpoint/reset.py",
+        "{RESET: note.encode()} if note else {}",
+        "{}",
+        f"{WRITING}::test_a_reset_with_its_log",
     ),
     mutant(
         "an-entry-of-another-place-is-read",

@@ -27,8 +27,8 @@ object StoredCheckpoints {
     case "runs" => true
     case "disk" => false
     case other => throw new IllegalArgumentException(
-        s"$StoreKey must be runs (keep checkpoints outside of local disks in runs) or disk (leave " +
-          s"them to Spark); got $other")
+        s"$StoreKey must be runs (keep checkpoints outside of local disks in runs) or disk " +
+          s"(leave them to Spark); got $other")
   }
 
   /** Whether a path has the scheme of checkpoints in object stores. */
