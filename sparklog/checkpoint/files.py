@@ -18,6 +18,7 @@ from sparklog.checkpoint.log_backed.layout import (
     METADATA_PARTITION,
     RESET,
     RUNS,
+    RUNS_HOME,
     address_of,
     path_of,
 )
@@ -36,8 +37,6 @@ from sparklog.logdir.paths import is_within, store_url
 from sparklog.text_checks import path_text
 
 _LOGGER: Final = logging.getLogger(__name__)
-RUNS_HOME: Final = f"{LOGS}/home"
-"""The object that marks a checkpoint in runs."""
 _OURS: Final = frozenset({RUNS, RESET})
 
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sparklog.checkpoint.files import RUNS_HOME
+from sparklog.checkpoint.log_backed.layout import RUNS_HOME
 from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
 from sparklog.format.decoder import Decoder
 from sparklog.format.scan import scan

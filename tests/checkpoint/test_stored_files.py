@@ -324,8 +324,9 @@ def test_an_archive_of_it(name: str, golden: Golden, kept: Keep, tmp_path: Path)
     assert first.batch is not None
     fork(url, work, to=first.batch)
     assert tree(tmp_path / "restored") == tree(work)
+    working = Path(tempfile.gettempdir(), f"sparklog-{os.getuid()}")
     own = hashlib.sha256(url.encode()).hexdigest()[:8]
-    assert not list(Path(tempfile.gettempdir(), f"sparklog-{os.getuid()}").glob(f".checkpoint-{own}*"))
+    assert not list(working.glob(f".checkpoint-{own}*"))
     for other, message in (
         (f"{url}/archive", "overlap"),
         (url, "overlap"),

@@ -20,6 +20,9 @@ from sparklog.errors import InvalidRequestError
 LOGS: Final = "sparklog"
 """Name of the log dir within a checkpoint."""
 
+RUNS_HOME: Final = f"{LOGS}/home"
+"""The object that marks a checkpoint in runs, outside of a local disk; see stored_runs.py."""
+
 METADATA_PARTITION: Final = "metadata-0"
 RUNS: Final = "sparklog.runs"
 """Key in `metadata-0` of the checkpoint manager's own file: the query's runs, newest first."""
