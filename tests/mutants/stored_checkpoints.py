@@ -225,6 +225,20 @@ MUTANTS = (
         "if more:",
         f"{READING}::test_damage",
     ),
+    _scala(
+        "a-pack-replaces-a-later-file",
+        "StoredCheckpoint.scala",
+        "if pending.get(old.path).exists(_ eq old)",
+        "if pending.contains(old.path)",
+        _scenario("a file that is written again while it is packed"),
+    ),
+    _scala(
+        "files-ride-without-a-limit",
+        "StoredCheckpoint.scala",
+        "    if (isFull) packPending()\n",
+        "",
+        _scenario("files beyond an entry's limit share objects of their own"),
+    ),
     mutant(
         "a-run-begins-where-the-query-goes-on",
         "checkpoint/run_writer.py",

@@ -482,18 +482,72 @@ object StoredCheckpoints extends Operations {
       commit(driver, 5)
       assert(runs == 1)
     },
-    "files beyond an entry's limit are objects of their own" -> { example =>
+    "files beyond an entry's limit share objects of their own" -> { example =>
       example.conf.set("spark.sparklog.checkpoint.internal.entry.bytes", "1000")
       val path = example.create()
+      def content(n: Int): Array[Byte] = Array.fill(300)(n.toByte)
       example.onQueryThread(1) {
         val files = example.files()
         for (n <- 0 until 10) {
-          files.write(new Path(path, s"sources/0/$n"), new Array[Byte](300), overwrite = false)
+          files.write(new Path(path, s"sources/0/$n"), content(n), overwrite = false)
         }
         files.write(new Path(path, "offsets/0"), new Array[Byte](9000), overwrite = false)
       }
       val objects = HadoopStore.at(path, example.conf).list("sparklog")
-      assert(objects.count(_.name.contains("/pack-")) == 6, objects)
+      assert(objects.count(_.name.contains("/pack-")) == 2, objects)
+      val reader = example.files()
+      for (n <- 0 until 10) {
+        val found = reader.read(new Path(path, s"sources/0/$n"))
+        assert(java.util.Arrays.equals(found, content(n)), s"file $n")
+      }
+    },
+    "many writers at once share objects of their own" -> { example =>
+      example.conf.set("spark.sparklog.checkpoint.internal.entry.bytes", "1000")
+      val (driver, run) = example.begin()
+      val pool = Executors.newFixedThreadPool(8, Daemons.named("writers"))
+      def name(n: Int) = s"state/0/$n/1.delta"
+      val writes = (0 until 200).map(n => (() => put(driver, name(n), s"first $n", run)): Runnable)
+      // Some are written again by a second attempt, while or after the first was packed.
+      val again = (0 until 200 by 5).map { n =>
+        (() => put(driver, name(n), s"second $n", run)): Runnable
+      }
+      writes.map(pool.submit(_)).foreach(_.get())
+      again.map(pool.submit(_)).foreach(_.get())
+      pool.shutdown()
+      commit(driver, 0)
+      val reader = example.open()
+      for (n <- 0 until 200) {
+        val expected = if (n % 5 == 0) s"second $n" else s"first $n"
+        assert(text(reader, name(n)) == expected, n)
+      }
+      val packs = example.store.list("sparklog/id").count(_.name.contains("/pack-"))
+      assert(packs > 0 && packs <= 4, packs)
+    },
+    "a file that is written again while it is packed" -> { example =>
+      example.conf.set("spark.sparklog.checkpoint.internal.entry.bytes", "10")
+      val (driver, run) = example.begin()
+      val delta = "state/0/0/1.delta"
+      val second = new Thread((() => put(driver, delta, "the second", run)): Runnable)
+      example.hooked.before = (kind, _) =>
+        if (kind == "put") {
+          example.hooked.before = (_, _) => ()
+          second.start()
+          while (text(driver, delta) != "the second") Thread.sleep(1)
+        }
+      put(driver, delta, "the first, which is packed", run)
+      second.join()
+      commit(driver, 0)
+      assert(text(example.open(), delta) == "the second")
+    },
+    "a pack that can't be written fails its writer only" -> { example =>
+      example.conf.set("spark.sparklog.checkpoint.internal.entry.bytes", "10")
+      val (driver, run) = example.begin()
+      example.hooked.before = (kind, _) => if (kind == "put") throw new IOException("no answer")
+      assert(isRefused(put(driver, "state/0/0/1.delta", "a long content", run)))
+      example.hooked.before = (_, _) => ()
+      put(driver, "state/0/0/1.delta", "a second attempt", run)
+      commit(driver, 0)
+      assert(text(example.open(), "state/0/0/1.delta") == "a second attempt")
     },
     "names have the digits 0 to 9 in any locale" -> { _ =>
       val locale = java.util.Locale.getDefault
@@ -628,10 +682,11 @@ object StoredCheckpoints extends Operations {
       assert(store.get("trial").isEmpty)
       val message =
         try {
-          Open.create(new Path("ftp://host/a"), example.conf)
+          example.conf.set("fs.viewfs.mounttable.default.link./a", example.root.toString)
+          Open.create(new Path("viewfs:/a/checkpoint"), example.conf)
           ""
         } catch { case e: IOException => e.getMessage }
-      assert(message.contains("it is on the file system ftp"), message)
+      assert(message.contains("it is on the file system viewfs"), message)
     }
   )
 }

@@ -41,11 +41,20 @@ object CheckpointFiles {
       s"$path has ${content.length} bytes; a file of a checkpoint in an object store has at most " +
         s"${StoredFile.MaxBytes}. Use more shuffle partitions, or leave the checkpoint to Spark: " +
         s"set ${StoredCheckpoints.StoreKey} to disk")
+    packed(store, name, Seq(path -> content)).head
+  }
+
+  /** Write files as one object; return the changes that refer to them. */
+  def packed(
+      store: ObjectStore, name: String, files: Seq[(String, Array[Byte])]): Seq[Change] = {
     val now = System.currentTimeMillis()
     val builder = new ObjectBuilder(name, 0, now)
-    val location = builder.add(path, StoredFile.Content, content)
+    val changes = files.map { case (path, content) =>
+      val location = builder.add(path, StoredFile.Content, content)
+      Change(path, None, Some(StoredFile(location, content.length, now)))
+    }
     store.put(name, builder.bytes)
-    Change(path, None, Some(StoredFile(location, content.length, now)))
+    changes
   }
 
   /** In the driver, and in the tasks of a local master. */
@@ -86,9 +95,9 @@ object CheckpointFiles {
     override def write(path: Path, content: Array[Byte], overwrite: Boolean): Unit =
       at(path) match {
         case Some((checkpoint, name)) =>
-          val isRiding = content.length < PackBytes && !checkpoint.isFull
+          val isRiding = content.length < PackBytes || StateFile.isCommitPoint(name)
           val change =
-            if (isRiding || StateFile.isCommitPoint(name)) Change(name, Some(content), None)
+            if (isRiding) Change(name, Some(content), None)
             else packed(checkpoint.objects, checkpoint.newPack(ofRun), name, content)
           checkpoint.write(change, overwrite, ofRun, isDriver)
         case None => elsewhere.write(path, content, overwrite)
@@ -147,18 +156,15 @@ object CheckpointFiles {
 
     override def write(path: Path, content: Array[Byte], overwrite: Boolean): Unit = {
       val isReplacing: java.lang.Boolean = overwrite
-      val answer =
-        if (content.length < PackBytes) ask("write", path, isReplacing, content)
-        else ask("pack", path)
-      answer match {
-        case null => // stored
+      if (content.length < PackBytes) ask("write", path, isReplacing, content)
+      else ask("pack", path) match {
         case Array(root: String, name: String, pack: String) =>
           val file = packed(HadoopStore.at(new Path(root), conf), pack, name, content).file.get
           ask("packed", path, isReplacing, pack, Int.box(file.location.batchBytes),
             Int.box(file.length))
-          ()
         case other => throw new IllegalStateException(s"the driver answered $other")
       }
+      ()
     }
 
     override def list(path: Path): Seq[Status] =
@@ -210,7 +216,6 @@ object CheckpointFiles {
           message.get(5).asInstanceOf[java.lang.Integer])
         val length = message.get(6).asInstanceOf[java.lang.Integer]
         write(Change(name, None, Some(StoredFile(location, length, System.currentTimeMillis()))))
-      case "write" if checkpoint.isFull => pack
       case "write" => write(Change(name, Some(message.get(4).asInstanceOf[Array[Byte]]), None))
       case "delete" =>
         checkpoint.delete(name, run)

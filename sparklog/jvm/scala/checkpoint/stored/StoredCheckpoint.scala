@@ -43,6 +43,7 @@ final class StoredCheckpoint(
   private val entryBytes =
     conf.getLong(StoredCheckpoint.EntryBytesKey, StoredCheckpoint.EntryBytes)
   private val committing = new Object // held while an entry is written
+  private val packing = new Object // held while pending contents are written as an object
   private val pending = new PendingFiles // guarded by this, like the following
   private var inFlight = Map.empty[String, Change]
   private var committed = 0L // the version of the state after the last commit
@@ -143,9 +144,6 @@ final class StoredCheckpoint(
     Names.newPack(directory, ledger.firstRun.max(0))
   }
 
-  /** Whether so many bytes are pending that a file should be written as an object of its own. */
-  def isFull: Boolean = synchronized(pending.bytes >= entryBytes)
-
   /**
    * Write a file, durably if it is a commit point. Throws an IOException if the caller's run has
    * ended, and a FileAlreadyExistsException if the file exists and `overwrite` is false.
@@ -166,6 +164,29 @@ final class StoredCheckpoint(
       checkAll()
       refuseLate(change.path)
       if (!isLateSnapshot(change.path)) pending.put(change)
+    }
+    if (isFull) packPending()
+  }
+
+  /** Whether the pending contents are too large for an entry. */
+  private def isFull: Boolean = synchronized(pending.bytes >= entryBytes)
+
+  /**
+   * Write the pending contents as one object. Other writers wait meanwhile, so that the contents
+   * in memory don't grow without limit.
+   */
+  private def packPending(): Unit = packing.synchronized {
+    if (isFull) {
+      val waiting = synchronized(pending.all.filter(_.content.isDefined).toSeq)
+      val name = newPack(ofRun = None)
+      val files = waiting.map(change => change.path -> change.content.get)
+      val changes = CheckpointFiles.packed(store, name, files)
+      synchronized {
+        // Not what was written again or became part of an entry since.
+        for ((old, now) <- waiting.zip(changes) if pending.get(old.path).exists(_ eq old)) {
+          pending.put(now)
+        }
+      }
     }
   }
 
