@@ -14,8 +14,13 @@ import sparklog.checkpoint.stored.{StoredCheckpoints => Open, _}
 /** Checkpoints in object stores, without Spark: the store is a directory. */
 object StoredCheckpoints extends Operations {
   override def operations: Map[String, Operation] =
-    Map("stored checkpoint" -> scenario, "objects created at once" -> race,
-      "files in runs" -> filesInRuns, "files of runs" -> filesOfRuns)
+    Map(
+      "stored checkpoint" -> scenario,
+      "objects created at once" -> race,
+      "files in runs" -> filesInRuns,
+      "files of runs" -> filesOfRuns,
+      "many partitions" -> manyPartitions
+    )
 
   /** root directory, name of the scenario: nothing, or it throws */
   private def scenario(in: DataInputStream, out: DataOutputStream): Unit = {
@@ -80,6 +85,35 @@ object StoredCheckpoints extends Operations {
       }
     }
     ledger.append(Seq(Change("offsets/999", None, None)))
+  }
+
+  /**
+   * root directory, i32 partitions, i32 micro-batches: the bytes of the driver's memory and the
+   * files of a checkpoint whose state stores keep the changes of 100 micro-batches (i64, i64)
+   */
+  private def manyPartitions(in: DataInputStream, out: DataOutputStream): Unit = {
+    val example = new Example(new Path(s"file:${textFrom(in)}"))
+    val (partitions, batches) = (in.readInt(), in.readInt())
+    def used: Long = {
+      System.gc()
+      val runtime = Runtime.getRuntime
+      runtime.totalMemory - runtime.freeMemory
+    }
+    val before = used
+    val (driver, run) = example.begin()
+    val changes = "x" * 200
+    for (batch <- 0 until batches) {
+      for (partition <- 0 until partitions) {
+        put(driver, s"state/0/$partition/${batch + 1}.delta", changes, run)
+        if (batch >= 100) driver.delete(s"state/0/$partition/${batch - 99}.delta", run)
+      }
+      commit(driver, batch)
+    }
+    out.writeLong(used - before)
+    val files = (0 until partitions).map(n => driver.list(s"state/0/$n", isDriver = true).size)
+    out.writeLong(files.map(_.toLong).sum)
+    val reader = example.open()
+    assert(text(reader, s"state/0/${partitions - 1}/$batches.delta") == changes)
   }
 
   /**

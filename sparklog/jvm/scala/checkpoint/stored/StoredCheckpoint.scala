@@ -213,8 +213,11 @@ final class StoredCheckpoint(
     val below = ledger.index.below(path).map(_._1)
     synchronized {
       check(ofRun)
-      val changed = (pending.all ++ inFlight.values).map(_.path)
-        .filter(p => p == path || p.startsWith(s"$path/"))
+      // Spark deletes single files, of which there may be thousands per micro-batch.
+      val isFile = ledger.index.get(path).isDefined || pending.contains(path)
+      val changed =
+        if (isFile) Nil
+        else (pending.all ++ inFlight.values).map(_.path).filter(_.startsWith(s"$path/"))
       for (each <- (below ++ changed :+ path).distinct) {
         val isStored = ledger.index.get(each).isDefined || inFlight.contains(each)
         if (isStored) pending.put(Change(each, None, None)) else pending.remove(each)
