@@ -23,7 +23,7 @@ def test_scenarios(probe: Probe, tmp_path: Path, scenario: str) -> None:
 def test_one_of_many_creators_wins(probe: Probe, tmp_path: Path) -> None:
     """Also where the rename of the file system would let several win."""
     names = by_depth(small=200, ci=2000, all=20_000)
-    asked = pack([str(tmp_path).encode()]) + struct.pack(">ii", 4, names)
+    asked = pack([f"file:{tmp_path}".encode()]) + struct.pack(">ii", 4, names)
     answer = probe.call("objects created at once", asked)
     assert struct.unpack(f">{names}i", answer) == (1,) * names
 

@@ -197,6 +197,13 @@ MUTANTS = (
         _scenario("a checkpoint that lost its home does not begin anew"),
     ),
     _scala(
+        "incomplete-objects-remain",
+        "Deletions.scala",
+        " ++ found.filter(isLeft).map(_.name)",
+        "",
+        _scenario("incomplete objects of killed drivers are deleted after a day"),
+    ),
+    _scala(
         "several-creators-win",
         "HadoopStore.scala",
         "Files.createLink(target, aside)",

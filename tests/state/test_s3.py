@@ -28,7 +28,8 @@ from tests.depth import DEPTH
 from tests.paths import ROOT
 from tests.spark.conftest import environment
 from tests.spark.versions import since
-from tests.state.s3a import RUNS, STATE, s3a_conf
+from tests.state.s3a import s3a_conf
+from tests.state.stored_driver import RUNS, STATE
 from tests.tiered.s3 import S3Server
 
 pytestmark = [

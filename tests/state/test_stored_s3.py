@@ -1,7 +1,6 @@
 """Checkpoints that sparklog's manager keeps in runs, in a real S3 server."""
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -17,7 +16,17 @@ import pytest
 from sparklog.checkpoint import fork, history, verify
 from sparklog.tiered import open_store
 from tests.depth import by_depth
-from tests.state.s3a import RUNS, STATE, Driver, s3a_conf
+from tests.state.s3a import s3a_conf
+from tests.state.stored_driver import (
+    NO_CONF,
+    QUICK,
+    RUNS,
+    SMALL_ENTRIES,
+    V2,
+    Driver,
+    assert_same,
+    rows,
+)  # fmt: skip
 from tests.tiered.proxy import Proxy
 from tests.tiered.s3 import S3Server
 from tests.waiting import until
@@ -26,27 +35,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.deep, pytest.mark.s3]
 KILLS = by_depth(small=1, ci=3, all=50)
 BATCHES = by_depth(small=20, ci=120, all=120)
 EXECUTOR_KILLS = by_depth(small=1, ci=1, all=3)
-QUICK = {
-    f"{STATE}.maintenanceInterval": "1s",
-    f"{STATE}.minDeltasForSnapshot": "2",
-    "spark.sparklog.checkpoint.internal.run.entries": "6",
-}
-"""Snapshots and runs that end every few batches."""
-V2 = {f"{STATE}.checkpointFormatVersion": "2"}
-SMALL_ENTRIES = "spark.sparklog.checkpoint.internal.entry.bytes"
-"""So that executors write some files as objects of their own."""
-NO_CONF = dict[str, str]()
-
-
-def rows(output: Path) -> dict[str, Any]:
-    return {path.name: json.loads(path.read_text()) for path in output.glob("*.json")}
-
-
-def assert_same(ours: Path, expected: Path, last: int) -> None:
-    """The output up to batch `last` is that of an undisturbed query."""
-    found, wanted = rows(ours), rows(expected)
-    names = [f"{batch}.json" for batch in range(last + 1)]
-    assert [found[name] for name in names] == [wanted[name] for name in names]
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,7 @@ object StoredCheckpoints extends Operations {
     Map(
       "stored checkpoint" -> scenario,
       "objects created at once" -> race,
+      "interrupted creations" -> interrupted,
       "files in runs" -> filesInRuns,
       "files of runs" -> filesOfRuns,
       "many partitions" -> manyPartitions
@@ -28,9 +29,9 @@ object StoredCheckpoints extends Operations {
     scenarios(textFrom(in))(new Example(root))
   }
 
-  /** root directory, i32 threads, i32 names: i32 how many creations of each name succeeded */
+  /** root's URL, i32 threads, i32 names: i32 how many creations of each name succeeded */
   private def race(in: DataInputStream, out: DataOutputStream): Unit = {
-    val store = HadoopStore.at(new Path(s"file:${textFrom(in)}"), new Configuration)
+    val store = HadoopStore.at(new Path(textFrom(in)), new Configuration)
     val (threads, names) = (in.readInt(), in.readInt())
     val pool = Executors.newFixedThreadPool(threads + 1, Daemons.named("race"))
     val isDone = new java.util.concurrent.atomic.AtomicBoolean
@@ -50,6 +51,24 @@ object StoredCheckpoints extends Operations {
     listing.get()
     pool.shutdown()
     assert(store.list("a").size == names, "objects beside the created ones")
+  }
+
+  /** root's URL, i32 names: nothing. Spark interrupts the thread of a query that it stops. */
+  private def interrupted(in: DataInputStream, out: DataOutputStream): Unit = {
+    val store = HadoopStore.at(new Path(textFrom(in)), new Configuration)
+    store.create("a/first", Array[Byte](1))
+    for (name <- 0 until in.readInt()) {
+      val create: Runnable = () =>
+        try store.create(s"a/$name", Array[Byte](1))
+        catch { case _: IOException => }
+      val thread = new Thread(create)
+      thread.start()
+      Thread.sleep(name % 40)
+      thread.interrupt()
+      thread.join()
+    }
+    val left = store.list("a").map(_.name).filter(Names.isIncomplete)
+    assert(left.isEmpty, left)
   }
 
   /**
@@ -647,6 +666,19 @@ object StoredCheckpoints extends Operations {
         }
       assert(text(driver, "state/0/_metadata/schema") == "for ever")
       assert(isMoved)
+    },
+    "incomplete objects of killed drivers are deleted after a day" -> { example =>
+      example.conf.set("spark.sparklog.checkpoint.internal.run.entries", "6")
+      val (driver, _) = example.begin()
+      commit(driver, 0)
+      val entry = example.store.list("sparklog").map(_.name).find(_.contains("/run-")).get
+      val directory = s"${example.root.toUri.getPath}/${entry.substring(0, entry.lastIndexOf('/'))}"
+      val old = new java.io.File(s"$directory/.sparklog-a")
+      val recent = new java.io.File(s"$directory/.sparklog-b")
+      for (file <- Seq(old, recent)) assert(file.createNewFile())
+      assert(old.setLastModified(System.currentTimeMillis() - 25L * 3600 * 1000))
+      for (batch <- 1 until 8) commit(driver, batch)
+      assert(!old.exists() && recent.exists())
     },
     "contents beyond the memory's limit are read from their objects" -> { example =>
       example.conf.set("spark.sparklog.checkpoint.cache.bytes", "1000")

@@ -20,8 +20,12 @@ private[stored] final case class Deletions(
     val older = found.flatMap(o => Names.entry(directory, o.name).map(_ -> o))
       .filter(_._1.run < run).groupBy(_._1.run).toSeq.sortBy(_._1)
     older.flatMap { case (old, objects) => ofRun(old, objects, sealOf) } ++
-      found.map(_.name).filter(isUnneeded)
+      found.map(_.name).filter(isUnneeded) ++ found.filter(isLeft).map(_.name)
   }
+
+  /** Whether a killed driver has left an object incomplete. */
+  private def isLeft(o: ObjectInfo): Boolean =
+    Names.isIncomplete(o.name) && o.timeMs < settings.nowMs() - Deletions.DayMs
 
   /**
    * First entries and seals of old runs stay for a long time: they stop the drivers of these runs
@@ -53,4 +57,8 @@ private[stored] final case class Deletions(
       // A pack of this driver may be one that a task has written and not reported yet.
       case None => Names.pack(directory, name).exists(_ < firstRun || dropped(name))
     })
+}
+
+private object Deletions {
+  private val DayMs = 24L * 3600 * 1000
 }

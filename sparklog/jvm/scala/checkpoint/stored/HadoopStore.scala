@@ -6,7 +6,6 @@ import java.nio.file.{
   Path => LocalPath, SimpleFileVisitor
 }
 import java.nio.file.attribute.BasicFileAttributes
-import java.util.UUID
 
 import scala.jdk.CollectionConverters._
 
@@ -15,7 +14,7 @@ import org.apache.hadoop.fs.{
   FileAlreadyExistsException, FileContext, FileStatus, FileSystem, Options, Path
 }
 
-import sparklog.checkpoint.Durable
+import sparklog.checkpoint.{Durable, Uninterruptible}
 
 /**
  * The objects below `root`, through Hadoop's connector for the file system. What differs between
@@ -62,9 +61,7 @@ sealed abstract class HadoopStore(root: Path, conf: Configuration) extends Objec
       while (files.hasNext) {
         val file: FileStatus = files.next()
         val name = file.getPath.toUri.getPath.stripPrefix(base)
-        if (!file.getPath.getName.startsWith(HadoopStore.Aside)) {
-          found += ObjectInfo(name, file.getLen, file.getModificationTime)
-        }
+        found += ObjectInfo(name, file.getLen, file.getModificationTime)
       }
     } catch { case _: FileNotFoundException => }
     found.result()
@@ -83,9 +80,6 @@ sealed abstract class HadoopStore(root: Path, conf: Configuration) extends Objec
 }
 
 object HadoopStore {
-  /** How the names of incomplete objects begin. */
-  private val Aside = ".sparklog-"
-
   private val Conditional = "fs.option.create.conditional.overwrite"
 
   /** The schemes of file systems whose atomic creation is known. */
@@ -160,10 +154,17 @@ object HadoopStore {
 
   /** HDFS and Azure, whose rename fails if the name exists. */
   private final class Renaming(root: Path, conf: Configuration) extends HadoopStore(root, conf) {
+    /** Lazy, because it is a client of its own, and executors create nothing. */
     private lazy val context = FileContext.getFileContext(root.toUri, conf)
 
+    /** Spark interrupts queries that it stops, and a late request would leave a file. */
     override def create(name: String, content: Array[Byte]): Boolean = {
-      val aside = new Path(path(name).getParent, s"$Aside${UUID.randomUUID()}")
+      val renaming = context // of this thread's user
+      Uninterruptible(create(name, content, renaming))
+    }
+
+    private def create(name: String, content: Array[Byte], renaming: FileContext): Boolean = {
+      val aside = new Path(path(name).getParent, Names.newIncomplete())
       var isMoved = false
       try {
         val out = fs.create(aside, false)
@@ -171,7 +172,7 @@ object HadoopStore {
           out.write(content)
           out.hsync()
         } finally out.close()
-        context.rename(aside, path(name), Options.Rename.NONE)
+        renaming.rename(aside, path(name), Options.Rename.NONE)
         isMoved = true
       } catch { case _: FileAlreadyExistsException => }
       finally if (!isMoved) fs.delete(aside, false)
@@ -184,7 +185,7 @@ object HadoopStore {
     override def create(name: String, content: Array[Byte]): Boolean = {
       val target = LocalPath.of(path(name).toUri.getPath)
       Durable.createDirectory(target.getParent)
-      val aside = target.resolveSibling(s"$Aside${UUID.randomUUID()}")
+      val aside = target.resolveSibling(Names.newIncomplete())
       Files.write(aside, content)
       Durable.sync(aside)
       try {
@@ -201,10 +202,8 @@ object HadoopStore {
       val found = Seq.newBuilder[ObjectInfo]
       val visitor = new SimpleFileVisitor[LocalPath] {
         override def visitFile(file: LocalPath, status: BasicFileAttributes): FileVisitResult = {
-          if (!file.getFileName.toString.startsWith(Aside)) {
-            val name = base.relativize(file).toString
-            found += ObjectInfo(name, status.size, status.lastModifiedTime.toMillis)
-          }
+          val name = base.relativize(file).toString
+          found += ObjectInfo(name, status.size, status.lastModifiedTime.toMillis)
           FileVisitResult.CONTINUE
         }
         override def visitFileFailed(file: LocalPath, e: IOException): FileVisitResult =
@@ -217,7 +216,7 @@ object HadoopStore {
     override def put(name: String, content: Array[Byte]): Unit = {
       val target = LocalPath.of(path(name).toUri.getPath)
       Durable.createDirectory(target.getParent)
-      Durable.write(target, content, target.resolveSibling(s"$Aside${UUID.randomUUID()}"))
+      Durable.write(target, content, target.resolveSibling(Names.newIncomplete()))
     }
   }
 }

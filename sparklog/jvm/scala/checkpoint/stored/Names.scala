@@ -10,6 +10,8 @@ object Names {
   private val Index = "index-(\\d{10})-[0-9a-f-]+".r
   private val Pack = "pack-(\\d{10})-[0-9a-f-]+".r
 
+  private val Incomplete = ".sparklog-"
+
   // Digits of the JVM's default locale may be others than 0 to 9.
   private def digits(number: Long): String = "%010d".formatLocal(java.util.Locale.ROOT, number)
 
@@ -21,6 +23,12 @@ object Names {
 
   def newPack(directory: String, run: Long): String =
     s"$directory/pack-${digits(run)}-${UUID.randomUUID()}"
+
+  /** Return a file name for an object that is renamed or linked when it is complete. */
+  def newIncomplete(): String = s"$Incomplete${UUID.randomUUID()}"
+
+  def isIncomplete(name: String): Boolean =
+    name.substring(name.lastIndexOf('/') + 1).startsWith(Incomplete)
 
   def entry(directory: String, name: String): Option[Place] =
     name.stripPrefix(s"$directory/") match {

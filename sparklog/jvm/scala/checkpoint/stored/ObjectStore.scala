@@ -25,7 +25,10 @@ trait ObjectStore {
   /** Return `bytes` bytes of an object from `position` on, or None if there is no such object. */
   def get(name: String, position: Long, bytes: Int): Option[Array[Byte]]
 
-  /** Return the objects whose names begin with `directory` and "/", in any order. */
+  /**
+   * Return the objects whose names begin with `directory` and "/", in any order, also incomplete
+   * ones (`Names.isIncomplete`).
+   */
   def list(directory: String): Seq[ObjectInfo]
 
   /** Delete objects. Those that don't exist are skipped. */
