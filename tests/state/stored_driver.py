@@ -14,10 +14,7 @@ from sparklog.session.setup import MANAGER
 from tests.paths import ROOT
 from tests.spark.conftest import environment
 
-RUNS: Final = {
-    "spark.sql.streaming.checkpointFileManagerClass": MANAGER,
-    "spark.sparklog.checkpoint.store": "runs",
-}
+RUNS: Final = {"spark.sql.streaming.checkpointFileManagerClass": MANAGER}
 """Checkpoints in a bucket are kept in runs."""
 STATE: Final = "spark.sql.streaming.stateStore"
 QUICK = {

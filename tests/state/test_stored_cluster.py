@@ -18,7 +18,8 @@ from tests.ports import free_ports
 from tests.spark.conftest import environment
 from tests.spark.jvm import QUICK, quick
 from tests.spark.versions import since
-from tests.state.s3a import STATE, s3a_conf
+from tests.state.s3a import s3a_conf
+from tests.state.stored_driver import STATE
 from tests.state.test_s3 import ROCKSDB
 from tests.tiered.s3 import S3Server
 from tests.waiting import until
