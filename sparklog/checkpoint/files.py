@@ -60,7 +60,7 @@ class Checkpoint:
         disk: The file system of this machine.
         logs: The path of the log dir.
         partitions: The partitions of the log dir.
-        damage: The damage of partitions.
+        damage: The damage of partitions, or of the ledger of a checkpoint in runs.
         has_marker: Whether there is the metadata marker.
     """
 
@@ -187,6 +187,8 @@ class Checkpoint:
                 self.partitions.pop(name, None)
         # Read commits before state, so that the state of every known commit is found.
         self._files = set(walk_files(self.fs, self.path))
+        runs = getattr(self.fs, "runs", None)
+        self.damage.update({error.path or "": error for error in (runs.damage if runs else ())})
         self.has_marker = METADATA_FILE in self._files and has_marker(self.fs, self.path)
         if self.has_marker:
             # The marker occupies the name of Spark's file `metadata`, but contains no query id.

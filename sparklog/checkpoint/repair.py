@@ -1,5 +1,7 @@
 """`verify(..., repair=True)`: removes damaged records, and rebuilds small damaged files.
 
+In runs, a repair begins a run with the files that can be read.
+
 A damaged segment is written again without the damage, synced and renamed into place. The original
 stays as `<segment>.log.damaged`, which is never read, until the user removes it. A record with
 known bytes in spite of the damage (damaged_records.py) is corrected and stays at its offset.
@@ -13,7 +15,7 @@ import numpy as np
 
 from sparklog.checkpoint.files import Checkpoint, is_damaged_marker
 from sparklog.checkpoint.log_backed.damaged_records import DamagedRecord, examine
-from sparklog.checkpoint.log_backed.layout import path_of
+from sparklog.checkpoint.log_backed.layout import RESET, path_of
 from sparklog.checkpoint.log_backed.lock import CheckpointLock, restarted_since
 from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, replace_marker
 from sparklog.checkpoint.log_backed.partition import (
@@ -23,7 +25,11 @@ from sparklog.checkpoint.log_backed.partition import (
     partition_dirs,
 )
 from sparklog.checkpoint.log_backed.partition_writer import FileWriter, copy_ranges
+from sparklog.checkpoint.stored_copies import TruncatedRuns, runs_of
+from sparklog.checkpoint.stored_runs import RunFiles
 from sparklog.checkpoint.truncated_copy import copy_mode_and_owner
+from sparklog.checkpoint.truncation import Truncation
+from sparklog.clock import system_clock
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.format.checkpoint_files import Epochs
 from sparklog.format.names import CLEANED, log_name
@@ -43,11 +49,16 @@ def repair(checkpoint: Checkpoint) -> list[Finding]:
 
     Raises:
         LogLockedError: The query is running.
+        DataCorruptionError: The list of files of a checkpoint in runs is damaged. Nothing is
+            changed.
         StorageUnavailableError: The disk fails. Each segment is either rewritten or unchanged.
 
     Cost:
-        Reads the log dir, and writes damaged segments again.
+        Reads the log dir, or all files in runs, and writes damaged segments again.
     """
+    runs = runs_of(checkpoint)
+    if runs is not None:
+        return _repair_runs(checkpoint, runs)
     if not checkpoint.is_log_backed:
         return []
     found: list[Finding] = []
@@ -61,6 +72,46 @@ def repair(checkpoint: Checkpoint) -> list[Finding]:
                 found += _repair_epochs(fs, os.path.join(checkpoint.logs, name))
                 found += _repair(fs, os.path.join(checkpoint.logs, name), checkpoint.logs)
         found += _repair_marker(checkpoint)
+    return found
+
+
+def _repair_runs(checkpoint: Checkpoint, runs: RunFiles) -> list[Finding]:
+    """Begin a run without the files that can't be read."""
+    run = TruncatedRuns(runs, "repair", system_clock)
+    lost: dict[str, Exception] = {}
+    for path in checkpoint.paths():
+        try:
+            checkpoint.read(path)
+        except (DataCorruptionError, FileNotFoundError) as error:
+            lost[path] = error
+    found = [
+        Finding(
+            severity=Severity.DAMAGE, file=each.path or "", position=each.position, repaired=True,
+            what="the files behind this position were removed from the checkpoint, and are lost",
+        )
+        for each in runs.damage
+    ]  # fmt: skip
+    found += [
+        Finding(
+            severity=Severity.DAMAGE, file=checkpoint.real(path), repaired=True,
+            what=f"the file was removed from the checkpoint, and is lost: {error}",
+        )
+        for path, error in lost.items()
+    ]  # fmt: skip
+    if not found:
+        return []
+    for each in runs.damage:
+        if "/index-" in (each.path or "") or not checkpoint.exists(METADATA_FILE):
+            raise DataCorruptionError(
+                "the list of all files is damaged, so a repair would lose the state; restore the "
+                "object from a copy or from an older version of the bucket",
+                path=each.path, position=each.position,
+            )  # fmt: skip
+    try:
+        reset = {RESET: runs.get(RESET)}
+    except FileNotFoundError:
+        reset = {}
+    run.write(checkpoint, Truncation(-1, frozenset(lost)), reset)
     return found
 
 

@@ -35,7 +35,10 @@ def open_files(url: str, storage_options: Mapping[str, Any] | None) -> "StoredFi
         A GET request.
     """
     store = open_store(url, storage_options)
-    return StoredFiles(run_files(store) or store)
+    runs = run_files(store)
+    if runs is not None:
+        runs.is_lenient = True  # `Checkpoint` reports the damage
+    return StoredFiles(runs or store)
 
 
 class ReadableObjects(Protocol):

@@ -33,6 +33,13 @@ _OBJECT_BYTES_MAX: Final = 1 << 30
 _RESTORE: Final = "restore the object from a copy or from an older version of the bucket"
 
 
+Damage = list[DataCorruptionError]
+
+
+class _MissingObject(DataCorruptionError):
+    """An object that a driver may have deleted, after it had begun another run."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Record:
     kind: int
@@ -70,10 +77,13 @@ class RunFiles:
         store: The store of the objects.
         id: The random id of the checkpoint.
         end: The end of the newest run; None before the first run.
+        damage: The damage of the ledger: of objects whose remaining files were not read.
     """
 
-    def __init__(self, store: Store, home: bytes) -> None:
+    def __init__(self, store: Store, home: bytes, *, is_lenient: bool = False) -> None:
         """Read nothing yet; `home` is the content of the object HOME.
+
+        If `is_lenient`, damage of the ledger is collected instead of raised.
 
         Raises:
             InvalidRequestError: A later version of sparklog wrote the checkpoint.
@@ -82,7 +92,12 @@ class RunFiles:
         self.url = store.url
         self.store = store
         self.end: RunEnd | None = None
-        header = self._header(HOME, next(self._records(HOME, home)), HOME_KEY)
+        self.damage: Damage = []
+        self.is_lenient = is_lenient
+        record, *more = self._records(HOME, home)
+        header = self._header(HOME, record, HOME_KEY)
+        if more:
+            raise self._swapped(HOME, f"the record {more[0].path}")
         if header.get("format") != FORMAT:
             raise InvalidRequestError(
                 f"the checkpoint has the format {header.get('format')}, and this version of "
@@ -151,11 +166,14 @@ class RunFiles:
             the newest run.
 
         Raises:
-            DataCorruptionError: An object is damaged, missing or in the place of another one.
+            DataCorruptionError: An object is damaged, missing or in the place of another one,
+                unless the reader is lenient.
         """
         for attempt in range(_TRIES):
             if self._read_ledger(is_last=attempt == _TRIES - 1):
                 break
+        if self.damage and not self.is_lenient:
+            raise self.damage[0]
         return [
             StoredObject(path, file.length, file.timestamp)
             for path, file in sorted(self._files.items())
@@ -192,50 +210,62 @@ class RunFiles:
         if not firsts:
             self._files, self.end = {}, None
             return True
-        newest, is_sealed = firsts[-1], False
+        newest, is_sealed, number = firsts[-1], False, 0
         numbers = [n for run, n in places[bisect.bisect_left(places, (newest, 0)) :]]
         names = [entry_name(self._directory, newest, n) for n in range(numbers[-1] + 1)]
-        try:
-            files: dict[str, FileLocation] = {}
-            for number, data in enumerate(self._fetched(names)):
-                name = names[number]
-                records = self._records(name, data)
-                header = self._header(name, next(records), ENTRY_KEY)
-                if (header.get("run"), header.get("number")) != (newest, number):
-                    raise self._swapped(
-                        name, f"entry {header.get('number')} of run {header.get('run')}"
-                    )
-                if number == 0 and "index" in header:
-                    self._fold_index(str(header["index"]), files)
-                self._fold(name, header, records, files)
-                is_sealed = header.get("kind") == "seal"
-                if is_sealed:
-                    break
-        except FileNotFoundError as error:
-            if not is_last:
-                return False
-            raise DataCorruptionError(
-                f"an object of the checkpoint is missing; {_RESTORE}",
-                path=f"{self.url}/{error.filename}",
-            ) from None
-        self._files = files
+        files: dict[str, FileLocation] = {}
+        damage: Damage = []
+        for number, data in enumerate(self._fetched(names)):
+            try:
+                is_sealed = self._fold_entry(newest, number, data, files, damage) == "seal"
+            except DataCorruptionError as error:
+                damage.append(error)
+            if is_sealed:
+                break
+        if not is_last and any(isinstance(each, _MissingObject) for each in damage):
+            return False
+        self._files, self.damage = files, damage
         self.end = RunEnd(newest, number if is_sealed else number + 1, is_sealed)
         return True
 
-    def _fetched(self, names: Sequence[str]) -> Iterator[bytes]:
+    def _fetched(self, names: Sequence[str]) -> Iterator[bytes | None]:
+        """Yield the bytes of objects; None for a missing object."""
         for first in range(0, len(names), 64):
             some = names[first : first + 64]
-            answers = self.store.get_many(some, limit=_OBJECT_BYTES_MAX)
-            for name, data in zip(some, answers, strict=True):
-                if isinstance(data, FileNotFoundError):
-                    raise FileNotFoundError(2, "there is no such object", name)
-                if isinstance(data, Exception):
+            for data in self.store.get_many(some, limit=_OBJECT_BYTES_MAX):
+                if isinstance(data, Exception) and not isinstance(data, FileNotFoundError):
                     raise data
-                yield data
+                yield None if isinstance(data, Exception) else data
+
+    def _fold_entry(
+        self, run: int, number: int, data: bytes | None, files: dict[str, FileLocation],
+        damage: Damage,
+    ) -> str:  # fmt: skip
+        """Apply an entry to `files`, and return its kind. Damage of the index goes to `damage`."""
+        name = entry_name(self._directory, run, number)
+        records = self._records(name, self._present(name, data))
+        header = self._header(name, next(records), ENTRY_KEY)
+        if (header.get("run"), header.get("number")) != (run, number):
+            found = f"entry {header.get('number')} of run {header.get('run')}"
+            raise self._swapped(name, found)
+        if number == 0 and "index" in header:
+            try:
+                self._fold_index(str(header["index"]), files)
+            except DataCorruptionError as error:
+                damage.append(error)
+        self._fold(name, header, records, files)
+        return str(header.get("kind"))
+
+    def _present(self, name: str, data: bytes | None) -> bytes:
+        if data is None:
+            raise _MissingObject(
+                f"an object of the checkpoint is missing; {_RESTORE}", path=f"{self.url}/{name}"
+            )
+        return data
 
     def _fold_index(self, name: str, files: dict[str, FileLocation]) -> None:
         (data,) = self._fetched([name])
-        records = self._records(name, data)
+        records = self._records(name, self._present(name, data))
         header = self._header(name, next(records), INDEX_KEY)
         if header.get("index") != name:
             raise self._swapped(name, f"the object {header.get('index')}")
@@ -283,7 +313,7 @@ class RunFiles:
         """Yield the records of an object, which has one record per batch."""
         path = f"{self.url}/{name}"
         found = scan(data, path=path, position=position)
-        if found.error is not None or found.end != position + len(data) or not len(found):
+        if not len(found):
             raise self._damaged(name, found.end)
         decoder = Decoder(["key", "value"])
         done = 0
@@ -299,6 +329,8 @@ class RunFiles:
                     int(row["max_timestamp"]), int(row["position"]), int(row["size"]),
                 )  # fmt: skip
             done += count
+        if found.error is not None or found.end != position + len(data):
+            raise self._damaged(name, found.end)  # after the records that can be read
 
     def _place(self, listed: StoredObject) -> tuple[int, int] | None:
         match = _ENTRY.fullmatch(listed.name.removeprefix(f"{self._directory}/"))

@@ -154,10 +154,11 @@ def verify(
     damage, and only findings of both checks are reported.
 
     Args:
-        path: The checkpoint: a local path, or the URL of a checkpoint that Spark keeps in a bucket.
+        path: The checkpoint: a local path, or the URL of a checkpoint in a bucket.
         repair: Remove damaged records from the log dir, with the query stopped. Intact records, and
-            those that can be corrected, stay; the original segment remains as `.damaged`. Then
-            verify the result. Files of Spark's own manager are never changed.
+            those that can be corrected, stay; the original segment remains as `.damaged`. In runs,
+            remove the files that can't be read. Then verify the result. Files of Spark's own
+            manager are never changed.
         storage_options: Options of fsspec for a checkpoint in a bucket.
         fs: The file system of the checkpoint; for tests.
 

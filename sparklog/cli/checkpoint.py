@@ -116,7 +116,8 @@ def _when(iso: str | None) -> str:
 @click.option(
     "--repair", is_flag=True,
     help="Remove damaged records from a log-backed checkpoint. Stop the query first. A copy of "
-    "the damaged segment is kept in the same directory, with the suffix .damaged.",
+    "the damaged segment is kept in the same directory, with the suffix .damaged. In runs, remove "
+    "the files that can't be read.",
 )  # fmt: skip
 @storage_option
 @_json

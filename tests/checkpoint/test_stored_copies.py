@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import json
 import re
 import uuid
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from sparklog.checkpoint import (
     restore,
     run_writer,
     stored_copies,
+    stored_runs,
     verify,
 )
 from sparklog.checkpoint.files import Checkpoint
@@ -35,6 +37,7 @@ from sparklog.errors import (
     LogLockedError,
     StorageUnavailableError,
 )
+from sparklog.format.batch import encode_one
 from sparklog.testing import Faults, FaultStore
 from sparklog.testing.faults import SimulatedKill
 from sparklog.tiered import open_store
@@ -505,3 +508,91 @@ def test_damaged_packs_of_many(golden: Golden, place: FaultStore, monkeypatch: A
     answers = files.get_many(names, limit=1 << 20)
     assert [type(a) for a in answers].count(DataCorruptionError) == 1
     assert not verify(URL).ok
+
+
+def damaged(place: FaultStore, name: str, at: float) -> bytes:
+    """Change a byte of an object. Return the sound bytes."""
+    data = place.get(name)
+    bad = bytearray(data)
+    bad[int(len(data) * at)] ^= 1
+    place.put(name, bytes(bad))
+    return data
+
+
+def add_entries(place: FaultStore, *entries: dict[str, bytes]) -> list[str]:
+    """Append entries to the newest run as a driver would. Return their names."""
+    names = []
+    for files in entries:
+        runs = run_files(place)
+        assert runs is not None
+        runs.list()
+        end = runs.end
+        assert end is not None
+        names.append(stored_runs.entry_name(f"sparklog/{runs.id}", end.run, end.number))
+        header = {"kind": "files", "run": end.run, "number": end.number, "files": len(files)}
+        batches = [encode_one(b"sparklog.entry", json.dumps(header).encode(), timestamp=1,
+                              base_sequence=stored_runs.HEADER)]  # fmt: skip
+        batches += [
+            encode_one(path.encode(), data, timestamp=1, base_sequence=stored_runs.CONTENT)
+            for path, data in files.items()
+        ]
+        assert place.create(names[-1], b"".join(batches))
+    return names
+
+
+@pytest.mark.parametrize("what", ["entry", "missing", "pack"])
+def test_a_repair(
+    what: str, golden: Golden, place: FaultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What can't be read is removed; everything else stays, and the query goes back a batch."""
+    monkeypatch.setattr(run_writer, "INDEX_BYTES", 1000 if what == "pack" else 64 << 20)
+    path = golden("stateless")
+    in_runs(place, path)
+    last = newest(path)
+    before = content(URL)
+    plan, done = before[f"offsets/{last}"], before[f"commits/{last}"]
+    names = add_entries(
+        place,
+        {f"offsets/{last + 1}": plan, "sources/0/one": b"x" * 100},
+        {f"commits/{last + 1}": done},
+    )
+    if what == "entry":
+        damaged(place, names[0], 0.99)
+        expected = {**before, f"offsets/{last + 1}": plan, f"commits/{last + 1}": done}
+    elif what == "missing":
+        place.delete([names[1]])
+        place.put(names[1].replace("0000000002", "0000000003"), place.get(names[0]))
+        expected = None
+    else:
+        pack_name = next(listed.name for listed in place.list() if "/pack-" in listed.name)
+        damaged(place, pack_name, 0.999)
+        expected = None
+    report = verify(URL)
+    assert not report.ok
+    if what != "pack":
+        with pytest.raises(DataCorruptionError, match="restore the object"):
+            history(URL)
+    repaired = verify(URL, repair=True)
+    assert [finding for finding in repaired.findings if finding.repaired]
+    if expected is not None:
+        assert content(URL) == expected
+        assert repaired.ok
+    found = [row.batch for row in history(URL).batches if row.obstacle is None]
+    assert max(found) >= last - 1
+    assert verify(URL, repair=True).counts() == verify(URL).counts()
+
+
+def test_a_damaged_index_is_not_repaired(golden: Golden, place: FaultStore) -> None:
+    in_runs(place, golden("stateless"))
+    before = content(URL)
+    name = next(listed.name for listed in place.list() if "/index-" in listed.name)
+    sound = damaged(place, name, 0.5)
+    for repair in (True, False):
+        if repair:
+            with pytest.raises(DataCorruptionError, match="a repair would lose the state"):
+                verify(URL, repair=True)
+        else:
+            assert not verify(URL).ok
+    place.put(name, sound)  # as the message advises
+    assert content(URL) == before
+    assert verify(URL, repair=True).ok
