@@ -93,11 +93,12 @@ def test_damage(objects: dict[str, bytes]) -> None:
     for name, data in objects.items():
         if name == "metadata":
             continue
-        step = by_depth(small=97, ci=13, all=1)
+        step = by_depth(small=151, ci=29, all=1)
         bad = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(0, 400, step)
                if at < len(data)]  # fmt: skip
         bad += [data[: len(data) // 2], data + b"\0", b""]
-        bad += [other for key, other in objects.items() if key not in (name, HOME)]
+        others = [other for key, other in objects.items() if key not in (name, HOME)]
+        bad += others[:: by_depth(small=9, ci=3, all=1)]
         for each in [*bad, None]:
             store = store_with({**objects, name: each or b""})
             if each is None:

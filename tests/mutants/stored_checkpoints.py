@@ -214,8 +214,8 @@ MUTANTS = (
     mutant(
         "a-reader-of-runs-lists-once",
         "checkpoint/stored_runs.py",
-        "            if not is_last:\n                return False\n",
-        "",
+        "if not is_last and any(",
+        "if is_last and any(",
         f"{READING}::test_a_driver_ends_the_run_meanwhile",
     ),
     mutant(
@@ -289,6 +289,20 @@ MUTANTS = (
         f"{WRITING}::test_two_histories",
     ),
     mutant(
+        "a-repair-without-an-index",
+        "checkpoint/repair.py",
+        '        if "/index-" in (each.path or "") or not checkpoint.exists(METADATA_FILE):\n',
+        "        if not checkpoint.paths():\n",
+        f"{WRITING}::test_a_damaged_index_is_not_repaired",
+    ),
+    mutant(
+        "a-repair-keeps-what-cannot-be-read",
+        "checkpoint/repair.py",
+        "            lost[path] = error\n",
+        "            pass\n",
+        f"{WRITING}::test_a_repair",
+    ),
+    mutant(
         "a-reset-in-runs-forgets-its-log",
         "checkpoint/reset.py",
         "{RESET: note.encode()} if note else {}",
@@ -298,7 +312,7 @@ MUTANTS = (
     mutant(
         "an-entry-of-another-place-is-read",
         "checkpoint/stored_runs.py",
-        'if (header.get("run"), header.get("number")) != (newest, number):',
+        'if (header.get("run"), header.get("number")) != (run, number):',
         'if header.get("run") is None:',
         f"{READING}::test_damage",
     ),

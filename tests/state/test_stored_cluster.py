@@ -27,7 +27,29 @@ from tests.waiting import until
 pytestmark = [
     pytest.mark.spark, pytest.mark.deep, pytest.mark.s3, since((4, 2), "Hadoop 3.5")
 ]  # fmt: skip
+STATEFUL = {
+    f"{STATE}.providerClass": ROCKSDB, f"{STATE}.checkpointFormatVersion": "2",
+    f"{STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{STATE}.minDeltasForSnapshot": "2", f"{STATE}.maintenanceInterval": "1s",
+    "spark.executor.extraJavaOptions": quick(), "spark.sql.shuffle.partitions": "4",
+}  # fmt: skip
 RECORDS, PER_BATCH, KEYS = 1000, 100, 7
+
+
+def check_namespaces() -> None:
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    attempt = ["unshare", *user, "--mount-proc", "--pid", "--fork", "true"]
+    if subprocess.run(attempt, capture_output=True).returncode:
+        pytest.skip("no mount namespaces here")
+
+
+def check_totals(sink: str, keys: list[str]) -> None:
+    """Each batch has a total of each key, once."""
+    with sparklog.open(sink) as log:
+        rows = log.read("totals", columns=["key", "value"]).read_all().to_pylist()
+    totals = {bytes(row["key"]).decode(): int(bytes(row["value"])) for row in rows}
+    assert totals == Counter(keys)
+    assert len(rows) == KEYS * RECORDS // PER_BATCH
 
 
 def test_a_worker_and_a_driver_are_lost(
@@ -36,27 +58,17 @@ def test_a_worker_and_a_driver_are_lost(
     """A stateful query goes on, in the end with a driver on another host; each row comes once."""
     cluster = load("cluster", monkeypatch)
     given, (port,) = s3.options(), free_ports(1)
+    check_namespaces()
     for name, value in environment(
         AWS_ENDPOINT_URL=given["endpoint_url"], AWS_ACCESS_KEY_ID=given["key"],
         AWS_SECRET_ACCESS_KEY=given["secret"], AWS_DEFAULT_REGION="us-east-1",
         SPARK_DAEMON_JAVA_OPTS=QUICK,
     ).items():  # fmt: skip
         monkeypatch.setenv(name, value)
-    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    attempt = ["unshare", *user, "--mount-proc", "--pid", "--fork", "true"]
-    if subprocess.run(attempt, capture_output=True).returncode:
-        pytest.skip("no mount namespaces here")
     base, master = tmp_path / "hosts", f"spark://{cluster.HERE}:{port}"
     base.mkdir()
     settings = tmp_path / "settings.json"
-    conf = {
-        **cluster.SETTINGS, **s3a_conf(s3), **sparklog.spark_conf(),
-        f"{STATE}.providerClass": ROCKSDB, f"{STATE}.checkpointFormatVersion": "2",
-        f"{STATE}.rocksdb.changelogCheckpointing.enabled": "true",
-        f"{STATE}.minDeltasForSnapshot": "2", f"{STATE}.maintenanceInterval": "1s",
-        "spark.executor.extraJavaOptions": quick(), "spark.sql.shuffle.partitions": "4",
-    }  # fmt: skip
-    conf["spark.jars"] = s3a_conf(s3)["spark.jars"]
+    conf = {**cluster.SETTINGS, **sparklog.spark_conf(), **s3a_conf(s3), **STATEFUL}
     settings.write_text(json.dumps({"master": master, **conf}))
     source, sink = f"{s3.bucket()}/source", f"{s3.bucket()}/sink"
     url = f"{s3.bucket()}/query"
@@ -99,11 +111,7 @@ def test_a_worker_and_a_driver_are_lost(
             one.kill()
             one.communicate()
     assert before < RECORDS // PER_BATCH
-    with sparklog.open(sink) as log:
-        rows = log.read("totals", columns=["key", "value"]).read_all().to_pylist()
-    totals = {bytes(row["key"]).decode(): int(bytes(row["value"])) for row in rows}
-    assert totals == Counter(keys)
-    assert len(rows) == KEYS * RECORDS // PER_BATCH
+    check_totals(sink, keys)
     found = history(url, storage_options=given)
     assert [row.batch for row in found.batches][-1] == RECORDS // PER_BATCH - 1
     assert verify(url, storage_options=given).ok
