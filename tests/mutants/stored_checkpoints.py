@@ -56,6 +56,13 @@ MUTANTS = (
         SCHEDULES,
     ),
     _scala(
+        "an-old-listing-is-used-for-deletion",
+        "RunLedger.scala",
+        "lastListing = None",
+        "()",
+        _scenario("a long run is ended, and its entries are deleted"),
+    ),
+    _scala(
         "first-entries-are-deleted",
         "Deletions.scala",
         "unneeded.filter(_._1.number != 0)",

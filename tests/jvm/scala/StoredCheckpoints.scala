@@ -170,6 +170,10 @@ object StoredCheckpoints extends Operations {
       before("get", name)
       store.get(name)
     }
+    override def get(listed: ObjectInfo): Option[Array[Byte]] = {
+      before("get", listed.name)
+      store.get(listed)
+    }
     override def get(name: String, position: Long, bytes: Int): Option[Array[Byte]] = {
       before("get", name)
       store.get(name, position, bytes)
@@ -461,6 +465,29 @@ object StoredCheckpoints extends Operations {
       }
       assert(lost >= 6)
       for (batch <- 0 until 3) assert(text(example.open(), delta(batch + 1)) == s"delta $batch")
+    },
+    "a start reads each object by a single request, and lists them twice" -> { example =>
+      val (driver, run) = example.begin()
+      for (batch <- 0 until 3) {
+        put(driver, delta(batch + 1), s"delta $batch", run)
+        commit(driver, batch)
+      }
+      // All entries; then the only entry of a run, its index, and the query's id in an old entry.
+      for (reads <- Seq(7, 3)) {
+        val requests = new java.util.concurrent.ConcurrentLinkedQueue[String]
+        object counting extends Hooked(example.store) {
+          before = (kind, _) => { requests.add(kind); () }
+          override def get(name: String): Option[Array[Byte]] =
+            throw new AssertionError(s"$name is read without its status")
+        }
+        val (again, _) =
+          example.begin(new StoredCheckpoint(example.root, counting, "id", example.conf))
+        val counts = requests.asScala.groupMapReduce(identity)(_ => 1)(_ + _)
+        val expected =
+          Map("list" -> 2, "get" -> reads, "create" -> 2, "put" -> 1, "delete" -> 1)
+        assert(counts == expected, counts)
+        assert(text(again, delta(3)) == "delta 2")
+      }
     },
     "a beginning that fails changes nothing" -> { example =>
       val (driver, _) = example.begin()

@@ -33,10 +33,15 @@ sealed abstract class HadoopStore(root: Path, conf: Configuration) extends Objec
     } finally out.close()
   }
 
-  override def get(name: String): Option[Array[Byte]] =
+  override def get(name: String): Option[Array[Byte]] = read(name, None)
+
+  override def get(listed: ObjectInfo): Option[Array[Byte]] = read(listed.name, listed.status)
+
+  /** Read an object. Without its status, S3A asks for that first, by a request of its own. */
+  private def read(name: String, status: Option[FileStatus]): Option[Array[Byte]] =
     try {
       val in = fs.openFile(path(name)).opt("fs.option.openfile.read.policy", "whole-file")
-        .build().get()
+        .withFileStatus(status.orNull).build().get()
       try Some(in.readAllBytes())
       finally in.close()
     } catch HadoopStore.missing
@@ -61,7 +66,7 @@ sealed abstract class HadoopStore(root: Path, conf: Configuration) extends Objec
       while (files.hasNext) {
         val file: FileStatus = files.next()
         val name = file.getPath.toUri.getPath.stripPrefix(base)
-        found += ObjectInfo(name, file.getLen, file.getModificationTime)
+        found += ObjectInfo(name, file.getLen, file.getModificationTime, Some(file))
       }
     } catch { case _: FileNotFoundException => }
     found.result()

@@ -1,7 +1,13 @@
 package sparklog.checkpoint.stored
 
-/** An object of a store: its name, its size and when the store received it. */
-final case class ObjectInfo(name: String, bytes: Long, timeMs: Long)
+import org.apache.hadoop.fs.FileStatus
+
+/**
+ * An object of a store: its name, its size and when the store received it. `status` is what
+ * Hadoop's connector has listed, if anything.
+ */
+final case class ObjectInfo(
+    name: String, bytes: Long, timeMs: Long, status: Option[FileStatus] = None)
 
 /**
  * The objects of one checkpoint, in an object store, in HDFS or on a shared disk. Names are
@@ -21,6 +27,9 @@ trait ObjectStore {
 
   /** Return the content of an object, or None. */
   def get(name: String): Option[Array[Byte]]
+
+  /** Return the content of an object that was listed, or None. */
+  def get(listed: ObjectInfo): Option[Array[Byte]] = get(listed.name)
 
   /** Return `bytes` bytes of an object from `position` on, or None if there is no such object. */
   def get(name: String, position: Long, bytes: Int): Option[Array[Byte]]

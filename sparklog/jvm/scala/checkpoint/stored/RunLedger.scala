@@ -28,6 +28,8 @@ final class RunLedger(
   private var isOurs = false
   private var owner = "{}"
   private var begun = RunLedger.NoRun
+  /** The objects that the last refresh has found, until `deleteUnneeded` has used them. */
+  private var lastListing = Option.empty[Seq[ObjectInfo]]
   /** Why no further call is possible: a late write of this ledger may still arrive. */
   private var broken: Option[Throwable] = None
 
@@ -89,14 +91,17 @@ final class RunLedger(
 
   /**
    * Delete the objects that no file needs. The ledger stays usable after an exception. Only the
-   * driver of the newest run may call this.
+   * driver of the newest run may call this. The first call after `begin` deletes what `begin` has
+   * listed. Objects that were created since are found by the next call.
    */
   def deleteUnneeded(): Unit = {
     checkOwn()
+    val found = lastListing.getOrElse(request(store.list(directory)))
+    lastListing = None
     val dropped = index.takeDropped()
     store.delete(
       Deletions(directory, run, firstRun, previous, indexObject, index, dropped, settings)
-        .of(request(store.list(directory)), sealOf))
+        .of(found, sealOf))
   }
 
   private def checkOwn(): Unit = if (!isOurs) throw new IOException(
@@ -118,23 +123,27 @@ final class RunLedger(
 
   /** Return false if objects vanished because a driver began a run meanwhile. */
   private def tryRefresh(last: Boolean): Boolean = {
-    val places = request(store.list(directory)).flatMap(o => Names.entry(directory, o.name))
+    val found = request(store.list(directory))
+    lastListing = Some(found)
+    val infos = found.map(o => o.name -> o).toMap
+    val places = found.flatMap(o => Names.entry(directory, o.name))
     places.filter(_.number == 0).map(_.run).maxOption match {
       case None => true
       case Some(newest) =>
         val numbers = places.filter(_.run == newest).map(_.number)
         if (newest != run) isOurs = false
-        (newest == run || readBegin(newest, last)) && readEntries(numbers.max, last)
+        (newest == run || readBegin(newest, infos, last)) &&
+        readEntries(numbers.max, infos, last)
     }
   }
 
-  private def readBegin(newest: Long, last: Boolean): Boolean = {
+  private def readBegin(newest: Long, infos: Map[String, ObjectInfo], last: Boolean): Boolean = {
     val place = Place(newest, 0)
-    val found = get(place)
+    val found = get(place, infos)
     val listed = found.flatMap { entry =>
       entry.index match {
         case None => Some(entry -> Seq.empty[Change])
-        case Some(obj) => request(store.get(obj)).map(bytes => entry -> indexed(obj, bytes))
+        case Some(obj) => read(obj, infos).map(bytes => entry -> indexed(obj, bytes))
       }
     }
     if (listed.isEmpty && last) throw missing(
@@ -159,9 +168,9 @@ final class RunLedger(
   }
 
   /** Read the run's entries from `next` up to number `end`, or to the seal. */
-  private def readEntries(end: Long, last: Boolean): Boolean = {
+  private def readEntries(end: Long, infos: Map[String, ObjectInfo], last: Boolean): Boolean = {
     val waiting = (next to end).grouped(RunLedger.AtOnce).flatMap { group =>
-      Fetches.all(group.map(n => () => get(Place(run, n)))).iterator
+      Fetches.all(group.map(n => () => get(Place(run, n), infos))).iterator
     }
     var complete = true
     var isSealed = false
@@ -174,10 +183,13 @@ final class RunLedger(
     complete
   }
 
-  private def get(place: Place): Option[LedgerEntry] = {
+  private def get(place: Place, infos: Map[String, ObjectInfo]): Option[LedgerEntry] = {
     val obj = Names.of(directory, place)
-    request(store.get(obj)).map(LedgerEntry.decode(place, obj, _))
+    read(obj, infos).map(LedgerEntry.decode(place, obj, _))
   }
+
+  private def read(obj: String, infos: Map[String, ObjectInfo]): Option[Array[Byte]] =
+    request(infos.get(obj).fold(store.get(obj))(store.get))
 
   private def take(entry: LedgerEntry): Unit = {
     index.apply(entry.changes)
@@ -190,7 +202,7 @@ final class RunLedger(
 
   /** Return the number of a run's seal, which the first entry of the following run contains. */
   private def sealOf(other: Long): Option[Long] =
-    get(Place(other + 1, 0)).flatMap(_.previous).filter(_.run == other).map(_.number)
+    get(Place(other + 1, 0), Map.empty).flatMap(_.previous).filter(_.run == other).map(_.number)
 
   private def missing(obj: String): IOException = new IOException(
     s"the object $obj of the checkpoint is missing. Restore it from a copy or from an older " +
