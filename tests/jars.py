@@ -79,11 +79,16 @@ def pom_jars(pom: Path, name: str, *properties: str) -> str:
 
 def connector_jars() -> list[str]:
     """Return the jars of Spark's Kafka connector, for `spark.jars`."""
-    stamp = hashlib.sha256(" ".join(CONNECTOR).encode()).hexdigest()[:12]
-    directory = cache() / f"connector-{stamp}"
+    return artifact_jars("connector", *CONNECTOR)
+
+
+def artifact_jars(name: str, *artifacts: str) -> list[str]:
+    """Return the jars of the artifacts, without their dependencies."""
+    stamp = hashlib.sha256(" ".join(artifacts).encode()).hexdigest()[:12]
+    directory = cache() / f"{name}-{stamp}"
 
     def fetch(target: Path) -> None:
-        for artifact in CONNECTOR:
+        for artifact in artifacts:
             _maven("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={target}")
 
     once(directory, fetch)

@@ -85,6 +85,10 @@ class Proxy:
         with self._lock:
             self._plans.append(Spoiled(pattern, way, times, after_bytes, after_ms))
 
+    def see(self, head: bytes) -> None:
+        """Note a request before it is passed on."""
+        self.seen.append(head.partition(b"\r\n")[0].decode())
+
     def heal(self) -> None:
         """Spoil nothing more."""
         with self._lock:
@@ -115,7 +119,7 @@ class Proxy:
         ):
             while (head := _head(client)) is not None:
                 request, body = head
-                self.seen.append(request.partition(b"\r\n")[0].decode())
+                self.see(request)
                 plan = self._plan(request)
                 if plan is not None and plan.way == "hang":
                     time.sleep(plan.after_ms / 1000)
