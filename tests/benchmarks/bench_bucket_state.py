@@ -31,7 +31,8 @@ import sparklog
 from sparklog.session.setup import MANAGER, MANAGER_KEY
 from tests import jars
 from tests.benchmarks.bench_state import PROVIDERS
-from tests.state.s3a import STATE, s3a_conf
+from tests.state.s3a import s3a_conf
+from tests.state.stored_driver import STATE
 from tests.tiered.proxy import Proxy
 from tests.tiered.s3 import S3Server, started
 
