@@ -51,7 +51,7 @@ def files(url: str) -> list[str]:
 
 def test_same_output(hdfs: Hdfs, tmp_path: Path) -> None:
     """With a restart, on executors of their own; read through WebHDFS."""
-    cases = [("join", "changelog", {**V2, SMALL_ENTRIES: "4000"})]
+    cases = [("aggregation", "changelog", {**V2, SMALL_ENTRIES: "1000"})]
     runs = list[list[object]]()
     for operator, provider, conf in cases:
         url, local = f"{hdfs.url}/same/{operator}", str(tmp_path / f"{operator}-ckpt")
@@ -59,7 +59,7 @@ def test_same_output(hdfs: Hdfs, tmp_path: Path) -> None:
         settings = {**RUNS, **QUICK, **conf}
         runs += [[operator, provider, url, output, last, settings] for last in (3, 9)]
         runs.append([operator, provider, local, f"{output}-expected", 9, NO_CONF])
-    states = [f"sparklog-{hdfs.url}/same/join"]
+    states = [f"sparklog-{hdfs.url}/same/aggregation"]
     driver = Driver(tmp_path / "driver", {}, runs, "local-cluster[2,1,1024]", states)
     driver.finish()
     assert all(driver.states().values())
@@ -68,7 +68,7 @@ def test_same_output(hdfs: Hdfs, tmp_path: Path) -> None:
         url = f"{hdfs.webhdfs}/same/{operator}"
         assert verify(url).ok
         assert history(url).batches[-1].batch >= 9
-    assert any("/pack-" in name for name in files(f"{hdfs.webhdfs}/same/join"))
+    assert any("/pack-" in name for name in files(f"{hdfs.webhdfs}/same/aggregation"))
 
 
 def test_killed_drivers(hdfs: Hdfs, tmp_path: Path) -> None:
