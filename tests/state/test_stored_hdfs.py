@@ -51,7 +51,7 @@ def files(url: str) -> list[str]:
 
 def test_same_output(hdfs: Hdfs, tmp_path: Path) -> None:
     """With a restart, on executors of their own; read through WebHDFS."""
-    cases = [("aggregation", "changelog", {**V2, SMALL_ENTRIES: "1000"})]
+    cases = [("aggregation", "hdfs", {SMALL_ENTRIES: "400"})]
     runs = list[list[object]]()
     for operator, provider, conf in cases:
         url, local = f"{hdfs.url}/same/{operator}", str(tmp_path / f"{operator}-ckpt")
