@@ -13,7 +13,7 @@ from sparklog.checkpoint.query_sink import Announce
 from sparklog.checkpoint.rollback_request import RollbackRequest, Target
 from sparklog.checkpoint.running_query import report_concurrent_cleanup
 from sparklog.checkpoint.staged_checkpoint import FORK, staged_checkpoint
-from sparklog.checkpoint.stored_copies import CopyInRuns, hadoop_url, open_new_store
+from sparklog.checkpoint.stored_copies import CopyInRuns, open_new_store, spark_url
 from sparklog.checkpoint.stored_files import StoredFiles
 from sparklog.checkpoint.truncated_copy import CopyStats, copy_truncated
 from sparklog.checkpoint.truncation import plan_truncation
@@ -206,7 +206,7 @@ def _copy(
     checkpoint, fs, clock = batches.checkpoint, request.fs, request.clock
     if store is not None:
         truncation = plan_truncation(
-            batches, batch, hadoop_url(target, in_runs=True), is_reset=False
+            batches, batch, spark_url(target), is_reset=False
         )
         copy = CopyInRuns(store, "fork", clock)
         stats = CopyStats(copied_bytes=copy.write(checkpoint, truncation))

@@ -29,7 +29,7 @@ from sparklog.checkpoint.running_query import (
 )
 from sparklog.checkpoint.staged_checkpoint import RESET as RESET_KIND
 from sparklog.checkpoint.staged_checkpoint import is_mount_point, staged_checkpoint
-from sparklog.checkpoint.stored_copies import RESETTING, TruncatedRuns, runs_of, spark_url
+from sparklog.checkpoint.stored_copies import RESETTING, TruncatedRuns, runs_of
 from sparklog.checkpoint.truncated_copy import copy_truncated
 from sparklog.checkpoint.truncation import Truncation, plan_truncation
 from sparklog.checkpoint.unfinished_reset import UnfinishedReset, write
@@ -167,7 +167,8 @@ def reset(
         check_no_running_batch(batches, clock())
         chosen = request.choose_sink(checkpoint)
         _check_log_named(chosen, checkpoint, batch, sink)
-        truncation = plan_truncation(batches, batch, spark_url(checkpoint), is_reset=True)
+        root = f"file:{checkpoint.path}" if runs is None else None
+        truncation = plan_truncation(batches, batch, root, is_reset=True)
         done = _describe(batches, truncation, request, dry_run=dry_run)
         announced: list[str] = []
         cut = plan_sink_cut(batches, batch, chosen, announced.append)

@@ -15,7 +15,7 @@ from typing import Final
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint, batch_numbers
-from sparklog.checkpoint.log_backed.layout import LOGS
+from sparklog.checkpoint.log_backed.layout import LOGS, RUNS_SCHEME
 from sparklog.checkpoint.log_backed.metadata_marker import (
     MARKER_OF_RUNS,
     MARKER_START,
@@ -23,7 +23,7 @@ from sparklog.checkpoint.log_backed.metadata_marker import (
 )
 from sparklog.checkpoint.run_writer import RunWriter, put_object
 from sparklog.checkpoint.running_query import check_no_running_batch, plans_of
-from sparklog.checkpoint.stored_copies import OBJECTS, CopyInRuns, hadoop_url, runs_of
+from sparklog.checkpoint.stored_copies import OBJECTS, CopyInRuns, runs_of
 from sparklog.checkpoint.stored_files import StoredFiles
 from sparklog.checkpoint.stored_runs import HOME
 from sparklog.checkpoint.truncation import Truncation, relocated
@@ -48,7 +48,7 @@ def import_to_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
         check_no_running_batch(Batches(checkpoint), clock())
         before, files = plans_of(checkpoint), len(checkpoint.paths())
         copy = CopyInRuns(store, "import", clock)
-        replaced = relocated(checkpoint, hadoop_url(checkpoint.path, in_runs=True))
+        replaced = relocated(checkpoint, _in_runs)
         size = copy.write(checkpoint, Truncation(-1, frozenset(), replaced))
         checkpoint.refresh()
         if plans_of(checkpoint) != before:
@@ -82,7 +82,7 @@ def export_from_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
     left = _files_beside(store)
     _check_one_history(checkpoint, store, left)
     writer.seal()
-    replaced = relocated(checkpoint, hadoop_url(checkpoint.path, in_runs=False))
+    replaced = relocated(checkpoint, lambda file: file.removeprefix(RUNS_SCHEME))
 
     def contents() -> Iterator[tuple[str, bytes]]:
         for path in paths:
@@ -102,6 +102,10 @@ def export_from_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
     store.delete([HOME])
     _delete_runs(store, checkpoint.disk)
     return len(paths), size
+
+
+def _in_runs(file: str) -> str:
+    return file if file.startswith(RUNS_SCHEME) else f"{RUNS_SCHEME}{file}"
 
 
 def _delete_runs(store: Store, disk: FileSystem) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.log_backed.layout import RESET
+from sparklog.checkpoint.log_backed.layout import RESET, RUNS_SCHEME
 from sparklog.checkpoint.log_backed.metadata_marker import MARKER_START, METADATA_FILE
 from sparklog.checkpoint.run_writer import RunWriter
 from sparklog.checkpoint.stored_files import StoredFiles
@@ -30,22 +30,21 @@ OBJECTS: Final = "sparklog/"
 _HADOOP: Final = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
 
 
-def hadoop_url(url: str, *, in_runs: bool) -> str:
-    """Return the URL by which Spark finds the files of a checkpoint at a URL of fsspec.
+def spark_url(url: str) -> str:
+    """Return the URL by which Spark finds the files of a checkpoint in runs at a URL of fsspec.
 
-    Args:
-        url: The URL of the checkpoint.
-        in_runs: Whether sparklog's manager keeps the checkpoint, under a scheme of its own.
+    Raises:
+        InvalidRequestError: Spark names the place in another way.
     """
-    scheme, colon, rest = url.partition(":")
-    return f"{'sparklog-' if in_runs else ''}{_HADOOP.get(scheme, scheme)}{colon}{rest}"
-
-
-def spark_url(checkpoint: Checkpoint) -> str:
-    """Return the URL by which Spark finds the files of a checkpoint."""
-    if checkpoint.fs is checkpoint.disk:
-        return f"file:{checkpoint.path}"
-    return hadoop_url(checkpoint.path, in_runs=runs_of(checkpoint) is not None)
+    scheme, _, rest = url.partition("://")
+    if scheme == "webhdfs" or (scheme in ("abfs", "abfss", "az") and "@" not in rest):
+        raise InvalidRequestError(
+            f"{url}: Spark uses another URL of this place. Name the place as checkpointLocation "
+            "will, such as hdfs://HOST:PORT/PATH or "
+            "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH",
+            path=url,
+        )
+    return f"{RUNS_SCHEME}{_HADOOP.get(scheme, scheme)}://{rest}"
 
 
 def open_new_store(url: str, storage_options: Mapping[str, Any] | None) -> Store:

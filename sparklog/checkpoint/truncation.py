@@ -9,8 +9,9 @@ and files that were being written. Their checksums are dropped with them.
 import json
 import re
 import uuid
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from sparklog.checkpoint.batches import Batches, entries_after
@@ -42,8 +43,16 @@ class Truncation:
     replaced: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def plan_truncation(batches: Batches, batch: int, root: str, *, is_reset: bool) -> Truncation:
-    """Plan the truncation of a checkpoint to `batch`; the result will be at the URL `root`.
+def plan_truncation(
+    batches: Batches, batch: int, root: str | None, *, is_reset: bool
+) -> Truncation:
+    """Plan the truncation of a checkpoint to `batch`.
+
+    Args:
+        batches: The batches of the checkpoint.
+        batch: The last batch that remains.
+        root: The URL of the result, as Spark names it; None if the checkpoint stays in its place.
+        is_reset: Whether earlier drivers and tasks are rejected.
 
     Raises:
         DataCorruptionError: A snapshot's zip, or an operator's metadata, can't be read.
@@ -61,7 +70,9 @@ def plan_truncation(batches: Batches, batch: int, root: str, *, is_reset: bool) 
     for path in named:
         dropped |= {hadoop_name(path), spark_name(path), hadoop_name(spark_name(path))}
     dropped |= {path for path in checkpoint.files() if path.endswith(".tmp")}
-    replaced = relocated(checkpoint, root, without=named)
+    replaced = {}
+    if root is not None:
+        replaced = relocated(checkpoint, partial(_below, root), without=named)
     # Hadoop would verify the changed content by the checksum of the old content.
     dropped |= {hadoop_name(path) for path in replaced}
     # A fork gets no runs: the record is no path of a checkpoint (files.py), so it is not copied.
@@ -71,12 +82,17 @@ def plan_truncation(batches: Batches, batch: int, root: str, *, is_reset: bool) 
 
 
 def relocated(
-    checkpoint: Checkpoint, root: str, *, without: Set[str] = frozenset()
+    checkpoint: Checkpoint, moved: Callable[[str], str], *, without: Set[str] = frozenset()
 ) -> dict[str, bytes]:
-    """Return the files that change if the checkpoint is copied to the URL `root`.
+    """Return the files that change if the checkpoint gets another place.
 
     Spark writes the absolute paths of schema files into operators' metadata. A copy that kept them
     would read the files of the original.
+
+    Args:
+        checkpoint: The checkpoint.
+        moved: Returns the new URL of a schema file.
+        without: Paths that are not needed.
 
     Raises:
         DataCorruptionError: An operator's metadata can't be read.
@@ -86,7 +102,7 @@ def relocated(
         for path in checkpoint.paths("state")
         if _OPERATOR.fullmatch(path)
         and path not in without
-        and (data := _relocated(checkpoint, path, root)) is not None
+        and (data := _relocated(checkpoint, path, moved)) is not None
     }
 
 
@@ -101,8 +117,10 @@ def _is_later(path: str, batch: int) -> bool:
     return False
 
 
-def _relocated(checkpoint: Checkpoint, path: str, root: str) -> bytes | None:
-    """Return an operator's metadata with schema files below `root`, or None without a change.
+def _relocated(
+    checkpoint: Checkpoint, path: str, moved: Callable[[str], str]
+) -> bytes | None:
+    """Return an operator's metadata with other schema files, or None without a change.
 
     Source: OperatorStateMetadataV2.
     """
@@ -113,7 +131,7 @@ def _relocated(checkpoint: Checkpoint, path: str, root: str) -> bytes | None:
         stores = document["stateStoreInfo"]
         for store in stores:
             files = store.get("stateSchemaFilePaths", [])
-            store["stateSchemaFilePaths"] = [_below(root, file) for file in files]
+            store["stateSchemaFilePaths"] = [moved(file) for file in files]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         where, position = checkpoint.locate(path)
         raise DataCorruptionError(

@@ -16,14 +16,14 @@ from typing import Final
 
 from sparklog.checkpoint.files import check_not_nested, local_path
 from sparklog.checkpoint.log_backed.file_lookup import FileLookup
-from sparklog.checkpoint.log_backed.layout import LOGS, RESET
+from sparklog.checkpoint.log_backed.layout import LOGS, RESET, RUNS_SCHEME
 from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, has_marker
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.commit import Identity, QueryIdentity
 from sparklog.lru_cache import LruCache
 from sparklog.sink.options import SinkOptions
-from sparklog.sink.query import RUNS_SCHEME, Query, source_offsets
+from sparklog.sink.query import Query, source_offsets
 from sparklog.storage.query_origin import BatchStart, QueryOrigin
 
 _CONNECT = (

@@ -11,12 +11,11 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
+from sparklog.checkpoint.log_backed.layout import RUNS_SCHEME
 from sparklog.lru_cache import LruCache
 from sparklog.spark_versions import TREE_STRING_FLAGS
 from sparklog.storage.query_origin import BatchStart, Offsets
 
-RUNS_SCHEME: Final = "sparklog-"
-"""What the scheme of a checkpoint in runs begins with."""
 _KNOWN_MAX: Final = 64
 _SCAN: Final = "StreamingDataSourceV2ScanRelation"
 _OPAQUE: Final = ("PYTHON_UDF", "SCALA_UDF", "PLAN_EXPRESSION")  # code, and tables in subqueries

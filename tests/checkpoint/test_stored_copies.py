@@ -258,6 +258,19 @@ def test_a_place_that_is_taken(golden: Golden) -> None:
             fork(url, target, to=batch)
 
 
+def test_the_urls_of_spark() -> None:
+    for url, expected in (
+        ("s3://bucket/a", "sparklog-s3a://bucket/a"), ("gcs://b/a", "sparklog-gs://b/a"),
+        ("hdfs://host:8020/a", "sparklog-hdfs://host:8020/a"),
+        ("abfss://c@x.dfs.core.windows.net/a", "sparklog-abfss://c@x.dfs.core.windows.net/a"),
+        ("file:///mnt/a", "sparklog-file:///mnt/a"),
+    ):  # fmt: skip
+        assert stored_copies.spark_url(url) == expected
+    for url in ("webhdfs://host:9870/a", "abfs://container/a"):
+        with pytest.raises(InvalidRequestError, match="Spark uses another URL of this place"):
+            stored_copies.spark_url(url)
+
+
 # -- with interruptions ------------------------------------------------------------------------
 
 

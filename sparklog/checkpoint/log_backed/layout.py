@@ -20,6 +20,9 @@ from sparklog.errors import InvalidRequestError
 LOGS: Final = "sparklog"
 """Name of the log dir within a checkpoint."""
 
+RUNS_SCHEME: Final = "sparklog-"
+"""What Spark's URL of a checkpoint in runs begins with, before the scheme of the store."""
+
 RUNS_HOME: Final = f"{LOGS}/home"
 """The object that marks a checkpoint in runs, outside of a local disk; see stored_runs.py."""
 
