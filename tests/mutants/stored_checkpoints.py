@@ -240,6 +240,13 @@ MUTANTS = (
         f"{READING}::test_damage",
     ),
     _scala(
+        "a-start-leaves-small-files-where-they-are",
+        "RunLedger.scala",
+        "beginAfter(sealPlace, smallFiles).isRight",
+        "beginAfter(sealPlace, Nil).isRight",
+        _scenario("a start finds small files in the index"),
+    ),
+    _scala(
         "a-pack-replaces-a-later-file",
         "StoredCheckpoint.scala",
         "if pending.get(old.path).exists(_ eq old)",

@@ -58,7 +58,8 @@ final class StoredCheckpoint(
   private def versionInLedger: Long =
     ledger.index.below("commits").flatMap(f => StateFile.commit(f._1)).maxOption.fold(0L)(_ + 1)
 
-  private def newLedger(): RunLedger = new RunLedger(store, directory, settings, cache.put)
+  private def newLedger(): RunLedger = new RunLedger(
+    store, directory, settings, cache.put, location => Option(cache.get(location)))
 
   def objects: ObjectStore = store
 
